@@ -63,6 +63,7 @@ impl Flags {
         match self.serve.log_level.as_str() {
             "debug" => log.verbosity = log.verbosity.max(4),
             "warn" => log.levels = Some("warn"),
+            // zap's levels above error have no counterpart.
             "error" | "panic" | "fatal" => log.levels = Some("error"),
             _ => {}
         }
@@ -77,6 +78,7 @@ impl Flags {
             .as_deref()
             .filter(|_| self.command.is_none())
         else {
+            // Only without a file: it replaces the environment as well.
             unsupported::check_environment(|name| std::env::var(name).ok())?;
             return Ok(self);
         };
@@ -249,6 +251,8 @@ pub struct ServeFlags {
     /// Restart as a single-member cluster with this member's data, when all other members are lost
     /// for good
     #[arg(long, env = "ETCD_FORCE_NEW_CLUSTER", action = ArgAction::Set, num_args = 0..=1, default_value_t = false, default_missing_value = "true", require_equals = true)]
+    // A boolean flag of Go's: alone, `=true` or `=false`. Without `require_equals` it would take
+    // the next word as its value.
     pub force_new_cluster: bool,
     /// Write the client port to this file
     #[arg(long)]
@@ -459,6 +463,7 @@ impl ServeFlags {
                 "--peer-client-cert-file needs a certificate for the peer port: give it with --peer-cert-file"
             );
         }
+        // Without a CA any caller can present any name.
         if self.peer_cert_allowed_cn.is_some() && self.peer_trusted_ca_file.is_none() {
             bail!(
                 "--peer-cert-allowed-cn needs the CA that certificates are checked with: give it with --peer-trusted-ca-file"
@@ -518,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_of_logs_has_etcds_name_too() {
+    fn log_format_has_etcds_flag_too() {
         let format = |words: &[&str]| {
             let words = std::iter::once("kvstore").chain(words.iter().copied());
             Flags::try_parse_from(words).unwrap().log().format

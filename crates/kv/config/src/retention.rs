@@ -24,6 +24,7 @@ impl Retention {
         }
         match flags.auto_compaction_mode {
             CompactionMode::Periodic => {
+                // etcd counts a bare number in hours here.
                 let kept =
                     parse_duration("auto-compaction-retention", text, Duration::from_secs(3600))?;
                 Ok(if kept.is_zero() {

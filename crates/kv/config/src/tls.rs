@@ -30,6 +30,8 @@ pub type Versions = &'static [&'static SupportedProtocolVersion];
 pub fn tls_config(files: &TlsFiles<'_>) -> Result<Option<Arc<ServerConfig>>> {
     let prefix = files.prefix;
     let client_auth = match files.ca {
+        // As in etcd, a CA alone requires certificates; --client-cert-auth only adds that they name
+        // users.
         Some(ca) => ClientAuth::Require(ca.to_path_buf()),
         None if files.demand => bail!(
             "--{prefix}client-cert-auth needs the CA that certificates are checked with: give it with --{prefix}trusted-ca-file"
@@ -41,6 +43,7 @@ pub fn tls_config(files: &TlsFiles<'_>) -> Result<Option<Arc<ServerConfig>>> {
         (None, None) => return Ok(None),
         _ => bail!("--{prefix}cert-file and --{prefix}key-file need each other: give both or none"),
     };
+    // HTTP/1.1 for the pages and for probes.
     let alpn = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Some(base_tls::server_config_with(
         &ServerTls {

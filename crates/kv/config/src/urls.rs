@@ -20,6 +20,7 @@ impl ServerUrl {
     /// Returns the address to listen on, preferably IPv4, and the other addresses of the host name.
     pub fn addresses(&self) -> Result<(SocketAddr, Vec<SocketAddr>)> {
         let target = (self.host.as_str(), self.port);
+        // Blocks for DNS, which is fine at the start only.
         let found = target
             .to_socket_addrs()
             .with_context(|| format!("{} can't be resolved", self.text))?;
@@ -74,6 +75,7 @@ fn parse_one(flag: &str, text: &str) -> Result<ServerUrl> {
         .and_then(|port| port.trim_end_matches('/').parse().ok());
     let port = url.port().or(explicit).with_context(wrong)?;
     Ok(ServerUrl {
+        // Members compare URLs as texts.
         text: text.trim_end_matches('/').to_owned(),
         secure,
         host,
@@ -96,6 +98,7 @@ pub fn parse_cluster(list: &str) -> Result<Vec<(String, Vec<String>)>> {
             None => members.push((name.to_owned(), vec![url.text.clone()])),
         }
     }
+    // In one order, because flags of different members list the same cluster differently.
     for (_, urls) in &mut members {
         urls.sort();
     }

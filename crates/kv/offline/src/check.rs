@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_has_to_be_where_its_log_is() {
+    fn state_must_lie_within_its_log() {
         assert_eq!(
             fits(0, 9, 4, false).unwrap_or_default(),
             "they belong together; 5 entries are to be applied at the next start"

@@ -223,7 +223,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_table_is_framed() {
+    fn table_has_a_frame_and_aligned_columns() {
         assert_eq!(
             format_table(
                 ["HASH", "TOTAL SIZE"],

@@ -14,7 +14,7 @@ pub(crate) struct CallEnd<M: Deref<Target = StoreMetrics>> {
 
 impl<M: Deref<Target = StoreMetrics>> CallEnd<M> {
     pub fn new(metrics: M, call: Call) -> Self {
-        metrics.started(call);
+        metrics.call_started(call);
         CallEnd {
             metrics,
             call: Some(call),
@@ -35,7 +35,7 @@ impl<M: Deref<Target = StoreMetrics>> CallEnd<M> {
     /// Counts the call with its code; further calls have no effect.
     pub fn count(&mut self, code: tonic::Code) {
         if let Some(call) = self.call.take() {
-            self.metrics.handled(call, code, self.began.elapsed());
+            self.metrics.call_handled(call, code, self.began.elapsed());
         }
     }
 }
@@ -53,14 +53,14 @@ mod tests {
 
     fn page(metrics: &StoreMetrics) -> String {
         let mut page = MetricsPage::default();
-        metrics.calls.write(&mut page, false);
+        metrics.calls.write_metrics(&mut page, false);
         page.finish()
     }
 
     #[test]
     fn call_is_counted_once_with_its_first_code() {
         let metrics = StoreMetrics::default();
-        let mut end = CallEnd::new(&metrics, Call::of("/etcdserverpb.KV/Put"));
+        let mut end = CallEnd::new(&metrics, Call::from_path("/etcdserverpb.KV/Put"));
         end.count(tonic::Code::NotFound);
         end.finish(tonic::Code::Ok);
         let page = page(&metrics);
@@ -77,7 +77,10 @@ mod tests {
     #[test]
     fn abandoned_call_is_counted_as_cancelled() {
         let metrics = StoreMetrics::default();
-        drop(CallEnd::new(&metrics, Call::of("/etcdserverpb.KV/Put")));
+        drop(CallEnd::new(
+            &metrics,
+            Call::from_path("/etcdserverpb.KV/Put"),
+        ));
         let page = page(&metrics);
         assert!(
             page.contains("grpc_code=\"Canceled\",grpc_method=\"Put\""),

@@ -184,7 +184,7 @@ impl ServerContext {
         // Registered before the proposal, because the entry may be applied before `propose`
         // returns.
         let (request, receiver) = self.machine.register_request();
-        let bytes = self.encoded(caller, command, request);
+        let bytes = self.encode_command(caller, command, request);
         // The store's own commands are not bounded: rejecting a revocation or an alarm would leave
         // the cluster stuck. The envelope around a client's command has up to 512 bytes.
         if !caller.internal && bytes.len() > self.bounds.max_request + 512 {
@@ -196,23 +196,23 @@ impl ServerContext {
             return Err(e);
         }
         slow_request::record_phase(Phase::Proposed);
-        self.reply(request, receiver).await
+        self.wait_for_reply(request, receiver).await
     }
 
     /// Proposes a command that is only valid while this member is the leader.
     pub async fn submit_leading(&self, command: Command) -> Result<(Outcome, i64), EtcdError> {
         let (request, receiver) = self.machine.register_request();
-        if let Err(e) = self
-            .node
-            .propose_leading(self.encoded(&Caller::internal(), command, request), request)
-        {
+        if let Err(e) = self.node.propose_leading(
+            self.encode_command(&Caller::internal(), command, request),
+            request,
+        ) {
             self.machine.cancel_request(request);
             return Err(etcd_error(&e));
         }
-        self.reply(request, receiver).await
+        self.wait_for_reply(request, receiver).await
     }
 
-    fn encoded(&self, caller: &Caller, command: Command, request: u64) -> Bytes {
+    fn encode_command(&self, caller: &Caller, command: Command, request: u64) -> Bytes {
         let envelope = Envelope {
             origin: self.identity.member,
             request,
@@ -226,7 +226,7 @@ impl ServerContext {
         bytes.freeze()
     }
 
-    async fn reply(
+    async fn wait_for_reply(
         &self,
         request: u64,
         receiver: oneshot::Receiver<Reply>,
@@ -287,16 +287,18 @@ impl ServerContext {
         // Recorded after a failure too, so that the slow-request log shows what the time went to.
         slow_request::record_phase(Phase::Current);
         self.metrics
-            .read_index(began.elapsed() > self.bounds.slow.request, done.is_ok());
+            .count_read_index(began.elapsed() > self.bounds.slow.request, done.is_ok());
         done.map_err(to_status)
     }
 
     /// Returns the user of a token.
     pub fn token_caller(&self, token: &str) -> Option<Caller> {
         match &self.jwt {
-            Some(jwt) => jwt.caller(token),
+            Some(jwt) => jwt.verify_token(token),
             None => self
                 .machine
+                // Members store digests only, so that a copy of a data directory contains no usable
+                // token.
                 .token_user(&tokens::known_form(token)?)
                 .map(|user| Caller {
                     user,
@@ -308,10 +310,7 @@ impl ServerContext {
     /// Waits until this member has applied the login that issued a simple token, which may lag
     /// behind the issuing member. Gives up after the request timeout.
     pub async fn login_applied(&self, token: &str) {
-        let index = token
-            .rsplit_once('.')
-            .and_then(|(_, index)| index.parse::<u64>().ok());
-        let (None, Some(index)) = (&self.jwt, index) else {
+        let (None, Some(index)) = (&self.jwt, tokens::login_index(token)) else {
             return;
         };
         let mut applied = self.machine.subscribe_applied();

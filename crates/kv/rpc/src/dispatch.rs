@@ -58,7 +58,7 @@ fn grpc_answer<B: RequestBody>(
         return Box::pin(route_request(routes.clone(), core, request));
     };
     Box::pin(async move {
-        let end = CallEnd::new(core.metrics.clone(), Call::of(request.uri().path()));
+        let end = CallEnd::new(core.metrics.clone(), Call::from_path(request.uri().path()));
         watch_response(
             core.traffic.clone(),
             end,
@@ -73,7 +73,8 @@ async fn route_request<B: RequestBody>(
     core: Arc<ServerContext>,
     request: Request<B>,
 ) -> Response<Body> {
-    let end = CallEnd::new(core.metrics.clone(), Call::of(request.uri().path()));
+    // Counted before routing, so that calls of unknown methods are counted too.
+    let end = CallEnd::new(core.metrics.clone(), Call::from_path(request.uri().path()));
     // Not recorded unless debug logs are enabled.
     let span = tracing::debug_span!("call", method = request.uri().path());
     let traffic = core.traffic.clone();
@@ -147,5 +148,18 @@ impl http_body::Body for WatchedBody {
 
     fn is_end_stream(&self) -> bool {
         self.body.is_end_stream()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_hand_written_streams_are_methods_of_the_metrics() {
+        for path in [watch::PATH, lease::PATH] {
+            let call = Call::from_path(path);
+            assert_eq!((call.path(), call.kind()), (path, "bidi_stream"));
+        }
     }
 }

@@ -138,6 +138,8 @@ impl Jwt {
             .public
             .map(|path| verifying_key(method, path))
             .transpose()?;
+        // A given public key takes precedence: `try_keys` reports one that does not belong to the
+        // private key.
         let verifying = match (&signing, public) {
             (_, Some(public)) => public,
             (Some(signing), None) => public_half(method, signing).context(
@@ -166,10 +168,10 @@ impl Jwt {
             return Ok(());
         }
         let token = self
-            .sign("user", 1)
+            .sign_token("user", 1)
             .ok()
             .context("--auth-token: priv-key can't sign with this sign-method")?;
-        let fits = self.ttl.is_zero() || self.caller(&token).is_some();
+        let fits = self.ttl.is_zero() || self.verify_token(&token).is_some();
         if fits {
             Ok(())
         } else {
@@ -178,7 +180,7 @@ impl Jwt {
     }
 
     /// Signs a token for a user.
-    pub fn sign(&self, user: &str, revision: u64) -> Result<String, EtcdError> {
+    pub fn sign_token(&self, user: &str, revision: u64) -> Result<String, EtcdError> {
         let key = self.signing.as_ref().ok_or(EtcdError::VerifyOnly)?;
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -195,7 +197,7 @@ impl Jwt {
     }
 
     /// Returns the user of a token and the auth revision of its login.
-    pub fn caller(&self, token: &str) -> Option<Caller> {
+    pub fn verify_token(&self, token: &str) -> Option<Caller> {
         let mut validation = Validation::new(self.method);
         // The library accepts tokens for a minute after their expiry by default. etcd does not.
         validation.leeway = 0;
@@ -221,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_options_are_refused_by_name() {
+    fn invalid_option_of_a_token_is_rejected_by_name() {
         for (flag, word) in [
             ("none", "\"none\""),
             ("jwt", "sign-method"),
@@ -238,18 +240,20 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_signs_and_verifies_and_time_runs_out() {
+    fn token_of_a_secret_is_valid_until_its_expiry() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
         std::fs::write(&path, "a secret of some length").unwrap();
         let flag = |more: &str| format!("jwt,sign-method=HS256,priv-key={}{more}", path.display());
         let jwt = Jwt::from_flag(&flag("")).unwrap().unwrap();
-        let token = jwt.sign("u", 7).unwrap();
-        let caller = jwt.caller(&token).unwrap();
+        let token = jwt.sign_token("u", 7).unwrap();
+        let caller = jwt.verify_token(&token).unwrap();
         assert_eq!((caller.user.as_str(), caller.auth_revision), ("u", 7));
-        assert!(jwt.caller(&token[..token.len() - 2]).is_none() && jwt.caller("").is_none());
         assert!(
-            jwt.caller(&jwt.sign("u", 0).unwrap()).is_none(),
+            jwt.verify_token(&token[..token.len() - 2]).is_none() && jwt.verify_token("").is_none()
+        );
+        assert!(
+            jwt.verify_token(&jwt.sign_token("u", 0).unwrap()).is_none(),
             "no revision is that old"
         );
         let over = Claims {
@@ -259,13 +263,64 @@ mod tests {
         };
         let signing = EncodingKey::from_secret(b"a secret of some length");
         assert!(
-            jwt.caller(&encode(&Header::new(Algorithm::HS256), &over, &signing).unwrap())
+            jwt.verify_token(&encode(&Header::new(Algorithm::HS256), &over, &signing).unwrap())
                 .is_none()
         );
         let other = Jwt {
             verifying: DecodingKey::from_secret(b"another"),
             ..jwt
         };
-        assert!(other.caller(&token).is_none() && other.try_keys().is_err());
+        assert!(other.verify_token(&token).is_none() && other.try_keys().is_err());
+    }
+
+    fn secret_jwt(folder: &std::path::Path, options: &str) -> Jwt {
+        let path = folder.join("secret");
+        std::fs::write(&path, "a secret of some length").unwrap();
+        let flag = format!("jwt,priv-key={}{options}", path.display());
+        Jwt::from_flag(&flag).unwrap().unwrap()
+    }
+
+    #[test]
+    fn member_without_a_private_key_issues_no_tokens() {
+        let folder = tempfile::tempdir().unwrap();
+        let jwt = Jwt {
+            signing: None,
+            ..secret_jwt(folder.path(), ",sign-method=HS256")
+        };
+        let rejected = jwt.sign_token("u", 1).unwrap_err();
+        assert_eq!(rejected.to_string(), EtcdError::VerifyOnly.to_string());
+    }
+
+    #[test]
+    fn token_of_another_method_with_the_same_key_is_rejected() {
+        let folder = tempfile::tempdir().unwrap();
+        let jwt = secret_jwt(folder.path(), ",sign-method=HS256");
+        let other = secret_jwt(folder.path(), ",sign-method=HS512");
+        assert!(jwt.verify_token(&jwt.sign_token("u", 1).unwrap()).is_some());
+        assert!(
+            jwt.verify_token(&other.sign_token("u", 1).unwrap())
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn token_is_valid_for_its_ttl() {
+        let folder = tempfile::tempdir().unwrap();
+        for (ttl, seconds) in [("", 300), (",ttl=1h", 3_600)] {
+            let jwt = secret_jwt(folder.path(), &format!(",sign-method=HS256{ttl}"));
+            let token = jwt.sign_token("u", 1).unwrap();
+            let validation = Validation::new(Algorithm::HS256);
+            let claims = decode::<Claims>(&token, &jwt.verifying, &validation)
+                .unwrap()
+                .claims;
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap()
+                .as_secs();
+            assert!(
+                (now + seconds - 5..=now + seconds).contains(&claims.exp),
+                "{ttl}"
+            );
+        }
     }
 }

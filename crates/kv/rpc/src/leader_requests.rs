@@ -4,7 +4,7 @@ use crate::context::ServerContext;
 use crate::leader_leases::{LeaderRequest, handle_leader_request};
 use crate::membership::change_membership;
 use crate::peer_rpc::{
-    CHANGE, Change, ChangeMessage, ChangeResponse, LEFT, MembershipResult, PATIENCE, RENEW,
+    CHANGE, Change, ChangeMessage, ChangeResponse, LEFT, MembershipResult, RENEW, RESPONSE_TIMEOUT,
     call_leader,
 };
 use bytes::Bytes;
@@ -20,7 +20,7 @@ async fn ask_leader_number(
         LeaderRequest::Renew(id) => (RENEW, id),
         LeaderRequest::Left(id) => (LEFT, id),
     };
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + RESPONSE_TIMEOUT;
     loop {
         if let Some(answer) = handle_leader_request(core, question).await {
             return answer;
@@ -70,7 +70,7 @@ pub(crate) async fn request_membership_change(
 ) -> Result<MembershipResult, EtcdError> {
     // Two rounds: the removal of the leader first transfers its leadership, which ends with
     // LeaderChanged, and then is sent to the new leader.
-    let deadline = tokio::time::Instant::now() + 2 * PATIENCE;
+    let deadline = tokio::time::Instant::now() + 2 * RESPONSE_TIMEOUT;
     loop {
         let changed = change_once(core, change.clone()).await;
         if !matches!(changed, Err(EtcdError::LeaderChanged))

@@ -102,16 +102,20 @@ fn check_member_known(core: &ServerContext, id: u64) -> Result<(), EtcdError> {
 }
 
 fn check_urls(core: &ServerContext, peer_urls: &[String]) -> Result<(), EtcdError> {
-    // Without TLS a peer can't prove its membership.
-    let safe = |url: &ServerUrl| url.secure || core.bounds.insecure_members;
-    let fine =
-        |url: &String| matches!(parse_urls("peer-urls", url).as_deref(), Ok([url]) if safe(url));
-    let fine = !peer_urls.is_empty() && peer_urls.iter().all(fine);
-    if fine {
+    if are_peer_urls(peer_urls, core.bounds.insecure_members) {
         Ok(())
     } else {
         Err(EtcdError::BadMemberUrls)
     }
+}
+
+/// Returns whether these can be the peer URLs of a member.
+fn are_peer_urls(peer_urls: &[String], insecure: bool) -> bool {
+    // Without TLS a peer can't prove its membership.
+    let safe = |url: &ServerUrl| url.secure || insecure;
+    let is_peer_url =
+        |url: &String| matches!(parse_urls("peer-urls", url).as_deref(), Ok([url]) if safe(url));
+    !peer_urls.is_empty() && peer_urls.iter().all(is_peer_url)
 }
 
 fn new_member(core: &ServerContext, request: &MemberAddRequest) -> Result<Member, EtcdError> {
@@ -171,44 +175,58 @@ async fn check_quorum(core: &ServerContext, leaving: Option<u64>) -> Result<(), 
         .filter(|member| !member.is_learner)
         .collect();
     if !core.bounds.strict_reconfig {
-        // The last voter can't be removed: no member would be left to commit it.
-        let last = leaving.is_some() && voters.iter().all(|member| Some(member.id) == leaving);
-        return if last {
-            Err(EtcdError::NotEnoughMembers)
+        return keep_one_voter(&voters, leaving);
+    }
+    let live = live_members(core, &voters).await;
+    keep_live_quorum(&voters, &live, leaving)
+}
+
+/// Rejects the removal of the last voter: no member would be left to commit it.
+fn keep_one_voter(voters: &[Member], leaving: Option<u64>) -> Result<(), EtcdError> {
+    if leaving.is_some() && voters.iter().all(|member| Some(member.id) == leaving) {
+        Err(EtcdError::NotEnoughMembers)
+    } else {
+        Ok(())
+    }
+}
+
+/// Rejects a change after which the voters that respond are no quorum: etcd's strict
+/// reconfiguration check.
+fn keep_live_quorum(
+    voters: &[Member],
+    live: &BTreeSet<u64>,
+    leaving: Option<u64>,
+) -> Result<(), EtcdError> {
+    let Some(leaving) = leaving else {
+        // A member that was added and never started has no name, and does not count as live. The
+        // only voter must be live, because it executes this.
+        let all = voters
+            .iter()
+            .all(|member| !member.name.is_empty() && live.contains(&member.id));
+        return if voters.len() > 1 && !all {
+            Err(EtcdError::Unhealthy)
         } else {
             Ok(())
         };
+    };
+    let rest: Vec<&Member> = voters
+        .iter()
+        .filter(|member| member.id != leaving)
+        .collect();
+    // Removing a learner never changes the quorum.
+    if rest.len() == voters.len() {
+        return Ok(());
     }
-    // etcd's strict reconfiguration check: the change must leave a quorum of voters that respond.
-    let live = live_members(core, &voters).await;
-    match leaving {
-        None => {
-            // A member that was added and has never started counts as not there.
-            let all = voters
-                .iter()
-                .all(|member| !member.name.is_empty() && live.contains(&member.id));
-            if voters.len() > 1 && !all {
-                Err(EtcdError::Unhealthy)
-            } else {
-                Ok(())
-            }
-        }
-        Some(id) => {
-            let rest: Vec<&Member> = voters.iter().filter(|member| member.id != id).collect();
-            let was_voter = rest.len() < voters.len();
-            let live = rest
-                .iter()
-                .filter(|member| live.contains(&member.id))
-                .count();
-            if was_voter && (rest.is_empty() || live < rest.len() / 2 + 1) {
-                return Err(if rest.is_empty() {
-                    EtcdError::NotEnoughMembers
-                } else {
-                    EtcdError::Unhealthy
-                });
-            }
-            Ok(())
-        }
+    let live = rest
+        .iter()
+        .filter(|member| live.contains(&member.id))
+        .count();
+    if rest.is_empty() {
+        Err(EtcdError::NotEnoughMembers)
+    } else if live < rest.len() / 2 + 1 {
+        Err(EtcdError::Unhealthy)
+    } else {
+        Ok(())
     }
 }
 
@@ -222,10 +240,114 @@ async fn check_promotion(core: &ServerContext, id: u64) -> Result<(), EtcdError>
     }
     let status = core.node.status();
     let matched = status.matched.get(&id).copied().unwrap_or_default();
+    // A learner that never started has no name and has acknowledged nothing. With a log of fewer
+    // than IN_SYNC entries it would be close enough otherwise.
     let in_sync = matched > 0 && matched + IN_SYNC >= status.last_index && !member.name.is_empty();
     if in_sync && peer_rpc::is_responding(core, id, ANSWERS).await {
         Ok(())
     } else {
         Err(EtcdError::LearnerNotReady)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn voters(ids: &[u64]) -> Vec<Member> {
+        let voter = |id: &u64| Member {
+            id: *id,
+            name: format!("m{id}"),
+            ..Member::default()
+        };
+        ids.iter().map(voter).collect()
+    }
+
+    fn text(result: Result<(), EtcdError>) -> String {
+        result.map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    fn check(voters: &[Member], live: &[u64], leaving: Option<u64>, expect: Result<(), EtcdError>) {
+        let live = live.iter().copied().collect();
+        let checked = keep_live_quorum(voters, &live, leaving);
+        let case = format!(
+            "{} voters, live {live:?}, leaving {leaving:?}",
+            voters.len()
+        );
+        assert_eq!(text(checked), text(expect), "{case}");
+    }
+
+    #[test]
+    fn voter_is_added_only_if_all_voters_are_live() {
+        check(&voters(&[1]), &[1], None, Ok(()));
+        check(&voters(&[1, 2, 3]), &[1, 2, 3], None, Ok(()));
+        check(
+            &voters(&[1, 2, 3]),
+            &[1, 2],
+            None,
+            Err(EtcdError::Unhealthy),
+        );
+    }
+
+    #[test]
+    fn voter_is_not_added_while_another_one_has_never_started() {
+        let mut two = voters(&[1, 2]);
+        two[1].name.clear();
+        check(&two, &[1, 2], None, Err(EtcdError::Unhealthy));
+    }
+
+    #[test]
+    fn voter_is_removed_only_if_the_others_are_a_live_quorum() {
+        check(&voters(&[1, 2, 3]), &[1, 2], Some(3), Ok(()));
+        check(
+            &voters(&[1, 2, 3]),
+            &[1, 2],
+            Some(2),
+            Err(EtcdError::Unhealthy),
+        );
+        check(&voters(&[1, 2, 3, 4]), &[1, 2, 3], Some(3), Ok(()));
+        check(
+            &voters(&[1, 2, 3, 4]),
+            &[1, 2],
+            Some(2),
+            Err(EtcdError::Unhealthy),
+        );
+        check(&voters(&[1, 2]), &[1], Some(2), Ok(()));
+    }
+
+    #[test]
+    fn last_voter_is_never_removed() {
+        check(
+            &voters(&[1]),
+            &[1],
+            Some(1),
+            Err(EtcdError::NotEnoughMembers),
+        );
+        let without_check = keep_one_voter(&voters(&[1]), Some(1));
+        assert_eq!(text(without_check), text(Err(EtcdError::NotEnoughMembers)));
+        assert!(keep_one_voter(&voters(&[1, 2]), Some(1)).is_ok());
+        assert!(keep_one_voter(&voters(&[1]), None).is_ok());
+    }
+
+    #[test]
+    fn learner_is_removed_whatever_is_live() {
+        check(&voters(&[1, 2, 3]), &[1], Some(9), Ok(()));
+    }
+
+    #[test]
+    fn peer_url_needs_tls_unless_members_may_be_insecure() {
+        for (urls, secure, insecure) in [
+            (&["https://h:1"][..], true, true),
+            (&["http://h:1"], false, true),
+            (&["https://h:1", "http://h:2"], false, true),
+            (&[], false, false),
+            (&["https://h:1,https://h:2"], false, false),
+            (&["unix://s"], false, false),
+            (&["h:1"], false, false),
+        ] {
+            let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
+            let found = (are_peer_urls(&urls, false), are_peer_urls(&urls, true));
+            assert_eq!(found, (secure, insecure), "{urls:?}");
+        }
     }
 }

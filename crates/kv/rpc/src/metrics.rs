@@ -33,20 +33,35 @@ pub struct StoreMetrics {
 
 impl StoreMetrics {
     /// Counts the start of a gRPC call.
-    pub(crate) fn started(&self, call: Call) {
-        self.calls.started(call);
+    pub(crate) fn call_started(&self, call: Call) {
+        self.calls.count_started(call);
     }
 
     /// Counts the end of a gRPC call.
-    pub(crate) fn handled(&self, call: Call, code: tonic::Code, took: Duration) {
-        self.calls.handled(call, code, took);
+    pub(crate) fn call_handled(&self, call: Call, code: tonic::Code, took: Duration) {
+        self.calls.count_handled(call, code, took);
     }
 
     /// Counts a read that waited for the leader.
-    pub fn read_index(&self, slow: bool, done: bool) {
+    pub fn count_read_index(&self, slow: bool, done: bool) {
         self.slow_reads
             .fetch_add(u64::from(slow || !done), Ordering::Relaxed);
         self.failed_reads
             .fetch_add(u64::from(!done), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_read_index_counts_as_slow_too() {
+        let metrics = StoreMetrics::default();
+        for (slow, done) in [(false, true), (true, true), (false, false)] {
+            metrics.count_read_index(slow, done);
+        }
+        assert_eq!(metrics.slow_reads.load(Ordering::Relaxed), 2);
+        assert_eq!(metrics.failed_reads.load(Ordering::Relaxed), 1);
     }
 }

@@ -246,5 +246,7 @@ fn write_network(page: &mut MetricsPage, core: &ServerContext) {
         core.traffic.sent() as f64,
     );
     peers::write_peer_metrics(page, core.identity.member, &core.directory);
-    core.metrics.calls.write(page, core.bounds.detailed_metrics);
+    core.metrics
+        .calls
+        .write_metrics(page, core.bounds.detailed_metrics);
 }

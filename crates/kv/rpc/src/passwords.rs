@@ -21,6 +21,7 @@ pub struct Passwords {
 impl Passwords {
     /// Creates a hasher with bcrypt's cost.
     pub fn new(cost: u32) -> Self {
+        // More hashes at a time than processors would only delay all of them.
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
         let (places, turns) = (
             Arc::new(Semaphore::new(threads + WAITING)),
@@ -35,9 +36,9 @@ impl Passwords {
     }
 
     /// Returns the hash of a password.
-    pub async fn hash(&self, password: String) -> Result<String, EtcdError> {
+    pub async fn hash_password(&self, password: String) -> Result<String, EtcdError> {
         let cost = self.cost;
-        self.work(move || bcrypt::hash(password, cost))
+        self.run_in_turn(move || bcrypt::hash(password, cost))
             .await?
             .map_err(|error| {
                 tracing::error!(%error, "a password can't be hashed");
@@ -47,20 +48,25 @@ impl Passwords {
 
     /// Verifies a password against the stored hash. It takes as long without one, so that timing
     /// does not reveal which users exist.
-    pub async fn fits(&self, password: String, stored: Option<String>) -> Result<bool, EtcdError> {
+    pub async fn verify_password(
+        &self,
+        password: String,
+        stored: Option<String>,
+    ) -> Result<bool, EtcdError> {
         let known = stored.is_some();
         let decoy = self
             .decoy
-            .get_or_try_init(|| self.hash(String::new()))
+            .get_or_try_init(|| self.hash_password(String::new()))
             .await?;
+        // The result for the decoy is ignored: its password is the empty text.
         let stored = stored.unwrap_or_else(|| decoy.clone());
         let same = self
-            .work(move || bcrypt::verify(password, &stored).unwrap_or(false))
+            .run_in_turn(move || bcrypt::verify(password, &stored).unwrap_or(false))
             .await?;
         Ok(same && known)
     }
 
-    async fn work<T: Send + 'static>(
+    async fn run_in_turn<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, EtcdError> {
@@ -93,7 +99,7 @@ mod tests {
     #[tokio::test]
     async fn only_the_right_password_of_a_user_fits() {
         let passwords = Passwords::new(4);
-        let stored = Some(passwords.hash("right".to_owned()).await.unwrap());
+        let stored = Some(passwords.hash_password("right".to_owned()).await.unwrap());
         for (password, stored, fits) in [
             ("right", stored.clone(), true),
             ("wrong", stored, false),
@@ -101,7 +107,10 @@ mod tests {
             ("right", None, false),
         ] {
             assert_eq!(
-                passwords.fits(password.to_owned(), stored).await.unwrap(),
+                passwords
+                    .verify_password(password.to_owned(), stored)
+                    .await
+                    .unwrap(),
                 fits,
                 "{password}"
             );
@@ -112,7 +121,8 @@ mod tests {
     async fn passwords_beyond_the_queue_are_refused() {
         let passwords = Passwords::new(4);
         let places = passwords.places.available_permits();
-        let hashed = join_all((0..places + 50).map(|_| passwords.hash("x".to_owned()))).await;
+        let hashed =
+            join_all((0..places + 50).map(|_| passwords.hash_password("x".to_owned()))).await;
         let refused = hashed
             .iter()
             .filter(|hashed| matches!(hashed, Err(EtcdError::TooManyRequests)))
@@ -123,5 +133,12 @@ mod tests {
             places,
             "all places are free again"
         );
+    }
+
+    #[tokio::test]
+    async fn hashes_of_the_same_password_differ() {
+        let passwords = Passwords::new(4);
+        let hash = || passwords.hash_password("same".to_owned());
+        assert_ne!(hash().await.unwrap(), hash().await.unwrap());
     }
 }

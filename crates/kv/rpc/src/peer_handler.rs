@@ -115,3 +115,15 @@ fn encode_number(answer: Result<i64, EtcdError>) -> Option<Bytes> {
         .ok()
         .map(|number| Bytes::copy_from_slice(&number.to_be_bytes()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn response_about_a_lease_is_a_number_and_an_error_is_none() {
+        let bytes = encode_number(Ok(-1)).map(|bytes| bytes.to_vec());
+        assert_eq!(bytes, Some(vec![0xff; 8]));
+        assert_eq!(encode_number(Err(EtcdError::TimedOut)), None);
+    }
+}

@@ -18,7 +18,7 @@ pub(crate) const STATUS: u32 = 5;
 pub(crate) const HASH: u32 = 6;
 
 /// Timeout of a call to the leader, and of the search for one.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A membership change, as in etcd's requests.
 #[derive(Clone, PartialEq, prost::Oneof)]
@@ -73,13 +73,13 @@ pub(crate) async fn call_leader(
     kind: u32,
     body: Bytes,
 ) -> Result<Bytes, EtcdError> {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + RESPONSE_TIMEOUT;
     loop {
         if let Some(leader) = core.node.status().leader
             && leader != core.identity.member
             && let Ok(Some(answer)) = core
                 .node
-                .call_peer(leader, kind, body.clone(), PATIENCE)
+                .call_peer(leader, kind, body.clone(), RESPONSE_TIMEOUT)
                 .await
         {
             return Ok(answer);
@@ -93,13 +93,13 @@ pub(crate) async fn call_leader(
 }
 
 /// Returns whether a member responds within this time.
-pub async fn is_responding(core: &ServerContext, id: u64, patience: Duration) -> bool {
+pub async fn is_responding(core: &ServerContext, id: u64, timeout: Duration) -> bool {
     if id == core.identity.member {
         return true;
     }
     let asked = tokio::time::timeout(
-        patience,
-        core.node.call_peer(id, STATUS, Bytes::new(), patience),
+        timeout,
+        core.node.call_peer(id, STATUS, Bytes::new(), timeout),
     );
     matches!(asked.await, Ok(Ok(Some(_))))
 }
@@ -109,12 +109,12 @@ pub async fn request_hash(
     core: &ServerContext,
     member: u64,
     revision: i64,
-    patience: Duration,
+    timeout: Duration,
 ) -> Option<HashResult> {
     let body = Bytes::copy_from_slice(&revision.to_be_bytes());
     HashResult::decode(
         core.node
-            .call_peer(member, HASH, body, patience)
+            .call_peer(member, HASH, body, timeout)
             .await
             .ok()??,
     )

@@ -43,6 +43,7 @@ pub(crate) fn summarize_call(method: Method, request: &Bytes, answer: Option<&By
 fn format_key(key: &[u8], end: &[u8]) -> String {
     let shown = |key: &[u8]| {
         let more = if key.len() > KEY { "..." } else { "" };
+        // Escaped: a key may contain line breaks and terminal codes.
         format!("\"{}{more}\"", key.get(..KEY).unwrap_or(key).escape_ascii())
     };
     if end.is_empty() {
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_and_sizes_are_told_and_no_values() {
+    fn summary_has_keys_and_sizes_but_no_values() {
         let put = PutRequest {
             key: "a\n".into(),
             value: "secret".into(),
@@ -170,5 +171,55 @@ mod tests {
             told.contains("kkk...\"..\"l\" limit 3;") && told.ends_with("with 1 of 7 keys"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn summary_names_what_a_range_is_restricted_to() {
+        let range = |request: RangeRequest| {
+            summarize_call(Method::Range, &request.encode_to_vec().into(), None)
+        };
+        let key = || RangeRequest {
+            key: "k".into(),
+            ..RangeRequest::default()
+        };
+        for (request, expect) in [
+            (key(), "range \"k\";"),
+            (
+                RangeRequest {
+                    revision: 7,
+                    serializable: true,
+                    ..key()
+                },
+                "range \"k\" revision 7 serializable;",
+            ),
+            (
+                RangeRequest {
+                    keys_only: true,
+                    count_only: true,
+                    ..key()
+                },
+                "range \"k\" keys only count only;",
+            ),
+        ] {
+            let summary = range(request);
+            assert!(summary.starts_with(expect), "{summary}");
+        }
+    }
+
+    #[test]
+    fn summary_of_bytes_that_are_no_request_has_their_size() {
+        let summary = summarize_call(Method::Put, &Bytes::from_static(b"\x0a\x05a"), None);
+        assert_eq!(summary, "not a request; 3 bytes, answer 0 bytes");
+    }
+
+    #[test]
+    fn summary_of_a_deletion_has_its_range() {
+        let delete = DeleteRangeRequest {
+            key: "a".into(),
+            range_end: "b".into(),
+            ..DeleteRangeRequest::default()
+        };
+        let summary = summarize_call(Method::DeleteRange, &delete.encode_to_vec().into(), None);
+        assert!(summary.starts_with("delete \"a\"..\"b\";"), "{summary}");
     }
 }

@@ -19,6 +19,13 @@ pub struct SlowLimits {
     pub apply: Duration,
 }
 
+impl SlowLimits {
+    /// Returns whether a request was slow: in the whole, or while its command was applied.
+    fn exceeded(self, took: Duration, applying: Option<Duration>) -> bool {
+        took > self.request || applying.is_some_and(|applying| applying > self.apply)
+    }
+}
+
 /// Phases that a call completes, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -62,13 +69,13 @@ impl CallPhases {
     }
 
     /// Returns the time that applying the command took.
-    fn applying(&self) -> Option<Duration> {
+    fn applying_time(&self) -> Option<Duration> {
         let [.., committed, applied] = self.passed;
         Some(applied?.saturating_duration_since(committed?))
     }
 
     /// Formats each phase with its duration, and the rest until `end`.
-    fn phases(&self, end: Instant) -> String {
+    fn format_phases(&self, end: Instant) -> String {
         let mut text = String::new();
         let mut since = self.began;
         let passed = PHASES
@@ -127,15 +134,12 @@ pub(crate) fn report_slow(
 ) {
     let end = Instant::now();
     let took = end.saturating_duration_since(notes.began);
-    let slow = took > limits.request
-        || notes
-            .applying()
-            .is_some_and(|applying| applying > limits.apply);
+    let slow = limits.exceeded(took, notes.applying_time());
     // Formatting the request is expensive, so nearly all calls end here.
     if !slow && !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
-    let (phases, request, method) = (notes.phases(end), describe(), call.path());
+    let (phases, request, method) = (notes.format_phases(end), describe(), call.path());
     if slow {
         tracing::warn!(method, ?took, expected = ?limits.request, ?code, request, phases, "a request took long");
     } else {
@@ -155,7 +159,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn phases_are_told_in_order_with_their_times() {
+    async fn phases_are_formatted_in_order_with_their_durations() {
         let began = Instant::now();
         let ((), mut notes) = track_phases(async {
             record_phase_at(Phase::Received, began + Duration::from_millis(2));
@@ -164,16 +168,16 @@ mod tests {
         })
         .await;
         notes.began = began;
-        let told = notes.phases(began + Duration::from_millis(9));
+        let told = notes.format_phases(began + Duration::from_millis(9));
         assert_eq!(
             told,
             "received 2ms, committed 5ms, applied 1ms, answered 1ms"
         );
-        assert_eq!(notes.applying(), Some(Duration::from_millis(1)));
+        assert_eq!(notes.applying_time(), Some(Duration::from_millis(1)));
     }
 
     #[test]
-    fn nothing_is_noted_where_there_is_no_call() {
+    fn phase_outside_a_call_is_ignored() {
         record_phase(Phase::Received);
         assert!(NOTES.try_with(|_| ()).is_err());
     }
@@ -182,7 +186,25 @@ mod tests {
     fn phase_that_was_not_reached_is_left_out() {
         let notes = CallPhases::new();
         let end = notes.began + Duration::from_millis(3);
-        assert_eq!(notes.phases(end), "answered 3ms");
-        assert_eq!(notes.applying(), None);
+        assert_eq!(notes.format_phases(end), "answered 3ms");
+        assert_eq!(notes.applying_time(), None);
+    }
+
+    #[test]
+    fn request_is_slow_above_either_limit() {
+        let ms = Duration::from_millis;
+        let limits = SlowLimits {
+            request: ms(300),
+            apply: ms(100),
+        };
+        for (took, applying, expect) in [
+            (300, None, false),
+            (301, None, true),
+            (200, Some(100), false),
+            (200, Some(101), true),
+        ] {
+            let slow = limits.exceeded(ms(took), applying.map(ms));
+            assert_eq!(slow, expect, "{took} ms, applying {applying:?}");
+        }
     }
 }

@@ -42,3 +42,23 @@ impl StreamCaller {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn user_of_an_open_stream_is_judged_by_present_permissions() {
+        let caller = StreamCaller {
+            caller: Caller {
+                user: "u".to_owned(),
+                auth_revision: 7,
+                internal: false,
+            },
+            token: Some("secret.1".to_owned()),
+        };
+        let user = caller.user();
+        // Revision 0 is the current one: a later change does not end the login of the stream.
+        assert_eq!((user.user.as_str(), user.auth_revision), ("u", 0));
+    }
+}

@@ -15,6 +15,11 @@ pub(crate) fn digest_token(secret: &str) -> String {
     text
 }
 
+/// Returns the log index of the login that issued a token.
+pub(crate) fn login_index(token: &str) -> Option<u64> {
+    token.rsplit_once('.')?.1.parse().ok()
+}
+
 /// Returns the stored form of a token `SECRET.INDEX`: the digest and the index of its login.
 pub(crate) fn known_form(token: &str) -> Option<String> {
     let (secret, index) = token.rsplit_once('.')?;
@@ -34,5 +39,27 @@ mod tests {
         );
         assert_ne!(known_form(&known), Some(known));
         assert_eq!(known_form("nonsense"), None);
+    }
+
+    #[test]
+    fn digest_is_sha_256_in_hexadecimal() {
+        // The digest of the empty text, from FIPS 180-2's test vectors.
+        assert_eq!(
+            digest_token(""),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        );
+    }
+
+    #[test]
+    fn token_ends_with_the_log_index_of_its_login() {
+        for (token, expect) in [
+            ("secret.7", Some(7)),
+            ("a.b.12", Some(12)),
+            ("secret", None),
+            ("secret.", None),
+            ("secret.-1", None),
+        ] {
+            assert_eq!(login_index(token), expect, "{token}");
+        }
     }
 }

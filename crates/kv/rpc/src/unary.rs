@@ -52,7 +52,7 @@ pub(crate) async fn respond_unary<B: RequestBody>(
     request: Request<B>,
 ) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let call = Call::of(parts.uri.path());
+    let call = Call::from_path(parts.uri.path());
     let end = CallEnd::new(&*core.metrics, call);
     let span = tracing::debug_span!("call", method = call.path());
     let mut came = Bytes::new();

@@ -40,6 +40,8 @@ pub(crate) async fn first_start(
             flags.name, flags.name
         )
     })?;
+    // The other members reach this one at the URLs in their --initial-cluster, and compute its ID
+    // from them.
     let advertised: BTreeSet<&String> = peer_urls.iter().collect();
     if advertised != mine.peer_ur_ls.iter().collect() {
         bail!(
@@ -91,6 +93,7 @@ pub(crate) async fn check_cluster(
     };
     let infos = fetch_running_cluster(&others, &mine, tls, Duration::from_millis(400)).await;
     match infos.first() {
+        // All that respond: one wrong URL in the list must not keep the member from starting.
         Some(info) if infos.iter().all(|info| info.cluster != identity.cluster) => bail!(
             "the data folder {} is of cluster {:x}, and the members at the peer URLs in --initial-cluster are of cluster {:x}: \
              correct --initial-cluster, or give a folder of that cluster, or an empty one, with --data-dir",
@@ -205,14 +208,14 @@ async fn fetch_running_cluster(
     members: &[Member],
     mine: &Member,
     tls: &PeerTls,
-    patience: Duration,
+    timeout: Duration,
 ) -> Vec<ClusterInfo> {
     let others = members.iter().filter(|member| member.name != mine.name);
     let urls: Vec<String> = others
         .flat_map(|member| member.peer_ur_ls.clone())
         .collect();
     let asked = urls.into_iter().map(|url| async move {
-        let deadline = tokio::time::Instant::now() + patience;
+        let deadline = tokio::time::Instant::now() + timeout;
         loop {
             let call = RaftNode::call_peer_url(&url, tls.clone(), MEMBERS, Bytes::new());
             match tokio::time::timeout_at(deadline, call).await {

@@ -17,11 +17,11 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 /// Timeout of one member's response. The hash requires a scan of all records.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Member ID that stands for the whole cluster.
-const EVERYBODY: u64 = 0;
+const WHOLE_CLUSTER: u64 = 0;
 
-/// Returns the members whose data differ from those of a majority of all `members`, or `EVERYBODY`
+/// Returns the members whose data differ from those of a majority of all `members`, or `WHOLE_CLUSTER`
 /// if there is no majority.
 fn find_corrupt_members(
     mine: (u64, HashResult),
@@ -32,6 +32,7 @@ fn find_corrupt_members(
         BTreeMap::from([(mine.1.hash, BTreeSet::from([mine.0]))]);
     for (member, theirs) in others
         .iter()
+        // A member that has compacted to another revision has other records and the same data.
         .filter(|(_, theirs)| theirs.comparable(&mine.1))
     {
         having.entry(theirs.hash).or_default().insert(*member);
@@ -50,7 +51,7 @@ fn find_corrupt_members(
             .filter(|(hash, _)| *hash != right)
             .flat_map(|(_, who)| who)
             .collect(),
-        None => BTreeSet::from([EVERYBODY]),
+        None => BTreeSet::from([WHOLE_CLUSTER]),
     }
 }
 
@@ -72,7 +73,7 @@ async fn request_hashes(
         .map(|member| member.id)
         .filter(|id| *id != mine);
     let asked = others.map(|id| async move {
-        match request_hash(core, id, revision, PATIENCE).await {
+        match request_hash(core, id, revision, RESPONSE_TIMEOUT).await {
             Some(theirs) => Some((id, theirs)),
             None => {
                 tracing::warn!(
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn who_differs_from_a_majority_is_corrupt() {
+    fn member_that_differs_from_the_majority_is_corrupt() {
         check(7, &[], 1, &[]);
         check(7, &[(2, at(7, 9, 3)), (3, at(7, 9, 3))], 3, &[]);
         check(7, &[(2, at(7, 9, 3)), (3, at(8, 9, 3))], 3, &[3]);
@@ -267,15 +268,20 @@ mod tests {
     }
 
     #[test]
-    fn without_a_majority_it_is_everybody() {
-        check(7, &[(2, at(8, 9, 3))], 2, &[EVERYBODY]);
+    fn difference_without_a_majority_concerns_the_whole_cluster() {
+        check(7, &[(2, at(8, 9, 3))], 2, &[WHOLE_CLUSTER]);
         // The third member does not respond.
-        check(7, &[(2, at(8, 9, 3))], 3, &[EVERYBODY]);
-        check(7, &[(2, at(8, 9, 3)), (3, at(6, 9, 3))], 3, &[EVERYBODY]);
+        check(7, &[(2, at(8, 9, 3))], 3, &[WHOLE_CLUSTER]);
+        check(
+            7,
+            &[(2, at(8, 9, 3)), (3, at(6, 9, 3))],
+            3,
+            &[WHOLE_CLUSTER],
+        );
     }
 
     #[test]
-    fn what_was_compacted_elsewhere_is_not_compared() {
+    fn hashes_after_different_compactions_are_not_compared() {
         check(7, &[(2, at(7, 9, 3)), (3, at(8, 9, 4))], 3, &[]);
         check(7, &[(2, at(7, 9, 3)), (3, at(8, 8, 3))], 3, &[]);
     }

@@ -73,6 +73,7 @@ async fn revoke_expired(core: &Arc<ServerContext>, revocations: &mut JoinSet<()>
     });
     let core = core.clone();
     // Proposed together, they are one entry.
+    // Not awaited here: while a proposal waits for its quorum, other leases expire.
     revocations.spawn(async move {
         let ends = over.into_iter().map(|id| revoke_lease(&core, id));
         futures::future::join_all(ends).await;

@@ -4,7 +4,7 @@ use kv_rpc::ServerContext;
 use proto_etcd::etcdserverpb::AlarmType;
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the reason why the member is unhealthy, ignoring excluded alarms, or `None` if it is
 /// healthy.
@@ -14,6 +14,7 @@ pub(crate) async fn find_unhealthy(
     excluded: impl Fn(AlarmType) -> bool,
 ) -> Option<String> {
     let status = core.node.status();
+    // Only a restart helps, so it is reported even if the reader excludes alarms.
     if let Some(reason) = status.stopped {
         return Some(format!("REPLICATION STOPPED: {reason}"));
     }
@@ -25,13 +26,15 @@ pub(crate) async fn find_unhealthy(
     if let Some(alarm) = raised.find(|alarm| *alarm != AlarmType::None && !excluded(*alarm)) {
         return Some(format!("ALARM {}", alarm.as_str_name()));
     }
+    // A serializable check covers this member alone, so that a liveness probe does not restart all
+    // members when the quorum is lost.
     if serializable {
         return None;
     }
     if status.leader.is_none() {
         return Some("RAFT NO LEADER".to_owned());
     }
-    match core.node.read_index(PATIENCE).await {
+    match core.node.read_index(RESPONSE_TIMEOUT).await {
         Ok(()) => None,
         Err(e) => Some(format!("RANGE ERROR:{e}")),
     }
@@ -93,7 +96,7 @@ pub(crate) async fn run_check(core: &ServerContext, check: Check) -> Result<(), 
         Check::NonLearner => Ok(()),
         Check::LinearizableRead => core
             .node
-            .read_index(PATIENCE)
+            .read_index(RESPONSE_TIMEOUT)
             .await
             .map_err(|e| e.to_string()),
     }

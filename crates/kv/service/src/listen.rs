@@ -159,6 +159,7 @@ fn has_common_name(request: &Request<Incoming>, names: &str) -> bool {
     let certificate = request
         .extensions()
         .get::<base_serve::Peer>()
+        // The first certificate is the peer's own, the others are its chain.
         .and_then(|peer| peer.certificates.first());
     certificate
         .and_then(|certificate| common_name(certificate))

@@ -164,6 +164,7 @@ impl Member {
         on_removed: OnRemoved,
     ) -> Result<Member> {
         let shutdown = CancellationToken::new();
+        // The defaults of the flags, but for those that a simulation reduces.
         let bounds = ServerLimits {
             max_request: 1_572_864,
             request_timeout: Duration::from_secs(5),

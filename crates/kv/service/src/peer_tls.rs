@@ -68,6 +68,8 @@ pub(crate) fn follow_files(flags: &ServeFlags, tls: PeerTls, tasks: &Tasks) {
         let mut seen = modification_times(&flags);
         loop {
             tokio::select! {
+                // Polled: secrets in containers are replaced by renaming a directory, which watches
+                // of the files miss.
                 () = tokio::time::sleep(EVERY) => {}
                 () = shutdown.cancelled() => return,
             }

@@ -40,6 +40,7 @@ pub(crate) async fn watch_quota(core: Arc<ServerContext>) {
         if ended {
             return;
         }
+        // Each write changes `applied`, so without a pause this would run once for each.
         tokio::time::sleep(STEP).await;
     }
 }

@@ -91,6 +91,7 @@ impl RaftStateMachine {
 
     async fn install_kept(&self, rows: &Path) -> Result<(), String> {
         let mut file = BufReader::new(File::open(rows).map_err(|e| e.to_string())?);
+        // In chunks, because the state may be larger than the memory that is left.
         let installed = self.0.install_snapshot(|| read_chunk(&mut file)).await;
         installed.map_err(|e| e.to_string())?;
         // The file is not needed any more. If deleting it fails, the next installation replaces it.

@@ -65,6 +65,8 @@ impl RebuildOptions<'_> {
             .and_then(|engine| Machine::open(engine, options.clone()));
         let machine = match opened {
             Ok(machine) => machine,
+            // Only damage: after an error of the disk or its permissions, the state may still be
+            // right.
             Err(error) if error.is_damage() => {
                 self.set_aside(&error)?;
                 Machine::open(open()?, options)?
@@ -76,6 +78,7 @@ impl RebuildOptions<'_> {
         if machine.is_incomplete() || machine.applied_index() >= least {
             return Ok(machine);
         }
+        // Without another member, the member would answer reads from a state with a gap.
         if choose_source(self.purged, !self.others.is_empty()) == Source::Nowhere {
             let path = self.folder.path().join(STATE_DIR);
             bail!(
@@ -157,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_log_is_enough_only_from_its_first_entry_on() {
+    fn state_is_rebuilt_from_a_complete_log_or_from_a_member() {
         assert_eq!(choose_source(None, true), Source::Log);
         assert_eq!(choose_source(None, false), Source::Log);
         assert_eq!(choose_source(Some(7), true), Source::Members);

@@ -242,6 +242,8 @@ async fn identify_member(
         if flags.force_new_cluster {
             return force_new_cluster(flags, plan, folder, identity);
         }
+        // Otherwise the directory decides, and the flags of the initial cluster have no effect, as
+        // in etcd.
         let begin = bootstrap::unfinished_bootstrap(flags, identity, &members);
         return Ok(Bootstrap {
             identity,
@@ -293,6 +295,7 @@ async fn serve_member(flags: ServeFlags, shutdown: CancellationToken) -> Result<
     // Closed after the transfer of leadership: a member that no peer reaches does not learn that it
     // succeeded.
     let peers = CancellationToken::new();
+    // Closes the peer port too if the start fails below.
     let _closed = peers.clone().drop_guard();
     let routes = Arc::new(OnceLock::new());
     for port in std::mem::take(&mut plan.peer_ports) {
@@ -570,16 +573,19 @@ async fn choose_transferee(core: &ServerContext) -> Option<u64> {
         .iter()
         .copied()
         .filter(|id| *id != core.identity.member && tasks::is_reached(core, *id));
+    // A follower has no leadership to transfer.
     let others: Vec<u64> = others.filter(|_| status.leading).collect();
     // One that has just stopped still counts as reached.
     let asked = others
         .into_iter()
         .map(|id| async move { is_responding(core, id, ANSWERS).await.then_some(id) });
     let there = futures::future::join_all(asked).await.into_iter().flatten();
+    // It has least to catch up with, so it campaigns soonest.
     there.max_by_key(|id| status.matched.get(id).copied().unwrap_or_default())
 }
 
 async fn stop_member(core: &Arc<ServerContext>, tasks: &Tasks, peers: &CancellationToken) {
+    // Client ports close first: a transfer blocks proposals, and new ones could only time out.
     core.shutdown.cancel();
     // A leader that goes hands over first, so that the others need not wait for a timeout.
     if let Some(heir) = choose_transferee(core).await {

@@ -286,7 +286,7 @@ async fn drive_connection<T, S>(
     let counted = calls.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(from.clone());
-        counted.clone().during(service.call(request))
+        counted.clone().count_during(service.call(request))
     });
     let work = |io| {
         watcher.watch(

@@ -58,8 +58,8 @@ impl<M: Message + Default, B: RequestBody> Requests<M, B> {
     pub async fn message(&mut self) -> Result<Option<M>, Status> {
         loop {
             // `bytes` keeps what has arrived, so the caller's `select!` may drop this future.
-            let message = self.whole()?;
-            self.held.now(self.bytes.len())?;
+            let message = self.decode_buffered()?;
+            self.held.set_reserved(self.bytes.len())?;
             if message.is_some() {
                 return Ok(message);
             }
@@ -74,7 +74,7 @@ impl<M: Message + Default, B: RequestBody> Requests<M, B> {
         }
     }
 
-    fn whole(&mut self) -> Result<Option<M>, Status> {
+    fn decode_buffered(&mut self) -> Result<Option<M>, Status> {
         let Some(length) = announced_length(&self.bytes)? else {
             return Ok(None);
         };

@@ -40,7 +40,7 @@ async fn receive_frames(
             continue;
         };
         traffic.count_received(data.len());
-        held.more(data.len())?;
+        held.reserve_more(data.len())?;
         bytes = if bytes.is_empty() {
             data
         } else {

@@ -338,12 +338,12 @@ mod tests {
     }
 
     #[test]
-    fn the_code_is_the_standards() {
+    fn huffman_code_is_that_of_rfc_7541() {
         assert_eq!(encode("www.example.com"), EXAMPLE);
     }
 
     #[test]
-    fn only_what_is_wrong_changes() {
+    fn only_invalid_characters_of_an_authority_change() {
         for (sent, wanted) in [
             ("http://127.0.0.1:41905", "httpB..127.0.0.1B41905"),
             ("www.example.com", "www.example.com"),

@@ -52,7 +52,7 @@ impl Budget {
         })
     }
 
-    fn take(&self, bytes: usize) -> bool {
+    fn reserve_space(&self, bytes: usize) -> bool {
         let less = |left: usize| left.checked_sub(bytes);
         if self
             .left
@@ -62,7 +62,10 @@ impl Budget {
             return false;
         }
         // The connection's share first: a connection above its share leaves the process's alone.
-        let taken = self.above.as_ref().is_none_or(|above| above.take(bytes));
+        let taken = self
+            .above
+            .as_ref()
+            .is_none_or(|above| above.reserve_space(bytes));
         if !taken {
             self.left.fetch_add(bytes, Ordering::Relaxed);
         }
@@ -144,8 +147,8 @@ impl MemoryReservation {
     }
 
     /// Reserves more memory.
-    pub fn more(&mut self, bytes: usize) -> Result<(), Status> {
-        if !self.budget.take(bytes) {
+    pub fn reserve_more(&mut self, bytes: usize) -> Result<(), Status> {
+        if !self.budget.reserve_space(bytes) {
             return Err(Status::resource_exhausted(TOO_MANY_REQUESTS));
         }
         self.bytes += bytes;
@@ -153,10 +156,10 @@ impl MemoryReservation {
     }
 
     /// Changes the reserved memory to this many bytes.
-    pub fn now(&mut self, bytes: usize) -> Result<(), Status> {
+    pub fn set_reserved(&mut self, bytes: usize) -> Result<(), Status> {
         // Only growth can fail, so a stream that shrinks its buffer is never rejected.
         if let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) {
-            return self.more(more);
+            return self.reserve_more(more);
         }
         if bytes < self.bytes {
             self.budget.release_space(self.bytes - bytes);
@@ -203,7 +206,7 @@ impl<B> LimitedBody<B> {
 
     fn check_data(&mut self, data: &[u8]) -> Result<(), Status> {
         self.traffic.count_received(data.len());
-        self.held.more(data.len())?;
+        self.held.reserve_more(data.len())?;
         // A client may send the prefix byte by byte. tonic buffers the message itself.
         let missing = PREFIX.saturating_sub(self.start.len());
         if missing == 0 {
@@ -256,7 +259,7 @@ mod tests {
     use http_body_util::BodyExt;
 
     #[test]
-    fn a_connection_has_a_share_and_gives_it_back() {
+    fn connection_has_a_share_of_the_process_and_releases_it() {
         let process = Budget::new();
         let connections: Vec<_> = (0..=PROCESS / CONNECTION)
             .map(|_| process.connection())
@@ -270,7 +273,7 @@ mod tests {
             .collect();
         let full: Vec<_> = held
             .iter_mut()
-            .map(|held| held.more(CONNECTION).is_ok())
+            .map(|held| held.reserve_more(CONNECTION).is_ok())
             .collect();
         assert_eq!(
             full.iter().filter(|taken| **taken).count(),
@@ -281,16 +284,16 @@ mod tests {
             "the process's bytes are all taken"
         );
         for held in &mut held {
-            assert!(held.more(1).is_err());
+            assert!(held.reserve_more(1).is_err());
         }
         held.truncate(1);
         assert!(
             held.iter_mut()
-                .all(|held| held.now(CONNECTION - 10).is_ok())
+                .all(|held| held.set_reserved(CONNECTION - 10).is_ok())
         );
         assert!(
             held.iter_mut()
-                .all(|held| held.more(11).is_err() && held.now(CONNECTION).is_ok())
+                .all(|held| held.reserve_more(11).is_err() && held.set_reserved(CONNECTION).is_ok())
         );
         held.clear();
         assert_eq!(process.left.load(Ordering::Relaxed), PROCESS);
@@ -303,7 +306,10 @@ mod tests {
             budget: process.connection(),
             bytes: 0,
         };
-        let rejected = held.more(CONNECTION + 1).err().map(|status| status.code());
+        let rejected = held
+            .reserve_more(CONNECTION + 1)
+            .err()
+            .map(|status| status.code());
         assert_eq!(rejected, Some(tonic::Code::ResourceExhausted));
         assert_eq!(process.left.load(Ordering::Relaxed), PROCESS);
     }

@@ -68,7 +68,7 @@ pub struct Calls(Arc<AtomicUsize>);
 
 impl Calls {
     /// Counts a call until its response starts.
-    pub async fn during<A: Future>(self, answer: A) -> A::Output {
+    pub async fn count_during<A: Future>(self, answer: A) -> A::Output {
         struct Over(Calls);
         impl Drop for Over {
             fn drop(&mut self) {
@@ -128,7 +128,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     #[tokio::test]
-    async fn what_is_written_in_a_turn_goes_out_at_once() {
+    async fn writes_of_one_poll_are_sent_together() {
         let (inner, mut peer) = duplex(1 << 20);
         let writes = drive_coalesced(inner, Calls::default(), |mut io| async move {
             for _ in 0..3 {
@@ -164,7 +164,7 @@ mod tests {
     #[tokio::test]
     async fn cancelled_call_is_no_longer_in_progress() {
         let calls = Calls::default();
-        let mut call = Box::pin(calls.clone().during(std::future::pending::<()>()));
+        let mut call = Box::pin(calls.clone().count_during(std::future::pending::<()>()));
         assert!(poll_once(&mut call).await.is_pending());
         assert_eq!(calls.0.load(Ordering::Relaxed), 1);
         drop(call);

@@ -48,6 +48,7 @@ impl ConnectionFlags {
             &self.grpc_keepalive_timeout,
             second,
         )?;
+        // A ping without a timeout would never close the connection, so either 0 disables both.
         let pings = (!interval.is_zero() && !timeout.is_zero()).then_some((interval, timeout));
         Ok(ConnectionOptions {
             streams: self.max_concurrent_streams,

@@ -74,6 +74,7 @@ impl CorruptionFlags {
             &self.compact_hash_check_time,
             second,
         )?;
+        // As etcd, which accepts 0 for the other interval only.
         if compacted.is_zero() {
             bail!(
                 "--compact-hash-check-time must be >0 (set to {}): give a time like 1m",

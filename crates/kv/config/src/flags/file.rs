@@ -33,6 +33,7 @@ const TIMES: &[&str] = &[
 /// Loads a file as flags, with warnings about settings that are not implemented.
 pub(super) fn load_flags(path: &Path) -> Result<(Flags, Vec<String>)> {
     let told = || format!("--config-file {}", path.display());
+    // Before reading: the path may be that of a device or of a database.
     let length = std::fs::metadata(path).with_context(told)?.len();
     if length > LONGEST {
         bail!(
@@ -58,6 +59,8 @@ fn parse_flags(text: &str) -> Result<(Flags, Vec<String>)> {
         .try_get_matches_from(accepted.arguments)
         .map_err(|error| {
             let text = error.render().to_string();
+            // The first line names the key. The rest is clap's usage, which is about a command
+            // line.
             anyhow::anyhow!(
                 "{}",
                 text.trim_start_matches("error: ")
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_flag_is_refused_by_name() {
+    fn unknown_key_is_rejected_by_name() {
         for (file, told) in [
             ("nmae: m1", "--nmae"),
             ("- a", "no keys"),

@@ -111,10 +111,11 @@ impl Default for AllCalls {
 
 impl Call {
     /// Returns the method with this path.
-    pub fn of(path: &str) -> Call {
+    pub fn from_path(path: &str) -> Call {
         Call(
             METHODS
                 .iter()
+                // Linear, because nearly all calls are among the first four.
                 .position(|method| *method == path)
                 .unwrap_or(METHODS.len() - 1),
         )
@@ -159,13 +160,13 @@ impl Call {
 }
 
 impl AllCalls {
-    pub fn started(&self, call: Call) {
+    pub fn count_started(&self, call: Call) {
         if let Some(calls) = self.0.get(call.0) {
             calls.started.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub fn handled(&self, call: Call, code: tonic::Code, took: Duration) {
+    pub fn count_handled(&self, call: Call, code: tonic::Code, took: Duration) {
         let Some(calls) = self.0.get(call.0) else {
             return;
         };
@@ -176,7 +177,7 @@ impl AllCalls {
     }
 
     /// Writes the metrics. `detailed` includes durations.
-    pub fn write(&self, page: &mut MetricsPage, detailed: bool) {
+    pub fn write_metrics(&self, page: &mut MetricsPage, detailed: bool) {
         let used = || {
             let all = self
                 .0
@@ -233,14 +234,17 @@ mod tests {
 
     #[test]
     fn every_method_has_a_number_of_its_own() {
-        let paths: BTreeSet<&str> = METHODS.iter().map(|path| Call::of(path).path()).collect();
+        let paths: BTreeSet<&str> = METHODS
+            .iter()
+            .map(|path| Call::from_path(path).path())
+            .collect();
         assert_eq!(paths.len(), METHODS.len());
     }
 
     #[test]
     fn methods_of_clients_inventions_are_counted_together() {
         for path in ["/etcdserverpb.KV/Nothing", "", "/", "/unknown/unknown"] {
-            assert_eq!(Call::of(path).path(), "/unknown/unknown", "{path:?}");
+            assert_eq!(Call::from_path(path).path(), "/unknown/unknown", "{path:?}");
         }
     }
 
@@ -255,7 +259,7 @@ mod tests {
             ("/etcdserverpb.Maintenance/Snapshot", "server_stream", false),
             ("/v3electionpb.Election/Observe", "server_stream", false),
         ] {
-            let call = Call::of(path);
+            let call = Call::from_path(path);
             assert_eq!((call.kind(), call.is_prompt()), (kind, prompt), "{path}");
         }
     }
@@ -263,12 +267,12 @@ mod tests {
     #[test]
     fn page_has_used_methods_and_durations_only_in_detail() {
         let calls = AllCalls::default();
-        let call = Call::of("/etcdserverpb.KV/Range");
-        calls.started(call);
-        calls.handled(call, tonic::Code::Ok, Duration::from_millis(7));
+        let call = Call::from_path("/etcdserverpb.KV/Range");
+        calls.count_started(call);
+        calls.count_handled(call, tonic::Code::Ok, Duration::from_millis(7));
         let page = |detailed| {
             let mut page = MetricsPage::default();
-            calls.write(&mut page, detailed);
+            calls.write_metrics(&mut page, detailed);
             page.finish()
         };
         let labels = "grpc_method=\"Range\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"";

@@ -117,3 +117,35 @@ pub(super) fn write_peer_metrics(page: &mut MetricsPage, member: u64, directory:
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn page(directory: &Directory) -> String {
+        let mut page = MetricsPage::default();
+        write_peer_metrics(&mut page, 0xa, directory);
+        page.finish()
+    }
+
+    #[test]
+    fn page_has_the_other_members_in_hexadecimal() {
+        let directory = Directory::new();
+        let urls = |port: u32| vec![format!("http://h:{port}")];
+        directory.replace_addresses(HashMap::from([(0xa, urls(1)), (0xb, urls(2))]));
+        for member in [0xa, 0xb] {
+            if let Some(traffic) = directory.traffic(member) {
+                traffic.sent.fetch_add(5, Ordering::Relaxed);
+            }
+        }
+        let page = page(&directory);
+        assert!(
+            page.contains("etcd_network_peer_sent_bytes_total{To=\"b\"} 5"),
+            "{page}"
+        );
+        assert!(!page.contains("{To=\"a\"}"), "{page}");
+        let active = "etcd_network_active_peers{Local=\"a\",Remote=\"b\"} 0";
+        assert!(page.contains(active), "{page}");
+    }
+}

@@ -28,7 +28,7 @@ fn auth_status(error: AuthError) -> Status {
 }
 
 impl Auth {
-    async fn change<T>(
+    async fn submit_change<T>(
         &self,
         request: &Request<T>,
         command: Command,
@@ -38,12 +38,16 @@ impl Auth {
         Ok(self.0.submit(&caller, command).await?.1)
     }
 
-    async fn hash(&self, password: String) -> Result<String, Status> {
-        self.0.passwords.hash(password).await.map_err(to_status)
+    async fn hash_password(&self, password: String) -> Result<String, Status> {
+        self.0
+            .passwords
+            .hash_password(password)
+            .await
+            .map_err(to_status)
     }
 
     /// Verifies a password. Returns the auth revision at which it was valid.
-    async fn password_fits(&self, name: &str, password: &str) -> Result<u64, Status> {
+    async fn verify_password(&self, name: &str, password: &str) -> Result<u64, Status> {
         self.0.read_index().await?;
         let stored = self.0.machine.with_auth(|auth| {
             if !auth.enabled {
@@ -60,7 +64,7 @@ impl Auth {
         let fits = self
             .0
             .passwords
-            .fits(password.to_owned(), stored)
+            .verify_password(password.to_owned(), stored)
             .await
             .map_err(to_status)?;
         if fits {
@@ -71,15 +75,17 @@ impl Auth {
     }
 
     /// Issues a token. A simple token is replicated to all members.
-    async fn token(&self, user: &str, auth_revision: u64) -> Result<String, EtcdError> {
+    async fn issue_token(&self, user: &str, auth_revision: u64) -> Result<String, EtcdError> {
         if let Some(jwt) = &self.0.jwt {
-            return jwt.sign(user, auth_revision);
+            return jwt.sign_token(user, auth_revision);
         }
         let secret: String = rand::rng()
             .sample_iter(Alphanumeric)
             .take(SECRET)
             .map(char::from)
             .collect();
+        // Proposed with the revision at which the password was verified. If users have changed
+        // since then, applying it fails with OldAuthRevision, and the password is verified again.
         let command = Command::Authenticate(Login {
             user: user.to_owned(),
             digest: tokens::digest_token(&secret),
@@ -101,7 +107,7 @@ impl Auth {
         }
     }
 
-    async fn look<T>(
+    async fn read_auth<T>(
         &self,
         caller: &Caller,
         may: impl Fn(&Book, &Caller) -> bool,
@@ -128,7 +134,7 @@ impl auth_server::Auth for Auth {
         request: Request<AuthEnableRequest>,
     ) -> RpcResult<AuthEnableResponse> {
         let header = self
-            .change(&request, Command::AuthEnable(Nothing {}))
+            .submit_change(&request, Command::AuthEnable(Nothing {}))
             .await?;
         Ok(Response::new(AuthEnableResponse { header }))
     }
@@ -138,7 +144,7 @@ impl auth_server::Auth for Auth {
         request: Request<AuthDisableRequest>,
     ) -> RpcResult<AuthDisableResponse> {
         let header = self
-            .change(&request, Command::AuthDisable(Nothing {}))
+            .submit_change(&request, Command::AuthDisable(Nothing {}))
             .await?;
         Ok(Response::new(AuthDisableResponse { header }))
     }
@@ -171,8 +177,8 @@ impl auth_server::Auth for Auth {
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let revision = self.password_fits(&name, &password).await?;
-            match self.token(&name, revision).await {
+            let revision = self.verify_password(&name, &password).await?;
+            match self.issue_token(&name, revision).await {
                 // Users or roles have changed, possibly this user's password.
                 Err(EtcdError::OldAuthRevision) if attempts < ATTEMPTS => {}
                 Err(refusal) => return Err(to_status(refusal)),
@@ -197,12 +203,14 @@ impl auth_server::Auth for Auth {
         let user = request.get_mut();
         let without = user.options.is_some_and(|options| options.no_password);
         if user.hashed_password.is_empty() && !without {
-            user.hashed_password = self.hash(std::mem::take(&mut user.password)).await?;
+            user.hashed_password = self
+                .hash_password(std::mem::take(&mut user.password))
+                .await?;
         }
         // The log and the data directory must never contain a password.
         user.password.clear();
         let command = Command::UserAdd(request.get_ref().clone());
-        let header = self.change(&request, command).await?;
+        let header = self.submit_change(&request, command).await?;
         Ok(Response::new(AuthUserAddResponse { header }))
     }
 
@@ -214,9 +222,7 @@ impl auth_server::Auth for Auth {
         let name = request.into_inner().name;
         let own = |_: &Book, caller: &Caller| caller.user == name;
         let roles = self
-            .look(&caller, own, |auth| {
-                Ok(auth.find_user(&name)?.roles.clone())
-            })
+            .read_auth(&caller, own, |auth| Ok(auth.find_user(&name)?.roles.clone()))
             .await?;
         Ok(Response::new(AuthUserGetResponse {
             header: self.0.header(),
@@ -231,7 +237,7 @@ impl auth_server::Auth for Auth {
         let caller = self.0.caller(&request)?;
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let users = self
-            .look(
+            .read_auth(
                 &caller,
                 |_, _| false,
                 |auth| Ok(auth.users().map(|user| text(&user.name)).collect()),
@@ -248,7 +254,7 @@ impl auth_server::Auth for Auth {
         request: Request<AuthUserDeleteRequest>,
     ) -> RpcResult<AuthUserDeleteResponse> {
         let command = Command::UserDelete(request.get_ref().clone());
-        let header = self.change(&request, command).await?;
+        let header = self.submit_change(&request, command).await?;
         Ok(Response::new(AuthUserDeleteResponse { header }))
     }
 
@@ -260,11 +266,13 @@ impl auth_server::Auth for Auth {
         self.0.machine.check_admin(&caller).map_err(to_status)?;
         let change = request.get_mut();
         if change.hashed_password.is_empty() {
-            change.hashed_password = self.hash(std::mem::take(&mut change.password)).await?;
+            change.hashed_password = self
+                .hash_password(std::mem::take(&mut change.password))
+                .await?;
         }
         change.password.clear();
         let command = Command::UserChangePassword(request.get_ref().clone());
-        let header = self.change(&request, command).await?;
+        let header = self.submit_change(&request, command).await?;
         Ok(Response::new(AuthUserChangePasswordResponse { header }))
     }
 
@@ -273,7 +281,7 @@ impl auth_server::Auth for Auth {
         request: Request<AuthUserGrantRoleRequest>,
     ) -> RpcResult<AuthUserGrantRoleResponse> {
         let command = Command::UserGrantRole(request.get_ref().clone());
-        let header = self.change(&request, command).await?;
+        let header = self.submit_change(&request, command).await?;
         Ok(Response::new(AuthUserGrantRoleResponse { header }))
     }
 
@@ -282,7 +290,7 @@ impl auth_server::Auth for Auth {
         request: Request<AuthUserRevokeRoleRequest>,
     ) -> RpcResult<AuthUserRevokeRoleResponse> {
         let command = Command::UserRevokeRole(request.get_ref().clone());
-        let header = self.change(&request, command).await?;
+        let header = self.submit_change(&request, command).await?;
         Ok(Response::new(AuthUserRevokeRoleResponse { header }))
     }
 
@@ -291,7 +299,7 @@ impl auth_server::Auth for Auth {
         request: Request<AuthRoleAddRequest>,
     ) -> RpcResult<AuthRoleAddResponse> {
         let command = Command::RoleAdd(request.get_ref().clone());
-        let header = self.change(&request, command).await?;
+        let header = self.submit_change(&request, command).await?;
         Ok(Response::new(AuthRoleAddResponse { header }))
     }
 
@@ -307,7 +315,7 @@ impl auth_server::Auth for Auth {
                 && role != ROOT
         };
         let perm = self
-            .look(&caller, own, |auth| {
+            .read_auth(&caller, own, |auth| {
                 Ok(auth.find_role(&role)?.key_permission.clone())
             })
             .await?;
@@ -324,7 +332,7 @@ impl auth_server::Auth for Auth {
         let caller = self.0.caller(&request)?;
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let roles = self
-            .look(
+            .read_auth(
                 &caller,
                 |_, _| false,
                 |auth| Ok(auth.roles().map(|role| text(&role.name)).collect()),
@@ -341,7 +349,7 @@ impl auth_server::Auth for Auth {
         request: Request<AuthRoleDeleteRequest>,
     ) -> RpcResult<AuthRoleDeleteResponse> {
         let command = Command::RoleDelete(request.get_ref().clone());
-        let header = self.change(&request, command).await?;
+        let header = self.submit_change(&request, command).await?;
         Ok(Response::new(AuthRoleDeleteResponse { header }))
     }
 
@@ -353,7 +361,7 @@ impl auth_server::Auth for Auth {
             return Err(to_status(EtcdError::PermissionNotGiven));
         }
         let command = Command::RoleGrantPermission(request.get_ref().clone());
-        let header = self.change(&request, command).await?;
+        let header = self.submit_change(&request, command).await?;
         Ok(Response::new(AuthRoleGrantPermissionResponse { header }))
     }
 
@@ -362,7 +370,7 @@ impl auth_server::Auth for Auth {
         request: Request<AuthRoleRevokePermissionRequest>,
     ) -> RpcResult<AuthRoleRevokePermissionResponse> {
         let command = Command::RoleRevokePermission(request.get_ref().clone());
-        let header = self.change(&request, command).await?;
+        let header = self.submit_change(&request, command).await?;
         Ok(Response::new(AuthRoleRevokePermissionResponse { header }))
     }
 }

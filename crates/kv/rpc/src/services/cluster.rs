@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status};
 pub(crate) struct Cluster(pub Arc<ServerContext>);
 
 impl Cluster {
-    async fn change<T>(
+    async fn submit_change<T>(
         &self,
         request: &Request<T>,
         change: Change,
@@ -41,7 +41,7 @@ impl cluster_server::Cluster for Cluster {
         request: Request<MemberAddRequest>,
     ) -> Result<Response<MemberAddResponse>, Status> {
         let change = Change::Add(request.get_ref().clone());
-        let (members, member) = self.change(&request, change).await?;
+        let (members, member) = self.submit_change(&request, change).await?;
         Ok(Response::new(MemberAddResponse {
             header: self.0.header(),
             member,
@@ -54,7 +54,7 @@ impl cluster_server::Cluster for Cluster {
         request: Request<MemberRemoveRequest>,
     ) -> Result<Response<MemberRemoveResponse>, Status> {
         let change = Change::Remove(*request.get_ref());
-        let (members, _) = self.change(&request, change).await?;
+        let (members, _) = self.submit_change(&request, change).await?;
         Ok(Response::new(MemberRemoveResponse {
             header: self.0.header(),
             members,
@@ -66,7 +66,7 @@ impl cluster_server::Cluster for Cluster {
         request: Request<MemberUpdateRequest>,
     ) -> Result<Response<MemberUpdateResponse>, Status> {
         let change = Change::Update(request.get_ref().clone());
-        let (members, _) = self.change(&request, change).await?;
+        let (members, _) = self.submit_change(&request, change).await?;
         Ok(Response::new(MemberUpdateResponse {
             header: self.0.header(),
             members,
@@ -99,7 +99,7 @@ impl cluster_server::Cluster for Cluster {
         request: Request<MemberPromoteRequest>,
     ) -> Result<Response<MemberPromoteResponse>, Status> {
         let change = Change::Promote(*request.get_ref());
-        let (members, _) = self.change(&request, change).await?;
+        let (members, _) = self.submit_change(&request, change).await?;
         Ok(Response::new(MemberPromoteResponse {
             header: self.0.header(),
             members,

@@ -56,6 +56,7 @@ impl Observer {
             }
             let leader = session::first_in_queue(&self.core, &self.caller, &self.name).await?;
             let seen = leader.as_ref().map(|kv| (kv.key.clone(), kv.mod_revision));
+            // Writes to other keys wake the observer too.
             if leader.is_some() && seen != self.seen {
                 self.seen = seen;
                 return Ok(Some(LeaderResponse {
@@ -182,5 +183,26 @@ impl election_server::Election for Election {
         Ok(Response::new(ResignResponse {
             header: answer.header,
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leader_acts_only_while_its_key_is_the_one_that_won() {
+        let leader = LeaderKey {
+            key: "election/1".into(),
+            rev: 7,
+            ..LeaderKey::default()
+        };
+        let txn = while_leading(&leader, Op::RequestPut(PutRequest::default()));
+        let compare = &txn.compare[0];
+        assert_eq!(compare.key, leader.key);
+        assert_eq!(compare.target(), CompareTarget::Create);
+        assert_eq!(compare.result(), CompareResult::Equal);
+        assert_eq!(compare.target_union, Some(TargetUnion::CreateRevision(7)));
+        assert_eq!((txn.success.len(), txn.failure.len()), (1, 0));
     }
 }

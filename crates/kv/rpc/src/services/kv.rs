@@ -75,6 +75,7 @@ pub(crate) async fn encoded_range(
     read_checked(core, caller, request, |store| {
         match store.range_records(request).map_err(of_store)? {
             Some(found) => Ok(encode_records(&found, core.header_at(found.revision))),
+            // Sorted, filtered or without values: those need decoded pairs.
             None => {
                 let (mut response, revision) = store.range(request).map_err(of_store)?;
                 response.header = core.header_at(revision);

@@ -18,7 +18,7 @@ pub(crate) struct Maintenance(pub Arc<ServerContext>);
 type RpcResult<T> = Result<Response<T>, Status>;
 
 impl Maintenance {
-    fn admin<T>(&self, request: &Request<T>) -> Result<kv_machine::Caller, Status> {
+    fn admin_caller<T>(&self, request: &Request<T>) -> Result<kv_machine::Caller, Status> {
         let caller = self.0.caller(request)?;
         self.0.machine.check_admin(&caller).map_err(to_status)?;
         Ok(caller)
@@ -84,7 +84,7 @@ impl maintenance_server::Maintenance for Maintenance {
         &self,
         request: Request<DefragmentRequest>,
     ) -> RpcResult<DefragmentResponse> {
-        self.admin(&request)?;
+        self.admin_caller(&request)?;
         self.0
             .machine
             .release_space()
@@ -96,7 +96,7 @@ impl maintenance_server::Maintenance for Maintenance {
     }
 
     async fn hash(&self, request: Request<HashRequest>) -> RpcResult<HashResponse> {
-        self.admin(&request)?;
+        self.admin_caller(&request)?;
         let hash = data_hash::hash_locally(&self.0, 0)
             .await
             .map_err(to_status)?
@@ -108,7 +108,7 @@ impl maintenance_server::Maintenance for Maintenance {
     }
 
     async fn hash_kv(&self, request: Request<HashKvRequest>) -> RpcResult<HashKvResponse> {
-        self.admin(&request)?;
+        self.admin_caller(&request)?;
         let hashed = data_hash::hash_locally(&self.0, request.get_ref().revision)
             .await
             .map_err(to_status)?;
@@ -131,7 +131,7 @@ impl maintenance_server::Maintenance for Maintenance {
     type SnapshotStream = ReceiverStream<Result<SnapshotResponse, Status>>;
 
     async fn snapshot(&self, request: Request<SnapshotRequest>) -> RpcResult<Self::SnapshotStream> {
-        self.admin(&request)?;
+        self.admin_caller(&request)?;
         Ok(Response::new(
             super::snapshot::stream_snapshot(&self.0).await?,
         ))
@@ -141,7 +141,7 @@ impl maintenance_server::Maintenance for Maintenance {
         &self,
         request: Request<MoveLeaderRequest>,
     ) -> RpcResult<MoveLeaderResponse> {
-        self.admin(&request)?;
+        self.admin_caller(&request)?;
         let target = request.get_ref().target_id;
         let node = self.0.node.status();
         if !node.leading {
@@ -170,7 +170,7 @@ impl maintenance_server::Maintenance for Maintenance {
     }
 
     async fn downgrade(&self, request: Request<DowngradeRequest>) -> RpcResult<DowngradeResponse> {
-        self.admin(&request)?;
+        self.admin_caller(&request)?;
         let (action, target) = (
             request.get_ref().action(),
             parse_version(&request.get_ref().version),
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_version_before_is_valid_and_none_can_be_gone_back_to() {
+    fn downgrade_to_the_previous_minor_is_validated_and_never_enabled() {
         for (text, wanted) in [
             ("3.5", Some((3, 5))),
             ("3.5.0", Some((3, 5))),

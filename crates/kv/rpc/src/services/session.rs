@@ -24,6 +24,8 @@ pub(crate) fn with_identifier(
     mut request: LeaseGrantRequest,
 ) -> LeaseGrantRequest {
     if request.id == 0 {
+        // Chosen here and not when the command is applied: that must give the same lease on every
+        // member.
         request.id = rand::rng().random_range(1..i64::MAX);
     }
     request.ttl = request.ttl.max(core.bounds.min_lease_ttl);

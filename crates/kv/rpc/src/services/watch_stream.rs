@@ -98,22 +98,22 @@ impl WatchStream {
             self.hub.set_watcher_count(self.watchers.len());
             let step = tokio::select! {
                 request = requests.message() => match request {
-                    Ok(Some(request)) => self.requested(request).await,
+                    Ok(Some(request)) => self.handle_request(request).await,
                     Ok(None) => return,
                     Err(refused) => Err(refused),
                 },
                 inbound = self.hub.next() => {
                     let Some(inbound) = inbound else { return };
-                    self.inbound_and_more(inbound).await;
+                    self.handle_hub_messages(inbound).await;
                     Ok(())
                 }
                 Ok(()) = self.rights.changed() => {
-                    self.judge_again().await;
+                    self.recheck_permissions().await;
                     Ok(())
                 }
                 // Always ready, so `select!` picks it at random among the others: history is read
                 // as fast as the client takes it, and requests and events are not starved.
-                () = std::future::ready(()), if !self.behind.is_empty() => self.catch_up().await,
+                () = std::future::ready(()), if !self.behind.is_empty() => self.read_history().await,
                 () = sleep_until(self.next_progress), if !self.wants_progress.is_empty() => {
                     self.periodic_progress().await;
                     Ok(())
@@ -133,7 +133,7 @@ impl WatchStream {
         }
     }
 
-    async fn send(&mut self, response: WatchResponse) {
+    async fn send_response(&mut self, response: WatchResponse) {
         frame_into(&mut self.out, &response);
         self.flush_if_full().await;
     }
@@ -152,21 +152,21 @@ impl WatchStream {
     }
 
     /// Handles a message of the hub and those queued behind it. Their responses are sent together.
-    async fn inbound_and_more(&mut self, first: HubMessage) {
-        self.inbound(first).await;
+    async fn handle_hub_messages(&mut self, first: HubMessage) {
+        self.handle_hub_message(first).await;
         for _ in 1..TOGETHER {
             let Some(next) = self.hub.try_next() else {
                 break;
             };
-            self.inbound(next).await;
+            self.handle_hub_message(next).await;
         }
     }
 
-    async fn requested(&mut self, request: WatchRequest) -> Step {
+    async fn handle_request(&mut self, request: WatchRequest) -> Step {
         match request.request_union {
-            Some(RequestUnion::CreateRequest(create)) => self.create(create).await,
+            Some(RequestUnion::CreateRequest(create)) => self.create_watcher(create).await,
             Some(RequestUnion::CancelRequest(cancel)) => {
-                self.cancel(cancel.watch_id).await;
+                self.cancel_watcher(cancel.watch_id).await;
                 Ok(())
             }
             Some(RequestUnion::ProgressRequest(_)) => {
@@ -177,7 +177,7 @@ impl WatchStream {
         }
     }
 
-    async fn create(&mut self, create: WatchCreateRequest) -> Step {
+    async fn create_watcher(&mut self, create: WatchCreateRequest) -> Step {
         let key = if create.key.is_empty() {
             Bytes::from_static(&[0])
         } else {
@@ -188,13 +188,13 @@ impl WatchStream {
         let may = self
             .caller
             .current(&self.core)
-            .and_then(|caller| self.may_watch(&caller, &key, &create.range_end));
+            .and_then(|caller| self.check_watch(&caller, &key, &create.range_end));
         if let Err(refusal) = may {
-            self.refuse(cancel_reason(refusal)).await;
+            self.reject_watcher(cancel_reason(refusal)).await;
             return Ok(());
         }
-        let Some(id) = self.identifier(create.watch_id) else {
-            self.refuse("mvcc: duplicate watch ID provided on the WatchStream".to_owned())
+        let Some(id) = self.choose_watch_id(create.watch_id) else {
+            self.reject_watcher("mvcc: duplicate watch ID provided on the WatchStream".to_owned())
                 .await;
             return Ok(());
         };
@@ -228,17 +228,17 @@ impl WatchStream {
             self.wants_progress.insert(id);
         }
         let header = self.core.header_at(present);
-        self.send(WatchResponse {
+        self.send_response(WatchResponse {
             header,
             watch_id: id,
             created: true,
             ..WatchResponse::default()
         })
         .await;
-        self.advance(id).await
+        self.advance_watcher(id).await
     }
 
-    fn may_watch(&self, caller: &Caller, key: &Bytes, end: &Bytes) -> Result<(), EtcdError> {
+    fn check_watch(&self, caller: &Caller, key: &Bytes, end: &Bytes) -> Result<(), EtcdError> {
         let range = RangeRequest {
             key: key.clone(),
             range_end: end.clone(),
@@ -248,19 +248,19 @@ impl WatchStream {
     }
 
     /// Cancels watchers whose keys the user may no longer read.
-    async fn judge_again(&mut self) {
+    async fn recheck_permissions(&mut self) {
         // Before the check: a change during it is seen as new by the next check.
         self.rights.mark_unchanged();
         let user = self.caller.user();
         let judged = self.watchers.iter().map(|(id, watching)| {
             let watcher = &watching.watcher;
-            (*id, self.may_watch(&user, &watcher.key, &watcher.end))
+            (*id, self.check_watch(&user, &watcher.key, &watcher.end))
         });
         let ended: Vec<(i64, EtcdError)> = judged
             .filter_map(|(id, may)| Some((id, may.err()?)))
             .collect();
         for (id, refusal) in ended {
-            self.forget(id);
+            self.remove_watcher(id);
             self.hub.remove_watcher(id);
             let (header, cancel_reason) = (self.core.header(), cancel_reason(refusal));
             let response = WatchResponse {
@@ -270,22 +270,22 @@ impl WatchStream {
                 cancel_reason,
                 ..WatchResponse::default()
             };
-            self.send(response).await;
+            self.send_response(response).await;
         }
     }
 
     /// Checks permissions again before events are sent: a change of permissions applies to all
     /// later events.
-    async fn judge_if_changed(&mut self) {
+    async fn recheck_if_changed(&mut self) {
         if self.rights.has_changed().unwrap_or(false) {
-            self.judge_again().await;
+            self.recheck_permissions().await;
         }
     }
 
-    async fn refuse(&mut self, cancel_reason: String) {
+    async fn reject_watcher(&mut self, cancel_reason: String) {
         let header = self.core.header();
         let (watch_id, created, canceled) = (NONE, true, true);
-        self.send(WatchResponse {
+        self.send_response(WatchResponse {
             header,
             watch_id,
             created,
@@ -296,10 +296,11 @@ impl WatchStream {
         .await;
     }
 
-    fn identifier(&mut self, wanted: i64) -> Option<i64> {
+    fn choose_watch_id(&mut self, wanted: i64) -> Option<i64> {
         if wanted != 0 {
             return (!self.watchers.contains_key(&wanted)).then_some(wanted);
         }
+        // A client may have chosen this ID itself.
         while self.watchers.contains_key(&self.next_id) {
             self.next_id += 1;
         }
@@ -307,13 +308,13 @@ impl WatchStream {
         Some(self.next_id - 1)
     }
 
-    async fn cancel(&mut self, id: i64) {
-        if !self.forget(id) {
+    async fn cancel_watcher(&mut self, id: i64) {
+        if !self.remove_watcher(id) {
             return;
         }
         self.hub.remove_watcher(id);
         let header = self.core.header();
-        self.send(WatchResponse {
+        self.send_response(WatchResponse {
             header,
             watch_id: id,
             canceled: true,
@@ -323,20 +324,20 @@ impl WatchStream {
     }
 
     /// Removes a watcher. Returns whether it existed.
-    fn forget(&mut self, id: i64) -> bool {
+    fn remove_watcher(&mut self, id: i64) -> bool {
         self.behind.remove(&id);
         self.wants_progress.remove(&id);
         self.watchers.remove(&id).is_some()
     }
 
-    async fn inbound(&mut self, inbound: HubMessage) {
-        self.judge_if_changed().await;
+    async fn handle_hub_message(&mut self, inbound: HubMessage) {
+        self.recheck_if_changed().await;
         match inbound {
             HubMessage::Events {
                 watches,
                 revision,
                 events,
-            } => self.events(&watches, revision, &events).await,
+            } => self.send_shared_events(&watches, revision, &events).await,
             HubMessage::Unsynced { watch, from } => {
                 if let Some(watching) = self.watchers.get_mut(&watch) {
                     watching.next = watching.next.max(from);
@@ -347,7 +348,7 @@ impl WatchStream {
     }
 
     /// Sends events to watchers. The part that is equal for all of them is encoded once.
-    async fn events(&mut self, watches: &[i64], revision: i64, events: &[Arc<Event>]) {
+    async fn send_shared_events(&mut self, watches: &[i64], revision: i64, events: &[Arc<Event>]) {
         let mut head = BytesMut::new();
         put_field(
             &mut head,
@@ -376,10 +377,11 @@ impl WatchStream {
             // These differ from watcher to watcher, so they are encoded one by one.
             let (prev_kv, fragment) = (watching.prev_kv, watching.fragment);
             if prev_kv || fragment {
-                self.deliver(*watch, revision, events, prev_kv, fragment)
+                self.send_own_events(*watch, revision, events, prev_kv, fragment)
                     .await;
                 continue;
             }
+            // Header, ID, events: only the ID differs between these watchers.
             let mut id = [0; ID];
             let id = encoded_id(&mut id, *watch);
             put_prefix(&mut self.out, head.len() + id.len() + tail.len());
@@ -391,23 +393,23 @@ impl WatchStream {
     }
 
     /// Reads one batch of history for each unsynced watcher.
-    async fn catch_up(&mut self) -> Step {
-        self.judge_if_changed().await;
+    async fn read_history(&mut self) -> Step {
+        self.recheck_if_changed().await;
         for id in self.behind.clone() {
-            self.advance(id).await?;
+            self.advance_watcher(id).await?;
         }
         tokio::task::yield_now().await;
         Ok(())
     }
 
     /// Marks a watcher as synced and joins it to the hub, or sends it a batch of history.
-    async fn advance(&mut self, id: i64) -> Step {
+    async fn advance_watcher(&mut self, id: i64) -> Step {
         let Some(watching) = self.watchers.get_mut(&id) else {
             return Ok(());
         };
         // etcd cancels such a watcher with the compacted revision, so that the client lists again.
         if watching.next < self.core.store().compacted_revision() {
-            self.compacted(id).await;
+            self.cancel_compacted(id).await;
             return Ok(());
         }
         // The hub accepts a watcher only if it has not sent `next` yet; checked under its lock, so
@@ -426,22 +428,23 @@ impl WatchStream {
                 watching.next = next;
                 let (prev_kv, fragment) = (watching.prev_kv, watching.fragment);
                 if !wanted.is_empty() {
-                    self.deliver(id, next - 1, &wanted, prev_kv, fragment).await;
+                    self.send_own_events(id, next - 1, &wanted, prev_kv, fragment)
+                        .await;
                 }
             }
-            Err(MvccError::Compacted) => self.compacted(id).await,
+            Err(MvccError::Compacted) => self.cancel_compacted(id).await,
             Err(error) => return Err(to_status(error.into())),
         }
         Ok(())
     }
 
-    async fn compacted(&mut self, id: i64) {
-        self.forget(id);
+    async fn cancel_compacted(&mut self, id: i64) {
+        self.remove_watcher(id);
         let compact_revision = self.core.store().compacted_revision();
         let header = self.core.header();
         let cancel_reason = EtcdError::Compacted.to_string();
         let canceled = true;
-        self.send(WatchResponse {
+        self.send_response(WatchResponse {
             header,
             watch_id: id,
             canceled,
@@ -452,7 +455,7 @@ impl WatchStream {
         .await;
     }
 
-    async fn deliver(
+    async fn send_own_events(
         &mut self,
         watch_id: i64,
         revision: i64,
@@ -462,7 +465,7 @@ impl WatchStream {
     ) {
         let events: Vec<mvccpb::Event> = events
             .iter()
-            .map(|event| self.event(event, prev_kv))
+            .map(|event| self.event_message(event, prev_kv))
             .collect();
         let header = self.core.header_at(revision);
         let response = WatchResponse {
@@ -472,13 +475,13 @@ impl WatchStream {
             ..WatchResponse::default()
         };
         if fragment {
-            self.fragments(response).await
+            self.send_fragments(response).await
         } else {
-            self.send(response).await
+            self.send_response(response).await
         }
     }
 
-    fn event(&self, event: &Event, prev_kv: bool) -> mvccpb::Event {
+    fn event_message(&self, event: &Event, prev_kv: bool) -> mvccpb::Event {
         let kind = if event.mark.is_tombstone() {
             EventType::Delete
         } else {
@@ -497,7 +500,7 @@ impl WatchStream {
     }
 
     /// Sends a response in fragments of at most the maximum request size.
-    async fn fragments(&mut self, response: WatchResponse) {
+    async fn send_fragments(&mut self, response: WatchResponse) {
         let mut events = response.events.into_iter().peekable();
         while events.peek().is_some() {
             let mut part = Vec::new();
@@ -511,7 +514,7 @@ impl WatchStream {
             }
             let fragment = events.peek().is_some();
             let (header, watch_id) = (response.header, response.watch_id);
-            self.send(WatchResponse {
+            self.send_response(WatchResponse {
                 header,
                 watch_id,
                 events: part,
@@ -524,7 +527,7 @@ impl WatchStream {
 
     async fn periodic_progress(&mut self) {
         self.next_progress = Instant::now() + self.core.bounds.progress_interval;
-        let told = self.drain().await;
+        let sent = self.drain_hub().await;
         // An unsynced watcher has not received everything up to this revision, so the notification
         // would be false.
         let quiet: Vec<i64> = self
@@ -533,8 +536,8 @@ impl WatchStream {
             .copied()
             .collect();
         for watch_id in quiet {
-            let header = self.core.header_at(told);
-            self.send(WatchResponse {
+            let header = self.core.header_at(sent);
+            self.send_response(WatchResponse {
                 header,
                 watch_id,
                 ..WatchResponse::default()
@@ -550,13 +553,13 @@ impl WatchStream {
         }
         // Queued events are sent first: the notification says that all events up to its revision
         // were sent.
-        let told = self.drain().await;
+        let sent = self.drain_hub().await;
         if !self.behind.is_empty() {
             return;
         }
         self.progress_asked = false;
-        let header = self.core.header_at(told);
-        self.send(WatchResponse {
+        let header = self.core.header_at(sent);
+        self.send_response(WatchResponse {
             header,
             watch_id: NONE,
             ..WatchResponse::default()
@@ -566,12 +569,12 @@ impl WatchStream {
 
     /// Handles queued messages. Returns the revision up to which synced watchers have received all
     /// events.
-    async fn drain(&mut self) -> i64 {
+    async fn drain_hub(&mut self) -> i64 {
         // Read before the queue is emptied: an event that is queued later may have a revision above
         // it.
         let sent = self.hub.sent_revision();
         while let Some(inbound) = self.hub.try_next() {
-            self.inbound(inbound).await;
+            self.handle_hub_message(inbound).await;
         }
         sent
     }
@@ -610,13 +613,13 @@ fn cancel_reason(refusal: EtcdError) -> String {
     let status = to_status(refusal);
     format!(
         "rpc error: code = {} desc = {}",
-        go_code(status.code()),
+        go_code_name(status.code()),
         status.message()
     )
 }
 
 /// Returns the name of a code in Go.
-fn go_code(code: tonic::Code) -> &'static str {
+fn go_code_name(code: tonic::Code) -> &'static str {
     match code {
         tonic::Code::PermissionDenied => "PermissionDenied",
         tonic::Code::InvalidArgument => "InvalidArgument",
@@ -632,7 +635,7 @@ mod tests {
     use kv_mvcc::Mark;
     use proto_etcd::mvccpb::KeyValue;
 
-    fn event(tombstone: bool) -> Event {
+    fn test_event(tombstone: bool) -> Event {
         let kv = KeyValue {
             key: "k".into(),
             mod_revision: 7,
@@ -650,7 +653,7 @@ mod tests {
     #[test]
     fn copied_events_and_id_are_the_encoding_of_the_response() {
         for id in [0, 1, 300, i64::MAX, NONE] {
-            let (put, delete) = (event(false), event(true));
+            let (put, delete) = (test_event(false), test_event(true));
             let mut bytes = BytesMut::new();
             let mut room = [0; ID];
             bytes.put_slice(encoded_id(&mut room, id));

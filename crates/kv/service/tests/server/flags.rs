@@ -40,7 +40,7 @@ async fn frame(stream: &mut TcpStream) -> Option<(u8, Vec<u8>)> {
 }
 
 #[tokio::test]
-async fn a_connection_is_told_how_many_calls_it_may_have_open() {
+async fn server_announces_its_limit_of_concurrent_streams() {
     let member = Member::start(&["--max-concurrent-streams=7"]).await;
     let (kind, settings) = frame(&mut silent(member.port).await).await.unwrap();
     assert_eq!(kind, SETTINGS);
@@ -52,7 +52,7 @@ async fn a_connection_is_told_how_many_calls_it_may_have_open() {
 }
 
 #[tokio::test]
-async fn who_does_not_answer_a_ping_is_cut_off() {
+async fn connection_without_answers_to_pings_is_closed() {
     let member = Member::start(&[
         "--grpc-keepalive-interval=200ms",
         "--grpc-keepalive-timeout=200ms",
@@ -68,7 +68,7 @@ async fn who_does_not_answer_a_ping_is_cut_off() {
 }
 
 #[tokio::test]
-async fn basic_metrics_leave_out_how_long_calls_took() {
+async fn basic_metrics_have_no_durations_of_calls() {
     for (flag, wanted) in [("--metrics=basic", false), ("--metrics=extensive", true)] {
         let member = Member::start(&[flag]).await;
         ClusterClient::new(member.channel().await)
@@ -87,7 +87,7 @@ async fn basic_metrics_leave_out_how_long_calls_took() {
 }
 
 #[tokio::test]
-async fn a_member_makes_its_own_certificates() {
+async fn auto_tls_creates_certificates() {
     let folder = tempfile::tempdir().unwrap();
     let data = format!("--data-dir={}", folder.path().join("data").display());
     let peer = format!("--listen-peer-urls=https://127.0.0.1:{}", free_port());
@@ -142,7 +142,7 @@ async fn a_member_makes_its_own_certificates() {
 }
 
 #[tokio::test]
-async fn members_with_certificates_of_their_own_find_each_other() {
+async fn members_with_auto_tls_form_a_cluster() {
     let ports = ["a", "b"].map(|name| (name, free_port()));
     let cluster = ports
         .map(|(name, port)| format!("{name}=https://127.0.0.1:{port}"))
@@ -193,7 +193,7 @@ async fn until_there(file: &std::path::Path) -> String {
 }
 
 #[tokio::test]
-async fn with_a_configuration_file_nothing_else_counts() {
+async fn configuration_file_replaces_flags_and_environment() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().display().to_string();
     let (file, peer) = (format!("{path}/etcd.yaml"), free_port());

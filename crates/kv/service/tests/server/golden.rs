@@ -84,7 +84,7 @@ async fn restored(file: &Path) -> Vec<Row> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_of_etcd_are_restored_pair_by_pair() {
+async fn snapshot_of_etcd_is_restored_completely() {
     let Some(folder) = golden() else {
         println!("skipped: no files made by etcd (set IRONCLAD_SHARED)");
         return;

@@ -36,7 +36,7 @@ fn too_large(refused: &Status) {
 }
 
 #[tokio::test]
-async fn a_message_over_the_limit_is_refused_as_go_does() {
+async fn message_above_the_limit_has_the_error_of_grpc_go() {
     let member = Member::start(&[]).await;
     let channel = member.channel().await;
     let long = Bytes::from(vec![b'x'; 3 * MIB]);
@@ -155,7 +155,7 @@ async fn first_end(port: u16, path: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn what_one_connection_sends_and_does_not_finish_is_bounded() {
+async fn unfinished_requests_of_a_connection_are_bounded() {
     let member = Member::start(&[]).await;
     for path in [
         "/etcdserverpb.KV/Put",

@@ -24,7 +24,7 @@ async fn led(line: &mut MaintenanceClient<Channel>) -> StatusResponse {
 /// Every leader has just been elected and heard by all others: openraft alone would reject the
 /// votes.
 #[tokio::test(flavor = "multi_thread")]
-async fn five_members_hand_leadership_on_and_on() {
+async fn five_members_transfer_leadership_repeatedly() {
     let members = Member::cluster(&["a", "b", "c", "d", "e"], &["--election-timeout=2000"]).await;
     let mut lines = Vec::new();
     for member in &members {
@@ -78,7 +78,7 @@ async fn stop_leader(mut members: Vec<Member>) -> (Duration, Vec<Member>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn leader_that_stops_waits_for_no_deadline() {
+async fn stopping_leader_waits_for_no_deadline() {
     let members = Member::cluster(&["a", "b", "c", "d", "e"], &[]).await;
     let (first, members) = stop_leader(members).await;
     let (second, members) = stop_leader(members).await;

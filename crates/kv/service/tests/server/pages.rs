@@ -36,7 +36,7 @@ async fn raise(member: &Member, alarm: AlarmType) {
 }
 
 #[tokio::test]
-async fn an_excluded_alarm_does_not_make_it_unhealthy() {
+async fn excluded_alarm_leaves_the_member_healthy() {
     // A quota so small that the alarm can't be deactivated.
     let member = Member::start(&["--quota-backend-bytes=1"]).await;
     raise(&member, AlarmType::Nospace).await;
@@ -61,7 +61,7 @@ async fn an_excluded_alarm_does_not_make_it_unhealthy() {
 }
 
 #[tokio::test]
-async fn checks_are_left_out_or_asked_one_by_one() {
+async fn checks_can_be_excluded_or_requested_alone() {
     let member = Member::start(&[]).await;
     raise(&member, AlarmType::Corrupt).await;
     let (code, body) = page(member.port, "/readyz").await;
@@ -98,7 +98,7 @@ async fn checks_are_left_out_or_asked_one_by_one() {
 }
 
 #[tokio::test]
-async fn pages_have_ports_of_their_own_and_a_name_all_its_addresses() {
+async fn pages_are_served_on_extra_ports_and_all_addresses_of_a_name() {
     let (pages, clients) = (free_port(), free_port());
     let member = Member::start(&[
         &format!("--listen-client-http-urls=http://127.0.0.1:{pages}"),
@@ -121,7 +121,7 @@ async fn pages_have_ports_of_their_own_and_a_name_all_its_addresses() {
 }
 
 #[tokio::test]
-async fn metric_of_keys_leaves_out_deleted_ones() {
+async fn keys_metric_excludes_deleted_keys() {
     let member = Member::start(&[]).await;
     let mut client = KvClient::new(member.channel().await);
     let keys = async || {

@@ -17,7 +17,7 @@ use tonic::{Code, Request, Status};
 const MEMBERS: u32 = 3;
 
 #[tokio::test]
-async fn a_stranger_may_ask_for_the_members_only() {
+async fn caller_that_is_no_member_gets_only_the_member_list() {
     let member = Member::start(&[]).await;
     let url = format!("http://127.0.0.1:{}", member.peer);
     let ask =
@@ -289,7 +289,7 @@ async fn members_change_at_once_without_the_check_of_reconfigurations() {
 }
 
 #[tokio::test]
-async fn members_with_mutual_tls_forward_read_and_hand_over() {
+async fn members_with_mutual_tls_forward_read_and_transfer_leadership() {
     let ca = Ca::new();
     let mut members = Member::three(&words(&ca.mutual())).await;
     for (number, member) in members.iter().enumerate() {

@@ -340,7 +340,7 @@ fn nested(inner: TxnRequest) -> TxnRequest {
 }
 
 #[tokio::test]
-async fn rights_are_looked_at_in_every_branch_and_for_every_end_of_a_range() {
+async fn permissions_are_checked_in_every_branch_and_for_the_whole_range() {
     use request_op::Request::{RequestDeleteRange, RequestPut, RequestRange};
     let member = Member::start(&[]).await;
     let (root, user) = restricted(&member).await;
@@ -418,7 +418,7 @@ async fn rights_are_looked_at_in_every_branch_and_for_every_end_of_a_range() {
 }
 
 #[tokio::test]
-async fn logins_beyond_what_can_be_hashed_are_refused() {
+async fn logins_beyond_the_hashing_queue_are_rejected() {
     let member = Member::start(&["--bcrypt-cost=11"]).await;
     enable(&member).await;
     let channel = member.channel().await;

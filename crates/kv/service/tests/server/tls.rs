@@ -162,7 +162,7 @@ async fn lets_in(port: u16, ca: &Ca, identity: Option<(String, String)>) -> bool
 }
 
 #[tokio::test]
-async fn a_ca_alone_demands_certificates_of_clients() {
+async fn client_ca_requires_certificates_of_clients() {
     let (ca, other) = (Ca::new(), Ca::new());
     let flags = ca.secure(&[format!("--trusted-ca-file={}", ca.file("ca.crt"))]);
     let member = Member::start(&words(&flags)).await;
@@ -179,7 +179,7 @@ async fn a_ca_alone_demands_certificates_of_clients() {
 }
 
 #[tokio::test]
-async fn without_a_ca_nobody_is_asked_for_a_certificate() {
+async fn port_without_a_ca_requires_no_certificate() {
     let ca = Ca::new();
     let member = Member::start(&words(&ca.secure(&[]))).await;
     assert!(lets_in(member.port, &ca, None).await);
@@ -187,7 +187,7 @@ async fn without_a_ca_nobody_is_asked_for_a_certificate() {
 }
 
 #[tokio::test]
-async fn a_ca_alone_demands_certificates_of_members() {
+async fn peer_ca_requires_certificates_of_members() {
     let ca = Ca::new();
     let peer = free_port();
     let member = Member::start(&words(&ca.peers(peer))).await;
@@ -200,7 +200,7 @@ async fn a_ca_alone_demands_certificates_of_members() {
 }
 
 #[tokio::test]
-async fn demanding_certificates_needs_a_ca() {
+async fn certificate_authentication_needs_a_ca() {
     let ca = Ca::new();
     let said = refusal(&words(&ca.secure(&["--client-cert-auth".to_owned()]))).await;
     assert!(
@@ -217,7 +217,7 @@ async fn demanding_certificates_needs_a_ca() {
 }
 
 #[tokio::test]
-async fn what_keeps_others_out_is_honoured_or_refused() {
+async fn flags_that_restrict_access_work_or_are_rejected() {
     let ca = Ca::new();
     for flag in [
         "--client-crl-file=/x",
@@ -267,7 +267,7 @@ async fn what_keeps_others_out_is_honoured_or_refused() {
 }
 
 #[tokio::test]
-async fn a_members_name_is_looked_at() {
+async fn common_name_of_a_member_is_checked() {
     let ca = Ca::new();
     let peer = free_port();
     let mut flags = ca.peers(peer);
@@ -339,7 +339,7 @@ async fn members_call_each_other_with_the_certificate_for_calls() {
 }
 
 #[tokio::test]
-async fn handshake_that_does_not_go_on_is_ended() {
+async fn stalled_handshake_is_closed_at_its_deadline() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     const LATEST: std::time::Duration = std::time::Duration::from_secs(15);
     let (ca, peer) = (Ca::new(), free_port());

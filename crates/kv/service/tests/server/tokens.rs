@@ -182,7 +182,7 @@ async fn a_simple_token_is_valid_on_every_member_until_its_user_changes() {
 }
 
 #[tokio::test]
-async fn a_simple_token_lives_as_long_as_the_flag_says() {
+async fn simple_token_expires_after_its_ttl() {
     let member = Member::start(&["--auth-token-ttl=0"]).await;
     enable(&member).await;
     let token = log_in(&member, "root").await.unwrap();
@@ -263,7 +263,7 @@ async fn a_signed_token_is_valid_on_every_member_until_users_or_roles_change() {
 }
 
 #[tokio::test]
-async fn keys_of_each_kind_are_taken_and_a_public_one_only_verifies() {
+async fn token_keys_of_each_kind_work_and_a_public_key_only_verifies() {
     let folder = tempfile::tempdir().unwrap();
     let rsa = "-algorithm RSA -pkeyopt rsa_keygen_bits:2048";
     for (name, method, algorithm) in [
