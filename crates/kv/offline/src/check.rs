@@ -98,7 +98,7 @@ fn error_chain(error: &anyhow::Error) -> String {
         .map(ToString::to_string)
         .fold(String::new(), |text, cause| match text.as_str() {
             "" => cause,
-            told if told.contains(&cause) => text,
+            known if known.contains(&cause) => text,
             _ => format!("{text}: {cause}"),
         })
 }

@@ -323,4 +323,29 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn key_that_does_not_suit_the_method_is_rejected_with_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "a secret of some length").unwrap();
+        let path = path.display();
+        for (flag, expect) in [
+            (
+                format!("jwt,sign-method=RS256,priv-key={path}"),
+                format!("{path} holds no private key"),
+            ),
+            (
+                format!("jwt,sign-method=ES256,pub-key={path}"),
+                format!("{path} holds no public key"),
+            ),
+            (
+                format!("jwt,sign-method=HS256,pub-key={path}"),
+                "has one secret".to_owned(),
+            ),
+        ] {
+            let rejected = refusal(&flag);
+            assert!(rejected.contains(&expect), "{flag}: {rejected}");
+        }
+    }
 }

@@ -155,4 +155,34 @@ mod tests {
         let received = ChangeMessage::decode(&[0x4a, 0][..]).unwrap();
         assert_eq!(received.change, None);
     }
+
+    #[test]
+    fn description_of_a_cluster_survives_its_encoding() {
+        let info = ClusterInfo {
+            cluster: u64::MAX,
+            members: vec![pb::Member {
+                id: 7,
+                name: "m".to_owned(),
+                ..pb::Member::default()
+            }],
+            removed: vec![8, 9],
+        };
+        assert_eq!(
+            ClusterInfo::decode(&info.encode_to_vec()[..]).unwrap(),
+            info
+        );
+    }
+
+    #[test]
+    fn error_and_success_of_a_change_are_distinguished_by_the_text() {
+        let success = ChangeResponse::default();
+        let error = ChangeResponse {
+            refusal: EtcdError::Unhealthy.to_string(),
+            ..ChangeResponse::default()
+        };
+        for response in [success, error] {
+            let received = ChangeResponse::decode(&response.encode_to_vec()[..]).unwrap();
+            assert_eq!(received, response);
+        }
+    }
 }

@@ -135,8 +135,8 @@ mod tests {
             value: "secret".into(),
             ..PutRequest::default()
         };
-        let told = summarize_call(Method::Put, &put.encode_to_vec().into(), None);
-        assert_eq!(told, "put \"a\\n\" of 6 bytes; 12 bytes, answer 0 bytes");
+        let summary = summarize_call(Method::Put, &put.encode_to_vec().into(), None);
+        assert_eq!(summary, "put \"a\\n\" of 6 bytes; 12 bytes, answer 0 bytes");
         let op = RequestOp {
             request: Some(Op::RequestPut(put)),
         };
@@ -144,13 +144,13 @@ mod tests {
             success: vec![op; 6],
             ..TxnRequest::default()
         };
-        let told = summarize_call(Method::Txn, &txn.encode_to_vec().into(), None);
+        let summary = summarize_call(Method::Txn, &txn.encode_to_vec().into(), None);
         assert!(
-            told.contains("txn if [] then [put \"a\\n\" of 6 bytes, ")
-                && told.contains(", and 2 more] else []"),
-            "{told}"
+            summary.contains("txn if [] then [put \"a\\n\" of 6 bytes, ")
+                && summary.contains(", and 2 more] else []"),
+            "{summary}"
         );
-        assert!(!told.contains("secret"));
+        assert!(!summary.contains("secret"));
         let range = RangeRequest {
             key: vec![b'k'; 200].into(),
             range_end: "l".into(),
@@ -162,14 +162,14 @@ mod tests {
             kvs: vec![Default::default()],
             ..Default::default()
         };
-        let told = summarize_call(
+        let summary = summarize_call(
             Method::Range,
             &range.encode_to_vec().into(),
             Some(&kv_transport::frame_message(&answer)),
         );
         assert!(
-            told.contains("kkk...\"..\"l\" limit 3;") && told.ends_with("with 1 of 7 keys"),
-            "{told}"
+            summary.contains("kkk...\"..\"l\" limit 3;") && summary.ends_with("with 1 of 7 keys"),
+            "{summary}"
         );
     }
 

@@ -168,9 +168,9 @@ mod tests {
         })
         .await;
         notes.began = began;
-        let told = notes.format_phases(began + Duration::from_millis(9));
+        let text = notes.format_phases(began + Duration::from_millis(9));
         assert_eq!(
-            told,
+            text,
             "received 2ms, committed 5ms, applied 1ms, answered 1ms"
         );
         assert_eq!(notes.applying_time(), Some(Duration::from_millis(1)));

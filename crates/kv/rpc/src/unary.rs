@@ -55,16 +55,16 @@ pub(crate) async fn respond_unary<B: RequestBody>(
     let call = Call::from_path(parts.uri.path());
     let end = CallEnd::new(&*core.metrics, call);
     let span = tracing::debug_span!("call", method = call.path());
-    let mut came = Bytes::new();
+    let mut received = Bytes::new();
     let (result, notes) =
-        slow_request::track_phases(execute_call(&core, method, parts, body, &mut came))
+        slow_request::track_phases(execute_call(&core, method, parts, body, &mut received))
             .instrument(span)
             .await;
     let code = result
         .as_ref()
         .map_or_else(Status::code, |_| tonic::Code::Ok);
     slow_request::report_slow(core.bounds.slow, call, notes, code, || {
-        request_summary::summarize_call(method, &came, result.as_ref().ok())
+        request_summary::summarize_call(method, &received, result.as_ref().ok())
     });
     end.finish(code);
     match result {
@@ -73,20 +73,20 @@ pub(crate) async fn respond_unary<B: RequestBody>(
     }
 }
 
-/// Executes a call. `came` is set to the request's message, for the slow-request log.
+/// Executes a call. `received` is set to the request's message, for the slow-request log.
 async fn execute_call(
     core: &ServerContext,
     method: Method,
     parts: Parts,
     body: impl RequestBody,
-    came: &mut Bytes,
+    received: &mut Bytes,
 ) -> Result<Bytes, Status> {
     // Reserved until the request is executed.
     let mut held = MemoryReservation::for_request(&core.traffic, &parts.extensions);
     let message = receive_message(&core.traffic, &mut held, body).await?;
     slow_request::record_phase(Phase::Received);
     // A reference count, not a copy. The text is only made for slow requests.
-    *came = message.clone();
+    *received = message.clone();
     let caller = core.http_caller(parts)?;
     match method {
         // The only response that can be large, so its records are copied without decoding.

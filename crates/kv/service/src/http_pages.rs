@@ -111,7 +111,7 @@ async fn checks_page(
     query: &Query<'_>,
 ) -> Page {
     let known = health::health_checks(ready);
-    let wanted: Vec<_> = match only {
+    let selected: Vec<_> = match only {
         Some(only) => known
             .iter()
             .copied()
@@ -123,12 +123,12 @@ async fn checks_page(
             .filter(|check| !query.says("exclude", check.name()))
             .collect(),
     };
-    if only.is_some() && wanted.is_empty() {
+    if only.is_some() && selected.is_empty() {
         return not_found();
     }
     let mut lines = String::new();
     let mut fine = true;
-    for check in wanted {
+    for check in selected {
         let name = check.name();
         match health::run_check(core, check).await {
             Ok(()) => lines += &format!("[+]{name} ok\n"),

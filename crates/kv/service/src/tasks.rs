@@ -277,13 +277,13 @@ async fn bring_in_line(core: &ServerContext, status: &kv_raft::Status) -> bool {
     if members.is_empty() {
         return true;
     }
-    let wanted: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
+    let committed: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
     let present: BTreeSet<u64> = status.voters.union(&status.learners).copied().collect();
     // Additions before removals: a replacement must not lower the number of members in between.
-    let step = if let Some(id) = wanted.difference(&present).next() {
+    let step = if let Some(id) = committed.difference(&present).next() {
         core.node.add_learner(*id).await
     } else if let Some(id) = present
-        .difference(&wanted)
+        .difference(&committed)
         .find(|id| **id != core.identity.member)
     {
         core.node.remove_member(*id).await

@@ -205,9 +205,9 @@ fn mend_huffman(value: &mut [u8]) -> Option<()> {
         })?;
         let code = read_bits(value, at, length as usize);
         let symbol = *symbols.get((code - first) as usize)?;
-        let wanted = mend_byte(symbol);
-        if wanted != symbol {
-            let place = symbols.iter().position(|symbol| *symbol == wanted)?;
+        let replacement = mend_byte(symbol);
+        if replacement != symbol {
+            let place = symbols.iter().position(|symbol| *symbol == replacement)?;
             write_bits(value, at, length as usize, first + place as u32);
         }
         at += length as usize;
@@ -344,18 +344,18 @@ mod tests {
 
     #[test]
     fn only_invalid_characters_of_an_authority_change() {
-        for (sent, wanted) in [
+        for (sent, expect) in [
             ("http://127.0.0.1:41905", "httpB..127.0.0.1B41905"),
             ("www.example.com", "www.example.com"),
         ] {
             let mut value = encode(sent);
             mend_huffman(&mut value).unwrap();
-            assert_eq!(value, encode(wanted));
+            assert_eq!(value, encode(expect));
             let mut block = vec![0x83, 0x86, 0x41, 0x80 | encode(sent).len() as u8];
             block.extend(encode(sent));
             block.extend([0x84]);
             mend_block(&mut block).unwrap();
-            assert_eq!(&block[4..block.len() - 1], encode(wanted));
+            assert_eq!(&block[4..block.len() - 1], encode(expect));
         }
     }
 

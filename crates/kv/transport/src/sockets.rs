@@ -22,7 +22,7 @@ pub struct Socket {
 impl Socket {
     /// Listens on a path. A file that a stopped process left behind is replaced.
     pub fn bind(path: &Path) -> Result<Socket> {
-        let told = || format!("can't listen on {}", socket_url(path));
+        let context = || format!("can't listen on {}", socket_url(path));
         if UnixStream::connect(path).is_ok() {
             bail!(
                 "{} is in use: stop what listens there, or choose another path",
@@ -30,12 +30,12 @@ impl Socket {
             );
         }
         if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-            std::fs::remove_file(path).with_context(told)?;
+            std::fs::remove_file(path).with_context(context)?;
         }
-        let listener = UnixListener::bind(path).with_context(told)?;
+        let listener = UnixListener::bind(path).with_context(context)?;
         // Neither TLS nor a certificate keeps other users out, so the file must, whatever the umask
         // is.
-        std::fs::set_permissions(path, Permissions::from_mode(0o600)).with_context(told)?;
+        std::fs::set_permissions(path, Permissions::from_mode(0o600)).with_context(context)?;
         Ok(Socket {
             listener,
             path: path.to_owned(),

@@ -98,7 +98,7 @@ impl CorruptionFlags {
 
     /// Returns whether a feature is enabled. Its own setting takes precedence over that of all
     /// features.
-    fn gate(&self, wanted: &str) -> Result<bool> {
+    fn gate(&self, feature: &str) -> Result<bool> {
         let (mut all, mut this) = (false, None);
         for given in self
             .feature_gates
@@ -125,7 +125,7 @@ impl CorruptionFlags {
                 // The gates that have an effect here are alpha in etcd 3.6, so AllBeta changes
                 // nothing.
                 "AllAlpha" => all = on,
-                _ if name == wanted => this = Some(on),
+                _ if name == feature => this = Some(on),
                 _ => {}
             }
         }
@@ -204,15 +204,15 @@ mod tests {
             checks(&["--feature-gates=CompactHashCheck=true"]).unwrap(),
             compacted
         );
-        for (wrong, told) in [
+        for (wrong, expect) in [
             ("--feature-gates=Nonsense=true", "unrecognized feature gate"),
             ("--feature-gates=CompactHashCheck", "missing bool value"),
             ("--feature-gates=CompactHashCheck=maybe", "true or false"),
             ("--compact-hash-check-time=0", "must be >0"),
             ("--corrupt-check-time=soon", "invalid duration"),
         ] {
-            let said = checks(&[wrong]).unwrap_err().to_string();
-            assert!(said.contains(told), "{wrong}: {said}");
+            let message = checks(&[wrong]).unwrap_err().to_string();
+            assert!(message.contains(expect), "{wrong}: {message}");
         }
     }
 }

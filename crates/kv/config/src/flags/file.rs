@@ -32,17 +32,17 @@ const TIMES: &[&str] = &[
 
 /// Loads a file as flags, with warnings about settings that are not implemented.
 pub(super) fn load_flags(path: &Path) -> Result<(Flags, Vec<String>)> {
-    let told = || format!("--config-file {}", path.display());
+    let context = || format!("--config-file {}", path.display());
     // Before reading: the path may be that of a device or of a database.
-    let length = std::fs::metadata(path).with_context(told)?.len();
+    let length = std::fs::metadata(path).with_context(context)?.len();
     if length > LONGEST {
         bail!(
             "--config-file {} is {length} bytes long: it can't be a configuration",
             path.display()
         );
     }
-    let text = std::fs::read_to_string(path).with_context(told)?;
-    parse_flags(&text).with_context(told)
+    let text = std::fs::read_to_string(path).with_context(context)?;
+    parse_flags(&text).with_context(context)
 }
 
 fn parse_flags(text: &str) -> Result<(Flags, Vec<String>)> {
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn unknown_key_is_rejected_by_name() {
-        for (file, told) in [
+        for (file, context) in [
             ("nmae: m1", "--nmae"),
             ("- a", "no keys"),
             ("name: {a: b}", "name has a value"),
@@ -197,8 +197,8 @@ mod tests {
             ),
             ("a: [", "line"),
         ] {
-            let said = format!("{:#}", parse_flags(file).unwrap_err());
-            assert!(said.contains(told), "{file}: {said}");
+            let message = format!("{:#}", parse_flags(file).unwrap_err());
+            assert!(message.contains(context), "{file}: {message}");
         }
     }
 }

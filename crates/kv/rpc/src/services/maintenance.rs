@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn downgrade_to_the_previous_minor_is_validated_and_never_enabled() {
-        for (text, wanted) in [
+        for (text, expect) in [
             ("3.5", Some((3, 5))),
             ("3.5.0", Some((3, 5))),
             ("3.5.0-rc.1", Some((3, 5))),
@@ -232,7 +232,7 @@ mod tests {
             ("3.5.0.1", None),
             ("v3.5", None),
         ] {
-            assert_eq!(parse_version(text), wanted, "{text}");
+            assert_eq!(parse_version(text), expect, "{text}");
         }
         assert!(may_downgrade(DowngradeAction::Validate, (3, 5)));
         assert!(!may_downgrade(DowngradeAction::Validate, (3, 6)));

@@ -296,9 +296,9 @@ impl WatchStream {
         .await;
     }
 
-    fn choose_watch_id(&mut self, wanted: i64) -> Option<i64> {
-        if wanted != 0 {
-            return (!self.watchers.contains_key(&wanted)).then_some(wanted);
+    fn choose_watch_id(&mut self, requested: i64) -> Option<i64> {
+        if requested != 0 {
+            return (!self.watchers.contains_key(&requested)).then_some(requested);
         }
         // A client may have chosen this ID itself.
         while self.watchers.contains_key(&self.next_id) {
@@ -420,15 +420,15 @@ impl WatchStream {
         }
         match self.core.store().read_history(watching.next, BATCH) {
             Ok((revisions, next)) => {
-                let wanted: Vec<Arc<Event>> = revisions
+                let selected: Vec<Arc<Event>> = revisions
                     .iter()
                     .flat_map(|events| watching.watcher.select_events(events))
                     .collect();
                 // Also if no event matched: the revisions up to `next` are done.
                 watching.next = next;
                 let (prev_kv, fragment) = (watching.prev_kv, watching.fragment);
-                if !wanted.is_empty() {
-                    self.send_own_events(id, next - 1, &wanted, prev_kv, fragment)
+                if !selected.is_empty() {
+                    self.send_own_events(id, next - 1, &selected, prev_kv, fragment)
                         .await;
                 }
             }
@@ -501,23 +501,16 @@ impl WatchStream {
 
     /// Sends a response in fragments of at most the maximum request size.
     async fn send_fragments(&mut self, response: WatchResponse) {
-        let mut events = response.events.into_iter().peekable();
-        while events.peek().is_some() {
-            let mut part = Vec::new();
-            let mut bytes = 0;
-            // At least one event each: an event larger than the limit is sent alone.
-            while let Some(event) = events.next_if(|e| {
-                part.is_empty() || bytes + e.encoded_len() < self.core.bounds.max_request
-            }) {
-                bytes += event.encoded_len();
-                part.push(event);
-            }
-            let fragment = events.peek().is_some();
-            let (header, watch_id) = (response.header, response.watch_id);
+        let (header, watch_id) = (response.header, response.watch_id);
+        let mut parts = split_events(response.events, self.core.bounds.max_request)
+            .into_iter()
+            .peekable();
+        while let Some(events) = parts.next() {
+            let fragment = parts.peek().is_some();
             self.send_response(WatchResponse {
                 header,
                 watch_id,
-                events: part,
+                events,
                 fragment,
                 ..WatchResponse::default()
             })
@@ -578,6 +571,25 @@ impl WatchStream {
         }
         sent
     }
+}
+
+/// Splits events into parts of less than `limit` bytes each.
+fn split_events(events: Vec<mvccpb::Event>, limit: usize) -> Vec<Vec<mvccpb::Event>> {
+    let mut parts: Vec<Vec<mvccpb::Event>> = Vec::new();
+    let mut bytes = 0;
+    for event in events {
+        let size = event.encoded_len();
+        match parts.last_mut() {
+            // A part has at least one event: one that exceeds the limit is sent alone.
+            Some(part) if bytes + size < limit => part.push(event),
+            _ => {
+                bytes = 0;
+                parts.push(vec![event]);
+            }
+        }
+        bytes += size;
+    }
+    parts
 }
 
 fn put_field(out: &mut BytesMut, number: u32, content: &[u8]) {
@@ -686,5 +698,31 @@ mod tests {
             cancel_reason(EtcdError::InvalidToken),
             "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token"
         );
+    }
+
+    #[test]
+    fn events_are_split_below_the_limit_and_keep_their_order() {
+        let event = |size: usize| mvccpb::Event {
+            kv: Some(KeyValue {
+                key: vec![b'k'; size].into(),
+                ..KeyValue::default()
+            }),
+            ..mvccpb::Event::default()
+        };
+        let overhead = event(10).encoded_len() - 10;
+        for (sizes, limit, expect) in [
+            (&[][..], 100, vec![]),
+            (&[10, 20, 30], 1_000, vec![vec![10, 20, 30]]),
+            (&[10, 20, 30], 45, vec![vec![10, 20], vec![30]]),
+            (&[10, 90, 10], 50, vec![vec![10], vec![90], vec![10]]),
+            (&[10, 10], 0, vec![vec![10], vec![10]]),
+        ] {
+            let events = sizes.iter().map(|size| event(*size)).collect();
+            let parts: Vec<Vec<usize>> = split_events(events, limit)
+                .iter()
+                .map(|part| part.iter().map(|e| e.encoded_len() - overhead).collect())
+                .collect();
+            assert_eq!(parts, expect, "{sizes:?}, limit {limit}");
+        }
     }
 }
