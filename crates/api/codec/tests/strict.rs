@@ -85,6 +85,11 @@ fn wrong_types_in_the_words_of_go() {
     );
     check(
         config_map(),
+        r#"{"data":{"a.b":1}}"#,
+        "json: cannot unmarshal number into Go struct field ConfigMap.data of type string",
+    );
+    check(
+        config_map(),
         r#"["metadata"]"#,
         "json: cannot unmarshal array into Go value of type v1.ConfigMap",
     );

@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::Range;
 
 use api_schema::{Field, Message, Shape, Type};
 use serde::de::{
@@ -65,6 +66,8 @@ struct Context {
     error: RefCell<Option<DecodeError>>,
     /// Path of the current value, such as `spec.containers[0].name`.
     path: RefCell<String>,
+    /// Where keys of maps are in `path`. Go's errors of a wrong type don't name them.
+    keys: RefCell<Vec<Range<usize>>>,
 }
 
 impl Context {
@@ -78,6 +81,18 @@ impl Context {
         let result = run();
         self.path.borrow_mut().truncate(before);
         result
+    }
+
+    /// Calls `run` with a key of a map appended to the path.
+    fn entry<T>(&self, key: &str, run: impl FnOnce() -> T) -> T {
+        let start = self.path.borrow().len();
+        self.member(key, || {
+            let end = self.path.borrow().len();
+            self.keys.borrow_mut().push(start..end);
+            let result = run();
+            self.keys.borrow_mut().pop();
+            result
+        })
     }
 
     fn element<T>(&self, index: usize, run: impl FnOnce() -> T) -> T {
@@ -109,11 +124,14 @@ impl Context {
         E::custom("refused")
     }
 
-    /// Returns the path without indexes, as Go names fields.
+    /// Returns the path without indexes and keys of maps, as Go names fields.
     fn go_path(&self) -> String {
         let mut inside = false;
         let path = self.path.borrow();
-        path.chars()
+        let keys = self.keys.borrow();
+        path.char_indices()
+            .filter(|(at, _)| !keys.iter().any(|key| key.contains(at)))
+            .map(|(_, c)| c)
             .filter(|c| {
                 inside = inside && *c != ']' || *c == '[';
                 !inside && *c != ']'
@@ -318,7 +336,7 @@ impl<'de> Visitor<'de> for TypeSeed<'_> {
                 self.context.report(&key, Problem::Duplicate);
             }
             let seed = TypeSeed { ty: inner, ..self };
-            let value = self.context.member(&key, || map.next_value_seed(seed))?;
+            let value = self.context.entry(&key, || map.next_value_seed(seed))?;
             out.insert(key, if value.is_null() { seed.zero() } else { value });
         }
         Ok(Value::Object(out))
