@@ -186,14 +186,24 @@ pub(crate) fn check_preconditions(
     options: &DeleteOptions,
     object: &Value,
 ) -> Result<(), ApiError> {
-    let failed = |what: &str, wanted: &str, found: &str| {
-        write.conflict_error(&format!(
-            "Precondition failed: the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). \
-             The object might have been deleted and then recreated"
-        ))
+    let failed = |what: &str, expected: &str, found: &str, cause: &str| {
+        let kind = write.kind();
+        let why = format!(
+            "the {what} in the precondition ({expected}) does not match the {what} in record ({found}). The object \
+             might have been {cause}"
+        );
+        // Upstream names the kind here, not the resource.
+        ApiError::conflict(kind.group, kind.kind, object.name(), &why)
     };
     match &options.uid {
-        Some(uid) if uid != object.uid() => return Err(failed("UID", uid, object.uid())),
+        Some(uid) if uid != object.uid() => {
+            return Err(failed(
+                "UID",
+                uid,
+                object.uid(),
+                "deleted and then recreated",
+            ));
+        }
         _ => {}
     }
     match &options.resource_version {
@@ -201,6 +211,7 @@ pub(crate) fn check_preconditions(
             "ResourceVersion",
             version,
             object.resource_version(),
+            "modified",
         )),
         _ => Ok(()),
     }
