@@ -10,7 +10,8 @@ use crate::registry::Registry;
 use crate::write::Write;
 use api_codec::json;
 use api_defaulting::default_object;
-use api_meta::{ApiError, Meta, Reason};
+use api_kinds::Resource;
+use api_meta::{ApiError, Cause, Meta, Reason};
 use api_strategy::{as_stored, prepare_update};
 use api_validation::validate_update;
 use apiserver_convert::{convert_object, encode_stored};
@@ -283,6 +284,9 @@ fn check_identity(
         );
     }
     match meta::revision_of(new)? {
+        0 if update.replaces && !allows_unconditional_update(write.resource) => {
+            Err(version_required(write))
+        }
         0 => Ok(()),
         wanted if wanted == revision => Ok(()),
         _ => Err(ApiError::stale(
@@ -291,6 +295,40 @@ fn check_identity(
             &write.name,
         )),
     }
+}
+
+/// Returns whether an update without a resourceVersion replaces the latest version of the object.
+fn allows_unconditional_update(resource: &Resource) -> bool {
+    match resource.group {
+        "admissionregistration.k8s.io"
+        | "apiextensions.k8s.io"
+        | "apiregistration.k8s.io"
+        | "coordination.k8s.io"
+        | "internal.apiserver.k8s.io"
+        | "node.k8s.io"
+        | "storagemigration.k8s.io" => false,
+        "certificates.k8s.io" => resource.plural == "certificatesigningrequests",
+        "policy" => resource.plural != "poddisruptionbudgets",
+        "storage.k8s.io" => {
+            ["storageclasses", "volumeattributesclasses"].contains(&resource.plural)
+        }
+        _ => true,
+    }
+}
+
+fn version_required(write: &Write) -> ApiError {
+    let cause = Cause {
+        reason: "FieldValueInvalid".into(),
+        message: "Invalid value: 0x0: must be specified for an update".into(),
+        field: "metadata.resourceVersion".into(),
+    };
+    // Upstream names the resource here, not the kind.
+    ApiError::invalid(
+        write.resource.group,
+        write.resource.plural,
+        &write.name,
+        vec![cause],
+    )
 }
 
 fn status_details(write: &Write) -> api_meta::Details {
