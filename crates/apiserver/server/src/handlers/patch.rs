@@ -164,10 +164,17 @@ fn parse_tree(body: &[u8]) -> Result<Value, ApiError> {
     }
 }
 
+fn too_large(why: &str) -> ApiError {
+    ApiError::new(
+        Reason::RequestEntityTooLarge,
+        format!("Request entity too large: {why}"),
+    )
+}
+
 fn patch_error(old: &Value, error: &PatchError) -> ApiError {
     match error {
         PatchError::Malformed(why) => ApiError::bad_request(why.clone()),
-        PatchError::TooLarge(why) => ApiError::new(Reason::RequestEntityTooLarge, why.clone()),
+        PatchError::TooLarge(why) => too_large(why),
         PatchError::Inapplicable(why) | PatchError::Directive(why) => ApiError::new(
             Reason::Invalid,
             format!("the server rejected our request due to an error in our request: {why}"),
@@ -182,7 +189,7 @@ fn patch_error(old: &Value, error: &PatchError) -> ApiError {
 fn strategic_error(error: &PatchError) -> ApiError {
     match error {
         PatchError::Malformed(why) => ApiError::bad_request(why.clone()),
-        PatchError::TooLarge(why) => ApiError::new(Reason::RequestEntityTooLarge, why.clone()),
+        PatchError::TooLarge(why) => too_large(why),
         PatchError::Inapplicable(why) | PatchError::Directive(why) => {
             ApiError::new(Reason::Unknown(500), why.clone())
         }
