@@ -61,6 +61,8 @@ fn event_field(field: &str) -> &str {
 /// Parses the options of a list.
 pub fn list_query(context: &Context, resource: &Resource) -> Result<ListQuery, ApiError> {
     let limit = context.query.number("limit")?.unwrap_or(0);
+    // Only watches use it, but every list request is decoded into all options.
+    context.query.number("timeoutSeconds")?;
     Ok(ListQuery {
         selection: parse_selection(context, resource)?,
         limit: usize::try_from(limit).unwrap_or(0),
