@@ -3,7 +3,7 @@
 # Some tests create keys and certificates with it.
 if [ "$LIST" = yes ]; then
   printf 'unit/format\nunit/clippy\n'
-  list_cargo --workspace --exclude layers --exclude kv-sim
+  list_cargo --workspace --exclude layers --exclude integration-tests --exclude kv-sim
   exit
 fi
 why=$(need openssl) || echo "note: $why"
@@ -12,7 +12,7 @@ elif cargo fmt --all --check >/dev/null 2>&1; then echo "ok unit/format"; else e
 if ! wanted unit/clippy; then :
 elif cargo clippy --workspace --all-targets --locked --quiet -- -D warnings; then echo "ok unit/clippy"; else echo "FAIL unit/clippy: see the warnings above"; fi
 # The simulation needs a stopped clock, which would be compiled into every crate: see faults.sh.
-tests=(cargo test --workspace --exclude layers --exclude kv-sim --locked --quiet)
+tests=(cargo test --workspace --exclude layers --exclude integration-tests --exclude kv-sim --locked --quiet)
 "${tests[@]}" --no-run
 # Without the build they take three minutes. The line "has been running for over 60 seconds" names a test that hangs.
 timeout 1500 "${tests[@]}" --no-fail-fast ${ONLY:+-- "$ONLY"} 2>&1

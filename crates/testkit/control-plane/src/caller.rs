@@ -28,6 +28,16 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// Returns the server's address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Returns the headers that are sent with every request.
+    pub fn headers(&self) -> &[(String, String)] {
+        &self.headers
+    }
+
     pub(crate) fn new(address: SocketAddr, tls: Arc<ClientConfig>) -> Self {
         Self {
             address,
@@ -47,6 +57,19 @@ impl Caller {
     #[must_use]
     pub fn at(mut self, address: SocketAddr) -> Self {
         self.address = address;
+        self
+    }
+
+    /// Returns a client that offers these protocols (ALPN) to the server, such as `h2`. Only
+    /// [`Caller::connect`] is of use then: [`Caller::send`] speaks HTTP/1.1.
+    #[must_use]
+    pub fn with_protocols(mut self, protocols: &[&str]) -> Self {
+        let mut tls = ClientConfig::clone(&self.tls);
+        tls.alpn_protocols = protocols
+            .iter()
+            .map(|protocol| protocol.as_bytes().to_vec())
+            .collect();
+        self.tls = Arc::new(tls);
         self
     }
 

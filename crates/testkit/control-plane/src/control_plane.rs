@@ -256,6 +256,29 @@ impl ControlPlane {
         );
     }
 
+    /// Starts the scheduler with its default configuration.
+    ///
+    /// # Panics
+    /// If the flags are rejected.
+    pub fn start_scheduler(&self) {
+        let flags = [
+            "kube-scheduler".to_owned(),
+            format!("--kubeconfig={}", self.kubeconfig("scheduler").display()),
+            "--leader-elect=false".to_owned(),
+            "--secure-port=0".to_owned(),
+        ];
+        let flags = match scheduler_core::Flags::try_parse_from(flags) {
+            Ok(flags) => flags,
+            Err(error) => panic!("flags of the scheduler: {error}"),
+        };
+        let stop = self.tasks.shutdown().clone();
+        spawn(
+            &self.tasks,
+            "kube-scheduler",
+            scheduler_core::run(flags, stop),
+        );
+    }
+
     /// Starts a kubelet on the simulated runtime. The node must be one of [`Options::nodes`].
     ///
     /// # Errors

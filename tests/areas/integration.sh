@@ -1,0 +1,8 @@
+# The whole product in one process: kvstore, the API server, controllers, scheduler, and kubelets on the simulated runtime, over
+# TLS and HTTP/2. It needs nothing beside the clone, neither root nor kubectl nor the kits.
+. tests/lib/need.sh
+if [ "$LIST" = yes ]; then
+  list_cargo -p integration-tests
+  exit
+fi
+cargo_test -p integration-tests --no-fail-fast

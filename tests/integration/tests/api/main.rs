@@ -1,0 +1,14 @@
+//! The API server on kvstore, over TLS and HTTP/2.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod admission;
+mod apply;
+mod certificates;
+mod concurrency;
+mod hostile;
+mod patch;
+mod rbac;
+mod verbs;
+mod watch;
+mod wire;
