@@ -66,7 +66,7 @@ struct Context {
     error: RefCell<Option<DecodeError>>,
     /// Path of the current value, such as `spec.containers[0].name`.
     path: RefCell<String>,
-    /// Where keys of maps are in `path`. Go's errors of a wrong type don't name them.
+    /// Ranges of `path` that are keys of maps. Go's errors about a wrong type leave them out.
     keys: RefCell<Vec<Range<usize>>>,
 }
 
