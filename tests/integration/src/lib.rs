@@ -27,7 +27,9 @@ mod watch;
 
 pub use cluster::{Cluster, Components, NODES};
 pub use http2::{Http2Client, PatchType};
-pub use objects::{config_map, deployment, grant_rule, node, pod, pod_with};
+pub use objects::{
+    config_map, deployment, find_condition, grant_rule, has_condition, name_of, node, pod, pod_with,
+};
 pub use reply::ReplyExt;
 pub use test::Test;
 pub use testkit_control_plane::{Caller, ControlPlane, Reply};

@@ -38,3 +38,22 @@ pub fn node(name: &str, labels: &Value) -> Value {
 pub fn grant_rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
 }
+
+/// Returns the condition of this type in the status of an object; null if there is none.
+pub fn find_condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
+    static NONE: Value = Value::Null;
+    let conditions = object["status"]["conditions"].as_array();
+    conditions
+        .and_then(|conditions| conditions.iter().find(|c| c["type"] == kind))
+        .unwrap_or(&NONE)
+}
+
+/// Returns whether the object has the condition of this type with status True.
+pub fn has_condition(object: &Value, kind: &str) -> bool {
+    find_condition(object, kind)["status"] == "True"
+}
+
+/// Returns the name of an object.
+pub fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}

@@ -1,10 +1,14 @@
 //! A test's part of the cluster.
 
-use crate::{Cluster, Components, Http2Client};
+use crate::{Cluster, Components, DEADLINE, Http2Client};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 use testkit_control_plane::{Caller, ControlPlane};
+
+/// Interval of looks at an object.
+const POLL: Duration = Duration::from_millis(50);
 
 /// A namespace with a default ServiceAccount, and a client with all permissions.
 pub struct Test {
@@ -104,6 +108,67 @@ impl Test {
                     .to_owned()
             })
             .collect()
+    }
+
+    /// Returns the objects of a collection.
+    pub async fn items(&self, collection: &str) -> Vec<Value> {
+        let mut list = self.read(collection).await;
+        match list["items"].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        }
+    }
+
+    /// Waits until the object at a path exists and meets a condition; returns it.
+    ///
+    /// # Panics
+    /// If that takes longer than [`crate::DEADLINE`], like the following methods, with the object as
+    /// it is then.
+    pub async fn wait_until(
+        &self,
+        path: &str,
+        what: &str,
+        condition: impl Fn(&Value) -> bool,
+    ) -> Value {
+        let begun = Instant::now();
+        loop {
+            let reply = self.admin.get(path).await;
+            let object = reply.json();
+            if reply.status == 200 && condition(&object) {
+                return object;
+            }
+            assert!(begun.elapsed() < DEADLINE, "not {what}: {object}");
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Waits until the objects of a collection meet a condition; returns them.
+    pub async fn wait_until_items(
+        &self,
+        collection: &str,
+        what: &str,
+        condition: impl Fn(&[Value]) -> bool,
+    ) -> Vec<Value> {
+        let holds = |list: &Value| list["items"].as_array().is_some_and(|i| condition(i));
+        let mut list = self.wait_until(collection, what, holds).await;
+        serde_json::from_value(list["items"].take()).unwrap_or_default()
+    }
+
+    /// Waits until there is no object at a path.
+    pub async fn wait_until_deleted(&self, path: &str) {
+        let begun = Instant::now();
+        loop {
+            let reply = self.admin.get(path).await;
+            if reply.status == 404 {
+                return;
+            }
+            assert!(
+                begun.elapsed() < DEADLINE,
+                "{path} remains: {}",
+                reply.text()
+            );
+            tokio::time::sleep(POLL).await;
+        }
     }
 
     /// Connects as a user with a client certificate and without any rights. The user's name is

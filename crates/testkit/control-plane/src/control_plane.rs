@@ -152,6 +152,11 @@ impl ControlPlane {
             .with_header("authorization", &format!("Bearer {token}"))
     }
 
+    /// Returns a client with this certificate and key, both PEM.
+    pub fn with_certificate(&self, certificate: Vec<u8>, key: Vec<u8>) -> Caller {
+        self.caller(Some((certificate, key)))
+    }
+
     fn caller(&self, identity: Option<(Vec<u8>, Vec<u8>)>) -> Caller {
         let ca = std::fs::read(self.certificate("ca")).ok();
         let tls = ClientTls {

@@ -1,3 +1,15 @@
 //! A whole cluster: controllers, scheduler, and kubelets on the simulated runtime.
 
 #![allow(clippy::unwrap_used, missing_docs)]
+
+mod daemonsets;
+mod deployments;
+mod endpoints;
+mod garbage_collection;
+mod jobs;
+mod namespaces;
+mod pods;
+mod quota;
+mod scheduling;
+mod signing;
+mod statefulsets;
