@@ -52,13 +52,13 @@ mod tests {
         let idle = timeout(Duration::from_millis(50), watch.changed()).await;
         assert!(idle.is_err(), "nothing has changed yet");
         let (a, b) = (folder.path().join("a"), folder.path().join("b"));
-        let steps: [(&str, Box<dyn Fn()>); 3] = [
-            ("write", Box::new(|| std::fs::write(&a, "x").unwrap())),
-            ("rename", Box::new(|| std::fs::rename(&a, &b).unwrap())),
-            ("removal", Box::new(|| std::fs::remove_file(&b).unwrap())),
-        ];
+        let write = || std::fs::write(&a, "x");
+        let rename = || std::fs::rename(&a, &b);
+        let remove = || std::fs::remove_file(&b);
+        let steps: [(&str, &dyn Fn() -> io::Result<()>); 3] =
+            [("write", &write), ("rename", &rename), ("removal", &remove)];
         for (name, step) in steps {
-            step();
+            step().unwrap();
             let noticed = timeout(Duration::from_secs(5), watch.changed()).await;
             assert!(noticed.is_ok(), "{name}");
         }

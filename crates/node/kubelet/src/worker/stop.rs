@@ -116,7 +116,11 @@ mod tests {
             (0, 0, 2),
         ] {
             let found = remaining_grace(Duration::from_secs(grace), Duration::from_secs(elapsed));
-            assert_eq!(found, Duration::from_secs(expected), "{grace} s, {elapsed} s passed");
+            assert_eq!(
+                found,
+                Duration::from_secs(expected),
+                "{grace} s, {elapsed} s passed"
+            );
         }
     }
 }
