@@ -269,6 +269,7 @@ fn compare_log_and_state(log: &Log, state: &State, rows: bool) -> Result<String,
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn fits(purged: u64, last: u64, applied: u64, incomplete: bool) -> Result<String, String> {
