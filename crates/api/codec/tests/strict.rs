@@ -59,7 +59,7 @@ fn paths_have_indexes_and_yaml_has_lines() {
 }
 
 #[test]
-fn wrong_types_in_the_words_of_go() {
+fn wrong_type_is_reported_with_the_message_of_go() {
     let check = |message: &'static Message, body: &str, want: &str| match json::decode(
         message,
         body.as_bytes(),
@@ -98,7 +98,7 @@ fn wrong_types_in_the_words_of_go() {
 }
 
 #[test]
-fn hostile_bodies_are_refused() {
+fn hostile_bodies_are_rejected() {
     let deep = format!(
         "{{\"data\":{}{}}}",
         "[".repeat(100_000),
