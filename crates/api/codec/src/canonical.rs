@@ -4,10 +4,12 @@ use api_schema::{Field, Message, Omit, Shape, Type};
 use serde_json::{Map, Value};
 
 /// Returns whether a field with this value stays in the tree.
-pub(crate) fn keeps(field: &Field, value: &Value) -> bool {
+pub(crate) fn keeps_value(field: &Field, value: &Value) -> bool {
     if value.is_null() {
         return false;
     }
+    // A pointer to zero is not empty in Go: `replicas: 0` stays, and an absent field remains
+    // absent.
     field.omit == Omit::Never || field.pointer || !is_empty(value)
 }
 
@@ -24,18 +26,19 @@ fn is_empty(value: &Value) -> bool {
 
 /// Adds the members that Go always writes, such as `status: {}` or `replicas: 0`, unless they would
 /// be null.
-pub(crate) fn fill(message: &'static Message, map: &mut Map<String, Value>) {
+pub(crate) fn fill_zero_values(message: &'static Message, map: &mut Map<String, Value>) {
     for field in &message.fields {
         if field.inline {
             if let Type::Message(_) = field.ty
                 && let Some(inner) = field.ty.message()
             {
-                fill(inner, map);
+                fill_zero_values(inner, map);
             }
         } else if field.omit == Omit::Never
             && !field.pointer
             && !map.contains_key(field.json)
-            && let Some(zero) = zero(&field.ty)
+            // Lists and maps are written as null by Go, which is the same as absent in a tree.
+            && let Some(zero) = zero_value(&field.ty)
         {
             map.insert(field.json.to_owned(), zero);
         }
@@ -43,7 +46,7 @@ pub(crate) fn fill(message: &'static Message, map: &mut Map<String, Value>) {
 }
 
 /// Returns the zero value as a tree; `None` if Go writes null.
-pub(crate) fn zero(ty: &Type) -> Option<Value> {
+pub(crate) fn zero_value(ty: &Type) -> Option<Value> {
     match ty {
         Type::Bool => Some(Value::Bool(false)),
         Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64 | Type::Double => {
@@ -59,7 +62,7 @@ fn zero_message(message: &'static Message) -> Option<Value> {
     match message.shape {
         Shape::Struct => {
             let mut map = Map::new();
-            fill(message, &mut map);
+            fill_zero_values(message, &mut map);
             Some(Value::Object(map))
         }
         Shape::Quantity => Some(Value::from("0")),

@@ -43,6 +43,7 @@ pub(crate) fn wrap_with(
         write_bytes(2, kind.as_bytes(), out);
     });
     write_nested(2, out, body);
+    // Both are empty for objects in protobuf, and upstream writes them nevertheless.
     write_bytes(3, b"", out);
     write_bytes(4, b"", out);
 }
@@ -59,8 +60,8 @@ pub fn unwrap(bytes: &[u8]) -> Result<Unknown<'_>, DecodeError> {
         match number {
             1 => (unknown.api_version, unknown.kind) = type_meta(bytes)?,
             2 => unknown.raw = bytes,
-            3 => unknown.content_encoding = text(bytes)?,
-            4 => unknown.content_type = text(bytes)?,
+            3 => unknown.content_encoding = read_text(bytes)?,
+            4 => unknown.content_type = read_text(bytes)?,
             _ => {}
         }
     }
@@ -72,15 +73,15 @@ fn type_meta(bytes: &[u8]) -> Result<(&str, &str), DecodeError> {
     let mut reader = Reader::new(bytes);
     while let Some((number, wire)) = reader.field()? {
         match (number, wire) {
-            (1, Wire::Bytes(bytes)) => api_version = text(bytes)?,
-            (2, Wire::Bytes(bytes)) => kind = text(bytes)?,
+            (1, Wire::Bytes(bytes)) => api_version = read_text(bytes)?,
+            (2, Wire::Bytes(bytes)) => kind = read_text(bytes)?,
             _ => {}
         }
     }
     Ok((api_version, kind))
 }
 
-fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
+fn read_text(bytes: &[u8]) -> Result<&str, DecodeError> {
     std::str::from_utf8(bytes)
         .map_err(|_| DecodeError::Syntax("proto: invalid UTF-8 in the frame".to_owned()))
 }

@@ -23,17 +23,19 @@ pub fn decode(
     bytes: &[u8],
     strictness: Strictness,
 ) -> Result<(Value, Vec<Problem>), DecodeError> {
-    let text = lossy(bytes);
+    let text = decode_utf8(bytes);
+    // serde_json limits the nesting to 127 levels. All code that walks or drops a tree is recursive
+    // and relies on it.
     let mut deserializer = serde_json::Deserializer::from_str(&text);
     let outcome = decode::decode(message, &mut deserializer, strictness)?;
-    deserializer.end().map_err(|error| syntax(&error))?;
+    deserializer.end().map_err(|error| syntax_error(&error))?;
     Ok(outcome)
 }
 
 /// Parses JSON without a type (custom resources, patches). Nesting is limited, and the last of
 /// duplicate keys counts.
 pub fn parse(bytes: &[u8]) -> Result<Value, DecodeError> {
-    serde_json::from_str(&lossy(bytes)).map_err(|error| syntax(&error))
+    serde_json::from_str(&decode_utf8(bytes)).map_err(|error| syntax_error(&error))
 }
 
 /// Checks a tree against the type and makes it canonical. Reports unknown fields.
@@ -47,6 +49,8 @@ pub fn check(
 /// Makes a tree canonical. Unknown fields are dropped. A tree with a value of the wrong type is
 /// left unchanged, so that validation reports it.
 pub fn canonicalize(message: &'static Message, value: &mut Value) {
+    // A wrong type here is a bug of a caller or a mutating webhook, and validation has the better
+    // message.
     if let Ok((canonical, _)) = decode::decode(message, value.clone(), Strictness::Ignore) {
         *value = canonical;
     }
@@ -57,12 +61,13 @@ pub fn explicit(message: &'static Message, value: &Value) -> Value {
     serde_json::from_slice(&encode(message, value)).unwrap_or(Value::Null)
 }
 
-fn lossy(bytes: &[u8]) -> Cow<'_, str> {
+fn decode_utf8(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-fn syntax(error: &serde_json::Error) -> DecodeError {
+fn syntax_error(error: &serde_json::Error) -> DecodeError {
     let text = error.to_string();
+    // serde_json has no error codes. The texts are checked by the tests of hostile bodies.
     if text.starts_with("recursion limit exceeded") {
         return DecodeError::TooDeep("exceeded max depth".to_owned());
     }

@@ -37,6 +37,8 @@ pub fn json<'a>(
         if index > 0 {
             out.push(b',');
         }
+        // Cached bytes of single objects begin with kind and apiVersion. Items of a list have none
+        // upstream, and kubectl and client-go do not expect them.
         match strip_type_meta.then(|| without_type_meta(item)).flatten() {
             Some(rest) => {
                 out.push(b'{');

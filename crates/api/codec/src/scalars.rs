@@ -6,7 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 
 /// Returns a quantity in canonical form, or upstream's error message.
-pub(crate) fn quantity(text: &str) -> Result<String, String> {
+pub(crate) fn canonical_quantity(text: &str) -> Result<String, String> {
+    // Upstream accepts white space around a quantity in JSON, and nowhere else.
     match text.trim().parse::<Quantity>() {
         Ok(quantity) => Ok(quantity.to_string()),
         Err(error) => Err(error.to_string()),
@@ -14,20 +15,21 @@ pub(crate) fn quantity(text: &str) -> Result<String, String> {
 }
 
 /// Returns a `metav1.Time` in canonical form; `None` for the zero time.
-pub(crate) fn time(text: &str) -> Result<Option<String>, String> {
-    instant(text).map(|at| at.map(time::format))
+pub(crate) fn canonical_time(text: &str) -> Result<Option<String>, String> {
+    parse_instant(text).map(|at| at.map(time::format))
 }
 
 /// Returns a `metav1.MicroTime` in canonical form; `None` for the zero time.
-pub(crate) fn micro_time(text: &str) -> Result<Option<String>, String> {
-    instant(text).map(|at| at.map(time::format_micro))
+pub(crate) fn canonical_micro_time(text: &str) -> Result<Option<String>, String> {
+    parse_instant(text).map(|at| at.map(time::format_micro))
 }
 
-fn instant(text: &str) -> Result<Option<Timestamp>, String> {
+fn parse_instant(text: &str) -> Result<Option<Timestamp>, String> {
     // Go treats year 1 as zero, and its RFC 3339 requires a capital T.
     if text == "0001-01-01T00:00:00Z" {
         return Ok(None);
     }
+    // jiff parses more forms (a space, no seconds). Go parses RFC 3339 and nothing else.
     let looks_right = text.as_bytes().get(10) == Some(&b'T') && text.len() >= 20 && text.is_ascii();
     match time::parse(text).filter(|_| looks_right) {
         Some(at) => Ok(Some(at)),
@@ -38,7 +40,7 @@ fn instant(text: &str) -> Result<Option<Timestamp>, String> {
 }
 
 /// Returns seconds and nanoseconds since 1970 of a canonical time.
-pub(crate) fn unix(text: &str) -> Option<(i64, i32)> {
+pub(crate) fn unix_time(text: &str) -> Option<(i64, i32)> {
     let at = time::parse(text)?;
     let nanos = at.as_nanosecond();
     let second = i64::try_from(nanos.div_euclid(1_000_000_000)).ok()?;
@@ -59,6 +61,7 @@ pub(crate) fn from_unix(seconds: i64, nanos: i32, micro: bool) -> Option<String>
 
 /// Decodes base64 text, which may contain line breaks.
 pub(crate) fn base64_decode(text: &str) -> Result<Vec<u8>, String> {
+    // Go's decoder skips line breaks, which `base64` of coreutils adds after 76 characters.
     let decoded = if text.bytes().any(|byte| byte == b'\n' || byte == b'\r') {
         STANDARD.decode(text.replace(['\n', '\r'], ""))
     } else {
@@ -84,15 +87,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times() {
-        let check =
-            |text: &str, back: &str| assert_eq!(time(text), Ok(Some(back.to_owned())), "{text}");
+    fn times_are_written_in_canonical_form() {
+        let check = |text: &str, back: &str| {
+            assert_eq!(canonical_time(text), Ok(Some(back.to_owned())), "{text}")
+        };
         check("2024-02-03T04:05:06Z", "2024-02-03T04:05:06Z");
         check("2024-02-03T04:05:06.789+02:00", "2024-02-03T02:05:06Z");
-        assert_eq!(time("0001-01-01T00:00:00Z"), Ok(None));
-        assert!(time("2024-02-03 04:05:06Z").is_err());
+        assert_eq!(canonical_time("0001-01-01T00:00:00Z"), Ok(None));
+        assert!(canonical_time("2024-02-03 04:05:06Z").is_err());
         assert_eq!(
-            micro_time("2024-02-03T04:05:06Z"),
+            canonical_micro_time("2024-02-03T04:05:06Z"),
             Ok(Some("2024-02-03T04:05:06.000000Z".to_owned()))
         );
     }

@@ -8,6 +8,7 @@ pub fn json_frame(event: &str, object: &[u8]) -> Vec<u8> {
     out.extend_from_slice(b"{\"type\":\"");
     out.extend_from_slice(event.as_bytes());
     out.extend_from_slice(b"\",\"object\":");
+    // One event is one line, so that `kubectl get --raw` and scripts can split the stream.
     out.extend_from_slice(object.trim_ascii_end());
     out.extend_from_slice(b"}\n");
     out
@@ -34,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames() {
+    fn watch_frames_have_their_format() {
         assert_eq!(
             json_frame("ADDED", b"{}\n"),
             b"{\"type\":\"ADDED\",\"object\":{}}\n"

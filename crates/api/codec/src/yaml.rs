@@ -17,7 +17,7 @@ use crate::{DecodeError, Problem, Strictness};
 mod plain;
 mod write;
 
-use plain::{Plain, plain};
+use plain::{Plain, resolve_plain};
 
 pub use write::encode;
 
@@ -46,7 +46,7 @@ pub fn parse(bytes: &[u8]) -> Result<(Value, Vec<Problem>), DecodeError> {
     if let Some(read) = parse_json(bytes) {
         return read.map(|value| (value, Vec::new()));
     }
-    if brackets(bytes).saturating_mul(bytes.len()) > MAX_WORK {
+    if count_brackets(bytes).saturating_mul(bytes.len()) > MAX_WORK {
         let text = "yaml: too many brackets for a document of this length; send it as JSON, or without brackets";
         return Err(DecodeError::TooDeep(text.to_owned()));
     }
@@ -58,9 +58,9 @@ pub fn parse(bytes: &[u8]) -> Result<(Value, Vec<Problem>), DecodeError> {
         stop_at: None,
     }
     .deserialize(serde_yaml::Deserializer::from_str(&text))
-    .map_err(syntax)?;
+    .map_err(syntax_error)?;
     let keys = keys.into_inner();
-    let problems = locate(&text, keys);
+    let problems = locate_duplicates(&text, keys);
     Ok((value, problems))
 }
 
@@ -89,7 +89,7 @@ fn parse_json(bytes: &[u8]) -> Option<Result<Value, DecodeError>> {
 }
 
 /// Returns the number of opening brackets, an upper bound of the nesting.
-fn brackets(bytes: &[u8]) -> usize {
+fn count_brackets(bytes: &[u8]) -> usize {
     bytes
         .iter()
         .filter(|byte| matches!(byte, b'{' | b'['))
@@ -99,7 +99,7 @@ fn brackets(bytes: &[u8]) -> usize {
 /// Adds line numbers to duplicate keys. The parser reports lines only with errors, so a key without
 /// an offset in the text costs another pass. Only the first one is located, because otherwise a
 /// client could have a document parsed many times.
-fn locate(text: &str, keys: Vec<Duplicate>) -> Vec<Problem> {
+fn locate_duplicates(text: &str, keys: Vec<Duplicate>) -> Vec<Problem> {
     let line_of = |offset: usize| {
         1 + text
             .bytes()
@@ -107,6 +107,7 @@ fn locate(text: &str, keys: Vec<Duplicate>) -> Vec<Problem> {
             .filter(|byte| *byte == b'\n')
             .count()
     };
+    // Quoted keys are copies and not slices of the text, so their place is unknown.
     let again = keys.iter().position(|duplicate| duplicate.offset.is_none());
     let line = again.map_or(0, |index| line_of_duplicate(text, index));
     let located = keys.into_iter().enumerate().map(|(index, duplicate)| {
@@ -144,7 +145,7 @@ struct Duplicate {
     offset: Option<usize>,
 }
 
-fn syntax(error: serde_yaml::Error) -> DecodeError {
+fn syntax_error(error: serde_yaml::Error) -> DecodeError {
     let text = error.to_string();
     if text.contains("recursion limit") || text.contains("repetition limit") {
         return DecodeError::TooDeep(format!("yaml: {text}"));
@@ -197,6 +198,8 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        // YAML is converted to JSON upstream, where 1.0 becomes 1. Beyond 2^53 a double is not
+        // exact.
         if value.fract() == 0.0 && value.abs() < 9e15 {
             return Ok(Value::from(value as i64));
         }
@@ -210,7 +213,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 
     fn visit_borrowed_str<E>(self, value: &'de str) -> Result<Value, E> {
-        Ok(match plain(self.text, value) {
+        Ok(match resolve_plain(self.text, value) {
             Plain::Bool(value) => Value::Bool(value),
             Plain::Int(value) => Value::from(value),
             Plain::Text => Value::from(value),
@@ -286,8 +289,8 @@ impl<'de> Visitor<'de> for Key<'_> {
     }
 
     fn visit_borrowed_str<E: serde::de::Error>(self, value: &'de str) -> Result<String, E> {
-        let offset = plain::offset(self.node.text, value);
-        let key = match plain(self.node.text, value) {
+        let offset = plain::find_offset(self.node.text, value);
+        let key = match resolve_plain(self.node.text, value) {
             Plain::Bool(value) => value.to_string(),
             Plain::Int(value) => value.to_string(),
             Plain::Text => value.to_owned(),
@@ -345,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_yaml_1_1() {
+    fn plain_words_have_their_yaml_1_1_meaning() {
         let (value, _) = parse(b"a: yes\nb: 'yes'\nc: \"off\"\nd: [off, Yes, nope]\ne: 0644\nf: '0644'\ng: |\n  on\non: x\n'y': z\nh: 08\n").unwrap();
         let want = serde_json::json!({"a": true, "b": "yes", "c": "off", "d": [false, true, "nope"], "e": 420, "f": "0644",
             "g": "on\n", "true": "x", "y": "z", "h": "08"});
@@ -361,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn bombs_are_refused() {
+    fn alias_bombs_are_rejected() {
         let mut bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n".to_owned();
         for (before, here) in ('a'..'i').zip('b'..) {
             bomb += &format!(

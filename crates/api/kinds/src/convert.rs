@@ -18,8 +18,8 @@ pub fn convert(resource: &Resource, object: &mut Value, target: &str) {
     let Value::Object(map) = object else { return };
     match (resource.kind, source.as_str(), target) {
         _ if source == target => return,
-        ("Event", "v1", "events.k8s.io/v1") => rename(map, false),
-        ("Event", "events.k8s.io/v1", "v1") => rename(map, true),
+        ("Event", "v1", "events.k8s.io/v1") => rename_fields(map, false),
+        ("Event", "events.k8s.io/v1", "v1") => rename_fields(map, true),
         ("HorizontalPodAutoscaler", "autoscaling/v1", "autoscaling/v2") => to_v2(map),
         ("HorizontalPodAutoscaler", "autoscaling/v2", "autoscaling/v1") => to_v1(map),
         _ => {}
@@ -38,7 +38,7 @@ const EVENT: [(&str, &str); 7] = [
     ("reportingComponent", "reportingController"),
 ];
 
-fn rename(map: &mut Map<String, Value>, to_core: bool) {
+fn rename_fields(map: &mut Map<String, Value>, to_core: bool) {
     for (core, new) in EVENT {
         let (from, to) = if to_core { (new, core) } else { (core, new) };
         if let Some(value) = map.remove(from) {
@@ -52,15 +52,18 @@ const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 
-fn members<'a>(map: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Map<String, Value>> {
+fn find_members<'a>(
+    map: &'a mut Map<String, Value>,
+    name: &str,
+) -> Option<&'a mut Map<String, Value>> {
     map.get_mut(name)?.as_object_mut()
 }
 
-fn take(map: &mut Map<String, Value>, outer: &str, name: &str) -> Option<Value> {
-    members(map, outer)?.remove(name)
+fn take_nested(map: &mut Map<String, Value>, outer: &str, name: &str) -> Option<Value> {
+    find_members(map, outer)?.remove(name)
 }
 
-fn put(map: &mut Map<String, Value>, outer: &str, name: &str, value: Value) {
+fn put_nested(map: &mut Map<String, Value>, outer: &str, name: &str, value: Value) {
     if let Value::Object(inner) = map
         .entry(outer)
         .or_insert_with(|| Value::Object(Map::new()))
@@ -70,22 +73,23 @@ fn put(map: &mut Map<String, Value>, outer: &str, name: &str, value: Value) {
 }
 
 /// Removes an annotation and parses its JSON.
-fn annotation(map: &mut Map<String, Value>, name: &str) -> Option<Value> {
-    let annotations = members(members(map, "metadata")?, "annotations")?;
+fn take_annotation(map: &mut Map<String, Value>, name: &str) -> Option<Value> {
+    let annotations = find_members(find_members(map, "metadata")?, "annotations")?;
     let text = annotations.remove(name)?;
+    // An empty map is not written, so the object is equal to the one before the conversion.
     let empty = annotations.is_empty();
-    if empty && let Some(metadata) = members(map, "metadata") {
+    if empty && let Some(metadata) = find_members(map, "metadata") {
         metadata.remove("annotations");
     }
     serde_json::from_str(text.as_str()?).ok()
 }
 
-fn annotate(map: &mut Map<String, Value>, name: &str, value: &Value) {
+fn set_annotation(map: &mut Map<String, Value>, name: &str, value: &Value) {
     if let Value::Object(metadata) = map
         .entry("metadata")
         .or_insert_with(|| Value::Object(Map::new()))
     {
-        put(
+        put_nested(
             metadata,
             "annotations",
             name,
@@ -100,29 +104,30 @@ fn cpu_target(percent: &Value) -> Value {
 }
 
 fn to_v2(map: &mut Map<String, Value>) {
-    let mut metrics = match annotation(map, METRICS) {
+    let mut metrics = match take_annotation(map, METRICS) {
         Some(Value::Array(list)) => list,
         _ => Vec::new(),
     };
-    if let Some(percent) = take(map, "spec", "targetCPUUtilizationPercentage") {
+    if let Some(percent) = take_nested(map, "spec", "targetCPUUtilizationPercentage") {
+        // v1 has a field for the CPU target. Upstream puts it before the metrics of the annotation.
         metrics.insert(0, cpu_target(&percent));
     }
     if !metrics.is_empty() {
-        put(map, "spec", "metrics", Value::Array(metrics));
+        put_nested(map, "spec", "metrics", Value::Array(metrics));
     }
     for (name, outer, member) in [
         (BEHAVIOR, "spec", "behavior"),
         (CONDITIONS, "status", "conditions"),
     ] {
-        if let Some(value) = annotation(map, name) {
-            put(map, outer, member, value);
+        if let Some(value) = take_annotation(map, name) {
+            put_nested(map, outer, member, value);
         }
     }
-    let mut current = match annotation(map, CURRENT_METRICS) {
+    let mut current = match take_annotation(map, CURRENT_METRICS) {
         Some(Value::Array(list)) => list,
         _ => Vec::new(),
     };
-    if let Some(percent) = take(map, "status", "currentCPUUtilizationPercentage") {
+    if let Some(percent) = take_nested(map, "status", "currentCPUUtilizationPercentage") {
         current.insert(
             0,
             json!({"type": "Resource", "resource": {"name": "cpu",
@@ -130,36 +135,36 @@ fn to_v2(map: &mut Map<String, Value>) {
         );
     }
     if !current.is_empty() {
-        put(map, "status", "currentMetrics", Value::Array(current));
+        put_nested(map, "status", "currentMetrics", Value::Array(current));
     }
 }
 
 fn to_v1(map: &mut Map<String, Value>) {
     let (cpu, rest) = split_cpu(
-        take(map, "spec", "metrics"),
+        take_nested(map, "spec", "metrics"),
         "/resource/target/averageUtilization",
     );
     if let Some(percent) = cpu {
-        put(map, "spec", "targetCPUUtilizationPercentage", percent);
+        put_nested(map, "spec", "targetCPUUtilizationPercentage", percent);
     }
     let (current, current_rest) = split_cpu(
-        take(map, "status", "currentMetrics"),
+        take_nested(map, "status", "currentMetrics"),
         "/resource/current/averageUtilization",
     );
     if let Some(percent) = current {
-        put(map, "status", "currentCPUUtilizationPercentage", percent);
+        put_nested(map, "status", "currentCPUUtilizationPercentage", percent);
     }
     for (name, list) in [(METRICS, rest), (CURRENT_METRICS, current_rest)] {
         if !list.is_empty() {
-            annotate(map, name, &Value::Array(list));
+            set_annotation(map, name, &Value::Array(list));
         }
     }
     for (name, outer, member) in [
         (BEHAVIOR, "spec", "behavior"),
         (CONDITIONS, "status", "conditions"),
     ] {
-        if let Some(value) = take(map, outer, member) {
-            annotate(map, name, &value);
+        if let Some(value) = take_nested(map, outer, member) {
+            set_annotation(map, name, &value);
         }
     }
 }
@@ -169,6 +174,7 @@ fn split_cpu(metrics: Option<Value>, pointer: &str) -> (Option<Value>, Vec<Value
     let Some(Value::Array(mut list)) = metrics else {
         return (None, Vec::new());
     };
+    // Only the first metric fits into the field of v1; more of them remain in the annotation.
     let is_cpu = |metric: &Value| {
         metric.pointer("/resource/name").and_then(Value::as_str) == Some("cpu")
             && metric.pointer(pointer).is_some()
@@ -186,7 +192,7 @@ mod tests {
     use crate::find;
 
     #[test]
-    fn events() {
+    fn events_convert_between_core_and_events_k8s_io() {
         let resource = find("events.k8s.io", "v1", "events").unwrap();
         let new = json!({"kind": "Event", "apiVersion": "events.k8s.io/v1", "regarding": {"name": "p"}, "note": "n", "reason": "r"});
         let mut object = new.clone();
@@ -200,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn autoscalers() {
+    fn autoscalers_convert_between_v1_and_v2() {
         let resource = find("autoscaling", "v1", "horizontalpodautoscalers").unwrap();
         let old = json!({"apiVersion": "autoscaling/v1", "metadata": {"name": "h"},
             "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 80}});

@@ -30,8 +30,10 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
         by_plural: HashMap::new(),
         by_kind: HashMap::new(),
     };
+    // The order of the lines is that of discovery documents, which upstream builds from the order
+    // of its API groups.
     for line in DATA.lines() {
-        table.line(line);
+        table.load_line(line);
     }
     for (index, resource) in table.resources.iter().enumerate() {
         table
@@ -57,30 +59,30 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
 });
 
 impl Table {
-    fn line(&mut self, line: &'static str) {
+    fn load_line(&mut self, line: &'static str) {
         if let Some(rest) = line.strip_prefix(' ') {
             if let (Some(resource), Some(subresource)) =
-                (self.resources.last_mut(), subresource(rest))
+                (self.resources.last_mut(), parse_subresource(rest))
             {
                 resource.subresources.push(subresource);
             }
         } else if let Some(rest) = line.strip_prefix("resource ") {
-            self.resources.extend(resource(rest));
+            self.resources.extend(parse_resource(rest));
         } else if let Some(rest) = line.strip_prefix("group ") {
             let name = rest.split(' ').next().unwrap_or_default();
             self.groups.push(Group {
-                name: undash(name),
+                name: undash_word(name),
                 versions: Vec::new(),
             });
         }
     }
 }
 
-fn undash(word: &'static str) -> &'static str {
+fn undash_word(word: &'static str) -> &'static str {
     if word == "-" { "" } else { word }
 }
 
-fn resource(line: &'static str) -> Option<Resource> {
+fn parse_resource(line: &'static str) -> Option<Resource> {
     let words: Vec<&'static str> = line.split(' ').collect();
     let [
         group,
@@ -107,7 +109,7 @@ fn resource(line: &'static str) -> Option<Resource> {
     };
     let message = message_of(message)?;
     Some(Resource {
-        group: undash(group),
+        group: undash_word(group),
         version,
         kind,
         list_kind: String::leak(format!("{kind}List")),
@@ -125,8 +127,10 @@ fn resource(line: &'static str) -> Option<Resource> {
             .map(|(api_version, prefix)| Storage {
                 prefix,
                 api_version,
-                message: stored(undash(group), kind, api_version).unwrap_or(message),
+                message: find_stored_message(undash_word(group), kind, api_version)
+                    .unwrap_or(message),
             }),
+        // Known versions that are not served are needed to read stored objects and to convert.
         served: is_stable(version),
     })
 }
@@ -141,10 +145,11 @@ fn is_stable(version: &str) -> bool {
 
 /// Returns the message of the stored version, which is in the same proto package except for the
 /// version.
-fn stored(group: &str, kind: &str, api_version: &str) -> Option<&'static Message> {
+fn find_stored_message(group: &str, kind: &str, api_version: &str) -> Option<&'static Message> {
     let (stored_group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let package = match stored_group {
         "" => "core",
+        // The one group whose package is not its first label.
         "internal.apiserver.k8s.io" => "apiserverinternal",
         _ => stored_group.split('.').next().unwrap_or(group),
     };
@@ -163,14 +168,14 @@ fn message_of(short: &str) -> Option<&'static Message> {
         .find_map(|prefix| schema().message(&format!("{prefix}{short}")))
 }
 
-fn subresource(line: &'static str) -> Option<Subresource> {
+fn parse_subresource(line: &'static str) -> Option<Subresource> {
     let words: Vec<&'static str> = line.split(' ').collect();
     let [name, group, version, kind, message, verbs] = words.as_slice() else {
         return None;
     };
     Some(Subresource {
         name,
-        group: undash(group),
+        group: undash_word(group),
         version,
         kind,
         verbs: verbs.split(',').collect(),
@@ -195,15 +200,15 @@ pub fn groups() -> &'static [Group] {
 
 /// Returns a resource by its plural name, served or not.
 pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
-    lookup(&TABLE.by_plural, group, version, plural)
+    find_index(&TABLE.by_plural, group, version, plural)
 }
 
 /// Returns a resource by its kind, served or not.
 pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Resource> {
-    lookup(&TABLE.by_kind, group, version, kind)
+    find_index(&TABLE.by_kind, group, version, kind)
 }
 
-fn lookup<'a>(
+fn find_index<'a>(
     map: &HashMap<(&'a str, &'a str, &'a str), usize>,
     a: &'a str,
     b: &'a str,
@@ -235,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn rows() {
+    fn rows_have_names_storage_and_versions() {
         let pods = find("", "v1", "pods").unwrap();
         assert_eq!(
             (pods.kind, pods.list_kind, pods.namespaced),

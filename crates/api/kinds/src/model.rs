@@ -40,6 +40,7 @@ pub struct Resource {
 impl Resource {
     /// Returns `group/version`, or the version alone for core.
     pub fn api_version(&self) -> String {
+        // The core group has no name, and its version stands alone in objects.
         if self.group.is_empty() {
             self.version.to_owned()
         } else {

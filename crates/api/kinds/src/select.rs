@@ -10,10 +10,11 @@ use crate::Resource;
 /// (`""`, `false`, `0`).
 pub fn selectable_value<'a>(resource: &Resource, object: &'a Value, field: &str) -> Cow<'a, str> {
     match (resource.kind, field) {
-        ("Event", "source") => {
-            at(object, "source.component").unwrap_or_else(|| text(object, "reportingComponent"))
-        }
-        ("Event", "reportingComponent" | "reportingController") => reporter(object),
+        // Both APIs of events select the same stored objects, which name their writer in different
+        // fields.
+        ("Event", "source") => read_path(object, "source.component")
+            .unwrap_or_else(|| read_text(object, "reportingComponent")),
+        ("Event", "reportingComponent" | "reportingController") => read_reporter(object),
         ("Event", _) if field.starts_with("involvedObject.") || field.starts_with("regarding.") => {
             let member = field.rsplit('.').next().unwrap_or_default();
             let outer = if object.get("regarding").is_some() {
@@ -23,14 +24,15 @@ pub fn selectable_value<'a>(resource: &Resource, object: &'a Value, field: &str)
             };
             member_text(object.get(outer), member)
         }
+        // The selector kept the field's name of an old release.
         ("Job", "status.successful") => {
-            at(object, "status.succeeded").unwrap_or(Cow::Borrowed("0"))
+            read_path(object, "status.succeeded").unwrap_or(Cow::Borrowed("0"))
         }
         ("Node", "spec.unschedulable") | ("Pod", "spec.hostNetwork") => {
-            at(object, field).unwrap_or(Cow::Borrowed("false"))
+            read_path(object, field).unwrap_or(Cow::Borrowed("false"))
         }
         ("ReplicationController", "status.replicas") => {
-            at(object, field).unwrap_or(Cow::Borrowed("0"))
+            read_path(object, field).unwrap_or(Cow::Borrowed("0"))
         }
         ("Pod", "status.podIPs") => {
             let list = object.pointer("/status/podIPs").and_then(Value::as_array);
@@ -40,36 +42,36 @@ pub fn selectable_value<'a>(resource: &Resource, object: &'a Value, field: &str)
                 .filter_map(|ip| ip.get("ip")?.as_str());
             Cow::Owned(ips.collect::<Vec<_>>().join(","))
         }
-        _ => text(object, field),
+        _ => read_text(object, field),
     }
 }
 
-fn reporter(object: &Value) -> Cow<'_, str> {
+fn read_reporter(object: &Value) -> Cow<'_, str> {
     ["reportingComponent", "reportingController"]
         .iter()
-        .find_map(|name| at(object, name))
+        .find_map(|name| read_path(object, name))
         .unwrap_or_default()
 }
 
 fn member_text<'a>(object: Option<&'a Value>, member: &str) -> Cow<'a, str> {
     object
-        .and_then(|object| scalar(object.get(member)?))
+        .and_then(|object| format_scalar(object.get(member)?))
         .unwrap_or_default()
 }
 
-fn text<'a>(object: &'a Value, path: &str) -> Cow<'a, str> {
-    at(object, path).unwrap_or_default()
+fn read_text<'a>(object: &'a Value, path: &str) -> Cow<'a, str> {
+    read_path(object, path).unwrap_or_default()
 }
 
-fn at<'a>(object: &'a Value, path: &str) -> Option<Cow<'a, str>> {
-    scalar(
+fn read_path<'a>(object: &'a Value, path: &str) -> Option<Cow<'a, str>> {
+    format_scalar(
         path.split('.')
             .try_fold(object, |value, name| value.get(name))?,
     )
     .filter(|text| !text.is_empty())
 }
 
-fn scalar(value: &Value) -> Option<Cow<'_, str>> {
+fn format_scalar(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::String(text) => Some(Cow::Borrowed(text)),
         Value::Bool(_) | Value::Number(_) => Some(Cow::Owned(value.to_string())),
@@ -109,7 +111,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn values() {
+    fn selectable_values_are_read() {
         let check = |group: &str, plural: &str, object: Value, field: &str, want: &str| {
             assert_eq!(
                 selectable_value(find(group, "v1", plural).unwrap(), &object, field),
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals() {
+    fn unsupported_fields_are_rejected() {
         let refusal = |group: &str, plural: &str| {
             unsupported_field(find(group, "v1", plural).unwrap(), "spec.bogus").unwrap()
         };

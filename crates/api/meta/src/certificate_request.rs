@@ -101,6 +101,7 @@ impl CertificateRequest {
     pub fn from_der(der: Vec<u8>) -> Result<Self, RequestError> {
         let (rest, parsed) =
             X509CertificationRequest::from_der(&der).map_err(|_| RequestError::Malformed)?;
+        // A signer that parses the bytes differently could sign what follows.
         if !rest.is_empty() {
             return Err(RequestError::TrailingData);
         }
@@ -146,6 +147,8 @@ impl CertificateRequest {
     fn read_subject(&mut self, name: &X509Name<'_>) -> Result<(), RequestError> {
         for attribute in name.iter_attributes() {
             let value = attribute.attr_value();
+            // Other string types (BMPString, T61String) are decoded differently by Go and by
+            // OpenSSL, so one request could have two subjects.
             let known = matches!(
                 value.tag(),
                 Tag::Utf8String | Tag::PrintableString | Tag::Ia5String
@@ -155,6 +158,8 @@ impl CertificateRequest {
             }
             let text = std::str::from_utf8(value.data).map_err(|_| RequestError::SubjectValue)?;
             if *attribute.attr_type() == OID_X509_COMMON_NAME {
+                // Later ones overwrite earlier ones, as in Go. The approver and the signer must see
+                // the same name.
                 text.clone_into(&mut self.common_name);
             } else if *attribute.attr_type() == OID_X509_ORGANIZATION_NAME {
                 self.organizations.push(text.to_owned());
@@ -179,10 +184,12 @@ impl CertificateRequest {
         let Some(request) = requests.next() else {
             return Ok(());
         };
+        // Parsers disagree about which of several requests counts.
         if requests.next().is_some() {
             return Err(RequestError::DuplicateExtensions);
         }
         for (i, extension) in request.extensions.iter().enumerate() {
+            // The same holds for an extension that occurs twice.
             if request
                 .extensions
                 .iter()
@@ -212,6 +219,7 @@ impl CertificateRequest {
             GeneralName::URI(name) => self.uris.push((*name).to_owned()),
             GeneralName::IPAddress(bytes) => self.ip_addresses.push(read_address(bytes)?),
             GeneralName::Invalid(..) => return Err(RequestError::SubjectAltName),
+            // Counted and not read: the built-in signers reject requests with any.
             _ => self.other_names += 1,
         }
         Ok(())
@@ -227,6 +235,8 @@ fn read_address(bytes: &[u8]) -> Result<IpAddr, RequestError> {
 /// Decodes the only block of `pem`. Line lengths and line ends are arbitrary.
 fn decode_block(pem: &[u8]) -> Result<Vec<u8>, RequestError> {
     let text = std::str::from_utf8(pem).map_err(|_| RequestError::Block)?;
+    // Text before the block is legal PEM, but hides a second block from readers that stop at the
+    // first.
     let Some(body) = text.strip_prefix(BEGIN) else {
         return Err(if text.contains(BEGIN) {
             RequestError::Block

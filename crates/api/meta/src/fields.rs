@@ -25,11 +25,11 @@ pub struct FieldSelector {
 impl FieldSelector {
     /// Parses the query string's form; `\\`, `\,` and `\=` are escapes.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
-        let parts = split(text);
+        let parts = split_terms(text);
         let terms = parts
             .iter()
             .filter(|p| !p.is_empty())
-            .map(|p| term(p, text))
+            .map(|p| parse_term(p, text))
             .collect::<Result<_, _>>()?;
         Ok(FieldSelector { terms })
     }
@@ -56,7 +56,7 @@ impl FieldSelector {
     }
 }
 
-fn split(text: &str) -> Vec<String> {
+fn split_terms(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut escaped = false;
     for c in text.chars() {
@@ -65,12 +65,13 @@ fn split(text: &str) -> Vec<String> {
         } else if let Some(last) = parts.last_mut() {
             last.push(c);
         }
+        // A backslash escapes one character, and an escaped backslash escapes nothing.
         escaped = c == '\\' && !escaped;
     }
     parts
 }
 
-fn term(part: &str, whole: &str) -> Result<Term, SelectorError> {
+fn parse_term(part: &str, whole: &str) -> Result<Term, SelectorError> {
     let invalid = || {
         SelectorError(format!(
             "invalid selector: '{whole}'; can't understand '{part}'"
@@ -80,6 +81,7 @@ fn term(part: &str, whole: &str) -> Result<Term, SelectorError> {
     for (i, c) in part.char_indices() {
         if !escaped && (c == '=' || c == '!') {
             let rest = &part[i..];
+            // The first operator counts; another one in the value must be escaped.
             let (operator, negated) = if rest.starts_with("!=") {
                 ("!=", true)
             } else if rest.starts_with("==") {
@@ -89,7 +91,7 @@ fn term(part: &str, whole: &str) -> Result<Term, SelectorError> {
             } else {
                 return Err(invalid());
             };
-            let value = unescape(&rest[operator.len()..])?;
+            let value = unescape_value(&rest[operator.len()..])?;
             return Ok(Term {
                 field: part[..i].trim().to_owned(),
                 value,
@@ -101,7 +103,7 @@ fn term(part: &str, whole: &str) -> Result<Term, SelectorError> {
     Err(invalid())
 }
 
-fn unescape(value: &str) -> Result<String, SelectorError> {
+fn unescape_value(value: &str) -> Result<String, SelectorError> {
     let mut out = String::with_capacity(value.len());
     let mut chars = value.chars();
     while let Some(c) = chars.next() {
@@ -136,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms() {
+    fn field_selector_terms_are_parsed() {
         let s = FieldSelector::parse("metadata.name=a,spec.nodeName!=b,x=a\\,b").unwrap();
         assert_eq!(s.exact("metadata.name"), Some("a"));
         assert_eq!(s.exact("spec.nodeName"), None);

@@ -64,12 +64,16 @@ impl Operator {
     /// is absent.
     pub fn matches(self, values: &[String], value: Option<&str>) -> bool {
         let is_listed = |v: &str| values.iter().any(|x| x == v);
+        // Values that are no integers match neither order. Upstream logs them at a high verbosity
+        // and continues.
         let compare = || match values {
             [bound] => Some((value?.parse::<i64>().ok()?, bound.parse::<i64>().ok()?)),
             _ => None,
         };
         match self {
             Operator::In => value.is_some_and(is_listed),
+            // An absent key is in no list. Users rely on `env!=prod` to match objects without the
+            // label.
             Operator::NotIn => !value.is_some_and(is_listed),
             Operator::Exists => value.is_some(),
             Operator::DoesNotExist => value.is_none(),
@@ -111,6 +115,8 @@ impl Selector {
     /// `LabelSelectorAsSelector`.
     pub fn from_label_selector(selector: &Value) -> Result<Option<Self>, SelectorError> {
         let Some(map) = selector.as_object() else {
+            // An absent selector selects nothing and an empty one everything. The difference
+            // decides which pods a controller adopts.
             return Ok(None);
         };
         let mut requirements = Vec::new();
@@ -133,13 +139,13 @@ impl Selector {
             .into_iter()
             .flatten()
         {
-            requirements.push(expression(e)?);
+            requirements.push(parse_expression(e)?);
         }
         Ok(Some(Selector { requirements }))
     }
 }
 
-fn expression(e: &Value) -> Result<Requirement, SelectorError> {
+fn parse_expression(e: &Value) -> Result<Requirement, SelectorError> {
     let name = e
         .get("operator")
         .and_then(Value::as_str)
@@ -156,6 +162,7 @@ fn expression(e: &Value) -> Result<Requirement, SelectorError> {
         .filter_map(Value::as_str)
         .map(str::to_owned)
         .collect();
+    // Upstream keeps values as a sorted set, which is visible in the text of a selector.
     values.sort();
     let key = e
         .get("key")
@@ -216,10 +223,11 @@ mod parse {
 
     const SYMBOLS: [&str; 9] = ["!=", "==", "!", "=", "(", ")", ",", ">", "<"];
 
-    fn tokens(text: &str) -> Vec<Token> {
+    fn split_tokens(text: &str) -> Vec<Token> {
         let mut out = Vec::new();
         let mut rest = text;
         loop {
+            // kubectl passes on what the user typed, with blanks after commas.
             rest = rest.trim_start_matches([' ', '\t', '\r', '\n']);
             if rest.is_empty() {
                 return out;
@@ -244,11 +252,11 @@ mod parse {
 
     pub fn parse(text: &str) -> Result<Selector, SelectorError> {
         let mut parser = Parser {
-            tokens: tokens(text),
+            tokens: split_tokens(text),
             at: 0,
         };
         Ok(Selector {
-            requirements: parser.requirements()?,
+            requirements: parser.parse_requirements()?,
         })
     }
 
@@ -263,22 +271,25 @@ mod parse {
             token
         }
 
-        fn take(&mut self, symbol: &str) -> bool {
+        fn take_symbol(&mut self, symbol: &str) -> bool {
             let found = matches!(self.peek(), Some(Token::Symbol(s)) if *s == symbol);
             self.at += usize::from(found);
             found
         }
 
-        fn requirements(&mut self) -> Result<Vec<Requirement>, SelectorError> {
+        fn parse_requirements(&mut self) -> Result<Vec<Requirement>, SelectorError> {
             let mut all = Vec::new();
             if self.peek().is_none() {
                 return Ok(all);
             }
             loop {
                 if !matches!(self.peek(), Some(Token::Word(_) | Token::Symbol("!"))) {
-                    return Err(expected(self.peek(), "!, identifier, or 'end of string'"));
+                    return Err(expected_error(
+                        self.peek(),
+                        "!, identifier, or 'end of string'",
+                    ));
                 }
-                let requirement = self.requirement();
+                let requirement = self.parse_requirement();
                 all.push(
                     requirement.map_err(|e| {
                         SelectorError(format!("unable to parse requirement: {}", e.0))
@@ -288,20 +299,21 @@ mod parse {
                     None => return Ok(all),
                     Some(Token::Symbol(",")) => match self.peek() {
                         Some(Token::Word(_) | Token::Symbol("!")) => {}
-                        other => return Err(expected(other, "identifier after ','")),
+                        other => return Err(expected_error(other, "identifier after ','")),
                     },
-                    other => return Err(expected(other.as_ref(), "',' or 'end of string'")),
+                    other => return Err(expected_error(other.as_ref(), "',' or 'end of string'")),
                 }
             }
         }
 
-        fn requirement(&mut self) -> Result<Requirement, SelectorError> {
-            let absent = self.take("!");
+        fn parse_requirement(&mut self) -> Result<Requirement, SelectorError> {
+            let absent = self.take_symbol("!");
             let key = match self.next() {
                 Some(Token::Word(word)) => word,
-                other => return Err(expected(other.as_ref(), "identifier")),
+                other => return Err(expected_error(other.as_ref(), "identifier")),
             };
-            checked(names::qualified_name(&key), "<nil>", &key)?;
+            // Upstream has no field path here and prints the nil one.
+            check_problems(names::qualified_name(&key), "<nil>", &key)?;
             if absent {
                 return Ok(Requirement {
                     key,
@@ -320,14 +332,18 @@ mod parse {
                 Some(token) => operator_of(token)?,
             };
             let set = matches!(self.next(), Some(Token::Word(_)));
-            let mut values = if set { self.set()? } else { vec![self.value()] };
+            let mut values = if set {
+                self.parse_set()?
+            } else {
+                vec![self.parse_value()]
+            };
             for value in &values {
                 if matches!(operator, Operator::GreaterThan | Operator::LessThan) {
                     value.parse::<i64>().map_err(|_| {
                         SelectorError(format!("values[0]: Invalid value: {value:?}: for 'Gt', 'Lt' operators, the value must be an integer"))
                     })?;
                 } else {
-                    checked(
+                    check_problems(
                         names::label_value(value),
                         &format!("values[0][{key}]"),
                         value,
@@ -343,7 +359,7 @@ mod parse {
             })
         }
 
-        fn value(&mut self) -> String {
+        fn parse_value(&mut self) -> String {
             match self.peek() {
                 Some(Token::Word(word)) => {
                     let word = word.clone();
@@ -354,9 +370,9 @@ mod parse {
             }
         }
 
-        fn set(&mut self) -> Result<Vec<String>, SelectorError> {
-            if !self.take("(") {
-                let found = expected(self.peek(), "'('")
+        fn parse_set(&mut self) -> Result<Vec<String>, SelectorError> {
+            if !self.take_symbol("(") {
+                let found = expected_error(self.peek(), "'('")
                     .0
                     .replace("', expected", "' expected");
                 return Err(SelectorError(found));
@@ -374,12 +390,12 @@ mod parse {
                             }
                             Some(Token::Symbol(",")) => {}
                             Some(Token::Symbol(")")) => return Ok(values),
-                            other => return Err(expected(other.as_ref(), "',' or ')'")),
+                            other => return Err(expected_error(other.as_ref(), "',' or ')'")),
                         }
                     }
                     Some(Token::Symbol(",")) => {
                         values.push(String::new());
-                        if self.take(")") {
+                        if self.take_symbol(")") {
                             values.push(String::new());
                             return Ok(values);
                         }
@@ -390,7 +406,7 @@ mod parse {
                         }
                         return Ok(values);
                     }
-                    other => return Err(expected(other.as_ref(), "',', ')' or identifier")),
+                    other => return Err(expected_error(other.as_ref(), "',', ')' or identifier")),
                 }
             }
         }
@@ -404,20 +420,24 @@ mod parse {
             Token::Symbol("<") => Ok(Operator::LessThan),
             Token::Word(w) if w == "in" => Ok(Operator::In),
             Token::Word(w) if w == "notin" => Ok(Operator::NotIn),
-            other => Err(expected(Some(other), "in, notin, =, ==, !=, gt, lt")),
+            other => Err(expected_error(Some(other), "in, notin, =, ==, !=, gt, lt")),
         }
     }
 
-    fn expected(found: Option<&Token>, wanted: &str) -> SelectorError {
+    fn expected_error(found: Option<&Token>, expected: &str) -> SelectorError {
         let found = match found {
             Some(Token::Word(w)) => w.as_str(),
             Some(Token::Symbol(s)) => s,
             None => "",
         };
-        SelectorError(format!("found '{found}', expected: {wanted}"))
+        SelectorError(format!("found '{found}', expected: {expected}"))
     }
 
-    fn checked(problems: Vec<String>, field: &str, value: &str) -> Result<(), SelectorError> {
+    fn check_problems(
+        problems: Vec<String>,
+        field: &str,
+        value: &str,
+    ) -> Result<(), SelectorError> {
         if problems.is_empty() {
             return Ok(());
         }
@@ -456,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_selector() {
+    fn malformed_selector_is_rejected() {
         for bad in ["a in b", ",a", "a,", "a=b=c", "a in (b", "!", "=x", "a b"] {
             assert!(Selector::parse(bad).is_err(), "{bad}");
         }

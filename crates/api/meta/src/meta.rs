@@ -92,6 +92,7 @@ pub fn object_at<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Val
 }
 
 fn as_object(value: &mut Value) -> &mut Map<String, Value> {
+    // Only objects that never passed the schema have another type here. A write makes them right.
     if !value.is_object() {
         *value = Value::Object(Map::new());
     }

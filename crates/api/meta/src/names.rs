@@ -120,7 +120,7 @@ mod tests {
     type Check = fn(&str) -> Vec<String>;
 
     #[test]
-    fn rules() {
+    fn names_follow_their_rules() {
         let good: [(Check, &str); 8] = [
             (dns1123_label, "a-1"),
             (dns1123_subdomain, "a.b-c.1"),

@@ -9,6 +9,7 @@ pub fn equal(a: &Value, b: &Value) -> bool {
         (Value::Array(x), Value::Array(y)) => {
             x.len() == y.len() && x.iter().zip(y).all(|(a, b)| equal(a, b))
         }
+        // An empty string is not absent: for a pointer to a string Go distinguishes them.
         _ => a == b || (is_empty(a) && is_empty(b)),
     }
 }

@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_those_that_people_grep_for() {
+    fn error_messages_are_those_of_upstream() {
         let check = |e: ApiError, code: u16, text: &str| {
             assert_eq!((e.code(), e.message.as_str()), (code, text));
         };
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wire_form_leaves_out_what_is_empty() {
+    fn empty_fields_are_omitted_from_a_status() {
         let json = serde_json::to_value(ApiError::bad_request("why").status()).unwrap();
         assert_eq!(
             json,

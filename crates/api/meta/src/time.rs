@@ -29,19 +29,20 @@ pub fn human_duration(seconds: i64) -> String {
     match seconds {
         i64::MIN..=-2 => "<invalid>".into(),
         -1 => "0s".into(),
+        // The steps of `duration.HumanDuration` of apimachinery, which kubectl prints.
         0..=119 => format!("{seconds}s"),
-        120..=599 => pair(minutes, "m", seconds % 60, "s"),
+        120..=599 => format_pair(minutes, "m", seconds % 60, "s"),
         600..=10_799 => format!("{minutes}m"),
-        10_800..=28_799 => pair(hours, "h", minutes % 60, "m"),
+        10_800..=28_799 => format_pair(hours, "h", minutes % 60, "m"),
         28_800..=172_799 => format!("{hours}h"),
-        172_800..=691_199 => pair(days, "d", hours % 24, "h"),
+        172_800..=691_199 => format_pair(days, "d", hours % 24, "h"),
         691_200..=63_071_999 => format!("{days}d"),
-        63_072_000..=252_287_999 => pair(days / 365, "y", days % 365, "d"),
+        63_072_000..=252_287_999 => format_pair(days / 365, "y", days % 365, "d"),
         _ => format!("{}y", days / 365),
     }
 }
 
-fn pair(large: i64, large_unit: &str, small: i64, small_unit: &str) -> String {
+fn format_pair(large: i64, large_unit: &str, small: i64, small_unit: &str) -> String {
     if small == 0 {
         format!("{large}{large_unit}")
     } else {
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages() {
+    fn age_has_the_form_of_kubectl() {
         let check = |s, text: &str| assert_eq!(human_duration(s), text);
         check(0, "0s");
         check(119, "119s");

@@ -30,7 +30,7 @@ impl Descriptions {
             if let Some((key, value)) = line.split_once('\t') {
                 let at = start + key.len() + 1;
                 if let (Ok(from), Ok(to)) = (u32::try_from(at), u32::try_from(at + value.len())) {
-                    index.insert(hash(key), (from, to));
+                    index.insert(hash_key(key), (from, to));
                 }
             }
             start += line.len() + 1;
@@ -39,11 +39,11 @@ impl Descriptions {
     }
 
     fn get(&self, key: &str) -> Option<String> {
-        let (from, to) = self.index.get(&hash(key))?;
+        let (from, to) = self.index.get(&hash_key(key))?;
         let raw = self
             .text
             .get(usize::try_from(*from).ok()?..usize::try_from(*to).ok()?)?;
-        Some(unescape(raw).into_owned())
+        Some(unescape_text(raw).into_owned())
     }
 
     /// Returns the description of a type by its OpenAPI name.
@@ -57,7 +57,8 @@ impl Descriptions {
     }
 }
 
-fn hash(key: &str) -> u64 {
+// Keys are looked up by hash, so that the index holds no text.
+fn hash_key(key: &str) -> u64 {
     use std::hash::{Hash, Hasher};
     let mut hasher = std::hash::DefaultHasher::new();
     key.hash(&mut hasher);
@@ -65,7 +66,7 @@ fn hash(key: &str) -> u64 {
 }
 
 /// Returns the text of a Rust string literal.
-fn unescape(raw: &str) -> Cow<'_, str> {
+fn unescape_text(raw: &str) -> Cow<'_, str> {
     if !raw.contains('\\') {
         return Cow::Borrowed(raw);
     }
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences_are_found() {
+    fn descriptions_are_found_by_key() {
         let descriptions = Descriptions::load();
         let text = descriptions
             .of_field("io.k8s.api.core.v1.ContainerPort", "protocol")

@@ -46,7 +46,8 @@ fn group_entry(group: &api_kinds::Group) -> Value {
 /// Returns the document of `/api/v1` or `/apis/GROUP/VERSION`; `None` if the version is not served.
 pub fn api_resources(group: &str, version: &str) -> Option<Value> {
     let mut list = Vec::new();
-    let mut served = sorted(group, version);
+    let mut served = list_resources(group, version);
+    // Upstream sorts the list of a version by name, unlike the list of groups.
     served.sort_by_key(|resource| resource.plural);
     let first = *served.first()?;
     for resource in served {
@@ -63,7 +64,7 @@ pub fn api_resources(group: &str, version: &str) -> Option<Value> {
     )
 }
 
-fn sorted(group: &str, version: &str) -> Vec<&'static Resource> {
+fn list_resources(group: &str, version: &str) -> Vec<&'static Resource> {
     api_kinds::served()
         .filter(|resource| resource.group == group && resource.version == version)
         .collect()
@@ -100,6 +101,7 @@ fn put_names(resource: &Resource, entry: &mut Value) {
 /// Returns eight bytes of a hash over group, version and kind of the stored object.
 pub fn storage_version_hash(api_version: &str, kind: &str) -> String {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    // The storage migrator compares hashes to find out whether objects must be rewritten.
     let hash = Sha256::digest(format!("{group}/{version}/{kind}"));
     base64::engine::general_purpose::STANDARD.encode(hash.get(..8).unwrap_or_default())
 }
@@ -113,6 +115,8 @@ fn subresource_entry(resource: &Resource, subresource: &Subresource) -> Value {
         "verbs": subresource.verbs,
     });
     if let Value::Object(map) = &mut entry
+        // Group and version of a subresource are shown only if they differ from the resource's
+        // (Scale, Eviction, TokenRequest).
         && is_foreign(resource, subresource)
     {
         map.insert("group".to_owned(), Value::from(subresource.group));
@@ -154,7 +158,7 @@ fn aggregated_group(group: &api_kinds::Group) -> Value {
 }
 
 fn aggregated_version(group: &str, version: &str) -> Value {
-    let mut resources = sorted(group, version);
+    let mut resources = list_resources(group, version);
     resources.sort_by_key(|resource| resource.plural);
     let resources: Vec<Value> = resources.into_iter().map(aggregated_resource).collect();
     json!({"version": version, "resources": resources, "freshness": "Current"})
@@ -213,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents() {
+    fn discovery_documents_list_groups_and_resources() {
         assert_eq!(
             storage_version_hash("apps/v1", "ControllerRevision"),
             "85nkx63pcBU="

@@ -12,15 +12,15 @@ use serde_json::{Map, Value};
 
 /// Encodes a document of version 2 as `openapi.v2.Document`.
 pub fn version2(document: &Value) -> Vec<u8> {
-    encode(&version2::DOCUMENT, document)
+    encode_message(&version2::DOCUMENT, document)
 }
 
 /// Encodes a document of version 3 as `openapi.v3.Document`.
 pub fn version3(document: &Value) -> Vec<u8> {
-    encode(&version3::DOCUMENT, document)
+    encode_message(&version3::DOCUMENT, document)
 }
 
-fn encode(message: &'static Message, document: &Value) -> Vec<u8> {
+fn encode_message(message: &'static Message, document: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 * 1024);
     write_message(message, document, &mut out);
     out
@@ -56,7 +56,7 @@ enum Part {
 }
 
 /// Returns the message of a map from names to values.
-const fn map(values: Part) -> Message {
+const fn map_entry_message(values: Part) -> Message {
     Message {
         fields: &[],
         extensions: 0,
@@ -67,6 +67,7 @@ const fn map(values: Part) -> Message {
 fn write_message(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
     let empty = Map::new();
     let object = value.as_object().unwrap_or(&empty);
+    // In the order of the table, not of the document, so that equal documents have equal bytes.
     for (key, number, part) in message.fields {
         if let Some(value) = object.get(*key) {
             write_part(*number, *part, value, out);
@@ -76,6 +77,7 @@ fn write_message(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
         .iter()
         .filter(|(key, _)| !message.fields.iter().any(|(known, ..)| known == key))
     {
+        // Extensions carry what kubectl needs: kinds, merge keys and list types.
         if message.extensions != 0 && key.starts_with("x-") {
             write_named(message.extensions, Part::Any, key, value, out);
         } else if let Some((number, part)) = message.others {
@@ -94,12 +96,14 @@ fn write_named(number: u32, part: Part, name: &str, value: &Value, out: &mut Vec
 fn write_part(number: u32, part: Part, value: &Value, out: &mut Vec<u8>) {
     match part {
         Part::Text => write_text(number, value, out),
+        // gnostic omits false, as proto3 does.
         Part::Bool if value == &Value::Bool(true) => write_int(number, 1, out),
         Part::Bool => {}
         // Two's complement, as protobuf requires.
         Part::Int => write_int(number, value.as_i64().unwrap_or_default() as u64, out),
         Part::Double => write_double(number, value, out),
         Part::Any => write_nested(number, out, |out| {
+            // JSON is YAML, so extensions need no other encoder.
             write_bytes(2, value.to_string().as_bytes(), out)
         }),
         Part::Scalar => write_scalar(number, value, out),

@@ -24,11 +24,11 @@ pub(crate) fn group_name(group: &str) -> String {
     }
     let mut parts = group.strip_suffix(".k8s.io").unwrap_or(group).split('.');
     let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |name, part| name + &capital(part))
+    parts.fold(first, |name, part| name + &capitalize(part))
 }
 
 /// Capitalises the first letter.
-pub(crate) fn capital(text: &str) -> String {
+pub(crate) fn capitalize(text: &str) -> String {
     let mut chars = text.chars();
     chars
         .next()
@@ -38,11 +38,11 @@ pub(crate) fn capital(text: &str) -> String {
 
 /// Returns group and version in the form `CoreV1`.
 pub(crate) fn group_version(group: &str, version: &str) -> String {
-    capital(&group_name(group)) + &capital(version)
+    capitalize(&group_name(group)) + &capitalize(version)
 }
 
 /// Returns the path of a group and version without the leading slash: `api/v1`, `apis/apps/v1`.
-pub(crate) fn root(group: &str, version: &str) -> String {
+pub(crate) fn root_path(group: &str, version: &str) -> String {
     if group.is_empty() {
         format!("api/{version}")
     } else {
@@ -51,18 +51,18 @@ pub(crate) fn root(group: &str, version: &str) -> String {
 }
 
 /// Returns group and version of a proto package's types, from the kinds in it.
-pub(crate) fn gvk(message: &Message) -> Option<(&'static str, &'static str)> {
-    let package = package(message.name);
+pub(crate) fn find_group_version_kind(message: &Message) -> Option<(&'static str, &'static str)> {
+    let package = package_of_name(message.name);
     if package == "k8s.io.apimachinery.pkg.apis.meta.v1" {
         return Some(("", "v1"));
     }
     let of = |resource: &'static Resource| {
-        (package == self::package(resource.message.name))
+        (package == self::package_of_name(resource.message.name))
             .then_some((resource.group, resource.version))
     };
     api_kinds::resources().iter().find_map(of)
 }
 
-fn package(name: &str) -> &str {
+fn package_of_name(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(package, _)| package)
 }

@@ -4,8 +4,8 @@ use api_kinds::{Resource, Subresource};
 use api_schema::Message;
 use serde_json::{Map, Value, json};
 
-use crate::names::{capital, group_name, group_version, root, type_name};
-use crate::parameters::{self, path, query};
+use crate::names::{capitalize, group_name, group_version, root_path, type_name};
+use crate::parameters::{self, path_parameter, query_parameters};
 use crate::schemas::{PATCH, PREFIX};
 
 /// Media types of bodies; CBOR is not supported.
@@ -37,7 +37,7 @@ pub(crate) struct Operations {
 
 impl Operations {
     /// Collects all paths of a served version.
-    pub(crate) fn of(group: &'static str, version: &'static str) -> Self {
+    pub(crate) fn new(group: &'static str, version: &'static str) -> Self {
         let mut operations = Self {
             group,
             version,
@@ -56,20 +56,21 @@ impl Operations {
         operations
     }
 
-    fn tag(&self) -> String {
+    fn group_tag(&self) -> String {
         format!("{}_{}", group_name(self.group), self.version)
     }
 
-    fn id(&self, verb: &str, rest: &str) -> String {
+    fn operation_id(&self, verb: &str, rest: &str) -> String {
         format!("{verb}{}{rest}", group_version(self.group, self.version))
     }
 
-    fn insert(
+    fn insert_path(
         &mut self,
         path: String,
         parameters: Vec<Value>,
         operations: Vec<(&'static str, Value)>,
     ) {
+        // A path without operations would be listed by generators as an empty API.
         if operations.is_empty() {
             return;
         }
@@ -87,12 +88,12 @@ impl Operations {
         let list = format!("{META}APIResourceList");
         let operation = json!({
             "description": "get available resources",
-            "operationId": self.id("get", "APIResources"),
-            "responses": responses(&["200"], FORMATS, &reference(&list)),
-            "tags": [self.tag()],
+            "operationId": self.operation_id("get", "APIResources"),
+            "responses": list_responses(&["200"], FORMATS, &schema_reference(&list)),
+            "tags": [self.group_tag()],
         });
-        self.insert(
-            format!("{}/", root(self.group, self.version)),
+        self.insert_path(
+            format!("{}/", root_path(self.group, self.version)),
             Vec::new(),
             vec![("get", operation)],
         );
@@ -100,45 +101,51 @@ impl Operations {
 
     fn add_resource(&mut self, resource: &'static Resource) {
         self.messages.push(resource.message);
-        let base = root(self.group, self.version);
+        let base = root_path(self.group, self.version);
         let scope = if resource.namespaced {
             "Namespaced"
         } else {
             ""
         };
+        // Upstream's paths: all objects of a namespace, one object, and lists across namespaces in
+        // `add_across`.
         let folder = if resource.namespaced {
             "namespaces/{namespace}/"
         } else {
             ""
         };
         let mut collection_parameters = scope_parameters(resource);
-        let collection = self.collection(resource, scope, &mut collection_parameters);
-        self.insert(
+        let collection = self.collection_operations(resource, scope, &mut collection_parameters);
+        self.insert_path(
             format!("{base}/{folder}{}", resource.plural),
             collection_parameters,
             collection,
         );
         let mut parameters = vec![name_parameter(resource.kind)];
         parameters.extend(scope_parameters(resource));
-        parameters.extend(query(&["pretty"]));
-        let named = self.named(resource, scope);
-        self.insert(
+        parameters.extend(query_parameters(&["pretty"]));
+        let named = self.object_operations(resource, scope);
+        self.insert_path(
             format!("{base}/{folder}{}/{{name}}", resource.plural),
             parameters,
             named,
         );
         self.add_across(resource, &base);
+        // `/watch/` paths are deprecated, but generated clients still have methods for them.
         self.add_watches(resource, &base, scope, folder);
     }
 
     /// Adds lists across namespaces.
     fn add_across(&mut self, resource: &'static Resource, base: &str) {
+        // Cluster-scoped resources have one list, the collection itself.
         if !resource.namespaced || !resource.has_verb("list") {
             return;
         }
-        let id = self.id("list", &format!("{}ForAllNamespaces", resource.kind));
-        let operation = self.list(resource, id, &[]);
-        self.insert(
+        // Names of methods in generated clients are made of these identifiers, so they are a part
+        // of the contract.
+        let id = self.operation_id("list", &format!("{}ForAllNamespaces", resource.kind));
+        let operation = self.list_operation(resource, id, &[]);
+        self.insert_path(
             format!("{base}/{}", resource.plural),
             across_parameters(),
             vec![("get", operation)],
@@ -155,13 +162,13 @@ impl Operations {
                 let formats: Vec<&str> = FORMATS.iter().chain(STREAMS).copied().collect();
                 let operation = json!({
                     "description": text,
-                    "operationId": self.id("watch", &rest),
-                    "responses": responses(&["200"], &formats, &reference(&event)),
-                    "tags": [self.tag()],
+                    "operationId": self.operation_id("watch", &rest),
+                    "responses": list_responses(&["200"], &formats, &schema_reference(&event)),
+                    "tags": [self.group_tag()],
                     "x-kubernetes-action": action,
                     "x-kubernetes-group-version-kind": kind_of(resource),
                 });
-                self.insert(path, parameters, vec![("get", operation)]);
+                self.insert_path(path, parameters, vec![("get", operation)]);
             };
         let all = "watch individual changes to a list of objects; the watch parameter of a list does the same";
         let one =
@@ -201,9 +208,15 @@ impl Operations {
         }
     }
 
-    fn list(&mut self, resource: &'static Resource, id: String, parameters: &[&str]) -> Value {
+    fn list_operation(
+        &mut self,
+        resource: &'static Resource,
+        id: String,
+        parameters: &[&str],
+    ) -> Value {
         let formats: Vec<&str> = FORMATS
             .iter()
+            // A list with `watch=true` is a stream, in media types of its own.
             .chain(if resource.has_verb("watch") {
                 STREAMS
             } else {
@@ -217,16 +230,16 @@ impl Operations {
         let mut operation = json!({
             "description": format!("list or watch objects of kind {}", resource.kind),
             "operationId": id,
-            "responses": responses(&["200"], &formats, &reference(&list)),
-            "tags": [self.tag()],
+            "responses": list_responses(&["200"], &formats, &schema_reference(&list)),
+            "tags": [self.group_tag()],
             "x-kubernetes-action": "list",
             "x-kubernetes-group-version-kind": kind_of(resource),
         });
-        put_parameters(&mut operation, query(parameters));
+        put_parameters(&mut operation, query_parameters(parameters));
         operation
     }
 
-    fn collection(
+    fn collection_operations(
         &mut self,
         resource: &'static Resource,
         scope: &str,
@@ -236,17 +249,19 @@ impl Operations {
         let (list, create) = (resource.has_verb("list"), resource.has_verb("create"));
         let mut operations = Vec::new();
         if list {
-            let id = self.id("list", &format!("{scope}{kind}"));
+            let id = self.operation_id("list", &format!("{scope}{kind}"));
+            // Parameters that all operations of a path share are listed once at the path.
+            // Upstream's builder does so, and generators depend on it.
             let own = if create { parameters::LIST } else { &[] };
-            operations.push(("get", self.list(resource, id, own)));
+            operations.push(("get", self.list_operation(resource, id, own)));
         }
         if create {
             let own = if list { parameters::WRITE } else { &[] };
-            let id = self.id("create", &format!("{scope}{kind}"));
+            let id = self.operation_id("create", &format!("{scope}{kind}"));
             let text = format!("create a {kind}");
             operations.push((
                 "post",
-                self.write(
+                self.write_operation(
                     "post",
                     id,
                     text,
@@ -257,9 +272,9 @@ impl Operations {
             ));
         }
         if resource.has_verb("deletecollection") {
-            let id = self.id("delete", &format!("Collection{scope}{kind}"));
+            let id = self.operation_id("delete", &format!("Collection{scope}{kind}"));
             let own = parameters::DELETE_COLLECTION;
-            let operation = self.delete(
+            let operation = self.delete_operation(
                 "deletecollection",
                 id,
                 format!("delete collection of {kind}"),
@@ -269,18 +284,23 @@ impl Operations {
             );
             operations.push(("delete", operation));
         }
+        // With one operation alone, its parameters are those of the path.
         match (list, create) {
             (false, _) => parameters
-                .splice(0..0, query(parameters::WRITE))
+                .splice(0..0, query_parameters(parameters::WRITE))
                 .for_each(drop),
-            (true, false) => parameters.extend(query(parameters::LIST)),
+            (true, false) => parameters.extend(query_parameters(parameters::LIST)),
             _ => {}
         }
-        parameters.extend(query(&["pretty"]));
+        parameters.extend(query_parameters(&["pretty"]));
         operations
     }
 
-    fn named(&mut self, resource: &'static Resource, scope: &str) -> Vec<(&'static str, Value)> {
+    fn object_operations(
+        &mut self,
+        resource: &'static Resource,
+        scope: &str,
+    ) -> Vec<(&'static str, Value)> {
         let kind = resource.kind;
         let (name, gvk) = (type_name(resource.message), kind_of(resource));
         let mut operations = self.read_and_write(
@@ -292,9 +312,9 @@ impl Operations {
             &gvk,
         );
         if resource.has_verb("delete") {
-            let id = self.id("delete", &format!("{scope}{kind}"));
+            let id = self.operation_id("delete", &format!("{scope}{kind}"));
             let codes: &[&str] = &["200", "202"];
-            let operation = self.delete(
+            let operation = self.delete_operation(
                 "delete",
                 id,
                 format!("delete a {kind}"),
@@ -322,35 +342,39 @@ impl Operations {
                 "get",
                 json!({
                     "description": format!("read {of} {kind}"),
-                    "operationId": self.id("read", rest),
-                    "responses": responses(&["200"], FORMATS, &reference(name)),
-                    "tags": [self.tag()],
+                    "operationId": self.operation_id("read", rest),
+                    "responses": list_responses(&["200"], FORMATS, &schema_reference(name)),
+                    "tags": [self.group_tag()],
                     "x-kubernetes-action": "get",
                     "x-kubernetes-group-version-kind": gvk,
                 }),
             ));
         }
+        // The verb of RBAC is update, the method PUT, and the identifier says replace.
         if verbs.contains(&"update") {
-            let (id, text) = (self.id("replace", rest), format!("replace {of} {kind}"));
+            let (id, text) = (
+                self.operation_id("replace", rest),
+                format!("replace {of} {kind}"),
+            );
             operations.push((
                 "put",
-                self.write("put", id, text, parameters::WRITE, name, gvk),
+                self.write_operation("put", id, text, parameters::WRITE, name, gvk),
             ));
         }
         if verbs.contains(&"patch") {
             let (id, text) = (
-                self.id("patch", rest),
+                self.operation_id("patch", rest),
                 format!("partially update {of} {kind}"),
             );
             operations.push((
                 "patch",
-                self.write("patch", id, text, parameters::PATCH, name, gvk),
+                self.write_operation("patch", id, text, parameters::PATCH, name, gvk),
             ));
         }
         operations
     }
 
-    fn write(
+    fn write_operation(
         &self,
         method: &str,
         id: String,
@@ -359,29 +383,31 @@ impl Operations {
         name: &str,
         gvk: &Value,
     ) -> Value {
+        // Upstream documents 202 for creation, too.
         let codes: &[&str] = if method == "post" {
             &["200", "201", "202"]
         } else {
             &["200", "201"]
         };
         let body = match method {
-            "patch" => body(PATCHES, PATCH),
-            _ => body(&["*/*"], name),
+            // The schema of a patch is an empty object: its form depends on the media type.
+            "patch" => request_body(PATCHES, PATCH),
+            _ => request_body(&["*/*"], name),
         };
         let mut operation = json!({
             "description": text,
             "operationId": id,
             "requestBody": body,
-            "responses": responses(codes, FORMATS, &reference(name)),
-            "tags": [self.tag()],
+            "responses": list_responses(codes, FORMATS, &schema_reference(name)),
+            "tags": [self.group_tag()],
             "x-kubernetes-action": method,
             "x-kubernetes-group-version-kind": gvk,
         });
-        put_parameters(&mut operation, query(parameters));
+        put_parameters(&mut operation, query_parameters(parameters));
         operation
     }
 
-    fn delete(
+    fn delete_operation(
         &self,
         action: &str,
         id: String,
@@ -412,7 +438,7 @@ impl Operations {
         } else {
             format!("{META}Status")
         };
-        let mut options = body(&["*/*"], &format!("{META}DeleteOptions"));
+        let mut options = request_body(&["*/*"], &format!("{META}DeleteOptions"));
         if let Value::Object(map) = &mut options {
             map.remove("required");
         }
@@ -420,12 +446,12 @@ impl Operations {
             "description": text,
             "operationId": id,
             "requestBody": options,
-            "responses": responses(codes, FORMATS, &reference(&name)),
-            "tags": [self.tag()],
+            "responses": list_responses(codes, FORMATS, &schema_reference(&name)),
+            "tags": [self.group_tag()],
             "x-kubernetes-action": action,
             "x-kubernetes-group-version-kind": kind_of(resource),
         });
-        put_parameters(&mut operation, query(parameters));
+        put_parameters(&mut operation, query_parameters(parameters));
         operation
     }
 
@@ -442,7 +468,7 @@ impl Operations {
         };
         let path = format!(
             "{}/{folder}{}/{{name}}/{}",
-            root(self.group, self.version),
+            root_path(self.group, self.version),
             resource.plural,
             subresource.name
         );
@@ -451,9 +477,12 @@ impl Operations {
         let mut parameters = vec![name_parameter(subresource.kind)];
         parameters.extend(scope_parameters(resource));
         if subresource.name == "log" {
-            parameters.extend(query(parameters::connection("log", resource.plural)));
-            let operation = self.log(&rest, resource.kind, &gvk);
-            self.insert(path, parameters, vec![("get", operation)]);
+            parameters.extend(query_parameters(parameters::connection_parameters(
+                "log",
+                resource.plural,
+            )));
+            let operation = self.log_operation(&rest, resource.kind, &gvk);
+            self.insert_path(path, parameters, vec![("get", operation)]);
         } else if matches!(
             subresource.name,
             "exec" | "attach" | "portforward" | "proxy"
@@ -464,13 +493,13 @@ impl Operations {
         }
     }
 
-    fn log(&self, rest: &str, kind: &str, gvk: &Value) -> Value {
+    fn log_operation(&self, rest: &str, kind: &str, gvk: &Value) -> Value {
         let formats: Vec<&str> = FORMATS.iter().chain(&["text/plain"]).copied().collect();
         json!({
             "description": format!("read log of the specified {kind}"),
-            "operationId": self.id("read", rest),
-            "responses": responses(&["200"], &formats, &json!({"type": "string"})),
-            "tags": [self.tag()],
+            "operationId": self.operation_id("read", rest),
+            "responses": list_responses(&["200"], &formats, &json!({"type": "string"})),
+            "tags": [self.group_tag()],
             "x-kubernetes-action": "get",
             "x-kubernetes-group-version-kind": gvk,
         })
@@ -497,14 +526,17 @@ impl Operations {
             self.read_and_write(&subresource.verbs, rest, &of, resource.kind, &name, gvk);
         if subresource.verbs.contains(&"create") {
             let text = format!("create {} of a {}", subresource.name, resource.kind);
-            let id = self.id("create", rest);
-            operations.push(("post", self.write("post", id, text, &[], &name, gvk)));
+            let id = self.operation_id("create", rest);
+            operations.push((
+                "post",
+                self.write_operation("post", id, text, &[], &name, gvk),
+            ));
         }
         if operations.len() == 1 {
-            parameters.splice(0..0, query(parameters::WRITE));
+            parameters.splice(0..0, query_parameters(parameters::WRITE));
         }
-        parameters.extend(query(&["pretty"]));
-        self.insert(path, parameters, operations);
+        parameters.extend(query_parameters(&["pretty"]));
+        self.insert_path(path, parameters, operations);
     }
 
     fn add_connection(
@@ -525,7 +557,7 @@ impl Operations {
                 let id = format!(
                     "connect{}{}{rest}{suffix}",
                     group_version(self.group, self.version),
-                    capital(method)
+                    capitalize(method)
                 );
                 let text = format!(
                     "connect {} requests to {} of {}",
@@ -538,8 +570,8 @@ impl Operations {
                     json!({
                         "description": text,
                         "operationId": id,
-                        "responses": responses(&["200"], &["*/*"], &json!({"type": "string"})),
-                        "tags": [self.tag()],
+                        "responses": list_responses(&["200"], &["*/*"], &json!({"type": "string"})),
+                        "tags": [self.group_tag()],
                         "x-kubernetes-action": "connect",
                         "x-kubernetes-group-version-kind": gvk,
                     }),
@@ -549,17 +581,17 @@ impl Operations {
         };
         let plain = operations("");
         let with_path = (subresource.name == "proxy").then(|| operations("WithPath"));
-        parameters.extend(query(parameters::connection(
+        parameters.extend(query_parameters(parameters::connection_parameters(
             subresource.name,
             resource.plural,
         )));
-        self.insert(path.clone(), parameters.clone(), plain);
+        self.insert_path(path.clone(), parameters.clone(), plain);
         if let Some(with_path) = with_path {
-            parameters.push(crate::parameters::path(
+            parameters.push(crate::parameters::path_parameter(
                 "path",
                 "path to the resource".to_owned(),
             ));
-            self.insert(format!("{path}/{{path}}"), parameters, with_path);
+            self.insert_path(format!("{path}/{{path}}"), parameters, with_path);
         }
     }
 }
@@ -568,7 +600,7 @@ impl Operations {
 fn sub_name(name: &str) -> String {
     match name {
         "ephemeralcontainers" => "Ephemeralcontainers".to_owned(),
-        name => capital(name),
+        name => capitalize(name),
     }
 }
 
@@ -577,12 +609,12 @@ fn kind_of(resource: &Resource) -> Value {
 }
 
 fn name_parameter(kind: &str) -> Value {
-    path("name", format!("name of the {kind}"))
+    path_parameter("name", format!("name of the {kind}"))
 }
 
 fn scope_parameters(resource: &Resource) -> Vec<Value> {
     if resource.namespaced {
-        vec![path("namespace", NAMESPACE.to_owned())]
+        vec![path_parameter("namespace", NAMESPACE.to_owned())]
     } else {
         Vec::new()
     }
@@ -590,8 +622,8 @@ fn scope_parameters(resource: &Resource) -> Vec<Value> {
 
 /// Returns the parameters of lists and watches that belong to the path itself.
 fn across_parameters() -> Vec<Value> {
-    let mut parameters = query(parameters::LIST);
-    parameters.extend(query(&["pretty"]));
+    let mut parameters = query_parameters(parameters::LIST);
+    parameters.extend(query_parameters(&["pretty"]));
     parameters
 }
 
@@ -601,11 +633,11 @@ fn put_parameters(operation: &mut Value, parameters: Vec<Value>) {
     }
 }
 
-fn reference(name: &str) -> Value {
+fn schema_reference(name: &str) -> Value {
     json!({"$ref": format!("{PREFIX}{name}")})
 }
 
-fn content(formats: &[&str], schema: &Value) -> Value {
+fn content_types(formats: &[&str], schema: &Value) -> Value {
     formats
         .iter()
         .map(|format| ((*format).to_owned(), json!({"schema": schema})))
@@ -613,11 +645,11 @@ fn content(formats: &[&str], schema: &Value) -> Value {
         .into()
 }
 
-fn body(formats: &[&str], name: &str) -> Value {
-    json!({"content": content(formats, &reference(name)), "required": true})
+fn request_body(formats: &[&str], name: &str) -> Value {
+    json!({"content": content_types(formats, &schema_reference(name)), "required": true})
 }
 
-fn responses(codes: &[&str], formats: &[&str], schema: &Value) -> Value {
+fn list_responses(codes: &[&str], formats: &[&str], schema: &Value) -> Value {
     let mut all = Map::new();
     for code in codes {
         let text = match *code {
@@ -627,7 +659,7 @@ fn responses(codes: &[&str], formats: &[&str], schema: &Value) -> Value {
         };
         all.insert(
             (*code).to_owned(),
-            json!({"description": text, "content": content(formats, schema)}),
+            json!({"description": text, "content": content_types(formats, schema)}),
         );
     }
     all.insert("401".to_owned(), json!({"description": "Unauthorized"}));

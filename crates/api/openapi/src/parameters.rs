@@ -195,7 +195,7 @@ pub(crate) const DELETE_COLLECTION: &[&str] = &[
 ];
 
 /// Returns the parameters of a subresource that is a connection or a log.
-pub(crate) fn connection(subresource: &str, resource: &str) -> &'static [&'static str] {
+pub(crate) fn connection_parameters(subresource: &str, resource: &str) -> &'static [&'static str] {
     match (subresource, resource) {
         ("log", _) => &[
             "container",
@@ -218,11 +218,11 @@ pub(crate) fn connection(subresource: &str, resource: &str) -> &'static [&'stati
 }
 
 /// Returns query parameters by name.
-pub(crate) fn query(names: &[&str]) -> Vec<Value> {
-    names.iter().map(|name| one(name)).collect()
+pub(crate) fn query_parameters(names: &[&str]) -> Vec<Value> {
+    names.iter().map(|name| query_parameter(name)).collect()
 }
 
-fn one(name: &str) -> Value {
+fn query_parameter(name: &str) -> Value {
     let (ty, text) = match QUERY.iter().find(|(known, ..)| known == &name) {
         Some((_, ty, text)) => (*ty, *text),
         None => ("boolean", "Whether this stream or terminal is used."),
@@ -231,6 +231,6 @@ fn one(name: &str) -> Value {
 }
 
 /// Returns a path parameter.
-pub(crate) fn path(name: &str, text: String) -> Value {
+pub(crate) fn path_parameter(name: &str, text: String) -> Value {
     json!({"name": name, "in": "path", "required": true, "description": text, "schema": {"type": "string", "uniqueItems": true}})
 }

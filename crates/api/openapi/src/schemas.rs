@@ -7,8 +7,8 @@ use api_schema::{Field, ListKind, Message, Omit, Shape, Type};
 use serde_json::{Map, Value, json};
 
 use crate::descriptions::Descriptions;
-use crate::names::{gvk, type_name};
-use crate::values::described;
+use crate::names::{find_group_version_kind, type_name};
+use crate::values::describe_values;
 
 /// Prefix of references.
 pub(crate) const PREFIX: &str = "#/components/schemas/";
@@ -17,32 +17,35 @@ const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.";
 pub(crate) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 
 /// Returns the schemas of the roots and of all types that they refer to, by name.
-pub(crate) fn closure(
+pub(crate) fn collect_schemas(
     roots: impl IntoIterator<Item = &'static Message>,
     groups: &[(&'static str, &'static str)],
     descriptions: &Descriptions,
 ) -> Map<String, Value> {
     let mut done: BTreeMap<String, Value> = BTreeMap::new();
     let mut open: Vec<&'static Message> = roots.into_iter().collect();
+    // Types refer to each other in cycles (JSONSchemaProps), so visited ones are remembered.
     while let Some(message) = open.pop() {
         let name = type_name(message);
         if let Entry::Vacant(entry) = done.entry(name) {
-            entry.insert(schema(message, groups, descriptions));
-            open.extend(referred(message));
+            entry.insert(message_schema(message, groups, descriptions));
+            open.extend(referred_messages(message));
         }
     }
     done.into_iter().collect()
 }
 
 /// Returns the types that a type refers to.
-fn referred(message: &'static Message) -> Vec<&'static Message> {
+fn referred_messages(message: &'static Message) -> Vec<&'static Message> {
     if message.shape != Shape::Struct {
         return Vec::new();
     }
     let mut found = Vec::new();
     for field in &message.fields {
         match field.ty.message() {
-            Some(inner) if field.inline => found.extend(referred(inner)),
+            // Members of an inlined type belong to the outer one; the inner type has no schema of
+            // its own.
+            Some(inner) if field.inline => found.extend(referred_messages(inner)),
             Some(inner) if inner.shape != Shape::Items => found.push(inner),
             _ => {}
         }
@@ -50,22 +53,24 @@ fn referred(message: &'static Message) -> Vec<&'static Message> {
     found
 }
 
-fn schema(
+fn message_schema(
     message: &'static Message,
     groups: &[(&'static str, &'static str)],
     descriptions: &Descriptions,
 ) -> Value {
     let name = type_name(message);
     let mut schema = match message.shape {
-        Shape::Struct => object(message, &name, descriptions),
+        Shape::Struct => object_schema(message, &name, descriptions),
         Shape::Time | Shape::MicroTime => json!({"type": "string", "format": "date-time"}),
         Shape::Duration => json!({"type": "string"}),
+        // Both forms are accepted in requests. Responses have the string.
         Shape::Quantity => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
         Shape::IntOrString => {
             json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
         }
         Shape::RawExtension | Shape::FieldsV1 => json!({"type": "object"}),
         Shape::Items => json!({"type": "array", "items": {"type": "string"}}),
+        // No schema can describe these unions for all generators, so upstream leaves them open.
         Shape::Json | Shape::SchemaOrBool | Shape::SchemaOrArray | Shape::SchemaOrStringArray => {
             json!({})
         }
@@ -77,7 +82,7 @@ fn schema(
         if message.atomic {
             map.insert("x-kubernetes-map-type".to_owned(), Value::from("atomic"));
         }
-        let kinds = kinds(message, groups);
+        let kinds = list_kinds(message, groups);
         if !kinds.is_empty() {
             map.insert(
                 "x-kubernetes-group-version-kind".to_owned(),
@@ -89,7 +94,7 @@ fn schema(
 }
 
 /// Returns the kinds of a type.
-fn kinds(message: &'static Message, groups: &[(&'static str, &'static str)]) -> Vec<Value> {
+fn list_kinds(message: &'static Message, groups: &[(&'static str, &'static str)]) -> Vec<Value> {
     let short = message.short_name();
     let is_shared =
         matches!(short, "DeleteOptions" | "WatchEvent") && message.name.starts_with(META);
@@ -97,17 +102,19 @@ fn kinds(message: &'static Message, groups: &[(&'static str, &'static str)]) -> 
         return Vec::new();
     }
     let entry = |(group, version): &(&str, &str)| json!({"group": group, "version": version, "kind": short});
+    // Options and watch events are decoded in the version of the request, so they have a kind in
+    // every group.
     if is_shared {
         let core = ("", "v1");
         let others = groups.iter().filter(|group| **group != core);
         return std::iter::once(&core).chain(others).map(entry).collect();
     }
-    gvk(message).iter().map(entry).collect()
+    find_group_version_kind(message).iter().map(entry).collect()
 }
 
-fn object(message: &'static Message, name: &str, descriptions: &Descriptions) -> Value {
+fn object_schema(message: &'static Message, name: &str, descriptions: &Descriptions) -> Value {
     let (mut properties, mut required) = (Map::new(), Vec::new());
-    members(message, name, descriptions, &mut properties, &mut required);
+    add_members(message, name, descriptions, &mut properties, &mut required);
     let mut schema = Map::new();
     schema.insert("type".to_owned(), Value::from("object"));
     if !properties.is_empty() {
@@ -120,7 +127,7 @@ fn object(message: &'static Message, name: &str, descriptions: &Descriptions) ->
 }
 
 /// Returns the properties of a type, including members of inline types.
-fn members(
+fn add_members(
     message: &'static Message,
     name: &str,
     descriptions: &Descriptions,
@@ -129,34 +136,36 @@ fn members(
 ) {
     for field in &message.fields {
         if let (Some(inner), true) = (field.ty.message(), field.inline) {
-            members(inner, name, descriptions, properties, required);
+            add_members(inner, name, descriptions, properties, required);
             continue;
         }
         let description = descriptions
             .of_field(name, field.json)
+            // Fields of an inlined type are described at the outer type or at their own.
             .or_else(|| descriptions.of_field(&type_name(message), field.json));
-        properties.insert(field.json.to_owned(), property(field, description));
+        properties.insert(field.json.to_owned(), property_schema(field, description));
         if field.required {
             required.push(field.json);
         }
     }
 }
 
-fn property(field: &'static Field, description: Option<String>) -> Value {
+fn property_schema(field: &'static Field, description: Option<String>) -> Value {
     let mut schema = type_schema(&field.ty);
     let Value::Object(map) = &mut schema else {
         return schema;
     };
-    if let Some(default) = default(field) {
+    if let Some(default) = default_value(field) {
         map.insert("default".to_owned(), default);
     }
+    // Only single values: a list of enumerated values has no `enum` upstream.
     let values = field.values.filter(|_| matches!(field.ty, Type::String));
     if let Some(values) = values {
         map.insert("enum".to_owned(), json!(values.values));
     }
     merge_markers(field, map);
-    let description =
-        description.map(|text| values.map_or(text.clone(), |values| described(&text, values)));
+    let description = description
+        .map(|text| values.map_or(text.clone(), |values| describe_values(&text, values)));
     if let Some(text) = description {
         map.insert("description".to_owned(), Value::from(text));
     }
@@ -174,6 +183,7 @@ fn type_schema(ty: &'static Type) -> Value {
         Type::Bool => json!({"type": "boolean"}),
         Type::Int32 => json!({"type": "integer", "format": "int32"}),
         Type::Int64 => json!({"type": "integer", "format": "int64"}),
+        // OpenAPI has no unsigned formats; 64 bits hold all values.
         Type::Uint32 => json!({"type": "integer", "format": "int64"}),
         Type::Uint64 => json!({"type": "integer", "format": "int64"}),
         Type::Double => json!({"type": "number", "format": "double"}),
@@ -192,10 +202,11 @@ fn type_schema(ty: &'static Type) -> Value {
 }
 
 /// Returns the default that the API documents, or the zero value of a field that is always written.
-fn default(field: &'static Field) -> Option<Value> {
+fn default_value(field: &'static Field) -> Option<Value> {
     if !field.default.is_empty() {
         return serde_json::from_str(field.default).ok();
     }
+    // An absent pointer stays absent, so it has no default beyond a documented one.
     if field.pointer {
         return None;
     }
@@ -216,12 +227,13 @@ fn default(field: &'static Field) -> Option<Value> {
 fn merge_markers(field: &'static Field, map: &mut Map<String, Value>) {
     let mut put = |name: &str, value: Value| map.insert(format!("x-kubernetes-{name}"), value);
     let is_list = matches!(field.ty, Type::List(_) | Type::Bytes);
-    let says_type = field.ty.message().is_some_and(|message| message.atomic)
+    let is_atomic_type = field.ty.message().is_some_and(|message| message.atomic)
         && matches!(field.ty, Type::Message(_));
     match field.list {
         ListKind::Default => None,
         ListKind::Atomic if is_list => put("list-type", json!("atomic")),
-        ListKind::Atomic if says_type => None,
+        // The marker stands at the schema of the type already.
+        ListKind::Atomic if is_atomic_type => None,
         ListKind::Atomic => put("map-type", json!("atomic")),
         ListKind::Granular => put("map-type", json!("granular")),
         ListKind::Set => put("list-type", json!("set")),

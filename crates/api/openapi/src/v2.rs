@@ -10,13 +10,15 @@ use crate::v3;
 pub fn document() -> Value {
     let descriptions = Descriptions::load();
     let (mut paths, mut definitions) = (Map::new(), Map::new());
-    let all: Vec<(&'static str, &'static str)> = v3::versions().collect();
-    for (group, version) in v3::versions() {
-        let mut operations = Operations::of(group, version);
+    let all: Vec<(&'static str, &'static str)> = v3::list_versions().collect();
+    // One document for all groups. kubectl older than 1.27 reads nothing else.
+    for (group, version) in v3::list_versions() {
+        let mut operations = Operations::new(group, version);
+        // Later versions overwrite shared definitions with equal ones.
         definitions.extend(
-            v3::components(&operations, &all, &descriptions)
+            v3::build_components(&operations, &all, &descriptions)
                 .into_iter()
-                .map(|(name, schema)| (name, definition(schema))),
+                .map(|(name, schema)| (name, convert_definition(schema))),
         );
         let of_version = std::mem::take(&mut operations.paths);
         paths.extend(
@@ -39,7 +41,7 @@ pub fn document() -> Value {
 
 /// Converts a schema: version 2 has no `allOf` around references and no `oneOf`; text represents
 /// numbers or strings.
-fn definition(schema: Value) -> Value {
+fn convert_definition(schema: Value) -> Value {
     let Value::Object(map) = schema else {
         return schema;
     };
@@ -51,29 +53,33 @@ fn definition(schema: Value) -> Value {
                     out.extend(
                         reference
                             .into_iter()
-                            .map(|(key, value)| (key, pointed(value))),
+                            .map(|(key, value)| (key, convert_reference(value))),
                     );
                 }
             }
             ("oneOf", Value::Array(_)) => {
+                // Swagger has no union. Upstream publishes `int-or-string` and quantities as
+                // strings here.
                 drop(out.insert("type".to_owned(), Value::from("string")))
             }
-            ("$ref", value) => drop(out.insert(key, pointed(value))),
+            ("$ref", value) => drop(out.insert(key, convert_reference(value))),
             ("properties", Value::Object(members)) => {
                 let members: Map<String, Value> = members
                     .into_iter()
-                    .map(|(name, schema)| (name, definition(schema)))
+                    .map(|(name, schema)| (name, convert_definition(schema)))
                     .collect();
                 out.insert(key, Value::Object(members));
             }
-            ("items" | "additionalProperties", value) => drop(out.insert(key, definition(value))),
+            ("items" | "additionalProperties", value) => {
+                drop(out.insert(key, convert_definition(value)))
+            }
             (_, value) => drop(out.insert(key, value)),
         }
     }
     Value::Object(out)
 }
 
-fn pointed(reference: Value) -> Value {
+fn convert_reference(reference: Value) -> Value {
     match reference.as_str() {
         Some(text) => Value::from(text.replace("#/components/schemas/", "#/definitions/")),
         None => reference,
@@ -87,15 +93,15 @@ fn path_item(item: Value) -> Value {
     let convert = |(method, value): (String, Value)| match (method.as_str(), value) {
         ("parameters", Value::Array(list)) => (
             method,
-            Value::Array(list.into_iter().map(parameter).collect()),
+            Value::Array(list.into_iter().map(convert_parameter).collect()),
         ),
-        (_, value) => (method, operation(value)),
+        (_, value) => (method, convert_operation(value)),
     };
     map.into_iter().map(convert).collect::<Map<_, _>>().into()
 }
 
 /// Converts a parameter: version 2 has no separate schema in it.
-fn parameter(parameter: Value) -> Value {
+fn convert_parameter(parameter: Value) -> Value {
     let Value::Object(mut map) = parameter else {
         return parameter;
     };
@@ -105,18 +111,18 @@ fn parameter(parameter: Value) -> Value {
     Value::Object(map)
 }
 
-fn operation(operation: Value) -> Value {
+fn convert_operation(operation: Value) -> Value {
     let Value::Object(mut map) = operation else {
         return operation;
     };
     let mut parameters: Vec<Value> = match map.remove("parameters") {
-        Some(Value::Array(list)) => list.into_iter().map(parameter).collect(),
+        Some(Value::Array(list)) => list.into_iter().map(convert_parameter).collect(),
         _ => Vec::new(),
     };
     let mut consumes = vec!["*/*".to_owned()];
     if let Some(body) = map.remove("requestBody") {
-        consumes = formats(&body);
-        let schema = first_schema(&body).map(definition);
+        consumes = list_formats(&body);
+        let schema = first_schema(&body).map(convert_definition);
         let required = body.get("required").is_some();
         let mut entry = json!({"in": "body", "name": "body", "schema": schema});
         if let (Value::Object(entry), true) = (&mut entry, required) {
@@ -128,9 +134,9 @@ fn operation(operation: Value) -> Value {
     if let Some(Value::Object(responses)) = map.get_mut("responses") {
         for response in responses.values_mut() {
             if produces.is_empty() {
-                produces = formats(response);
+                produces = list_formats(response);
             }
-            *response = self::response(response);
+            *response = self::convert_response(response);
         }
     }
     if !parameters.is_empty() {
@@ -142,7 +148,7 @@ fn operation(operation: Value) -> Value {
     Value::Object(map)
 }
 
-fn formats(body: &Value) -> Vec<String> {
+fn list_formats(body: &Value) -> Vec<String> {
     body.get("content")
         .and_then(Value::as_object)
         .into_iter()
@@ -159,10 +165,10 @@ fn first_schema(body: &Value) -> Option<Value> {
         .cloned()
 }
 
-fn response(response: &Value) -> Value {
+fn convert_response(response: &Value) -> Value {
     let mut out = json!({"description": response.get("description")});
     if let (Value::Object(map), Some(schema)) = (&mut out, first_schema(response)) {
-        map.insert("schema".to_owned(), definition(schema));
+        map.insert("schema".to_owned(), convert_definition(schema));
     }
     out
 }

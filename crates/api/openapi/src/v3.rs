@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::descriptions::Descriptions;
-use crate::names::root;
+use crate::names::root_path;
 use crate::operations::Operations;
-use crate::schemas::{PATCH, closure};
+use crate::schemas::{PATCH, collect_schemas};
 
 const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.";
 const SHARED: [&str; 4] = ["APIResourceList", "DeleteOptions", "Status", "WatchEvent"];
@@ -18,8 +18,8 @@ const SHARED: [&str; 4] = ["APIResourceList", "DeleteOptions", "Status", "WatchE
 /// Returns `/openapi/v3`: paths of the documents with their hashes.
 pub fn index() -> Value {
     let mut paths = Map::new();
-    for (group, version) in versions() {
-        let path = root(group, version);
+    for (group, version) in list_versions() {
+        let path = root_path(group, version);
         let url = format!("/openapi/v3/{path}?hash={}", hash(&path));
         paths.insert(path, json!({"serverRelativeURL": url}));
     }
@@ -29,6 +29,8 @@ pub fn index() -> Value {
 /// Returns the hash of a path's document (`apis/apps/v1`), for its URL and entity tag.
 pub fn hash(path: &str) -> String {
     let mut hasher = Sha256::new();
+    // Clients cache documents by this hash without an end, so everything that the document depends
+    // on is a part of it.
     hasher.update(env!("CARGO_PKG_VERSION"));
     hasher.update(include_str!("../../schema/data/v1.36.txt"));
     hasher.update(include_str!("../../kinds/data/v1.36.txt"));
@@ -40,7 +42,7 @@ pub fn hash(path: &str) -> String {
         .collect()
 }
 
-pub(crate) fn versions() -> impl Iterator<Item = (&'static str, &'static str)> {
+pub(crate) fn list_versions() -> impl Iterator<Item = (&'static str, &'static str)> {
     api_kinds::groups().iter().flat_map(|group| {
         group
             .versions
@@ -52,9 +54,10 @@ pub(crate) fn versions() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// Returns the document of a path such as `api/v1` or `apis/apps/v1`; `None` if nothing is served
 /// there.
 pub fn document(path: &str) -> Option<Value> {
-    let (group, version) = versions().find(|(group, version)| root(group, version) == path)?;
-    let operations = Operations::of(group, version);
-    let components = components(&operations, &[(group, version)], &Descriptions::load());
+    let (group, version) =
+        list_versions().find(|(group, version)| root_path(group, version) == path)?;
+    let operations = Operations::new(group, version);
+    let components = build_components(&operations, &[(group, version)], &Descriptions::load());
     Some(json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.36.0"},
@@ -68,7 +71,7 @@ pub fn document(path: &str) -> Option<Value> {
     }))
 }
 
-pub(crate) fn components(
+pub(crate) fn build_components(
     operations: &Operations,
     groups: &[(&'static str, &'static str)],
     descriptions: &Descriptions,
@@ -76,7 +79,7 @@ pub(crate) fn components(
     let shared = SHARED
         .iter()
         .filter_map(|name| schema().message(&format!("{META}{name}")));
-    let mut schemas = closure(
+    let mut schemas = collect_schemas(
         operations.messages.iter().copied().chain(shared),
         groups,
         descriptions,

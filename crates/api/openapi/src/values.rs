@@ -9,11 +9,11 @@ use api_schema::Enum;
 const DATA: &str = include_str!("../data/values.txt");
 
 /// Appends the values to the description of a field.
-pub(crate) fn described(text: &str, values: &Enum) -> String {
+pub(crate) fn describe_values(text: &str, values: &Enum) -> String {
     let mut lines: Vec<String> = values
         .values
         .iter()
-        .map(|value| format!(" - `\"{value}\"` {}", sentence(values.name, value)))
+        .map(|value| format!(" - `\"{value}\"` {}", find_sentence(values.name, value)))
         .collect();
     lines.sort();
     // Upstream's generator trims white space at the end, and separates the values by an empty line.
@@ -22,7 +22,7 @@ pub(crate) fn described(text: &str, values: &Enum) -> String {
         .to_owned()
 }
 
-fn sentence(name: &str, value: &str) -> &'static str {
+fn find_sentence(name: &str, value: &str) -> &'static str {
     DATA.lines()
         .filter_map(|line| {
             line.strip_prefix(name)?
@@ -43,7 +43,7 @@ mod tests {
         let port = api_schema::schema()
             .message("k8s.io.api.core.v1.ServicePort")
             .unwrap();
-        let text = described("Which.", port.field("protocol").unwrap().values.unwrap());
+        let text = describe_values("Which.", port.field("protocol").unwrap().values.unwrap());
         let want = "Which.\n\nPossible enum values:\n - `\"SCTP\"` is the SCTP protocol.\n - `\"TCP\"` is the TCP protocol.\n \
                     - `\"UDP\"` is the UDP protocol.";
         assert_eq!(text, want);

@@ -25,6 +25,7 @@ const MAX_WORK: usize = 20_000_000;
 pub fn json_patch(original: Value, patch: &[u8]) -> Result<Value, PatchError> {
     let operations: Vec<Value> = serde_json::from_slice(patch)
         .map_err(|error| PatchError::Malformed(format!("error decoding patch: {error}")))?;
+    // Upstream's limit, with its message.
     if operations.len() > MAX_OPERATIONS {
         return Err(PatchError::TooLarge(format!(
             "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
@@ -48,7 +49,7 @@ struct Document {
     work: usize,
 }
 
-fn inapplicable<T>(text: String) -> Result<T, PatchError> {
+fn inapplicable_error<T>(text: String) -> Result<T, PatchError> {
     Err(PatchError::Inapplicable(text))
 }
 
@@ -65,6 +66,7 @@ impl Document {
         match kind {
             "add" => self.add(path()?, value(), kind),
             "remove" => self.remove(path()?, kind).map(drop),
+            // A missing `value` is null. Upstream's library does not distinguish them.
             "replace" => self.replace(path()?, value()),
             "test" => self.test(path()?, &value()),
             "move" => {
@@ -74,24 +76,25 @@ impl Document {
             "copy" => {
                 let copied = self.get(from()?).cloned();
                 let Some(copied) = copied else {
-                    return inapplicable(format!(
+                    return inapplicable_error(format!(
                         "copy operation does not apply: doc is missing from path: {:?}: missing value",
                         from()?
                     ));
                 };
+                // Copies of copies double the size with each operation.
                 self.count(&copied)?;
                 self.add(path()?, copied, kind)
             }
-            _ => inapplicable(format!("Unexpected kind: {kind}")),
+            _ => inapplicable_error(format!("Unexpected kind: {kind}")),
         }
     }
 
     fn count(&mut self, copied: &Value) -> Result<(), PatchError> {
-        self.copied += size(copied);
+        self.copied += measure_size(copied);
         if self.copied <= MAX_COPIED {
             return Ok(());
         }
-        inapplicable(format!(
+        inapplicable_error(format!(
             "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the limit {MAX_COPIED}",
             self.copied
         ))
@@ -122,38 +125,40 @@ impl Document {
     }
 
     fn get(&self, path: &str) -> Option<&Value> {
-        segments(path)
+        split_path(path)
             .iter()
             .try_fold(&self.root, |value, key| match value {
                 Value::Object(map) => map.get(key),
-                Value::Array(list) => list.get(index(key, list.len())?),
+                Value::Array(list) => list.get(parse_index(key, list.len())?),
                 _ => None,
             })
     }
 
     /// Returns the container of a path's last segment, and that segment.
     fn container(&mut self, path: &str, kind: &str) -> Result<(&mut Value, String), PatchError> {
-        let mut keys = segments(path);
+        let mut keys = split_path(path);
         let last = keys.pop().unwrap_or_default();
         let container = keys
             .iter()
             .try_fold(&mut self.root, |value, key| match value {
                 Value::Object(map) => map.get_mut(key),
                 Value::Array(list) => {
-                    let at = index(key, list.len())?;
+                    let at = parse_index(key, list.len())?;
                     list.get_mut(at)
                 }
                 _ => None,
             });
         match container {
             Some(container @ (Value::Object(_) | Value::Array(_))) => Ok((container, last)),
-            _ => inapplicable(format!(
+            _ => inapplicable_error(format!(
                 "{kind} operation does not apply: doc is missing path: {path:?}: missing value"
             )),
         }
     }
 
     fn add(&mut self, path: &str, value: Value, kind: &str) -> Result<(), PatchError> {
+        // Each operation may add a level. Without the check a patch could build a tree that
+        // overflows the stack when it is dropped.
         self.check_depth(path, &value)?;
         if path.is_empty() {
             self.root = value;
@@ -163,8 +168,9 @@ impl Document {
         let mut shifted = 0;
         match container {
             Value::Object(map) => drop(map.insert(key, value)),
+            // `-` is the position behind the last element (RFC 6901).
             Value::Array(list) if key == "-" => list.push(value),
-            Value::Array(list) => match index(&key, list.len() + 1) {
+            Value::Array(list) => match parse_index(&key, list.len() + 1) {
                 Some(at) => {
                     shifted = list.len() - at;
                     list.insert(at, value);
@@ -188,15 +194,17 @@ impl Document {
                 map.insert(key, value);
                 Ok(())
             }
-            Value::Array(list) => match index(&key, list.len()).and_then(|at| list.get_mut(at)) {
-                Some(slot) => {
-                    *slot = value;
-                    Ok(())
+            Value::Array(list) => {
+                match parse_index(&key, list.len()).and_then(|at| list.get_mut(at)) {
+                    Some(slot) => {
+                        *slot = value;
+                        Ok(())
+                    }
+                    None => inapplicable_error(format!(
+                        "replace operation does not apply: doc is missing key: {path}: missing value"
+                    )),
                 }
-                None => inapplicable(format!(
-                    "replace operation does not apply: doc is missing key: {path}: missing value"
-                )),
-            },
+            }
             _ => bad_index("replace", path, &key),
         }
     }
@@ -206,7 +214,7 @@ impl Document {
         let mut shifted = 0;
         let removed = match container {
             Value::Object(map) => map.remove(&key),
-            Value::Array(list) => index(&key, list.len()).map(|at| {
+            Value::Array(list) => parse_index(&key, list.len()).map(|at| {
                 shifted = list.len() - at;
                 list.remove(at)
             }),
@@ -215,7 +223,7 @@ impl Document {
         self.spend(shifted)?;
         removed.map_or_else(
             || {
-                inapplicable(format!(
+                inapplicable_error(format!(
                     "error in {kind} for path: '{path}': Unable to remove nonexistent key: {key}: missing value"
                 ))
             },
@@ -224,44 +232,47 @@ impl Document {
     }
 
     fn test(&self, path: &str, value: &Value) -> Result<(), PatchError> {
-        if equal(self.get(path).unwrap_or(&Value::Null), value) {
+        // Controllers test for null to create a member only if it does not exist.
+        if is_equal(self.get(path).unwrap_or(&Value::Null), value) {
             return Ok(());
         }
-        inapplicable(format!("testing value {path} failed: test failed"))
+        inapplicable_error(format!("testing value {path} failed: test failed"))
     }
 }
 
 fn bad_index<T>(kind: &str, path: &str, key: &str) -> Result<T, PatchError> {
-    inapplicable(format!(
+    inapplicable_error(format!(
         "error in {kind} for path: '{path}': Unable to access invalid index: {key}: invalid index referenced"
     ))
 }
 
-fn segments(path: &str) -> Vec<String> {
+fn split_path(path: &str) -> Vec<String> {
     path.split('/')
         .skip(1)
+        // In this order: `~01` is `~1` and not a slash (RFC 6901, section 4).
         .map(|part| part.replace("~1", "/").replace("~0", "~"))
         .collect()
 }
 
-fn index(key: &str, length: usize) -> Option<usize> {
+fn parse_index(key: &str, length: usize) -> Option<usize> {
     let at: i64 = key.parse().ok()?;
     let length = i64::try_from(length).ok()?;
+    // Upstream's library counts negative indexes from the end. RFC 6902 has none.
     let at = if at < 0 { at + length } else { at };
     usize::try_from(at).ok().filter(|_| at < length)
 }
 
 /// Compares JSON values; 1 and 1.0 are equal.
-fn equal(a: &Value, b: &Value) -> bool {
+fn is_equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
         (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b))
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_equal(a, b))
         }
         (Value::Object(a), Value::Object(b)) => {
             a.len() == b.len()
                 && a.iter()
-                    .all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))
+                    .all(|(key, a)| b.get(key).is_some_and(|b| is_equal(a, b)))
         }
         _ => a == b,
     }
@@ -289,14 +300,19 @@ fn count_values(value: &Value, levels: usize) -> Option<usize> {
 }
 
 /// Estimates the size of a value as JSON, in bytes.
-fn size(value: &Value) -> usize {
+fn measure_size(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() + 2,
-        Value::Array(list) => 2 + list.iter().map(|item| size(item) + 1).sum::<usize>(),
+        Value::Array(list) => {
+            2 + list
+                .iter()
+                .map(|item| measure_size(item) + 1)
+                .sum::<usize>()
+        }
         Value::Object(map) => {
             2 + map
                 .iter()
-                .map(|(key, item)| key.len() + 4 + size(item))
+                .map(|(key, item)| key.len() + 4 + measure_size(item))
                 .sum::<usize>()
         }
         _ => 5,
@@ -310,7 +326,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn operations() {
+    fn operations_apply_or_fail() {
         let check = |patch: Value, want: Option<Value>| {
             let got = json_patch(
                 json!({"data": {"a": "1"}, "list": [1, 2]}),
@@ -362,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds() {
+    fn limits_of_a_patch_are_enforced() {
         let many = json!(vec![
             json!({"op": "test", "path": "/a", "value": null});
             MAX_OPERATIONS + 1

@@ -13,6 +13,7 @@ pub fn merge_patch(original: Value, patch: &Value) -> Value {
         _ => Map::new(),
     };
     for (key, change) in changes {
+        // Nested nulls are removed as well, even if there was nothing to merge with (RFC 7386).
         let before = map.remove(key).unwrap_or(Value::Null);
         if !change.is_null() {
             map.insert(key.clone(), merge_patch(before, change));
@@ -27,7 +28,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn merges() {
+    fn merge_patch_merges_objects() {
         let check = |original: Value, patch: Value, want: Value| {
             assert_eq!(merge_patch(original, &patch), want, "{patch}")
         };

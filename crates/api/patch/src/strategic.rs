@@ -10,7 +10,7 @@ use api_schema::{Field, Message, Shape, Type};
 use serde_json::{Map, Value};
 
 use crate::PatchError;
-use order::{Positions, in_order, partition};
+use order::{Positions, in_order, partition_items};
 use std::collections::{HashMap, HashSet};
 
 const PATCH: &str = "$patch";
@@ -71,7 +71,7 @@ impl At {
 
 type Object = Map<String, Value>;
 
-fn bad<T>(text: String) -> Result<T, PatchError> {
+fn bad_patch<T>(text: String) -> Result<T, PatchError> {
     Err(PatchError::Directive(text))
 }
 
@@ -79,13 +79,14 @@ fn unknown_type<T>(directive: &Value, map: &Object) -> Result<T, PatchError> {
     let name = directive
         .as_str()
         .map_or_else(|| directive.to_string(), str::to_owned);
-    bad(format!(
+    bad_patch(format!(
         "unknown patch type: {name} in map: {}",
         Value::Object(map.clone())
     ))
 }
 
 fn merge_map(mut original: Object, mut patch: Object, at: At) -> Result<Object, PatchError> {
+    // `$patch` decides about the whole map, before its members are looked at.
     if let Some(directive) = patch.remove(PATCH) {
         return match directive.as_str() {
             Some("replace") => Ok(without_directives(patch)),
@@ -94,11 +95,15 @@ fn merge_map(mut original: Object, mut patch: Object, at: At) -> Result<Object, 
             _ => unknown_type(&directive, &patch),
         };
     }
+    // Before the members: what is removed here must not be merged with a change.
     retain_keys(&mut original, &mut patch)?;
+    // Lists with an order directive are taken out of the patch and merged here. kubectl apply sends
+    // the directive for every list that it changes.
     merge_ordered_lists(&mut original, &mut patch, at)?;
     for (key, change) in patch {
         if let Some(name) = key.strip_prefix(DELETE_FROM) {
             delete_from_list(&mut original, name, &change)?;
+        // Null removes a member, also one that the schema does not know.
         } else if change.is_null() {
             original.remove(&key);
         } else {
@@ -118,6 +123,8 @@ fn merge_member(
     let (field, below) = at.below(key);
     match (before, change) {
         (Some(Value::Object(_)), change @ Value::Object(_))
+            // `patchStrategy: replace` is rare: the value of the patch replaces the struct as a
+            // whole.
             if field.is_some_and(|field| field.patch_replace) =>
         {
             Ok(change)
@@ -126,17 +133,20 @@ fn merge_member(
             merge_map(before, change, below).map(Value::Object)
         }
         (Some(Value::Array(before)), Value::Array(change)) => match field {
+            // Lists without a merge strategy are atomic: arguments of a command have an order that
+            // no merge would keep.
             Some(field) if field.patch_merge => {
                 merge_list(before, change, field.patch_key, below).map(Value::Array)
             }
             _ => Ok(Value::Array(change)),
         },
-        (_, change) => Ok(settled(change)),
+        // Types differ or nothing was there: the patch wins, without its directives.
+        (_, change) => Ok(settle_directives(change)),
     }
 }
 
 /// Prepares a value of the patch that has no counterpart: removes nulls and directives.
-fn settled(value: Value) -> Value {
+fn settle_directives(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(without_directives(map)),
         Value::Array(list) => {
@@ -144,7 +154,7 @@ fn settled(value: Value) -> Value {
             Value::Array(
                 list.into_iter()
                     .filter(|item| !is_directive(item))
-                    .map(settled)
+                    .map(settle_directives)
                     .collect(),
             )
         }
@@ -162,7 +172,7 @@ fn without_directives(map: Object) -> Object {
     };
     map.into_iter()
         .filter(|(key, value)| keeps(key, value))
-        .map(|(key, value)| (key, settled(value)))
+        .map(|(key, value)| (key, settle_directives(value)))
         .collect()
 }
 
@@ -172,28 +182,33 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchErr
         return Ok(());
     };
     let Value::Array(list) = &directive else {
-        return bad("invalid patch format of retainKeys".to_owned());
+        return bad_patch("invalid patch format of retainKeys".to_owned());
     };
     let names: HashSet<&str> = list.iter().filter_map(Value::as_str).collect();
     let named = |key: &str| names.contains(key);
     let exempt = |key: &str| key.starts_with(DELETE_FROM) || key.starts_with(SET_ORDER);
     if patch
         .iter()
+        // A patch that sets what it does not retain contradicts itself. kubectl never sends one.
         .any(|(key, value)| !value.is_null() && !exempt(key) && !named(key))
     {
-        return bad("invalid patch format of retainKeys".to_owned());
+        return bad_patch("invalid patch format of retainKeys".to_owned());
     }
     original.retain(|key, _| named(key));
     Ok(())
 }
 
-fn delete_from_list(original: &mut Object, name: &str, gone: &Value) -> Result<(), PatchError> {
-    let Value::Array(gone) = gone else {
-        return bad(format!("{DELETE_FROM}{name} is no list"));
+fn delete_from_list(
+    original: &mut Object,
+    name: &str,
+    deleted_values: &Value,
+) -> Result<(), PatchError> {
+    let Value::Array(deleted_values) = deleted_values else {
+        return bad_patch(format!("{DELETE_FROM}{name} is no list"));
     };
     if let Some(Value::Array(list)) = original.get_mut(name) {
-        let gone: HashSet<&Value> = gone.iter().collect();
-        list.retain(|item| !gone.contains(item));
+        let deleted_values: HashSet<&Value> = deleted_values.iter().collect();
+        list.retain(|item| !deleted_values.contains(item));
     }
     Ok(())
 }
@@ -214,26 +229,29 @@ fn merge_ordered_lists(
         let (Some(Value::Array(order)), Some(name)) =
             (patch.remove(&directive), directive.strip_prefix(SET_ORDER))
         else {
-            return bad(format!("{directive} is no list"));
+            return bad_patch(format!("{directive} is no list"));
         };
         let (field, below) = at.below(name);
         let key = field.map_or("", |field| field.patch_key);
         let before = as_list(original.remove(name));
         let change = as_list(patch.remove(name));
+        // Taken before the merge, which moves elements.
         let server_order = before.clone().unwrap_or_default();
         let merged = match (before, change) {
             (None, None) => continue,
             (Some(before), None) => before,
             (None, Some(change)) => {
-                as_list(Some(settled(Value::Array(change)))).unwrap_or_default()
+                as_list(Some(settle_directives(Value::Array(change)))).unwrap_or_default()
             }
             (Some(before), Some(change)) if field.is_some_and(|field| field.patch_merge) => {
+                // An element without a place in the order would land at a position that depends on
+                // the implementation.
                 check_order(&change, &order, key)?;
                 merge_list(before, change, key, below)?
             }
             (Some(_), Some(change)) => change,
         };
-        let (in_patch, server_only) = partition(merged, &order, key);
+        let (in_patch, server_only) = partition_items(merged, &order, key);
         original.insert(
             name.to_owned(),
             Value::Array(in_order(in_patch, server_only, &order, &server_order, key)),
@@ -258,7 +276,7 @@ fn check_order(change: &[Value], order: &[Value], key: &str) -> Result<(), Patch
         .filter(is_kept)
         .find(|item| positions.find(item).is_none())
     {
-        Some(item) => bad(format!(
+        Some(item) => bad_patch(format!(
             "The order in patch list:\n{}\n doesn't match {SET_ORDER} list:\n{}\n: {item} is missing",
             Value::from(change.to_vec()),
             Value::from(order.to_vec())
@@ -275,6 +293,7 @@ fn merge_list(
 ) -> Result<Vec<Value>, PatchError> {
     let objects = original.iter().chain(&patch).any(Value::is_object);
     if !objects {
+        // Sets of primitives (finalizers) are merged without a key: equal values are one element.
         let order = original.clone();
         let mut merged: Vec<Value> = Vec::with_capacity(original.len() + patch.len());
         let mut seen = HashSet::with_capacity(original.len() + patch.len());
@@ -284,11 +303,11 @@ fn merge_list(
             }
         }
         drop(seen);
-        let (in_patch, server_only) = partition(merged, &patch, "");
+        let (in_patch, server_only) = partition_items(merged, &patch, "");
         return Ok(in_order(in_patch, server_only, &patch, &order, ""));
     }
     if key.is_empty() {
-        return bad("cannot merge lists without merge key".to_owned());
+        return bad_patch("cannot merge lists without merge key".to_owned());
     }
     merge_objects(original, patch, key, at)
 }
@@ -303,16 +322,17 @@ fn merge_objects(
     let mut deleted = HashSet::new();
     for item in patch {
         let Value::Object(map) = item else {
-            return bad("list element is no object".to_owned());
+            return bad_patch("list element is no object".to_owned());
         };
         match map.get(PATCH).map(Value::as_str) {
             None => changes.push(map),
+            // The directive stands in an element of its own, anywhere in the list.
             Some(Some("replace")) => replace = true,
             Some(Some("delete")) => {
                 deleted.insert(merge_value(&map, key)?.clone());
             }
             Some(Some("merge")) => {
-                return bad("merging lists cannot yet be specified in the patch".to_owned());
+                return bad_patch("merging lists cannot yet be specified in the patch".to_owned());
             }
             Some(_) => return unknown_type(map.get(PATCH).unwrap_or(&Value::Null), &map),
         }
@@ -324,6 +344,7 @@ fn merge_objects(
             .map(Value::Object)
             .collect());
     }
+    // Deletions first, so that a patch may delete an element and add another with the same key.
     if !deleted.is_empty() {
         original.retain(|item| item.get(key).is_none_or(|value| !deleted.contains(value)));
     }
@@ -337,6 +358,8 @@ fn merge_objects(
     let patch_order: Vec<Value> = changes.iter().cloned().map(Value::Object).collect();
     for change in changes {
         let value = merge_value(&change, key)?.clone();
+        // A map from key to position: a patch of thousands of elements must not compare each with
+        // each.
         match known.get(&value).and_then(|at| original.get_mut(*at)) {
             Some(slot) => {
                 let before = slot.as_object_mut().map(std::mem::take).unwrap_or_default();
@@ -348,7 +371,7 @@ fn merge_objects(
             }
         }
     }
-    let (in_patch, server_only) = partition(original, &patch_order, key);
+    let (in_patch, server_only) = partition_items(original, &patch_order, key);
     Ok(in_order(
         in_patch,
         server_only,
@@ -361,7 +384,7 @@ fn merge_objects(
 fn merge_value<'a>(map: &'a Object, key: &str) -> Result<&'a Value, PatchError> {
     match map.get(key) {
         Some(value) => Ok(value),
-        None => bad(format!(
+        None => bad_patch(format!(
             "map: {} does not contain declared merge key: {key}",
             Value::Object(map.clone())
         )),

@@ -31,13 +31,14 @@ impl Loader {
         let names = data
             .lines()
             .filter_map(|line| line.strip_prefix("message "));
+        // All names first: messages refer to each other in any order, and some to themselves.
         for (index, line) in names.enumerate() {
             let short = line.split(' ').next().unwrap_or(line);
             self.ids
                 .insert(short, MessageId(u16::try_from(index).unwrap_or(u16::MAX)));
         }
         for line in data.lines() {
-            self.line(line);
+            self.load_line(line);
         }
         inherit_atomic(&mut self.messages);
         index_by_json(&mut self.messages);
@@ -52,11 +53,11 @@ impl Loader {
         }
     }
 
-    fn line(&mut self, line: &'static str) {
+    fn load_line(&mut self, line: &'static str) {
         if let Some(field) = line.strip_prefix(' ') {
-            self.field(field);
+            self.load_field(field);
         } else if let Some(rest) = line.strip_prefix("message ") {
-            self.message(rest);
+            self.load_message(rest);
         } else if let Some((short, proto)) = line
             .strip_prefix("package ")
             .and_then(|rest| rest.split_once(' '))
@@ -72,7 +73,7 @@ impl Loader {
         }
     }
 
-    fn message(&mut self, line: &'static str) {
+    fn load_message(&mut self, line: &'static str) {
         let (short, shape) = line.split_once(' ').unwrap_or((line, ""));
         let (package, name) = short.rsplit_once('.').unwrap_or(("", short));
         let proto = self.packages.get(package).copied().unwrap_or(package);
@@ -86,7 +87,7 @@ impl Loader {
         });
     }
 
-    fn field(&mut self, line: &'static str) {
+    fn load_field(&mut self, line: &'static str) {
         let mut words = line.split(' ');
         let (Some(json), Some(number), Some(ty)) = (words.next(), words.next(), words.next())
         else {
@@ -95,7 +96,7 @@ impl Loader {
         let mut field = Field {
             json: if json == "-" { "" } else { json },
             number: number.parse().unwrap_or(0),
-            ty: self.ty(ty.trim_start_matches('*')),
+            ty: self.parse_type(ty.trim_start_matches('*')),
             pointer: ty.starts_with('*'),
             inline: false,
             omit: Omit::Never,
@@ -108,7 +109,7 @@ impl Loader {
             default: "",
             values: None,
         };
-        words.for_each(|word| self.word(&mut field, word));
+        words.for_each(|word| self.load_word(&mut field, word));
         let Some(message) = self.messages.last_mut() else {
             return;
         };
@@ -122,7 +123,7 @@ impl Loader {
         message.fields.push(field);
     }
 
-    fn word(&self, field: &mut Field, word: &'static str) {
+    fn load_word(&self, field: &mut Field, word: &'static str) {
         match word.split_once('=').unwrap_or((word, "")) {
             ("inline", _) => field.inline = true,
             ("omitempty", _) => field.omit = Omit::Empty,
@@ -142,12 +143,12 @@ impl Loader {
         }
     }
 
-    fn ty(&self, text: &'static str) -> Type {
+    fn parse_type(&self, text: &'static str) -> Type {
         if let Some(inner) = text.strip_prefix("[]") {
-            return Type::List(Box::new(self.ty(inner)));
+            return Type::List(Box::new(self.parse_type(inner)));
         }
         if let Some(inner) = text.strip_prefix("map:") {
-            return Type::Map(Box::new(self.ty(inner)));
+            return Type::Map(Box::new(self.parse_type(inner)));
         }
         match text {
             "bool" => Type::Bool,
@@ -198,7 +199,8 @@ fn inherit_atomic(messages: &mut [Message]) {
 fn index_by_json(messages: &mut [Message]) {
     for index in 0..messages.len() {
         let mut found = Vec::new();
-        collect(messages, index, 0, &mut found);
+        collect_fields(messages, index, 0, &mut found);
+        // The lowest depth wins, as Go's rule for embedded fields says.
         found.sort_by_key(|(name, depth, ..)| (*name, *depth));
         found.dedup_by_key(|(name, ..)| *name);
         messages[index].by_json = found
@@ -208,7 +210,7 @@ fn index_by_json(messages: &mut [Message]) {
     }
 }
 
-fn collect(
+fn collect_fields(
     messages: &[Message],
     index: usize,
     depth: u8,
@@ -218,7 +220,7 @@ fn collect(
     for (position, field) in (0..).zip(&messages[index].fields) {
         match (&field.ty, field.inline) {
             (Type::Message(inner), true) => {
-                collect(messages, usize::from(inner.0), depth + 1, found)
+                collect_fields(messages, usize::from(inner.0), depth + 1, found)
             }
             (_, true) => {}
             _ => found.push((field.json, depth, owner, position)),
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn merge_facts_are_there() {
+    fn merge_keys_are_loaded() {
         let container = schema().message("k8s.io.api.core.v1.Container").unwrap();
         let ports = container.field("ports").unwrap();
         assert_eq!(ports.list, ListKind::Map(&["containerPort", "protocol"]));

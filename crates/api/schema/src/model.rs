@@ -23,6 +23,7 @@ impl Schema {
 
     /// Returns the message with an ID of this schema.
     pub fn get(&'static self, id: MessageId) -> &'static Message {
+        // Identifiers are only made by the loader, which numbers the messages of this vector.
         &self.messages[usize::from(id.0)]
     }
 

@@ -58,10 +58,10 @@ fn keep_metadata(new: &mut Value, old: &Value, field: &str) {
 /// Sets the time of a volume's last phase change, unless the writer has set it.
 fn set_phase_transition_time(new: &mut Value, old: &Value) {
     let (after, before) = (get(new, "status"), get(old, "status"));
-    let moved = text(after, "phase") != text(before, "phase");
-    let said = text(after, "lastPhaseTransitionTime");
+    let is_changed = text(after, "phase") != text(before, "phase");
+    let given = text(after, "lastPhaseTransitionTime");
     // The controller's cache holds the time of the former phase; sending it back must not keep it.
-    if moved && (said.is_empty() || said == text(before, "lastPhaseTransitionTime")) {
+    if is_changed && (given.is_empty() || given == text(before, "lastPhaseTransitionTime")) {
         let now = api_meta::time::now();
         if let Some(status) = make(new, "status") {
             set(status, "lastPhaseTransitionTime", now);

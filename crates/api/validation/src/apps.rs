@@ -323,7 +323,10 @@ fn validate_stateful_set(object: &Value, errors: &mut Errors) {
             );
         }
     }
-    let at = path.child("volumeClaimTemplates");
+    validate_claim_templates(spec, &path.child("volumeClaimTemplates"), errors);
+}
+
+fn validate_claim_templates(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     for (i, claim) in api_meta::tree::list(spec, "volumeClaimTemplates")
         .iter()
         .enumerate()

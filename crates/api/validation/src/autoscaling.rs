@@ -146,10 +146,10 @@ fn validate_metrics(spec: &Value, min: Option<i64>, path: &Path<'_>, errors: &mu
     }
     // Resource metrics come from pods. With none left, only an outside metric can start the first
     // one again.
-    let waking = all
+    let has_outside_metric = all
         .iter()
         .any(|m| matches!(text(m, "type"), "Object" | "External"));
-    if min == Some(0) && !waking {
+    if min == Some(0) && !has_outside_metric {
         errors
             .forbidden(path, "must specify at least one Object or External metric to support scaling to zero replicas");
     }

@@ -62,8 +62,8 @@ pub fn validate_each_expression(
     for (i, item) in list(parent, list_field).iter().enumerate() {
         let expression = text(item, field);
         // Variables may have any type; conditions, validations and messages may not.
-        let verdict = list_field != "variables" && is_numeric(expression);
-        let problem = if verdict {
+        let is_number = list_field != "variables" && is_numeric(expression);
+        let problem = if is_number {
             Some("must evaluate to bool or string".to_owned())
         } else {
             find_problem(expression, known)
@@ -74,7 +74,7 @@ pub fn validate_each_expression(
     }
 }
 
-/// Returns whether an expression is arithmetic on numbers, which is neither a verdict nor a
+/// Returns whether an expression is arithmetic on numbers, which is neither a is_number nor a
 /// message.
 fn is_numeric(expression: &str) -> bool {
     let plain = |c: char| c.is_ascii_digit() || c.is_whitespace() || "+-*/%.()".contains(c);
@@ -235,7 +235,7 @@ mod tests {
     use super::find_problem;
 
     #[test]
-    fn forms() {
+    fn valid_expressions_are_accepted_and_malformed_ones_rejected() {
         let known = ["object", "request", "params"];
         for good in [
             "true",

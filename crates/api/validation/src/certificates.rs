@@ -87,11 +87,13 @@ fn validate_subresource(_: &str, new: &Value, old: &Value, errors: &mut Errors) 
     let (status, at) = (get(new, "status"), Path::ROOT.child("status"));
     let path = at.child("conditions");
     let conditions = list(status, "conditions");
-    let said =
+    let has_condition =
         |all: &[Value], kind: &str| all.iter().any(|condition| text(condition, "type") == kind);
     for kind in ["Approved", "Denied", "Failed"] {
         // A signer may have acted on the decision already, so it is final.
-        if said(list(get(old, "status"), "conditions"), kind) && !said(conditions, kind) {
+        if has_condition(list(get(old, "status"), "conditions"), kind)
+            && !has_condition(conditions, kind)
+        {
             errors.forbidden(
                 &path,
                 format!("updates may not remove a condition of type {kind:?}"),
@@ -120,7 +122,7 @@ fn validate_subresource(_: &str, new: &Value, old: &Value, errors: &mut Errors) 
             errors.duplicate(&at.child("type"), kind);
         }
     }
-    if said(conditions, "Approved") && said(conditions, "Denied") {
+    if has_condition(conditions, "Approved") && has_condition(conditions, "Denied") {
         errors.invalid(
             &path,
             "Denied",

@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_and_texts() {
+    fn errors_show_path_value_and_detail() {
         let spec = Path::ROOT.child("spec");
         let containers = spec.child("containers");
         let one = containers.index(0);

@@ -98,7 +98,10 @@ fn validate_flow_schema(object: &Value, errors: &mut Errors) {
         &path.child("distinguisherMethod"),
         errors,
     );
-    let at = path.child("rules");
+    validate_policy_rules(spec, &path.child("rules"), errors);
+}
+
+fn validate_policy_rules(spec: &Value, at: &Path<'_>, errors: &mut Errors) {
     for (i, rule) in list(spec, "rules").iter().enumerate() {
         let at = at.index(i);
         if list(rule, "subjects").is_empty() {

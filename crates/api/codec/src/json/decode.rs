@@ -43,11 +43,11 @@ where
         Err(error) => Err(context
             .error
             .into_inner()
-            .unwrap_or_else(|| plain(&error.to_string()))),
+            .unwrap_or_else(|| plain_error(&error.to_string()))),
     }
 }
 
-fn plain(text: &str) -> DecodeError {
+fn plain_error(text: &str) -> DecodeError {
     if text.contains("recursion limit exceeded") {
         return DecodeError::TooDeep("exceeded max depth".to_owned());
     }
@@ -74,11 +74,14 @@ impl Context {
     /// Calls `run` with a member appended to the path.
     fn member<T>(&self, name: &str, run: impl FnOnce() -> T) -> T {
         let before = self.path.borrow().len();
+        // One buffer for all paths: a path as a value of its own would be built for every field,
+        // and is needed only for problems.
         if before > 0 {
             self.path.borrow_mut().push('.');
         }
         self.path.borrow_mut().push_str(name);
         let result = run();
+        // Also after an error, so that a caller that continues reports right paths.
         self.path.borrow_mut().truncate(before);
         result
     }
@@ -110,6 +113,8 @@ impl Context {
     }
 
     fn report(&self, name: &str, problem: fn(String) -> Problem) {
+        // A body of 3 MiB may have a million unknown fields, and each path is as long as the
+        // nesting is deep.
         if self.has_room() {
             self.member(name, || {
                 self.problems
@@ -119,6 +124,7 @@ impl Context {
         }
     }
 
+    // The first error counts: serde unwinds through the containers, which add errors of their own.
     fn fail<E: serde::de::Error>(&self, error: DecodeError) -> E {
         self.error.borrow_mut().get_or_insert(error);
         E::custom("refused")
@@ -180,6 +186,7 @@ impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         match self.message.shape {
+            // Any value, without a schema: fields below are not known and not reported.
             Shape::RawExtension | Shape::FieldsV1 | Shape::Json => {
                 serde::Deserialize::deserialize(deserializer)
             }
@@ -189,12 +196,14 @@ impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
 }
 
 /// Returns Go's error `json: cannot unmarshal WHAT into Go struct field STRUCT.PATH of type TYPE`.
-fn mismatch<E: serde::de::Error>(
+fn mismatch_error<E: serde::de::Error>(
     context: &Context,
     owner: Option<&Message>,
     what: &str,
     ty: &str,
 ) -> E {
+    // encoding/json names the struct that has the field and the path from the root, without
+    // indexes.
     let target = match owner {
         Some(owner) => format!("struct field {}.{}", owner.short_name(), context.go_path()),
         None => "value".to_owned(),
@@ -232,10 +241,12 @@ fn go_name(message: &Message) -> String {
 
 impl TypeSeed<'_> {
     fn wrong<E: serde::de::Error>(&self, what: &str) -> E {
-        mismatch(self.context, Some(self.owner), what, &go_type(self.ty))
+        mismatch_error(self.context, Some(self.owner), what, &go_type(self.ty))
     }
 
     fn integer<E: serde::de::Error>(&self, number: i128) -> Result<Value, E> {
+        // Clients send numbers as they like. A number that does not fit is an error in Go, never a
+        // wrapped value.
         let fits = match self.ty {
             Type::Int32 => i32::try_from(number).is_ok(),
             Type::Int64 => i64::try_from(number).is_ok(),
@@ -255,7 +266,7 @@ impl TypeSeed<'_> {
 
     /// Returns the zero value that null means inside lists and maps.
     fn zero(&self) -> Value {
-        canonical::zero(self.ty).unwrap_or(Value::Null)
+        canonical::zero_value(self.ty).unwrap_or(Value::Null)
     }
 }
 
@@ -295,6 +306,7 @@ impl<'de> Visitor<'de> for TypeSeed<'_> {
     }
 
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        // 1.0 is no integer for Go's decoder, unlike for JSON Schema.
         match (self.ty, Number::from_f64(value)) {
             (Type::Double, Some(number)) => Ok(Value::Number(number)),
             (Type::Bool | Type::String | Type::Bytes | Type::List(_) | Type::Map(_), _) => {
@@ -312,6 +324,8 @@ impl<'de> Visitor<'de> for TypeSeed<'_> {
         match self.ty {
             Type::String => Ok(Value::String(value)),
             Type::Bytes => match scalars::base64_decode(&value) {
+                // Decoded and encoded again: base64 with line breaks is accepted and stored
+                // without.
                 Ok(bytes) => Ok(Value::String(scalars::base64_encode(&bytes))),
                 Err(text) => Err(self.context.fail(DecodeError::Type(text))),
             },
@@ -332,6 +346,7 @@ impl<'de> Visitor<'de> for TypeSeed<'_> {
         };
         let mut out = Map::new();
         while let Some(key) = map.next_key::<String>()? {
+            // The last value counts, as in Go.
             if out.contains_key(&key) {
                 self.context.report(&key, Problem::Duplicate);
             }
@@ -356,6 +371,8 @@ fn read_list<'de, A: SeqAccess<'de>>(
     };
     let mut list = Vec::new();
     while let Some(value) = context.element(list.len(), || seq.next_element_seed(seed))? {
+        // Go decodes null into the zero value of the element, so `[null]` is a list with one empty
+        // element.
         list.push(if value.is_null() { seed.zero() } else { value });
     }
     Ok(Value::Array(list))
@@ -365,7 +382,7 @@ static STRING: Type = Type::String;
 
 impl MessageSeed<'_> {
     fn wrong<E: serde::de::Error>(&self, what: &str) -> E {
-        mismatch(self.context, self.owner, what, &go_name(self.message))
+        mismatch_error(self.context, self.owner, what, &go_name(self.message))
     }
 
     fn text<E: serde::de::Error>(&self, outcome: Result<Value, String>) -> Result<Value, E> {
@@ -374,10 +391,14 @@ impl MessageSeed<'_> {
 
     fn number<E: serde::de::Error>(&self, number: &Number) -> Result<Value, E> {
         match self.message.shape {
-            Shape::Quantity => self.text(scalars::quantity(&number.to_string()).map(Value::String)),
+            Shape::Quantity => {
+                self.text(scalars::canonical_quantity(&number.to_string()).map(Value::String))
+            }
+            // IntOrString holds an int32. Larger numbers are an error in every client that decodes
+            // them.
             Shape::IntOrString => match number.as_i64().map(i32::try_from) {
                 Some(Ok(value)) => Ok(Value::from(value)),
-                _ => Err(mismatch(
+                _ => Err(mismatch_error(
                     self.context,
                     None,
                     &format!("number {number}"),
@@ -385,7 +406,7 @@ impl MessageSeed<'_> {
                 )),
             },
             Shape::Time | Shape::MicroTime | Shape::Duration => {
-                Err(mismatch(self.context, None, "number", "string"))
+                Err(mismatch_error(self.context, None, "number", "string"))
             }
             _ => Err(self.wrong("number")),
         }
@@ -401,10 +422,12 @@ impl MessageSeed<'_> {
         let mut out = Map::new();
         let mut seen: Vec<&str> = Vec::with_capacity(8);
         while let Some(field) = map.next_key_seed(KeySeed(self))? {
+            // The value is skipped without a tree of its own.
             let Some(field) = field else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
+            // The earlier value is removed even if the later one is empty and is not kept.
             if seen.contains(&field.json) {
                 self.context.report(field.json, Problem::Duplicate);
                 out.remove(field.json);
@@ -419,11 +442,13 @@ impl MessageSeed<'_> {
             let value = self
                 .context
                 .member(field.json, || map.next_value_seed(seed))?;
-            if canonical::keeps(field, &value) {
+            // Equality of objects is equality of trees: what Go's encoder omits must not be in the
+            // tree.
+            if canonical::keeps_value(field, &value) {
                 out.insert(field.json.to_owned(), value);
             }
         }
-        canonical::fill(self.message, &mut out);
+        canonical::fill_zero_values(self.message, &mut out);
         Ok(Value::Object(out))
     }
 }
@@ -451,8 +476,10 @@ impl<'de> Visitor<'de> for KeySeed<'_> {
             message, context, ..
         } = self.0;
         let field = message.field(name);
+        // kubectl's default is `fieldValidation=Strict`. The API server only warns by default.
         if field.is_none() && context.has_room() {
             let path = context.member(name, || context.path.borrow().clone());
+            // Upstream reports an unknown field once, however often it occurs.
             if context.unknown.borrow_mut().insert(path) {
                 context.report(name, Problem::Unknown);
             }
@@ -483,7 +510,9 @@ impl<'de> Visitor<'de> for MessageSeed<'_> {
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Value, E> {
         match self.message.shape {
             Shape::SchemaOrBool => Ok(Value::Bool(value)),
-            Shape::Quantity => self.text(scalars::quantity(&value.to_string()).map(Value::String)),
+            Shape::Quantity => {
+                self.text(scalars::canonical_quantity(&value.to_string()).map(Value::String))
+            }
             _ => Err(self.wrong("bool")),
         }
     }
@@ -508,10 +537,10 @@ impl<'de> Visitor<'de> for MessageSeed<'_> {
             outcome.map(|text| text.map_or(Value::Null, Value::String))
         };
         match self.message.shape {
-            Shape::Quantity => self.text(scalars::quantity(value).map(Value::String)),
+            Shape::Quantity => self.text(scalars::canonical_quantity(value).map(Value::String)),
             Shape::IntOrString => Ok(Value::from(value)),
-            Shape::Time => self.text(time(scalars::time(value))),
-            Shape::MicroTime => self.text(time(scalars::micro_time(value))),
+            Shape::Time => self.text(time(scalars::canonical_time(value))),
+            Shape::MicroTime => self.text(time(scalars::canonical_micro_time(value))),
             Shape::Duration => self.text(
                 base_duration::parse_duration(value)
                     .map(|nanos| Value::String(base_duration::format_duration(nanos)))

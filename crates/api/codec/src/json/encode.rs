@@ -30,13 +30,14 @@ fn write_message(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
             Some(field) => write_list(field.ty.element().unwrap_or(&field.ty), list, out),
             None => out.extend_from_slice(b"null"),
         },
-        (Shape::Quantity, Value::String(text)) => match scalars::quantity(text) {
+        (Shape::Quantity, Value::String(text)) => match scalars::canonical_quantity(text) {
+            // Trees that were patched may have another form of the amount.
             Ok(text) => write_string(&text, out),
             Err(_) => write_string(text, out),
         },
         (Shape::Quantity, Value::Number(number)) => {
             write_string(
-                &scalars::quantity(&number.to_string()).unwrap_or_default(),
+                &scalars::canonical_quantity(&number.to_string()).unwrap_or_default(),
                 out,
             );
         }
@@ -76,7 +77,9 @@ fn write_members(
         }
         let value = map
             .get(field.json)
-            .filter(|value| canonical::keeps(field, value));
+            .filter(|value| canonical::keeps_value(field, value));
+        // `omitempty` is a property of the Go type, so it comes from the schema and not from the
+        // value.
         if value.is_none() && field.omit != Omit::Never {
             continue;
         }
@@ -94,7 +97,7 @@ fn write_members(
 }
 
 fn write_zero(field: &'static Field, out: &mut Vec<u8>) {
-    match canonical::zero(&field.ty).filter(|_| !field.pointer) {
+    match canonical::zero_value(&field.ty).filter(|_| !field.pointer) {
         Some(zero) => write_typed(&field.ty, &zero, out),
         None => out.extend_from_slice(b"null"),
     }

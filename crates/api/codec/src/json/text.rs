@@ -67,6 +67,8 @@ fn write_exponent(n: f64, out: &mut Vec<u8>) -> std::io::Result<()> {
 }
 
 /// Writes a string in quotes.
+// Go escapes `<`, `>`, `&`, U+2028 and U+2029, so that JSON can stand in HTML. Bytes of stored
+// objects are compared with upstream's.
 pub fn write_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let bytes = text.as_bytes();
@@ -109,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_as_go_writes_it() {
+    fn strings_are_escaped_as_in_go() {
         let check = |value: Value, text: &str| {
             let mut out = Vec::new();
             write_value(&value, &mut out);

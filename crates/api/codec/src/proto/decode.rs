@@ -24,7 +24,7 @@ pub(super) fn read_message(
     }
     let mut map = Map::new();
     read_members(message, bytes, depth, &mut map)?;
-    canonical::fill(message, &mut map);
+    canonical::fill_zero_values(message, &mut map);
     Ok(Value::Object(map))
 }
 
@@ -36,6 +36,8 @@ fn read_members(
 ) -> Result<(), DecodeError> {
     let mut reader = Reader::new(bytes);
     while let Some((number, wire)) = reader.field()? {
+        // A newer client may send fields of its release. Protobuf has no strict mode upstream,
+        // either.
         let Some(field) = message.field_by_number(number) else {
             continue;
         };
@@ -46,13 +48,15 @@ fn read_members(
             continue;
         }
         match &field.ty {
-            Type::List(inner) => push(field, inner, wire, depth, map)?,
-            Type::Map(inner) => insert(field, inner, wire, depth, map)?,
+            Type::List(inner) => push_element(field, inner, wire, depth, map)?,
+            Type::Map(inner) => insert_value(field, inner, wire, depth, map)?,
             ty => {
                 let value = read_value(field, ty, wire, depth)?;
-                if canonical::keeps(field, &value) {
+                if canonical::keeps_value(field, &value) {
                     map.insert(field.json.to_owned(), value);
                 } else {
+                    // A later empty value replaces an earlier one. In protobuf the last value of a
+                    // field counts.
                     map.remove(field.json);
                 }
             }
@@ -61,7 +65,7 @@ fn read_members(
     Ok(())
 }
 
-fn push(
+fn push_element(
     field: &'static Field,
     inner: &'static Type,
     wire: Wire<'_>,
@@ -78,6 +82,8 @@ fn push(
         inner,
         Type::Bool | Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64
     );
+    // Kubernetes' types are not packed, but other encoders pack by default (proto3), and decoders
+    // must accept both.
     if let (true, Wire::Bytes(packed)) = (is_scalar, wire) {
         let mut reader = Reader::new(packed);
         while !reader.is_empty() {
@@ -94,7 +100,7 @@ fn push(
     Ok(())
 }
 
-fn insert(
+fn insert_value(
     field: &'static Field,
     inner: &'static Type,
     wire: Wire<'_>,
@@ -108,15 +114,16 @@ fn insert(
     let mut reader = Reader::new(bytes);
     while let Some((number, wire)) = reader.field()? {
         match (number, wire) {
-            (1, Wire::Bytes(bytes)) => key = text(bytes),
+            (1, Wire::Bytes(bytes)) => key = decode_text(bytes),
             (2, wire) => value = Some(read_value(field, inner, wire, depth)?),
             _ => {}
         }
     }
     let value = match (value, inner) {
+        // Protobuf omits the zero value of a map entry.
         (Some(value), _) => value,
         (None, Type::Bytes) => Value::Null,
-        (None, _) => canonical::zero(inner).unwrap_or(Value::Null),
+        (None, _) => canonical::zero_value(inner).unwrap_or(Value::Null),
     };
     if let Value::Object(entries) = map
         .entry(field.json)
@@ -132,7 +139,7 @@ fn wrong_wire(field: &Field) -> DecodeError {
 }
 
 /// Decodes text. Invalid UTF-8 is replaced, as for JSON.
-fn text(bytes: &[u8]) -> String {
+fn decode_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
@@ -149,8 +156,8 @@ fn read_value(
         (Type::Int64, Wire::Varint(n)) => Value::from(n as i64),
         (Type::Uint32, Wire::Varint(n)) => Value::from(n as u32),
         (Type::Uint64, Wire::Varint(n)) => Value::from(n),
-        (Type::Double, Wire::Fixed64(bits)) => double(f64::from_bits(bits)),
-        (Type::String, Wire::Bytes(bytes)) => Value::String(text(bytes)),
+        (Type::Double, Wire::Fixed64(bits)) => decode_double(f64::from_bits(bits)),
+        (Type::String, Wire::Bytes(bytes)) => Value::String(decode_text(bytes)),
         (Type::Bytes, Wire::Bytes(bytes)) => Value::String(scalars::base64_encode(bytes)),
         (Type::Message(_), Wire::Bytes(bytes)) => match ty.message() {
             Some(message) => read_message(message, bytes, depth + 1)?,
@@ -161,7 +168,7 @@ fn read_value(
 }
 
 /// Decodes a double. Whole numbers become integers in the tree, as in JSON.
-fn double(n: f64) -> Value {
+fn decode_double(n: f64) -> Value {
     if n.fract() == 0.0 && n.abs() < 9e15 {
         return Value::from(n as i64);
     }
@@ -178,12 +185,15 @@ fn read_special(message: &'static Message, bytes: &[u8], depth: u8) -> Result<Va
         Shape::Struct => Value::Null,
         Shape::Time | Shape::MicroTime => {
             let micro = message.shape == Shape::MicroTime;
+            // `metav1.Time` drops fractions of a second when it is encoded, so a client cannot
+            // store one.
             let nanos = if micro {
                 i32::try_from(parts.ints[1]).unwrap_or(0)
             } else {
                 0
             };
             match parts.any {
+                // An empty message is the zero time, which is null in JSON.
                 true => scalars::from_unix(parts.ints[0], nanos, micro)
                     .map_or(Value::Null, Value::String),
                 false => Value::Null,
@@ -194,23 +204,25 @@ fn read_special(message: &'static Message, bytes: &[u8], depth: u8) -> Result<Va
             let given = parts
                 .bytes
                 .first()
-                .map(|bytes| text(bytes))
+                .map(|bytes| decode_text(bytes))
                 .unwrap_or_default();
+            // An absent text is read as zero.
             let given = if given.is_empty() { "0" } else { &given };
-            Value::String(scalars::quantity(given).map_err(DecodeError::Type)?)
+            Value::String(scalars::canonical_quantity(given).map_err(DecodeError::Type)?)
         }
         Shape::IntOrString if parts.ints[0] == 1 => {
-            Value::String(text(parts.bytes.last().copied().unwrap_or_default()))
+            Value::String(decode_text(parts.bytes.last().copied().unwrap_or_default()))
         }
         Shape::IntOrString => Value::from(parts.ints[1] as i32),
         Shape::RawExtension | Shape::FieldsV1 | Shape::Json => match parts.bytes.last() {
+            // Raw fields hold JSON, whatever the encoding of the object around them is.
             Some(raw) if !raw.is_empty() => crate::json::parse(raw)?,
             _ => Value::Null,
         },
         Shape::Items => parts
             .bytes
             .iter()
-            .map(|bytes| Value::String(text(bytes)))
+            .map(|bytes| Value::String(decode_text(bytes)))
             .collect(),
         Shape::SchemaOrBool => parts
             .messages
@@ -226,7 +238,7 @@ fn read_special(message: &'static Message, bytes: &[u8], depth: u8) -> Result<Va
         Shape::SchemaOrStringArray => parts
             .bytes
             .iter()
-            .map(|bytes| Value::String(text(bytes)))
+            .map(|bytes| Value::String(decode_text(bytes)))
             .collect(),
     })
 }

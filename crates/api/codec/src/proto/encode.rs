@@ -20,6 +20,7 @@ pub(super) fn write_message(message: &'static Message, value: &Value, out: &mut 
 
 fn write_struct(message: &'static Message, map: &Map<String, Value>, out: &mut Vec<u8>) {
     for field in message.fields_by_number() {
+        // An inlined Go struct is a message of its own in protobuf (`Volume.volumeSource`).
         if field.inline {
             if let Some(inner) = field.ty.message() {
                 write_nested(field.number, out, |out| write_struct(inner, map, out));
@@ -31,6 +32,8 @@ fn write_struct(message: &'static Message, map: &Map<String, Value>, out: &mut V
 }
 
 fn write_field(field: &'static Field, value: &Value, out: &mut Vec<u8>) {
+    // Other fields are written even if zero. gogo does so for fields that are no pointers, and
+    // stored bytes are compared with upstream's.
     if value.is_null() && is_nullable(field) {
         return;
     }
@@ -52,7 +55,7 @@ fn is_nullable(field: &'static Field) -> bool {
     }
 }
 
-fn integer(value: &Value) -> u64 {
+fn encode_integer(value: &Value) -> u64 {
     match value {
         // A negative number is written as 64 bits of two's complement.
         Value::Number(number) => number
@@ -68,7 +71,7 @@ fn write_value(number: u32, ty: &'static Type, value: &Value, out: &mut Vec<u8>)
     match ty {
         Type::Bool => write_int(number, u64::from(value.as_bool().unwrap_or_default()), out),
         Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64 => {
-            write_int(number, integer(value), out)
+            write_int(number, encode_integer(value), out)
         }
         Type::Double => {
             write_tag(number, 1, out);
@@ -91,6 +94,7 @@ fn write_value(number: u32, ty: &'static Type, value: &Value, out: &mut Vec<u8>)
             }
         }
         Type::Map(inner) => {
+            // The map is sorted by key, as gogo sorts: equal objects have equal bytes.
             for (key, item) in value.as_object().into_iter().flatten() {
                 write_nested(number, out, |out| {
                     write_bytes(1, key.as_bytes(), out);
@@ -117,15 +121,20 @@ fn write_special(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
         }
         Shape::Quantity => {
             let text = match value {
-                Value::String(text) => scalars::quantity(text).unwrap_or_else(|_| text.clone()),
-                Value::Number(number) => scalars::quantity(&number.to_string()).unwrap_or_default(),
+                Value::String(text) => {
+                    scalars::canonical_quantity(text).unwrap_or_else(|_| text.clone())
+                }
+                Value::Number(number) => {
+                    scalars::canonical_quantity(&number.to_string()).unwrap_or_default()
+                }
                 _ => "0".to_owned(),
             };
             write_bytes(1, text.as_bytes(), out);
         }
         Shape::IntOrString => {
+            // All three members are written, whichever is used: 0 means the integer, 1 the string.
             write_int(1, u64::from(value.is_string()), out);
-            write_int(2, integer(value), out);
+            write_int(2, encode_integer(value), out);
             write_bytes(3, value.as_str().unwrap_or_default().as_bytes(), out);
         }
         Shape::RawExtension | Shape::FieldsV1 | Shape::Json => write_raw(value, out),
@@ -173,7 +182,7 @@ fn write_raw(value: &Value, out: &mut Vec<u8>) {
 }
 
 fn write_time(value: &Value, micro: bool, out: &mut Vec<u8>) {
-    let Some((seconds, nanos)) = value.as_str().and_then(scalars::unix) else {
+    let Some((seconds, nanos)) = value.as_str().and_then(scalars::unix_time) else {
         return;
     };
     write_tag(1, 0, out);

@@ -18,7 +18,7 @@ pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
-fn truncated() -> DecodeError {
+fn truncated_error() -> DecodeError {
     DecodeError::Syntax("unexpected EOF".to_owned())
 }
 
@@ -37,7 +37,8 @@ impl<'a> Reader<'a> {
             0 => Wire::Varint(self.varint()?),
             1 => Wire::Fixed64(u64::from_le_bytes(self.array()?)),
             2 => {
-                let length = usize::try_from(self.varint()?).map_err(|_| truncated())?;
+                // The length is compared with the bytes that are left before anything is allocated.
+                let length = usize::try_from(self.varint()?).map_err(|_| truncated_error())?;
                 Wire::Bytes(self.take(length)?)
             }
             3 => {
@@ -68,6 +69,8 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0;
+        // 64 bits need ten bytes of seven. gogo ignores bits beyond 64 in the tenth byte, and so
+        // does the shift.
         for (index, byte) in self.rest.iter().take(10).enumerate() {
             value |= u64::from(byte & 0x7f) << (7 * index);
             if byte & 0x80 == 0 {
@@ -78,7 +81,7 @@ impl<'a> Reader<'a> {
         if self.rest.len() >= 10 {
             Err(DecodeError::Syntax("proto: integer overflow".to_owned()))
         } else {
-            Err(truncated())
+            Err(truncated_error())
         }
     }
 
@@ -87,16 +90,20 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        let (head, tail) = self.rest.split_at_checked(length).ok_or_else(truncated)?;
+        let (head, tail) = self
+            .rest
+            .split_at_checked(length)
+            .ok_or_else(truncated_error)?;
         self.rest = tail;
         Ok(head)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        self.take(N)?.try_into().map_err(|_| truncated())
+        self.take(N)?.try_into().map_err(|_| truncated_error())
     }
 
     fn skip_group(&mut self, depth: u8) -> Result<(), DecodeError> {
+        // Groups nest by themselves, without a length that would bound them.
         if depth > 32 {
             return Err(DecodeError::TooDeep(
                 "proto: groups nested too deeply".to_owned(),
@@ -108,7 +115,7 @@ impl<'a> Reader<'a> {
                 0 => drop(self.varint()?),
                 1 => drop(self.take(8)?),
                 2 => {
-                    let length = usize::try_from(self.varint()?).map_err(|_| truncated())?;
+                    let length = usize::try_from(self.varint()?).map_err(|_| truncated_error())?;
                     self.take(length)?;
                 }
                 3 => self.skip_group(depth + 1)?,
@@ -155,6 +162,8 @@ pub fn write_int(number: u32, value: u64, out: &mut Vec<u8>) {
 /// Writes a length-delimited field whose content `body` appends. The length is inserted afterwards.
 pub fn write_nested(number: u32, out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     write_tag(number, 2, out);
+    // Most messages are shorter than 128 bytes, so one byte is reserved for the length. Longer ones
+    // move their content once.
     let start = out.len();
     out.push(0);
     body(out);

@@ -14,11 +14,12 @@ pub(super) enum Plain {
 }
 
 /// Returns the meaning of `value`, which is a slice of `text`.
-pub(super) fn plain(text: &str, value: &str) -> Plain {
+pub(super) fn resolve_plain(text: &str, value: &str) -> Plain {
     let meaning = match value {
         "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" => Plain::Bool(true),
         "n" | "N" | "no" | "No" | "NO" | "off" | "Off" | "OFF" => Plain::Bool(false),
-        _ => octal(value).map_or(Plain::Text, Plain::Int),
+        // File modes are written as `0644` in manifests, which is 420 in YAML 1.1.
+        _ => parse_octal(value).map_or(Plain::Text, Plain::Int),
     };
     if meaning == Plain::Text || is_quoted(text, value) {
         Plain::Text
@@ -27,7 +28,7 @@ pub(super) fn plain(text: &str, value: &str) -> Plain {
     }
 }
 
-fn octal(value: &str) -> Option<i64> {
+fn parse_octal(value: &str) -> Option<i64> {
     let digits = value
         .strip_prefix('0')
         .filter(|rest| !rest.is_empty() && rest.len() <= 20)?;
@@ -38,7 +39,7 @@ fn octal(value: &str) -> Option<i64> {
 }
 
 /// Returns the offset of `value` in `text`, if it is a slice of it.
-pub(super) fn offset(text: &str, value: &str) -> Option<usize> {
+pub(super) fn find_offset(text: &str, value: &str) -> Option<usize> {
     let start = (value.as_ptr() as usize).wrapping_sub(text.as_ptr() as usize);
     start
         .checked_add(value.len())
@@ -49,7 +50,7 @@ pub(super) fn offset(text: &str, value: &str) -> Option<usize> {
 /// Returns whether a value is quoted. Text from elsewhere (no document, or a copy) counts as
 /// quoted.
 fn is_quoted(text: &str, value: &str) -> bool {
-    let Some(start) = offset(text, value) else {
+    let Some(start) = find_offset(text, value) else {
         return true;
     };
     let before = start.checked_sub(1).and_then(|at| text.as_bytes().get(at));

@@ -9,30 +9,30 @@ use serde_json::Value;
 pub fn encode(value: &Value) -> String {
     let mut out = String::new();
     match value {
-        Value::Object(map) if !map.is_empty() => block(&mut out, value, 0),
-        Value::Array(list) if !list.is_empty() => block(&mut out, value, 0),
-        _ => leaf(&mut out, value, 0),
+        Value::Object(map) if !map.is_empty() => write_block(&mut out, value, 0),
+        Value::Array(list) if !list.is_empty() => write_block(&mut out, value, 0),
+        _ => write_leaf(&mut out, value, 0),
     }
     out
 }
 
 /// Writes a non-empty map or list at the start of a line.
-fn block(out: &mut String, value: &Value, depth: usize) {
+fn write_block(out: &mut String, value: &Value, depth: usize) {
     match value {
         Value::Object(map) => {
             for (index, (key, member)) in map.iter().enumerate() {
                 // The first line of a map in a list follows the list's dash.
                 if index > 0 || !out.ends_with("- ") {
-                    indent(out, depth);
+                    write_indent(out, depth);
                 }
-                text(out, key, None);
+                write_text(out, key, None);
                 out.push(':');
                 match member {
-                    Value::Object(map) if !map.is_empty() => nested(out, member, depth + 1),
-                    Value::Array(list) if !list.is_empty() => nested(out, member, depth),
+                    Value::Object(map) if !map.is_empty() => write_nested(out, member, depth + 1),
+                    Value::Array(list) if !list.is_empty() => write_nested(out, member, depth),
                     _ => {
                         out.push(' ');
-                        leaf(out, member, depth + 1);
+                        write_leaf(out, member, depth + 1);
                     }
                 }
             }
@@ -40,55 +40,55 @@ fn block(out: &mut String, value: &Value, depth: usize) {
         Value::Array(list) => {
             for (index, item) in list.iter().enumerate() {
                 if index > 0 || !out.ends_with("- ") {
-                    indent(out, depth);
+                    write_indent(out, depth);
                 }
                 out.push_str("- ");
                 match item {
-                    Value::Object(map) if !map.is_empty() => block(out, item, depth + 1),
-                    Value::Array(list) if !list.is_empty() => block(out, item, depth + 1),
-                    _ => leaf(out, item, depth + 1),
+                    Value::Object(map) if !map.is_empty() => write_block(out, item, depth + 1),
+                    Value::Array(list) if !list.is_empty() => write_block(out, item, depth + 1),
+                    _ => write_leaf(out, item, depth + 1),
                 }
             }
         }
-        _ => leaf(out, value, depth),
+        _ => write_leaf(out, value, depth),
     }
 }
 
-fn nested(out: &mut String, value: &Value, depth: usize) {
+fn write_nested(out: &mut String, value: &Value, depth: usize) {
     out.push('\n');
-    block(out, value, depth);
+    write_block(out, value, depth);
 }
 
-fn indent(out: &mut String, depth: usize) {
+fn write_indent(out: &mut String, depth: usize) {
     out.extend(std::iter::repeat_n("  ", depth));
 }
 
 /// Writes a value on the same line, or a text as a block.
-fn leaf(out: &mut String, value: &Value, depth: usize) {
+fn write_leaf(out: &mut String, value: &Value, depth: usize) {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
         Value::Number(number) => out.push_str(&number.to_string()),
-        Value::String(value) => text(out, value, Some(depth)),
+        Value::String(value) => write_text(out, value, Some(depth)),
         Value::Array(_) => out.push_str("[]"),
         Value::Object(_) => out.push_str("{}"),
     }
     out.push('\n');
 }
 
-fn text(out: &mut String, value: &str, lines_at: Option<usize>) {
+fn write_text(out: &mut String, value: &str, lines_at: Option<usize>) {
     if let Some(depth) = lines_at.filter(|_| fits_lines(value)) {
-        return lines(out, value, depth.max(1));
+        return write_lines(out, value, depth.max(1));
     }
     if is_plain(value) {
         out.push_str(value);
     } else {
-        quoted(out, value);
+        write_quoted(out, value);
     }
 }
 
 /// Writes a quoted string: JSON's form, with YAML's unprintable characters escaped too.
-fn quoted(out: &mut String, value: &str) {
+fn write_quoted(out: &mut String, value: &str) {
     for c in Value::from(value).to_string().chars() {
         if c == '\t' || is_printable(c) {
             out.push(c);
@@ -110,12 +110,12 @@ fn fits_lines(value: &str) -> bool {
         && !body.contains('\r')
 }
 
-fn lines(out: &mut String, value: &str, depth: usize) {
+fn write_lines(out: &mut String, value: &str, depth: usize) {
     out.push_str(if value.ends_with('\n') { "|" } else { "|-" });
     for line in value.strip_suffix('\n').unwrap_or(value).split('\n') {
         out.push('\n');
         if !line.is_empty() {
-            indent(out, depth);
+            write_indent(out, depth);
             out.push_str(line);
         }
     }
@@ -168,7 +168,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn form() {
+    fn yaml_has_the_form_of_kubectl() {
         let tree = json!({"kind": "Pod", "metadata": {"labels": {"a": "yes", "b": "0644", "yes": "on"}, "empty": {}},
             "spec": {"containers": [{"name": "c", "args": ["-v", "a b"], "ports": []}, {"name": "d"}], "x": null, "n": [[1], [2.5]]},
             "data": {"text": "one\n\n  two\n", "cut": "a\nb", "odd": "a \nb"}});
@@ -208,7 +208,7 @@ spec:
     }
 
     #[test]
-    fn every_text_comes_back() {
+    fn every_text_round_trips_through_yaml() {
         for text in [
             "",
             " ",

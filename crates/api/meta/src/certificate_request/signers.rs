@@ -9,6 +9,8 @@ impl CertificateRequest {
     /// [`RequestError::Rule`] names the first rule that is broken.
     pub fn check_kubelet_client(&self, usages: &[&str]) -> Result<(), RequestError> {
         self.check_node_subject()?;
+        // A client certificate with a host name could be used as a serving certificate of that
+        // host.
         let named = !self.dns_names.is_empty() || !self.ip_addresses.is_empty();
         if named
             || !self.email_addresses.is_empty()
@@ -28,6 +30,7 @@ impl CertificateRequest {
     /// [`RequestError::Rule`] names the first rule that is broken.
     pub fn check_kubelet_serving(&self, usages: &[&str]) -> Result<(), RequestError> {
         self.check_node_subject()?;
+        // Go ignores the common name when it verifies a host.
         if self.dns_names.is_empty() && self.ip_addresses.is_empty() {
             return Err(RequestError::Rule("DNS or IP subjectAltName is required"));
         }
@@ -47,6 +50,8 @@ impl CertificateRequest {
     }
 
     fn check_node_subject(&self) -> Result<(), RequestError> {
+        // Exactly this group: another one beside it, such as system:masters, would come with the
+        // certificate.
         if self.organizations != ["system:nodes"] {
             return Err(RequestError::Rule(
                 "subject organization is not system:nodes",

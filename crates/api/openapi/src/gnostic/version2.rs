@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Message, Part, map};
+use super::{Message, Part, map_entry_message};
 
 const TEXT: Part = Part::Text;
 const TEXTS: Part = Part::Each(&Part::Text);
@@ -53,7 +53,11 @@ static PATH_ITEM: Message = Message {
         ("options", 6, Part::One(&OPERATION)),
         ("head", 7, Part::One(&OPERATION)),
         ("patch", 8, Part::One(&OPERATION)),
-        ("parameters", 9, Part::Each(&Part::Choice(parameter))),
+        (
+            "parameters",
+            9,
+            Part::Each(&Part::Choice(select_parameter_type)),
+        ),
     ],
     extensions: 10,
     others: None,
@@ -66,7 +70,11 @@ static OPERATION: Message = Message {
         ("operationId", 5, TEXT),
         ("produces", 6, TEXTS),
         ("consumes", 7, TEXTS),
-        ("parameters", 8, Part::Each(&Part::Choice(parameter))),
+        (
+            "parameters",
+            8,
+            Part::Each(&Part::Choice(select_parameter_type)),
+        ),
         ("responses", 9, Part::One(&RESPONSES)),
         ("schemes", 10, TEXTS),
         ("deprecated", 11, Part::Bool),
@@ -76,7 +84,7 @@ static OPERATION: Message = Message {
 };
 
 /// Chooses one of the three nested messages of a parameter by its location.
-fn parameter(value: &Value) -> (&'static [u32], &'static Message) {
+fn select_parameter_type(value: &Value) -> (&'static [u32], &'static Message) {
     match value.get("in").and_then(Value::as_str) {
         Some("body") => (&[1, 1], &BODY),
         Some("path") => (&[1, 2, 4], &PATH_PARAMETER),
@@ -139,7 +147,7 @@ static RESPONSE: Message = Message {
     others: None,
 };
 
-static SCHEMAS: Message = map(Part::One(&SCHEMA));
+static SCHEMAS: Message = map_entry_message(Part::One(&SCHEMA));
 
 static SCHEMA: Message = Message {
     fields: &[
@@ -177,9 +185,9 @@ static SCHEMA: Message = Message {
     others: None,
 };
 
-static SECURITY_REQUIREMENT: Message = map(Part::In(&[1], &TEXTS));
+static SECURITY_REQUIREMENT: Message = map_entry_message(Part::In(&[1], &TEXTS));
 
-static SECURITY_DEFINITIONS: Message = map(Part::In(&[2], &Part::One(&API_KEY)));
+static SECURITY_DEFINITIONS: Message = map_entry_message(Part::In(&[2], &Part::One(&API_KEY)));
 
 static API_KEY: Message = Message {
     fields: &[

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{Message, Part, map};
+use super::{Message, Part, map_entry_message};
 
 const TEXT: Part = Part::Text;
 const TEXTS: Part = Part::Each(&Part::Text);
@@ -78,7 +78,7 @@ static PARAMETER: Message = Message {
         ("in", 2, TEXT),
         ("description", 3, TEXT),
         ("required", 4, Part::Bool),
-        ("schema", 10, Part::Choice(schema)),
+        ("schema", 10, Part::Choice(select_schema_type)),
     ],
     extensions: 14,
     others: None,
@@ -109,10 +109,10 @@ static RESPONSE: Message = Message {
     others: None,
 };
 
-static MEDIA_TYPES: Message = map(Part::One(&MEDIA_TYPE));
+static MEDIA_TYPES: Message = map_entry_message(Part::One(&MEDIA_TYPE));
 
 static MEDIA_TYPE: Message = Message {
-    fields: &[("schema", 1, Part::Choice(schema))],
+    fields: &[("schema", 1, Part::Choice(select_schema_type))],
     extensions: 5,
     others: None,
 };
@@ -126,7 +126,7 @@ static COMPONENTS: Message = Message {
     others: None,
 };
 
-static SECURITY_SCHEMES: Message = map(Part::In(&[1], &Part::One(&SECURITY_SCHEME)));
+static SECURITY_SCHEMES: Message = map_entry_message(Part::In(&[1], &Part::One(&SECURITY_SCHEME)));
 
 static SECURITY_SCHEME: Message = Message {
     fields: &[
@@ -139,10 +139,10 @@ static SECURITY_SCHEME: Message = Message {
     others: None,
 };
 
-static SCHEMAS: Message = map(Part::Choice(schema));
+static SCHEMAS: Message = map_entry_message(Part::Choice(select_schema_type));
 
 /// Chooses between a schema and a reference to one.
-fn schema(value: &Value) -> (&'static [u32], &'static Message) {
+fn select_schema_type(value: &Value) -> (&'static [u32], &'static Message) {
     if value.get("$ref").is_some() {
         (&[2], &REFERENCE)
     } else {
@@ -176,16 +176,20 @@ static SCHEMA: Message = Message {
         ("required", 23, TEXTS),
         ("enum", 24, Part::Each(&Part::Any)),
         ("type", 25, TEXT),
-        ("allOf", 26, Part::Each(&Part::Choice(schema))),
-        ("oneOf", 27, Part::Each(&Part::Choice(schema))),
-        ("anyOf", 28, Part::Each(&Part::Choice(schema))),
+        ("allOf", 26, Part::Each(&Part::Choice(select_schema_type))),
+        ("oneOf", 27, Part::Each(&Part::Choice(select_schema_type))),
+        ("anyOf", 28, Part::Each(&Part::Choice(select_schema_type))),
         ("not", 29, Part::One(&SCHEMA)),
-        ("items", 30, Part::In(&[1], &Part::Choice(schema))),
+        (
+            "items",
+            30,
+            Part::In(&[1], &Part::Choice(select_schema_type)),
+        ),
         ("properties", 31, Part::One(&SCHEMAS)),
         (
             "additionalProperties",
             32,
-            Part::In(&[1], &Part::Choice(schema)),
+            Part::In(&[1], &Part::Choice(select_schema_type)),
         ),
         ("default", 33, Part::Scalar),
         ("description", 34, TEXT),

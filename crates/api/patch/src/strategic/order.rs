@@ -16,7 +16,7 @@ impl<'a> Positions<'a> {
     pub(super) fn read(list: &'a [Value], key: &'a str) -> Self {
         let mut by_identity = HashMap::with_capacity(list.len());
         for (at, item) in list.iter().enumerate() {
-            if let Some(identity) = identity(item, key) {
+            if let Some(identity) = merge_key_value(item, key) {
                 by_identity.entry(identity).or_insert(at);
             }
         }
@@ -25,11 +25,13 @@ impl<'a> Positions<'a> {
 
     /// Returns the position of the element with the same identity as `item`.
     pub(super) fn find(&self, item: &Value) -> Option<usize> {
-        self.by_identity.get(identity(item, self.key)?).copied()
+        self.by_identity
+            .get(merge_key_value(item, self.key)?)
+            .copied()
     }
 }
 
-fn identity<'v>(item: &'v Value, key: &str) -> Option<&'v Value> {
+fn merge_key_value<'v>(item: &'v Value, key: &str) -> Option<&'v Value> {
     if key.is_empty() {
         Some(item)
     } else {
@@ -38,7 +40,11 @@ fn identity<'v>(item: &'v Value, key: &str) -> Option<&'v Value> {
 }
 
 /// Splits a list into elements that the other list contains too, and the rest.
-pub(super) fn partition(list: Vec<Value>, other: &[Value], key: &str) -> (Vec<Value>, Vec<Value>) {
+pub(super) fn partition_items(
+    list: Vec<Value>,
+    other: &[Value],
+    key: &str,
+) -> (Vec<Value>, Vec<Value>) {
     let other = Positions::read(other, key);
     list.into_iter()
         .partition(|item| other.find(item).is_some())

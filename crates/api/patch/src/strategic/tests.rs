@@ -32,7 +32,7 @@ fn names(value: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn lists_of_objects() {
+fn lists_of_objects_are_merged_by_key() {
     let check = |containers: Value, order: Option<Value>, want: &[&str]| {
         let mut patch = json!({"spec": {"containers": containers}});
         if let Some(order) = order {
@@ -88,7 +88,7 @@ fn lists_of_objects() {
 }
 
 #[test]
-fn maps_and_sets() {
+fn maps_and_sets_are_merged() {
     let check = |patch: Value, pointer: &str, want: Option<Value>| {
         let got = merged(pod(), patch.clone()).unwrap();
         assert_eq!(got.pointer(pointer), want.as_ref(), "{patch}");
@@ -136,7 +136,7 @@ fn maps_and_sets() {
 }
 
 #[test]
-fn refusals() {
+fn contradictory_patches_are_rejected() {
     let text = |patch: Value| merged(pod(), patch).unwrap_err().to_string();
     assert!(
         text(json!({"spec": {"containers": [{"image": "x"}]}}))

@@ -110,7 +110,7 @@ fn update(group: &'static str, name: &'static str, change: Value, expect: &[&str
 }
 
 #[test]
-fn good_objects_pass() {
+fn valid_objects_have_no_errors() {
     for (group, name) in [
         ("", "Pod"),
         ("apps", "Deployment"),
@@ -133,7 +133,7 @@ fn good_objects_pass() {
 }
 
 #[test]
-fn creates() {
+fn invalid_creates_are_reported() {
     create(
         "",
         "Pod",
@@ -197,7 +197,7 @@ fn creates() {
 }
 
 #[test]
-fn updates() {
+fn invalid_updates_are_reported() {
     update(
         "",
         "Pod",
@@ -240,7 +240,7 @@ fn updates() {
 }
 
 #[test]
-fn generation_moves_with_the_spec_only() {
+fn generation_increments_with_the_spec_only() {
     let kind = kind("apps", "Deployment");
     let old = made(kind, &json!({}));
     let moved = |change: Value| {

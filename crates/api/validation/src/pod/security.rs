@@ -17,25 +17,7 @@ const ID_RANGE: &str = "must be between 0 and 2147483647, inclusive";
 pub fn validate_pod_security_context(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("securityContext");
     let context = get(spec, "securityContext");
-    if flag(spec, "hostNetwork") {
-        let ports = path.child("containers");
-        for (i, container) in list(spec, "containers").iter().enumerate() {
-            for (j, port) in list(container, "ports").iter().enumerate() {
-                let number = |f: &str| get(port, f).as_i64().unwrap_or(0);
-                // In the host's network the container listens on the host's port itself: there is
-                // nothing that could translate another number.
-                if number("hostPort") != 0 && number("hostPort") != number("containerPort") {
-                    let at = ports.index(i);
-                    let at = at.child("ports");
-                    errors.invalid(
-                        &at.index(j).child("hostPort"),
-                        number("hostPort"),
-                        "must match `containerPort` when `hostNetwork` is true",
-                    );
-                }
-            }
-        }
-    }
+    validate_host_ports(spec, &path.child("containers"), errors);
     // A container has one PID namespace: that of the pod's sandbox or that of the host.
     if flag(spec, "shareProcessNamespace") && flag(spec, "hostPID") {
         errors.invalid(
@@ -79,6 +61,29 @@ pub fn validate_pod_security_context(spec: &Value, path: &Path<'_>, errors: &mut
     validate_sysctls(spec, context, &at.child("sysctls"), errors);
     validate_profiles(context, &at, errors);
     validate_windows_options(context, &at, errors);
+}
+
+/// Checks the ports of a pod in the host's network.
+fn validate_host_ports(spec: &Value, ports: &Path<'_>, errors: &mut Errors) {
+    if !flag(spec, "hostNetwork") {
+        return;
+    }
+    for (i, container) in list(spec, "containers").iter().enumerate() {
+        for (j, port) in list(container, "ports").iter().enumerate() {
+            let number = |f: &str| get(port, f).as_i64().unwrap_or(0);
+            // In the host's network the container listens on the host's port itself: there is
+            // nothing that could translate another number.
+            if number("hostPort") != 0 && number("hostPort") != number("containerPort") {
+                let at = ports.index(i);
+                let at = at.child("ports");
+                errors.invalid(
+                    &at.index(j).child("hostPort"),
+                    number("hostPort"),
+                    "must match `containerPort` when `hostNetwork` is true",
+                );
+            }
+        }
+    }
 }
 
 /// Checks that a container without a user namespace does not see all of /proc.

@@ -166,13 +166,21 @@ fn validate_dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         let server = server.as_str().unwrap_or_default();
         errors.invalid_each(&at.index(i), server, rules::ip_problems(server));
     }
-    let searches = list(config, "searches");
-    let at = path.child("searches");
+    validate_search_paths(list(config, "searches"), &path.child("searches"), errors);
+    let at = path.child("options");
+    for (i, option) in list(config, "options").iter().enumerate() {
+        if text(option, "name").is_empty() {
+            errors.required(&at.index(i), "must not be empty");
+        }
+    }
+}
+
+fn validate_search_paths(searches: &[Value], at: &Path<'_>, errors: &mut Errors) {
     // glibc up to 2.25 reads 6 domains and 256 characters. Kubernetes allows more since 1.28
     // (KEP-2595), because later versions have no limit.
     if searches.len() > 32 {
         errors.invalid(
-            &at,
+            at,
             searches.to_vec(),
             "must not have more than 32 search paths",
         );
@@ -184,7 +192,7 @@ fn validate_dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         .sum();
     if length > 2049 {
         errors.invalid(
-            &at,
+            at,
             searches.to_vec(),
             "must not have more than 2048 characters (including spaces) in the search list",
         );
@@ -200,12 +208,6 @@ fn validate_dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
                 search,
                 names::dns1123_subdomain(&name.replace('_', "a")),
             );
-        }
-    }
-    let at = path.child("options");
-    for (i, option) in list(config, "options").iter().enumerate() {
-        if text(option, "name").is_empty() {
-            errors.required(&at.index(i), "must not be empty");
         }
     }
 }
