@@ -93,7 +93,10 @@ mod tests {
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&key), mode(&folder)), (0o600, 0o700));
         let pem = std::fs::read(&certificate).unwrap();
-        assert_eq!(crate::parse_certificates(&pem, &certificate).unwrap().len(), 1);
+        assert_eq!(
+            crate::parse_certificates(&pem, &certificate).unwrap().len(),
+            1
+        );
         assert!(!ensure_self_signed_pair(&certificate, &key, params).unwrap());
         assert_eq!(std::fs::read(&certificate).unwrap(), pem);
     }

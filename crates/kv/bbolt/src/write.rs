@@ -271,7 +271,9 @@ mod tests {
         bytes
     }
 
-    fn pairs_of(bytes: &[u8], bucket: &[u8]) -> Result<Vec<(Vec<u8>, Vec<u8>)>, BoltError> {
+    type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
+
+    fn pairs_of(bytes: &[u8], bucket: &[u8]) -> Result<Pairs, BoltError> {
         let mut found = Vec::new();
         File::open(&bytes)?.visit_pairs::<BoltError>(bucket, &mut |key, value| {
             found.push((key.to_vec(), value.to_vec()));

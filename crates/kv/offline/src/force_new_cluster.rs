@@ -70,7 +70,8 @@ mod tests {
             rejected.to_string().contains("no readable entry"),
             "{rejected}"
         );
-        let (_, contents) = Wal::open(&folder.create_subfolder(WAL_DIR).unwrap(), Arc::new(|_| {})).unwrap();
+        let (_, contents) =
+            Wal::open(&folder.create_subfolder(WAL_DIR).unwrap(), Arc::new(|_| {})).unwrap();
         assert!(contents.entries.is_empty());
     }
 }

@@ -26,7 +26,8 @@ pub fn grpc_request<B: RequestBody>(
     core: &Arc<ServerContext>,
     request: Request<B>,
 ) -> BoxFuture<'static, Response<Body>> {
-    let login = bearer_token(request.headers()).filter(|_| core.machine.with_auth(|auth| auth.enabled));
+    let login =
+        bearer_token(request.headers()).filter(|_| core.machine.with_auth(|auth| auth.enabled));
     let answer = grpc_answer(routes, core.clone(), request);
     let Some(token) = login else { return answer };
     let core = core.clone();

@@ -36,7 +36,9 @@ pub(crate) async fn handle_leader_request(
             Some(Ok(renewed.map_or(0, |(ttl, _)| ttl)))
         }
         LeaderRequest::Left(id) => {
-            let info = core.machine.with_leases(|leases| leases.lease_info(id, now));
+            let info = core
+                .machine
+                .with_leases(|leases| leases.lease_info(id, now));
             Some(Ok(info.map_or(-1, |info| info.left.unwrap_or(info.granted))))
         }
     }

@@ -2,9 +2,9 @@
 
 mod calls;
 
+use base_telemetry::Histogram;
 use calls::AllCalls;
 pub(crate) use calls::Call;
-use base_telemetry::Histogram;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 

@@ -153,7 +153,8 @@ async fn watch_leadership(core: Arc<ServerContext>) {
                 });
             } else {
                 // A follower knows no deadlines; those of its own time as a leader are void.
-                core.machine.with_leases(kv_machine::Leases::become_follower);
+                core.machine
+                    .with_leases(kv_machine::Leases::become_follower);
             }
         }
         if status.leader.is_some() && status.leader != leader {

@@ -170,11 +170,14 @@ fn start_informers(
     tasks: &Tasks,
 ) -> Stores {
     let dirty_services = Arc::clone(dirty);
-    let services = Informer::new(client.api::<Service>(), ListParams::new().with_labels(NOT_OURS))
-        .on_event(move |event: Event<Service>| {
-            dirty_services.mark_service(object_key(&event.object().metadata))
-        })
-        .spawn(tasks);
+    let services = Informer::new(
+        client.api::<Service>(),
+        ListParams::new().with_labels(NOT_OURS),
+    )
+    .on_event(move |event: Event<Service>| {
+        dirty_services.mark_service(object_key(&event.object().metadata))
+    })
+    .spawn(tasks);
     let dirty_services = Arc::clone(dirty);
     let slices = Informer::new(
         client.api::<EndpointSlice>(),

@@ -120,7 +120,8 @@ mod tests {
         info.set_node(Arc::new(serde_json::from_value(object).unwrap()));
         let snapshot = Snapshot::from_nodes(vec![info]);
         let score = |volumes: Value| {
-            let pod = build_pod(json!({"containers": [{"name": "c", "image": "x"}], "volumes": volumes}));
+            let pod =
+                build_pod(json!({"containers": [{"name": "c", "image": "x"}], "volumes": volumes}));
             ImageLocality.score(&CycleState::default(), &pod, &snapshot.nodes[0], &snapshot)
         };
         assert_eq!(score(json!([{"name": "v", "emptyDir": {}}])), 0);

@@ -65,10 +65,7 @@ async fn existing_name_is_a_conflict() {
     let maps = find_resource("v1", "configmaps");
     cluster.create(maps, config_map("a")).await.unwrap();
     let error = cluster.create(maps, config_map("a")).await.unwrap_err();
-    assert_eq!(
-        (error.reason.clone(), error.code()),
-        (Reason::AlreadyExists, 409)
-    );
+    assert_eq!((error.reason, error.code()), (Reason::AlreadyExists, 409));
     assert_eq!(error.message, "configmaps \"a\" already exists");
 }
 
@@ -147,7 +144,7 @@ async fn invalid_object_is_rejected_with_the_field() {
         .create(find_resource("v1", "configmaps"), config_map("Not_A_Name"))
         .await
         .unwrap_err();
-    assert_eq!((error.reason.clone(), error.code()), (Reason::Invalid, 422));
+    assert_eq!((error.reason, error.code()), (Reason::Invalid, 422));
     assert_eq!(causes(&error), [("FieldValueInvalid", "metadata.name")]);
     assert_eq!(cluster.etcd.count_requests("txn"), 0);
 }

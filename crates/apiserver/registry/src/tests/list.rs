@@ -93,7 +93,7 @@ async fn expired_token_offers_one_that_continues_at_the_current_revision() {
         .list(maps(), &page(5, &first.continue_token))
         .await
         .unwrap_err();
-    assert_eq!((error.reason.clone(), error.code()), (Reason::Expired, 410));
+    assert_eq!((error.reason, error.code()), (Reason::Expired, 410));
     let rest = cluster
         .list(maps(), &page(5, &error.continue_token))
         .await
@@ -192,7 +192,7 @@ async fn compacted_revision_is_expired() {
         ..page(0, "")
     };
     let error = cluster.list(maps(), &query).await.unwrap_err();
-    assert_eq!((error.reason.clone(), error.code()), (Reason::Expired, 410));
+    assert_eq!((error.reason, error.code()), (Reason::Expired, 410));
 }
 
 #[tokio::test]
@@ -204,7 +204,7 @@ async fn future_revision_is_a_timeout_with_a_cause() {
         .get(maps(), "d", "a", &future)
         .await
         .unwrap_err();
-    assert_eq!((error.reason.clone(), error.code()), (Reason::Timeout, 504));
+    assert_eq!((error.reason, error.code()), (Reason::Timeout, 504));
     assert_eq!(causes(&error), [("ResourceVersionTooLarge", "")]);
 }
 

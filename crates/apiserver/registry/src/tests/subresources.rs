@@ -150,10 +150,7 @@ async fn spent_budget_rejects_the_eviction() {
     store_running_pod(&cluster).await;
     store_budget(&cluster, "b", 0).await;
     let error = evict(&cluster).await.unwrap_err();
-    assert_eq!(
-        (error.reason.clone(), error.code()),
-        (Reason::TooManyRequests, 429)
-    );
+    assert_eq!((error.reason, error.code()), (Reason::TooManyRequests, 429));
     assert_eq!(super::causes(&error), [("DisruptionBudget", "")]);
     let stored = cluster
         .stored(find_resource("v1", "pods"), "pods/d/p")

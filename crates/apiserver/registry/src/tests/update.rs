@@ -32,10 +32,7 @@ async fn put_with_an_old_resource_version_is_a_conflict() {
     assert_ne!(updated.resource_version(), created.resource_version());
     let second = set_data(&created, "second").unwrap();
     let error = cluster.replace(maps, second).await.unwrap_err();
-    assert_eq!(
-        (error.reason.clone(), error.code()),
-        (Reason::Conflict, 409)
-    );
+    assert_eq!((error.reason, error.code()), (Reason::Conflict, 409));
     assert!(
         error.message.contains("the object has been modified"),
         "{error}"
@@ -77,10 +74,7 @@ async fn update_of_a_missing_object_is_not_found() {
     let cluster = start_cluster().await;
     let maps = find_resource("v1", "configmaps");
     let error = cluster.replace(maps, config_map("a")).await.unwrap_err();
-    assert_eq!(
-        (error.reason.clone(), error.code()),
-        (Reason::NotFound, 404)
-    );
+    assert_eq!((error.reason, error.code()), (Reason::NotFound, 404));
 }
 
 #[tokio::test]

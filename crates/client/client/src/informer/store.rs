@@ -425,7 +425,7 @@ mod tests {
         let shared = Shared::new(Vec::new(), Vec::new());
         shared.replace_all(vec![pod("a", "1", "x"), pod("b", "1", "x")], &[], "1");
         let key = pod("a", "1", "x").key();
-        shared.replace_all(Vec::new(), &[key.clone()], "2");
+        shared.replace_all(Vec::new(), std::slice::from_ref(&key), "2");
         let store = Store::new(Arc::new(shared));
         assert!(store.get(&key).is_some());
         assert_eq!(store.len(), 1);

@@ -222,7 +222,9 @@ impl auth_server::Auth for Auth {
         let name = request.into_inner().name;
         let own = |_: &Book, caller: &Caller| caller.user == name;
         let roles = self
-            .read_auth(&caller, own, |auth| Ok(auth.find_user(&name)?.roles.clone()))
+            .read_auth(&caller, own, |auth| {
+                Ok(auth.find_user(&name)?.roles.clone())
+            })
             .await?;
         Ok(Response::new(AuthUserGetResponse {
             header: self.0.header(),

@@ -8,7 +8,8 @@ use std::sync::{Arc, Weak};
 
 /// Follows the pods of this node. Mirror pods only represent static pods and start no worker.
 pub(crate) fn follow_pods(kubelet: &Arc<KubeletContext>, client: &Client) -> Store<Pod> {
-    let params = ListParams::new().with_fields(format!("spec.nodeName={}", kubelet.settings.node_name));
+    let params =
+        ListParams::new().with_fields(format!("spec.nodeName={}", kubelet.settings.node_name));
     // The informer's task would otherwise keep the context alive after the shutdown.
     let weak: Weak<KubeletContext> = Arc::downgrade(kubelet);
     Informer::<Pod>::new(client.api(), params)
