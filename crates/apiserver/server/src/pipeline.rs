@@ -12,9 +12,11 @@ use crate::{credentials, impersonate, respond, route};
 use api_meta::{ApiError, Reason};
 use apiserver_authz::forbidden_error;
 use apiserver_request::{Attributes, Authorizer, Decision, RequestInfo, User};
+use futures::FutureExt;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +26,7 @@ const KUBELET_STREAMS: [&str; 6] = ["exec", "attach", "portForward", "run", "cri
 /// Handles a request.
 pub async fn handle_request(server: Arc<Server>, mut request: Request<Incoming>) -> Response<Body> {
     let begun = Instant::now();
+    // Taken now: `into_parts` below consumes the request, and with it the upgrade.
     let upgrade = request
         .headers()
         .contains_key("upgrade")
@@ -33,9 +36,11 @@ pub async fn handle_request(server: Arc<Server>, mut request: Request<Incoming>)
         Ok(context) => context,
         Err(bad) => return reject_path(&bad),
     };
+    // Before authentication, so that rejected requests are counted, too.
     let guard = server.metrics.begin_request(&context);
     let mut payload = Payload::new(body);
-    let mut response = match run_in_time(&server, &mut context, &mut payload, upgrade).await {
+    let work = run_in_time(&server, &mut context, &mut payload, upgrade);
+    let mut response = match recover_panic(work).await {
         Ok(response) => response,
         Err(error) => respond::error_response(context.error_media_type(), &error),
     };
@@ -45,6 +50,8 @@ pub async fn handle_request(server: Arc<Server>, mut request: Request<Incoming>)
     response
         .headers_mut()
         .insert("audit-id", audit_id(&context));
+    // Before the response: a client that is still sending its body would see a reset connection
+    // instead of the response.
     payload.discard_rest().await;
     server.metrics.end_request(
         guard,
@@ -59,6 +66,7 @@ pub async fn handle_request(server: Arc<Server>, mut request: Request<Incoming>)
 /// Returns the audit id, which identifies the request in logs of both sides: the client's, or a new
 /// one.
 fn audit_id(context: &Context) -> http::HeaderValue {
+    // Bounded, because both sides log the id.
     let given = context.headers.get("audit-id").filter(|id| id.len() <= 64);
     given
         .cloned()
@@ -69,6 +77,7 @@ fn audit_id(context: &Context) -> http::HeaderValue {
 /// Returns a random UUID (version 4).
 fn random_uuid() -> String {
     let bits: u128 = rand::random();
+    // RFC 9562: four bits of version, two of variant; the others are random.
     let bits = bits & !(0xf000_u128 << 64) & !(0xc000_u128 << 48)
         | (0x4000_u128 << 64)
         | (0x8000_u128 << 48);
@@ -84,6 +93,22 @@ fn random_uuid() -> String {
     .join("-")
 }
 
+/// Turns a panic of a handler into a 500. Without this, the panic would end the connection, and on
+/// HTTP/2 with it the requests of every other stream.
+async fn recover_panic<T>(work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    // A panic may leave shared state half changed; its locks do not poison. Upstream accepts this,
+    // too, because ending the process would fail all requests for the fault of one.
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(result) => result,
+        Err(_) => {
+            tracing::error!("a request panicked; the panic message is on standard error");
+            Err(ApiError::internal(
+                "this request caused the API server to panic; its log has the details",
+            ))
+        }
+    }
+}
+
 /// Responds within the request timeout, or the client's if that is shorter.
 async fn run_in_time(
     server: &Arc<Server>,
@@ -91,9 +116,11 @@ async fn run_in_time(
     body: &mut Payload,
     upgrade: Option<hyper::upgrade::OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
+    // Watches end by their own timeout, streams with either side.
     if is_long_running(&context.info) {
         return run_chain(server, context, body, upgrade).await;
     }
+    // The client may shorten the server's limit, but not extend it.
     let limit = request_timeout(context)?.map_or(server.request_timeout, |requested| {
         requested.min(server.request_timeout)
     });
@@ -128,14 +155,18 @@ async fn run_chain(
     body: &mut Payload,
     upgrade: Option<hyper::upgrade::OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
+    // The order is upstream's: the limit needs the user, and authorization comes last, because its
+    // decision is about the impersonated user.
     context.user = authenticate_request(server, context).await?;
     if let Some(other) = impersonate::take_target(&mut context.headers)? {
         context.user = impersonate::switch_user(server, &context.user, other)?;
     }
+    // Held until the response head is complete. Waiting requests hold no other resource.
     let _seat = server.inflight.acquire_seat(context).await?;
     let attributes = request_attributes(context);
     context.flow = server.flow.classify(&attributes);
     authorize_request(server, &attributes)?;
+    // Since 1.35, upstream also checks `create` for streams that begin with GET.
     if opens_stream(&context.info) && context.info.verb != "create" {
         authorize_verb(server, context, "create")?;
     }
@@ -149,6 +180,7 @@ async fn authenticate_request(server: &Server, context: &mut Context) -> Result<
         .identify(&context.info.path, &credentials)
         .await;
     server.metrics.count_authentication(identified.is_ok());
+    // The response does not say why: the reason would help to guess tokens.
     identified.map_err(|error| {
         tracing::debug!(%error, path = context.info.path, "a request is not authenticated");
         ApiError::new(Reason::Unauthorized, "Unauthorized")
@@ -185,6 +217,7 @@ fn opens_stream(info: &RequestInfo) -> bool {
     ) {
         ("", "pods", "exec" | "attach" | "portforward") => true,
         ("", "nodes", "proxy") => {
+            // The kubelet decodes the path again, so `/%72un` runs a command, too.
             let path = percent_decode_str(&info.rest).decode_utf8_lossy();
             let first = path
                 .split('/')
@@ -200,6 +233,7 @@ fn opens_stream(info: &RequestInfo) -> bool {
 
 fn request_attributes(context: &Context) -> Attributes {
     let info = &context.info;
+    // Authorizers see selectors of these verbs only, as upstream.
     let selects = matches!(info.verb.as_str(), "list" | "watch" | "deletecollection");
     let selector = |name| {
         if selects {
@@ -239,7 +273,17 @@ fn reject_path(bad: &BadPath) -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::panic, clippy::unwrap_used)]
     use super::*;
+
+    #[tokio::test]
+    async fn panic_of_a_handler_becomes_an_internal_error() {
+        let failed: Result<(), _> = recover_panic(async { panic!("secret detail") }).await;
+        let error = failed.unwrap_err();
+        assert_eq!(error.code(), 500);
+        assert!(!error.message.contains("secret detail"), "{error}");
+        assert_eq!(recover_panic(async { Ok(7) }).await.unwrap(), 7);
+    }
 
     #[test]
     fn kubelet_paths_into_containers_need_create() {
