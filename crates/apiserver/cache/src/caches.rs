@@ -12,7 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
+// Upstream waits 3 s for a fresh cache, too, before it responds with "Too large resource version".
 const MAX_WAIT: Duration = Duration::from_secs(3);
+// A write to any stored kind arrives as an event well within this time. Only keys outside the
+// prefix, such as the compaction key, move the revision without an event.
 const REQUEST_PROGRESS_AFTER: Duration = Duration::from_millis(50);
 
 /// Reasons why the caches can't serve a read.
@@ -38,6 +41,8 @@ pub struct Caches {
     pub(crate) root: String,
     pub(crate) by_prefix: HashMap<&'static str, Arc<ResourceCache>>,
     by_resource: HashMap<GroupResource, Arc<ResourceCache>>,
+    // Moves after all caches have applied a revision, so a reader that waits for it sees every kind
+    // at that revision.
     pub(crate) revision: watch::Sender<i64>,
     pub(crate) connected: AtomicBool,
     pub(crate) progress_requests: parking_lot::Mutex<Option<mpsc::Sender<()>>>,
@@ -55,6 +60,7 @@ impl Caches {
         let mut by_resource = HashMap::new();
         for cache in &all {
             for resource in &cache.kind().rows {
+                // Several versions, and sometimes two groups, share one cache.
                 by_resource.insert(
                     GroupResource::new(resource.group, resource.plural),
                     cache.clone(),
@@ -73,6 +79,7 @@ impl Caches {
             connected: AtomicBool::new(false),
             progress_requests: parking_lot::Mutex::default(),
         });
+        // Critical: without its reader, the server would serve stale data without an error.
         tasks.spawn_critical(
             "watch-cache",
             pump::run_watch(caches.clone(), tasks.shutdown().clone()),
@@ -133,6 +140,8 @@ impl Caches {
 
     /// Waits until the caches show the store's current state; returns the revision.
     pub async fn wait_for_current(&self) -> Result<i64, CacheError> {
+        // As upstream's consistent reads from cache (KEP-2340): the revision comes from the store,
+        // the objects from memory.
         let wanted = self.store.current_revision().await?;
         self.wait_for(wanted).await
     }
@@ -140,6 +149,8 @@ impl Caches {
     /// Waits until the caches have reached `wanted`; returns the revision.
     pub async fn wait_for(&self, wanted: i64) -> Result<i64, CacheError> {
         let mut revision = self.revision.subscribe();
+        // The event of the awaited revision is usually on its way. Requesting progress at once
+        // would cost a round trip for each consistent read.
         if wait_for_revision(&mut revision, wanted, REQUEST_PROGRESS_AFTER).await {
             return Ok(self.revision());
         }

@@ -44,6 +44,7 @@ impl Entry {
             key: key.into(),
             revision,
             kind: kind.clone(),
+            // A slice of the response would keep a whole page of a list in memory.
             stored: Bytes::copy_from_slice(value),
             labels: Box::default(),
             fields: Box::default(),
@@ -167,6 +168,8 @@ impl Entry {
         made: &OnceLock<Bytes>,
         encode: fn(&'static api_schema::Message, &Value) -> Vec<u8>,
     ) -> Result<Bytes, ApiError> {
+        // Only the storage version is kept encoded. Other versions are rare, and keeping each would
+        // multiply the memory of every object.
         if !std::ptr::eq(resource, self.kind.resource) {
             return Ok(encode(resource.message, &self.tree_as(resource)?).into());
         }
@@ -174,6 +177,7 @@ impl Entry {
             return Ok(bytes.clone());
         }
         let mut bytes = encode(resource.message, &self.decode_tree()?);
+        // The bytes live as long as the object: the spare capacity of the encoder would, too.
         bytes.shrink_to_fit();
         Ok(made.get_or_init(|| bytes.into()).clone())
     }

@@ -68,11 +68,15 @@ impl CacheEvent {
             (None, None) => None,
             (None, Some(new)) => Some((EventType::Added, new.clone())),
             (Some(_), Some(new)) => Some((EventType::Modified, new.clone())),
+            // To a watch with a selector, an object that no longer matches is deleted. As upstream,
+            // the event has the last matching state with the revision of the change.
             (Some(old), None) => Some((EventType::Deleted, self.deleted_entry(old))),
         }
     }
 
     fn deleted_entry(&self, old: &Entry) -> Arc<Entry> {
+        // All watchers share one copy: a label change may remove an object from thousands of
+        // watches.
         self.deleted
             .get_or_init(|| Arc::new(old.at_revision(self.revision)))
             .clone()

@@ -8,8 +8,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+// Upstream sizes each window between 100 and 102,400 events, by the age of its events.
 const MAX: usize = 8192;
 const KEPT_ANYWAY: usize = 128;
+// Longer than the interval of bookmarks, so that a client which resumes from its last bookmark
+// finds the history that it needs.
 const KEPT_FOR: Duration = Duration::from_secs(180);
 
 #[derive(Debug)]
@@ -35,6 +38,7 @@ impl History {
             if self.events.len() < MAX && event.at.duration_since(first.at) < KEPT_FOR {
                 break;
             }
+            // A watch may start after the dropped event, but not before it.
             self.oldest = first.revision;
             self.events.pop_front();
         }
@@ -53,6 +57,7 @@ impl History {
         if revision < self.oldest {
             return None;
         }
+        // Events are in revision order, so that the first missed one is found by bisection.
         let start = self
             .events
             .partition_point(|event| event.revision <= revision);

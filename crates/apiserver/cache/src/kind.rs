@@ -22,6 +22,8 @@ impl StoredKind {
             let Some(storage) = &resource.storage else {
                 continue;
             };
+            // Resources of several groups may share a prefix: `events` are served by core and by
+            // `events.k8s.io`, and stored once.
             let kind = by_prefix
                 .entry(storage.prefix)
                 .or_insert_with(|| StoredKind {

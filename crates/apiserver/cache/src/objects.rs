@@ -25,6 +25,7 @@ impl Objects for Caches {
             return Vec::new();
         };
         let prefix = namespace.map(|n| format!("{n}/")).unwrap_or_default();
+        // The revision of the snapshot is not used, so that any number will do.
         let snapshot = cache.snapshot(0);
         snapshot
             .range_entries(&prefix, "")
@@ -63,6 +64,7 @@ impl Objects for Caches {
     fn observe(&self, resource: &GroupResource, observer: Arc<dyn Observer>) {
         match self.find_cache(&resource.group, &resource.resource) {
             Some(cache) => cache.add_observer(observer),
+            // A typing error in a resource name would otherwise look like a kind without objects.
             None => tracing::warn!(?resource, "cannot observe a resource that is not stored"),
         }
     }

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
+// Bounds one response: a list of everything at once would exceed the message size of gRPC.
 const PAGE: i64 = 2000;
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -36,12 +37,16 @@ async fn load_all(caches: &Caches) -> i64 {
         match read_all(caches).await {
             Ok((mut found, revision)) => {
                 for (prefix, cache) in &caches.by_prefix {
+                    // Kinds without an object get an empty list, so that every cache starts at the
+                    // same revision.
                     cache.replace_all(found.remove(prefix).unwrap_or_default(), revision);
                 }
                 caches.connected.store(true, Ordering::Relaxed);
+                // Last: a caller that waits for this revision reads a cache without further checks.
                 caches.revision.send_replace(revision);
                 return revision;
             }
+            // Warn once: while the store starts, this fails several times a second.
             Err(e) if !warned => {
                 warned = true;
                 tracing::warn!(error = %e, "the store can't be read yet; trying again");
@@ -60,6 +65,8 @@ async fn read_all(caches: &Caches) -> Result<(EntriesByPrefix, i64), StoreError>
             .store
             .list_range(&prefix, &start, PAGE, revision)
             .await?;
+        // The first page picks the revision, and the others read at the same one, so that the list
+        // is consistent.
         revision = if revision == 0 {
             page.revision
         } else {
@@ -69,6 +76,7 @@ async fn read_all(caches: &Caches) -> Result<(EntriesByPrefix, i64), StoreError>
             let Ok(key) = std::str::from_utf8(&item.key) else {
                 continue;
             };
+            // The smallest key after this one: the next page begins there.
             start = format!("{key}\0");
             if let Some((cache, name)) = locate_cache(caches, key) {
                 let name = name.to_owned();
@@ -91,6 +99,8 @@ fn locate_cache<'a, 'k>(
     key: &'k str,
 ) -> Option<(&'a Arc<ResourceCache>, &'k str)> {
     let path = key.strip_prefix(&caches.root)?;
+    // Most prefixes have one segment (`/pods`), some two (`/services/specs`). The longer one is
+    // tried first, because `/services` alone is no kind.
     let mut slashes = path.match_indices('/').map(|(at, _)| at).skip(1);
     let (one, two) = (slashes.next()?, slashes.next());
     two.into_iter().chain([one]).find_map(|end| {
@@ -104,6 +114,7 @@ async fn follow_watch(caches: &Caches, after: i64, stop: CancellationToken) {
     let mut feed = caches
         .store
         .watch_prefix(&format!("{}/", caches.root), after, stop);
+    // After a relist, requests must go to the new stream: the old one is closed.
     *caches.progress_requests.lock() = Some(feed.progress_requests.clone());
     while let Some(item) = feed.next().await {
         match item {
@@ -111,6 +122,7 @@ async fn follow_watch(caches: &Caches, after: i64, stop: CancellationToken) {
                 for change in changes {
                     apply_change(caches, change);
                 }
+                // After all changes of the revision: a watcher's bookmark relies on this order.
                 advance_revision(caches, revision);
             }
             WatchItem::Progress(revision) => advance_revision(caches, revision),
@@ -119,6 +131,7 @@ async fn follow_watch(caches: &Caches, after: i64, stop: CancellationToken) {
                 tracing::warn!(why, "the store's watch is lost; connecting again");
             }
             WatchItem::Restored => caches.connected.store(true, Ordering::Relaxed),
+            // The changes in between are lost. The caller lists everything again.
             WatchItem::Compacted => return,
         }
     }
@@ -139,6 +152,8 @@ fn apply_change(caches: &Caches, change: Change) {
 }
 
 fn advance_revision(caches: &Caches, revision: i64) {
+    // The revision of a progress notification may be older than that of an event which was already
+    // applied. Going back would let readers see time run backwards.
     caches.revision.send_if_modified(|current| {
         let newer = revision > *current;
         *current = revision.max(*current);

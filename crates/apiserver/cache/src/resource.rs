@@ -131,6 +131,7 @@ impl ResourceCache {
         let state = self.state.lock();
         let mut objects = state.objects.clone();
         for event in state.history.events_after(revision)?.rev() {
+            // Undoing from the newest change backwards restores each object in turn.
             match &event.old {
                 Some(old) => objects.insert(old.key.clone(), old.clone()),
                 None => objects.remove(event.key()),
@@ -146,8 +147,11 @@ impl ResourceCache {
             objects: state.objects.clone(),
             revision: revision.max(state.revision),
         };
+        // The watcher is registered under the same lock as the snapshot is taken, so that no change
+        // falls between backlog and live changes.
         let (watcher, changes) = Watcher::new(selection.clone());
         state.watchers.push(watcher);
+        // Selecting may take long in a large namespace: writes must not wait for it.
         drop(state);
         let added = |entry| Delivery {
             event: EventType::Added,
@@ -168,6 +172,7 @@ impl ResourceCache {
     /// Subscribes to changes after `after`; the error is the oldest possible revision.
     pub fn subscribe_after(&self, selection: Selection, after: i64) -> Result<Subscription, i64> {
         let mut state = self.state.lock();
+        // Under the lock, so that no change falls between the backlog and the registration.
         let Some(missed) = state.history.events_after(after) else {
             return Err(state.history.oldest_revision());
         };
@@ -188,6 +193,8 @@ impl ResourceCache {
     /// Replays the existing objects to `observer` and registers it.
     pub(crate) fn add_observer(&self, observer: Arc<dyn Observer>) {
         let mut state = self.state.lock();
+        // The lock is held during the replay: a change in between would reach the observer before
+        // the state that it changes.
         for entry in state.objects.values() {
             if let Ok(tree) = entry.decode_tree() {
                 observer
@@ -202,6 +209,8 @@ impl ResourceCache {
         let (entry, tree) = Entry::new(&self.kind, key, value, revision);
         let entry = Arc::new(entry);
         let mut state = self.state.lock();
+        // With watchers, JSON is needed at once and by all of them. Encoding it from the decoded
+        // tree saves decoding the stored bytes again.
         if let (Some(tree), false) = (&tree, state.watchers.is_empty()) {
             entry.prepare_json(tree);
         }
@@ -215,6 +224,7 @@ impl ResourceCache {
     /// Applies a deletion.
     pub(crate) fn apply_delete(&self, key: &str, revision: i64) {
         let mut state = self.state.lock();
+        // The event repeats one that the last list already covered.
         let Some(old) = state.objects.remove(key) else {
             return;
         };
@@ -247,6 +257,8 @@ impl ResourceCache {
         let mut state = self.state.lock();
         let mut objects = Objects::new();
         for (key, value, modified) in found {
+            // Most objects did not change while the watch was lost. Their entries keep their
+            // encodings, and observers are not notified.
             let known = state
                 .objects
                 .get(key.as_str())
@@ -271,6 +283,7 @@ impl ResourceCache {
         state.objects = objects;
         state.history = History::starting_at(revision);
         state.revision = revision;
+        // Dropping the senders ends the streams. Clients then list again, as after a 410.
         state.watchers.clear();
     }
 }

@@ -40,6 +40,7 @@ impl Selection {
     pub fn key_prefix(&self) -> String {
         self.namespace
             .as_ref()
+            // With the slash, so that `team` does not include `team-b`.
             .map(|namespace| format!("{namespace}/"))
             .unwrap_or_default()
     }

@@ -7,6 +7,8 @@ use crate::{CacheEvent, Entry, EventType, Selection};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
+// Upstream's queues hold 10 to 1,000 events, and its dispatcher waits briefly for slow watchers.
+// Here nothing waits, so that the queue is longer.
 const CAPACITY: usize = 1024;
 
 /// One event for a client.
@@ -43,7 +45,9 @@ impl Watcher {
     /// Sends an event; returns false if the watcher is closed or too slow and must be removed.
     pub(crate) fn deliver(&self, event: &CacheEvent) -> bool {
         match event.seen_by(&self.selection) {
+            // `try_send`: waiting for one slow client would stop the updates of all.
             Some((event, entry)) => self.sender.try_send(Delivery { event, entry }).is_ok(),
+            // Detects clients that disconnected while nothing they watch changed.
             None => !self.sender.is_closed(),
         }
     }

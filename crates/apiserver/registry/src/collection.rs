@@ -56,6 +56,8 @@ impl Registry {
         write.name = entry.name().to_owned();
         match self.delete(&mut write, options).await {
             Ok(_) => entry.tree_as(write.resource).map(Some),
+            // The list may be older than another client's delete. The desired state is reached all
+            // the same.
             Err(e) if e.reason == Reason::NotFound => Ok(None),
             Err(e) => Err(e),
         }

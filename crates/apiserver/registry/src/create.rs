@@ -26,6 +26,7 @@ impl Registry {
         if !object.name().is_empty() || object.meta_str("generateName").is_empty() {
             return self.create_once(write, object).await;
         }
+        // Each attempt runs admission again, and its warnings must not be repeated.
         let warnings = write.warnings.len();
         for _ in 1..NAME_ATTEMPTS {
             match self.create_once(write, object.clone()).await {
@@ -47,13 +48,17 @@ impl Registry {
         meta::set_system_metadata(&mut object, &write.namespace)?;
         default_object(write.kind(), &mut object);
         prepare_create(write.kind(), &mut object);
+        // An apply has merged the ownership already. Tracking it again would record an update.
         if !write.applies {
             write.track_fields(None, &mut object);
         }
         let name = object.name().to_owned();
+        // Admission may add fields, so defaults and the strategy are applied again afterwards.
         let mut object = self.admit_create(write, &name, object).await?;
         default_object(write.kind(), &mut object);
         prepare_create(write.kind(), &mut object);
+        // After admission, which may change a Service, and before validation, which checks its
+        // addresses.
         let allocation = self
             .options
             .services
@@ -94,6 +99,8 @@ impl Registry {
         as_stored(write.kind(), &mut object);
         let cache = self.write_cache(write)?;
         let kind = cache.kind();
+        // Nothing is written, so the cache has to show whether the name exists. It may lag behind,
+        // as a real create may lose a race.
         if write.dry_run {
             return match cache.get(&kind.object_key(&write.namespace, name)) {
                 Some(_) => Err(ApiError::already_exists(
@@ -126,6 +133,7 @@ impl Registry {
     /// Builds a 409; it also reports whether the existing object is being deleted.
     async fn exists_error(&self, write: &Write, key: &str, name: &str) -> ApiError {
         let mut error = ApiError::already_exists(write.resource.group, write.resource.plural, name);
+        // For the message only: if this read fails, the 409 is still right.
         let present = self.live_entry(write, key, name).await.ok().flatten();
         if present.is_some_and(|(object, _)| object.is_being_deleted()) {
             error.message = format!("object is being deleted: {}", error.message);

@@ -15,6 +15,7 @@ use apiserver_request::Operation;
 use apiserver_storage::StoreError;
 use serde_json::Value;
 
+// Each attempt loses to another successful write, so that this many mean a hot loop elsewhere.
 const ATTEMPTS: usize = 100;
 
 /// The result of a delete.
@@ -43,6 +44,7 @@ impl Registry {
         write: &mut Write,
         options: &DeleteOptions,
     ) -> Result<DeleteOutcome, ApiError> {
+        // Options may come in the query and in the body; either is enough.
         write.dry_run |= options.dry_run;
         write.options = options.raw.clone();
         let key = self.caches.store_key(
@@ -51,9 +53,12 @@ impl Registry {
             &write.name,
         );
         for _ in 0..ATTEMPTS {
+            // Reads the store and not the cache: preconditions and finalizers of a stale object
+            // could delete what a client just protected.
             let Some((object, revision)) = self.live_entry(write, &key, &write.name).await? else {
                 return Err(write.not_found());
             };
+            // In every attempt: the object may have been replaced by one of the same name.
             check_preconditions(write, options, &object)?;
             self.admit_delete(write, &object).await?;
             match self
@@ -111,6 +116,8 @@ impl Registry {
                 removed: true,
             }),
             DeletionPlan::Remove => {
+                // First the object, then its allocations: in the other order another Service could
+                // get the address while this one still has it.
                 let removed = self.store.delete(key, revision).await?;
                 self.options
                     .services
@@ -124,6 +131,8 @@ impl Registry {
             }
             DeletionPlan::RequestDeletion(mut object) => {
                 let resource = apiserver_convert::storage_resource(write.resource);
+                // The store's revision is the resourceVersion. A stored copy would be wrong after
+                // this write.
                 object.metadata_mut().remove("resourceVersion");
                 let stored = encode_stored(
                     resource,
@@ -144,6 +153,7 @@ impl Registry {
 }
 
 fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> DeletionPlan {
+    // Policy and grace period are applied to a copy; the comparison below shows what they changed.
     let mut marked = object.clone();
     if let Some(finalizers) =
         propagation::propagation_finalizers(write.resource, object, options.propagation)
@@ -151,6 +161,7 @@ fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> Dele
         propagation::set_finalizers(&mut marked, finalizers);
     }
     let grace = grace::decide_grace(write.resource, object, options.grace);
+    // Computed after the propagation policy was applied, because the policy is a finalizer.
     let held = !marked.finalizers().is_empty() || namespaces::is_held(write.resource, &marked);
     match grace {
         Grace::None if !held => return DeletionPlan::Remove,
@@ -160,11 +171,13 @@ fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> Dele
                 .metadata_mut()
                 .insert("deletionGracePeriodSeconds".into(), 0.into());
         }
+        // Finalizers keep an object that has no grace period.
         Grace::None => grace::mark_deleted(&mut marked, 0),
         Grace::Mark(seconds) => grace::mark_deleted(&mut marked, seconds),
         Grace::Marked => {}
     }
     namespaces::mark_terminating(write.resource, &mut marked);
+    // A repeated delete writes nothing: each write would wake the watchers.
     if marked == *object {
         return DeletionPlan::Unchanged;
     }
@@ -173,6 +186,7 @@ fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> Dele
         .and_then(|m| m.get("generation"))
         .and_then(Value::as_i64)
         .unwrap_or(0);
+    // As upstream: requesting deletion counts as a change of the desired state.
     if generation > 0 && !object.is_being_deleted() {
         marked
             .metadata_mut()

@@ -40,6 +40,8 @@ impl DeleteOptions {
         let orphan = raw.get("orphanDependents").and_then(Value::as_bool);
         let mut causes = Vec::new();
         let propagation = match text("propagationPolicy") {
+            // Without a policy, the deprecated boolean decides: true orphans, false deletes
+            // afterwards.
             None | Some("") => orphan.map(|orphan| {
                 if orphan {
                     Propagation::Orphan
@@ -59,6 +61,7 @@ impl DeleteOptions {
                 None
             }
         };
+        // The deprecated field and its replacement could contradict each other.
         if orphan.is_some() && text("propagationPolicy").is_some() {
             let why = "orphanDependents and deletionPropagation cannot be both set";
             causes.push(invalid_cause(

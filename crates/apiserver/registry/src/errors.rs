@@ -11,10 +11,13 @@ pub fn store_error(error: &StoreError) -> ApiError {
             Reason::RequestEntityTooLarge,
             "etcdserver: request is too large",
         ),
+        // Clients relist after a 410; any other code would make them retry the same request
+        // forever.
         StoreError::Compacted => expired_error(),
         StoreError::FutureRevision => {
             ApiError::bad_request("the resource version is in the future")
         }
+        // The text may name addresses and files of the control plane, so that only the log has it.
         other => {
             tracing::warn!(error = %other, "store request failed");
             ApiError::new(
@@ -54,6 +57,7 @@ pub(crate) fn cache_error(error: &CacheError) -> ApiError {
         CacheError::Store(error) => store_error(error),
         CacheError::TooNew { .. } => {
             let cause = Cause {
+                // client-go looks for this cause, then lists again without a resourceVersion.
                 reason: "ResourceVersionTooLarge".into(),
                 message: "Too large resource version".into(),
                 ..Cause::default()

@@ -19,6 +19,7 @@ pub(crate) enum Grace {
 /// Decides the effect of deleting `object`; `requested` is the requested grace period in seconds.
 pub(crate) fn decide_grace(resource: &Resource, object: &Value, requested: Option<i64>) -> Grace {
     let requested = requested.map(|seconds| if seconds < 0 { 1 } else { seconds });
+    // Pods are the only built-in kind with graceful deletion.
     if !is_pod(resource) {
         return Grace::None;
     }
@@ -37,6 +38,7 @@ fn is_pod(resource: &Resource) -> bool {
 
 fn pod_period(pod: &Value, requested: Option<i64>) -> i64 {
     let ended = api_semantics::pods::is_terminal_phase(str_at(pod, &["status", "phase"]));
+    // No kubelet will stop containers of such a pod, and so none would remove it afterwards.
     if ended || str_at(pod, &["spec", "nodeName"]).is_empty() {
         return 0;
     }
@@ -54,6 +56,7 @@ fn shorten_grace(pod: &Value, requested: Option<i64>) -> Grace {
     let running = current_grace(pod);
     match requested {
         Some(0) => Grace::None,
+        // A period of 0 has ended: only finalizers keep the object.
         _ if running == 0 => Grace::None,
         Some(seconds) if seconds < running => Grace::Mark(seconds),
         _ => Grace::Marked,
@@ -70,6 +73,7 @@ fn current_grace(object: &Value) -> i64 {
 
 /// Requests deletion in `seconds`. The time counts from the first request.
 pub(crate) fn mark_deleted(object: &mut Value, seconds: i64) {
+    // The timestamp is the end of the grace period. Its begin stays the same when it is shortened.
     let begun = time::parse(object.meta_str("deletionTimestamp")).and_then(|end| {
         end.checked_sub(SignedDuration::from_secs(current_grace(object)))
             .ok()

@@ -12,6 +12,7 @@ const LONGEST: usize = 63;
 /// Returns `prefix` and five random characters, at most 63 bytes.
 pub(crate) fn generate_name(prefix: &str) -> String {
     let mut end = prefix.len().min(LONGEST - SUFFIX);
+    // The prefix is cut at a byte limit, which may fall inside a character.
     while !prefix.is_char_boundary(end) {
         end -= 1;
     }
@@ -33,6 +34,8 @@ pub(crate) fn set_system_metadata(object: &mut Value, namespace: &str) -> Result
         object.set_meta_str("name", &name);
     }
     object.set_meta_str("namespace", namespace);
+    // Always new, also if the client sends one: the UID tells an object from an earlier one of the
+    // same name.
     object.set_meta_str("uid", &uuid::Uuid::new_v4().to_string());
     object.set_meta_str("creationTimestamp", &time::now());
     for field in [
@@ -57,9 +60,11 @@ pub(crate) fn carry_over(new: &mut Value, old: &Value) {
             copy_field(new, old, field);
         }
     }
+    // Even if the client sends another value: a deletion can not be undone.
     copy_field(new, old, "deletionTimestamp");
     copy_field(new, old, "generation");
     new.metadata_mut().remove("selfLink");
+    // A body without a namespace means that of the path.
     let namespace = old.namespace().to_owned();
     if new.namespace().is_empty() {
         new.set_meta_str("namespace", &namespace);
@@ -76,6 +81,7 @@ fn copy_field(new: &mut Value, old: &Value, field: &str) {
 /// Parses `metadata.resourceVersion` as a revision; 0 if absent.
 pub(crate) fn revision_of(object: &Value) -> Result<i64, ApiError> {
     match object.resource_version() {
+        // Both mean an unconditional update.
         "" | "0" => Ok(0),
         text => text.parse().map_err(|_| {
             let text = format!(

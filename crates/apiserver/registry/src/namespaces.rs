@@ -39,6 +39,8 @@ impl Registry {
         let version = api_meta::Meta::resource_version(body).to_owned();
         let change = move |old: &Value| {
             let mut new = old.clone();
+            // The precondition of the client: the namespace controller decided on this version's
+            // content.
             api_meta::Meta::set_meta_str(&mut new, "resourceVersion", &version);
             let spec = meta::object_at(&mut new, "spec");
             if finalizers.is_empty() {

@@ -15,6 +15,7 @@ pub(crate) fn propagation_finalizers(
     object: &Value,
     requested: Option<Propagation>,
 ) -> Option<Vec<String>> {
+    // The garbage collector ignores events and would never remove the finalizer.
     if (resource.group.is_empty() || resource.group == "events.k8s.io")
         && resource.plural == "events"
     {
@@ -52,6 +53,7 @@ fn from_present(present: &[&str]) -> Option<Propagation> {
 /// with old clients.
 fn default_propagation(resource: &Resource) -> Propagation {
     match (resource.group, resource.plural) {
+        // Upstream's batch/v1 and core/v1 strategies keep this for API compatibility.
         ("", "replicationcontrollers") | ("batch", "jobs") => Propagation::Orphan,
         _ => Propagation::Background,
     }

@@ -66,6 +66,7 @@ impl Registry {
     pub async fn wait_for_version(&self, resource_version: &str) -> Result<i64, ApiError> {
         let reached = match resource_version {
             "" => self.caches.wait_for_current().await,
+            // Any version will do: informers read this way, and cost the store nothing.
             "0" if self.caches.is_ready() => return Ok(self.caches.revision()),
             "0" => self.caches.wait_for(1).await,
             text => self.caches.wait_for(parse_version(text)?).await,
@@ -123,12 +124,14 @@ impl Registry {
         query: &ListQuery,
         prefix: &str,
     ) -> Result<(Source, String), ApiError> {
+        // The token has the revision, and a second one could contradict it.
         if !matches!(query.resource_version.as_str(), "" | "0") {
             return Err(ApiError::bad_request(
                 "specifying resource version is not allowed when using continue",
             ));
         }
         let (revision, key) = token::parse_token(&query.continue_token)?;
+        // The key of the token is relative to the list's prefix, as upstream encodes it.
         let start = format!("{prefix}{key}");
         let source = match revision {
             // A token without a revision continues at the current revision.
@@ -137,6 +140,8 @@ impl Registry {
                 .snapshot_at(cache, revision, query, prefix, &start)
                 .await
                 .map_err(|error| match error.reason {
+                    // As upstream, the error has a token for clients that accept a list of mixed
+                    // revisions.
                     Reason::Expired => expired_page(token::inconsistent_page(&key)),
                     _ => error,
                 })?,
@@ -205,12 +210,14 @@ impl Registry {
                 from = format!("{key}\0");
                 let name = key.get(root.len()..).unwrap_or_default();
                 let entry = Arc::new(Entry::new(cache.kind(), name, &item.value, item.revision).0);
+                // A selector may reject most of a page, so that the number read says nothing.
                 matching += usize::from(query.selection.matches(&entry));
                 entries.push(entry);
             }
             let unread = page
                 .count
                 .saturating_sub(i64::try_from(page.items.len()).unwrap_or(i64::MAX));
+            // One entry more than the page needs shows that a next page exists.
             if !page.more || (query.limit > 0 && matching > query.limit) {
                 return Ok(PastRead {
                     entries,
@@ -329,6 +336,7 @@ fn list_page(source: &Source, query: &ListQuery, prefix: &str, start: &str) -> L
         }
         _ => String::new(),
     };
+    // Entries that were read but not sent, and those that were not read.
     let left = i64::try_from(more)
         .unwrap_or(i64::MAX)
         .saturating_add(source.unread());
@@ -355,6 +363,7 @@ fn check_match(query: &ListQuery) -> Result<(), ApiError> {
     let forbidden = |why: &str| ("FieldValueForbidden", format!("Forbidden: {why}"));
     let wrong = match query.version_match.as_str() {
         "" => return Ok(()),
+        // The rules are those of Kubernetes' API concepts page.
         _ if !query.continue_token.is_empty() => {
             forbidden("resourceVersionMatch is forbidden when continue is provided")
         }
@@ -418,6 +427,8 @@ mod token {
             .as_str()
             .filter(|s| !s.is_empty())
             .ok_or_else(|| bad("it has no start key"))?;
+        // The start key is appended to a prefix. A clean one can not leave the namespace of the
+        // request.
         if start.starts_with('/') || start.split('/').any(|part| part == ".." || part == ".") {
             return Err(bad("it is not clean"));
         }

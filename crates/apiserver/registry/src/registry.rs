@@ -71,6 +71,7 @@ impl Registry {
         for plugin in &self.options.admission {
             let begun = Instant::now();
             let admitted = plugin.admit(request).await;
+            // Before the result is returned: rejections belong into the histogram, too.
             self.admission.record_duration(plugin.name(), begun);
             admitted?;
         }

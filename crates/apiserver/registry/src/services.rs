@@ -69,6 +69,7 @@ impl Allocators {
         service: &mut Value,
         old: Option<&Value>,
     ) -> Result<ServiceAllocation, ApiError> {
+        // A status update must not allocate: it does not write the spec.
         if !is_service(write.resource) || !write.subresource.is_empty() {
             return Ok(ServiceAllocation::default());
         }
@@ -76,6 +77,8 @@ impl Allocators {
             // Validates the client's values before any field is filled in or dropped.
             write.reject_invalid(service.name(), validate_create(write.kind(), service))?;
         }
+        // Families come first, because they decide how many addresses are allocated, and of which
+        // range.
         families::fill_families(&self.options, service, old)?;
         let mut allocation = ServiceAllocation::default();
         let done = match self
@@ -91,6 +94,7 @@ impl Allocators {
         match done {
             Ok(()) => Ok(allocation),
             Err(e) => {
+                // The addresses may be allocated already when the ports fail.
                 self.release_allocated(registry, allocation).await;
                 Err(e)
             }

@@ -71,20 +71,26 @@ impl Registry {
     pub async fn update(&self, write: &mut Write, update: &Update<'_>) -> Result<Value, ApiError> {
         let kind = self.write_cache(write)?.kind().clone();
         let key = self.caches.store_key(&kind, &write.namespace, &write.name);
+        // The cache is usually current. Reading the store first would double the cost of each
+        // update.
         let mut live = false;
         for _ in 0..ATTEMPTS {
             let found = self.current_object(write, &key, live).await?;
             let Some((old, revision)) = found else {
+                // The cache may not show a new object yet, so that only the store can say that it
+                // is missing.
                 if live {
                     return Err(write.not_found());
                 }
                 live = true;
                 continue;
             };
+            // Warnings of an attempt that is repeated do not belong to the result.
             write.warnings.clear();
             match self.update_once(write, update, &key, old, revision).await {
                 Ok(Outcome::Done(object)) => return Ok(object),
                 Ok(Outcome::Conflict) => live = true,
+                // The error may be about fields that another write has changed already.
                 Err(_) if !live => live = true,
                 Err(e) => return Err(e),
             }
@@ -128,6 +134,7 @@ impl Registry {
         }
         let mut new = (update.change)(&old)?;
         check_identity(write, update, &mut new, &old, revision)?;
+        // Before defaulting and validation, which compare immutable metadata with the old object.
         meta::carry_over(&mut new, &old);
         if update.mode.is_checked() {
             default_object(write.kind(), &mut new);
@@ -138,6 +145,7 @@ impl Registry {
             }
             new = self.admit_update(write, new, &old).await?;
             default_object(write.kind(), &mut new);
+            // Plugins may write explicit zero values, which must not count as a change.
             json::canonicalize(write.resource.message, &mut new);
             as_stored(write.kind(), &mut new);
         }
@@ -149,6 +157,7 @@ impl Registry {
         let done = self
             .compare_and_swap(write, update, key, new, old, revision)
             .await;
+        // After a conflict the change is computed again, and allocates again.
         if !matches!(done, Ok(Outcome::Done(_))) || write.dry_run {
             self.options
                 .services
@@ -200,6 +209,7 @@ impl Registry {
             new = object;
         }
         meta::set_revision(&mut new, revision);
+        // As upstream, an update that changes nothing writes nothing: no event wakes the watchers.
         if new == old || write.dry_run {
             return Ok(Outcome::Done(new));
         }
@@ -213,6 +223,7 @@ impl Registry {
         mut new: Value,
         revision: i64,
     ) -> Result<Outcome, ApiError> {
+        // The last finalizer was removed: this update is the end of an earlier delete.
         if ends_deletion(write, &new) {
             let removed = self.store.delete(key, revision).await;
             if removed.is_ok() {
@@ -225,6 +236,7 @@ impl Registry {
         }
         let kind = self.write_cache(write)?.kind();
         let mut bare = new.clone();
+        // The store's revision is the resourceVersion; a stored copy would be wrong at once.
         bare.metadata_mut().remove("resourceVersion");
         let stored = encode_stored(
             kind.resource,
@@ -272,6 +284,7 @@ fn check_identity(
             "the namespace of the provided object does not match the namespace sent on the request";
         return Err(ApiError::bad_request(text));
     }
+    // PUT of an object that was deleted and created again must not overwrite the new one.
     if update.replaces && !new.uid().is_empty() && new.uid() != old.uid() {
         let why = format!(
             "Precondition failed: UID in precondition: {}, UID in object meta: {}",
@@ -347,6 +360,7 @@ pub(crate) fn ends_deletion(write: &Write, object: &Value) -> bool {
         .and_then(|m| m.get("deletionGracePeriodSeconds"))
         .and_then(Value::as_i64)
         .unwrap_or(0);
+    // The namespace controller removes this finalizer after it has deleted the content.
     let held_as_namespace = write.resource.plural == "namespaces"
         && write.resource.group.is_empty()
         && object

@@ -92,7 +92,10 @@ impl Write {
             ("", "certificates.k8s.io", "certificatesigningrequests") => &["spec", "status"],
             ("status", "certificates.k8s.io", "certificatesigningrequests")
             | ("status", "", "nodes") => &["metadata", "spec"],
+            // As upstream's GetResetFields: a controller that writes the status must not own the
+            // spec.
             ("status", ..) => &["spec"],
+            // PUT of a whole object also carries the status, which only `/status` writes.
             ("", ..) if self.resource.subresource("status").is_some() => &["status"],
             _ => &[],
         }

@@ -92,6 +92,8 @@ async fn collect_body(mut body: Incoming) -> Result<Bytes, ApiError> {
         let Ok(data) = frame.into_data() else {
             continue;
         };
+        // Counted past the limit, and discarded: the client reads a response only after it has sent
+        // all.
         seen += data.len();
         if seen <= LIMIT {
             bytes.extend_from_slice(&data);

@@ -51,11 +51,14 @@ async fn bootstrap_all(
     port: u16,
 ) -> Result<(), ApiError> {
     let steps = &server.bootstrapped;
+    // A stale cache would show system objects as missing.
     server.registry.wait_for_version("").await?;
     steps
+        // Before the Service `kubernetes` is created, which allocates an address.
         .complete_step(Step::Allocations, server.registry.repair_allocations())
         .await?;
     steps
+        // The other objects are in these namespaces.
         .complete_step(Step::Namespaces, objects::ensure_namespaces(server))
         .await?;
     // Each write waits for the disk, so independent ones run concurrently.
@@ -166,6 +169,7 @@ async fn create_object(
 ) -> Result<(), ApiError> {
     let mut write = Write::internal(resource, namespace, "");
     match server.registry.create(&mut write, object).await {
+        // Several servers start at once, and each creates the same objects.
         Err(error) if error.reason == Reason::AlreadyExists => Ok(()),
         Err(error) if error.reason == Reason::Invalid => {
             // A retry would fail again, and the rest of the cluster works without this object.

@@ -26,6 +26,7 @@ pub fn compress_response(
         return Response::from_parts(parts, full_body(bytes));
     }
     match gzip_bytes(&bytes) {
+        // Caches between client and server must not serve compressed bytes to other clients.
         Some(packed) => {
             parts
                 .headers
@@ -40,6 +41,7 @@ pub fn compress_response(
 }
 
 fn gzip_bytes(bytes: &[u8]) -> Option<Vec<u8>> {
+    // Level 1, as upstream: higher levels need much more processor time for little.
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 6), Compression::fast());
     encoder.write_all(bytes).ok()?;
     encoder.finish().ok()

@@ -106,6 +106,7 @@ impl Context {
     /// Returns whether to indent JSON: for `pretty`, or for curl, wget and browsers.
     fn wants_indentation(&self) -> bool {
         let agent = self.header("user-agent");
+        // Upstream indents for the same three prefixes.
         let person = ["curl", "Wget", "Mozilla/5.0"]
             .iter()
             .any(|prefix| agent.starts_with(prefix));
@@ -126,6 +127,7 @@ impl Context {
         if agent.is_empty() {
             "unknown".to_owned()
         } else {
+            // 128 bytes is the limit of a manager's name in managedFields.
             agent.chars().take(128).collect()
         }
     }

@@ -31,6 +31,8 @@ impl IdentityHeaders {
             .map(lower)
             .filter(|prefix| !prefix.is_empty())
             .collect();
+        // A backend behind this server may trust these headers, even if this server does not use
+        // them.
         prefixes.push(STANDARD.to_owned());
         IdentityHeaders {
             names: names.into_iter().map(lower).collect(),
@@ -53,6 +55,7 @@ pub fn take_credentials(context: &mut Context, identity: &IdentityHeaders) -> Cr
         .map(|peer| peer.certificates.clone())
         .unwrap_or_default();
     let protocol_token = take_protocol_token(&mut context.headers);
+    // Both are removed, whichever is used: no backend may see either.
     let bearer = take_bearer(&mut context.headers).or(protocol_token);
     let remote_headers = take_all(&mut context.headers, |name| identity.contains(name));
     Credentials {
@@ -101,6 +104,7 @@ fn take_protocol_token(headers: &mut HeaderMap) -> Option<String> {
         offered.partition(|protocol| protocol.starts_with(BEARER_PROTOCOL));
     let encoded = tokens.first()?.strip_prefix(BEARER_PROTOCOL)?;
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
+    // The remaining protocols are negotiated with the backend, which must not see the token.
     if let (false, Ok(rest)) = (others.is_empty(), HeaderValue::from_str(&others.join(", "))) {
         headers.insert(SEC_WEBSOCKET_PROTOCOL, rest);
     }
@@ -108,6 +112,7 @@ fn take_protocol_token(headers: &mut HeaderMap) -> Option<String> {
         .get(UPGRADE)
         .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"));
     let token = base64url::decode_unpadded(encoded).and_then(|bytes| String::from_utf8(bytes).ok());
+    // Other requests can set the Authorization header, so that the token is no credential there.
     token.filter(|_| is_websocket)
 }
 

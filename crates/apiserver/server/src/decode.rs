@@ -50,6 +50,8 @@ pub fn decode_object(
             .map_err(|e| decode_error(expected, &e))?,
         Format::Protobuf => (decode_protobuf(expected, body)?, Vec::new()),
     };
+    // After decoding and before the strictness check: a wrong type would report all its fields as
+    // unknown.
     let object = with_expected_type(expected, object)?;
     apply_strictness(expected, strictness, &problems, warnings)?;
     Ok(object)
@@ -107,6 +109,7 @@ fn with_expected_type(expected: Expected<'_>, mut object: Value) -> Result<Value
             .unwrap_or_default()
     };
     check_type(expected, text("apiVersion"), text("kind"))?;
+    // A body without a type has the expected one; later stages rely on both fields.
     if let Some(map) = object.as_object_mut() {
         map.insert("apiVersion".into(), expected.api_version.into());
         map.insert("kind".into(), expected.kind.into());

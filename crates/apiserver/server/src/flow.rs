@@ -64,6 +64,7 @@ impl FlowControl {
     /// Creates the table and subscribes to the watch cache.
     pub fn new(objects: &Arc<dyn Objects>) -> Arc<Self> {
         let flow = Arc::new(FlowControl::default());
+        // Levels first: a schema without its level would be reported as dangling for a moment.
         for resource in [LEVELS, SCHEMAS] {
             objects.observe(&GroupResource::new(GROUP, resource), flow.clone());
         }
@@ -194,6 +195,7 @@ impl Observer for FlowControl {
             table.schemas.retain(|schema| &*schema.name != name);
             if !gone {
                 let schema = read_schema(object);
+                // Equal precedences are ordered by name, as upstream.
                 let key = |schema: &Schema| (schema.precedence, schema.name.clone());
                 let at = table
                     .schemas

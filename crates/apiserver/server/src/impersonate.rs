@@ -13,6 +13,7 @@ const EXTRA: &str = "impersonate-extra-";
 
 /// Removes the impersonation headers and returns the requested user, if any.
 pub fn take_target(headers: &mut HeaderMap) -> Result<Option<User>, ApiError> {
+    // The headers are removed even if they are invalid, so that no backend sees them.
     let target = target_user(headers);
     credentials::take_all(headers, |name| name.as_str().starts_with("impersonate-"));
     target
@@ -129,6 +130,7 @@ fn parse_account(user: &str) -> Option<(&str, &str)> {
 }
 
 fn add_own_groups(user: &mut User) {
+    // Requested groups replace the implicit ones of a service account, as upstream.
     if user.groups.is_empty()
         && let Some((namespace, _)) = parse_account(&user.name)
     {

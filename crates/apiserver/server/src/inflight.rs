@@ -44,6 +44,7 @@ pub struct SeatGuard {
 impl InFlight {
     /// Creates limits of reads and writes; 0 for none.
     pub fn new(reading: usize, mutating: usize, request_timeout: Duration) -> Self {
+        // Without one of the limits, the sum is no limit either.
         let system = if reading == 0 || mutating == 0 {
             0
         } else {
@@ -53,6 +54,7 @@ impl InFlight {
             reading: Lane::new(reading),
             mutating: Lane::new(mutating),
             system: Lane::new(system),
+            // A request that waited longer would hardly finish within its timeout.
             max_wait: request_timeout / 4,
         }
     }
@@ -88,12 +90,14 @@ impl Lane {
     }
 
     async fn acquire_seat(&self, max_wait: Duration) -> Result<SeatGuard, ApiError> {
+        // The usual case, without a counter.
         if let Ok(permit) = self.seats.clone().try_acquire_owned() {
             return Ok(SeatGuard {
                 _permit: Some(permit),
             });
         }
         let waits = WaitingGuard::start_waiting(&self.waiting);
+        // Beyond this, waiting would only add memory: the request would time out in the queue.
         if waits.before >= self.limit.saturating_mul(WAITING_PER_SEAT) {
             return Err(too_many_requests());
         }

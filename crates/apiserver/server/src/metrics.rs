@@ -89,6 +89,7 @@ impl ServerMetrics {
             .entry(key.clone())
             .or_insert_with(durations)
             .observe_duration(took);
+        // Streams have no known size, and are not counted.
         if let Some(size) = size {
             self.sizes
                 .lock()
@@ -171,6 +172,7 @@ impl ServerMetrics {
             .durations
             .lock()
             .iter()
+            // A watch lasts as long as its client wants, so that its duration is no service level.
             .filter(|(key, _)| key.verb != "WATCH")
         {
             page.histogram(sli, &request_labels(key, None), durations);
@@ -316,6 +318,7 @@ fn write_latencies(
 
 fn request_key(context: &Context) -> Key {
     let info = &context.info;
+    // Unknown resources share one label, or a client could create series without bound.
     let known =
         !info.is_resource || api_kinds::find(&info.group, &info.version, &info.resource).is_some();
     let text = |t: &String| if known { t.clone() } else { String::new() };
@@ -333,6 +336,8 @@ fn request_key(context: &Context) -> Key {
         verb: if info.is_resource {
             info.verb.to_ascii_uppercase()
         } else {
+            // Paths that are no resources have one label, whatever the method, which a client
+            // chooses.
             "GET".into()
         },
         group: text(&info.group),

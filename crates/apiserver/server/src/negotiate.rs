@@ -86,6 +86,7 @@ pub fn parse_ranges(accept: &str) -> Vec<MediaRange> {
         .filter(|r| !r.is_empty())
         .map(parse_range)
         .collect();
+    // A stable sort: equal weights keep the client's order.
     all.sort_by(|a, b| b.quality.total_cmp(&a.quality));
     all
 }
@@ -100,6 +101,7 @@ fn parse_range(text: &str) -> MediaRange {
     for (name, value) in parts.filter_map(|part| part.split_once('=')) {
         let value = value.trim().trim_matches('"');
         if name.trim() == "q" {
+            // A weight that is no number makes the range unacceptable instead of preferred.
             out.quality = value.parse().unwrap_or(0.0);
         } else {
             out.parameters
@@ -128,6 +130,7 @@ fn first_of(accept: &str, possible: impl Fn(&MediaType) -> bool) -> Result<Media
     let ranges = parse_ranges(accept);
     let mut acceptable = ranges
         .iter()
+        // RFC 9110: a weight of 0 means "not acceptable".
         .filter(|r| r.quality > 0.0)
         .filter_map(acceptable_type);
     acceptable.find(possible).ok_or_else(not_acceptable)
@@ -144,6 +147,7 @@ fn acceptable_type(range: &MediaRange) -> Option<MediaType> {
         None => Transform::None,
         Some(_) if range.parameter("g") != Some("meta.k8s.io") => return None,
         Some(_) if !matches!(range.parameter("v"), Some("v1" | "v1beta1")) => return None,
+        // Upstream has no protobuf form of tables, because their cells have no schema.
         Some("Table") if format != Format::Protobuf => Transform::Table,
         Some("PartialObjectMetadata") => Transform::Partial,
         Some("PartialObjectMetadataList") => Transform::PartialList,

@@ -237,6 +237,7 @@ impl ServerOptions {
                 "--anonymous-auth can't be given when --authentication-config has the field anonymous; leave it out"
             );
         }
+        // Upstream's default.
         let everywhere = self.anonymous_auth.unwrap_or(true);
         let flag = if everywhere {
             Anonymous::AllPaths
@@ -297,6 +298,7 @@ impl ServerOptions {
         let seconds = parse_duration(FLAG, &self.service_account_max_token_expiration)?.as_secs();
         match seconds {
             0 => Ok(None),
+            // Upstream's bounds: an hour, and 2^32 seconds.
             3600..=4_294_967_296 => Ok(i64::try_from(seconds).ok()),
             _ => bail!("--{FLAG} must be between 1h and 2^32 seconds, or 0 for no bound"),
         }
@@ -317,6 +319,7 @@ impl ServerOptions {
     /// Returns the address for other components: the advertised one, the one to listen on, or this
     /// machine's.
     pub fn advertised_address(&self) -> IpAddr {
+        // Endpoints with such an address would lead every node to itself.
         let unusable = self.bind_address.is_unspecified() || self.bind_address.is_loopback();
         self.advertise_address.unwrap_or_else(|| {
             if unusable {
@@ -332,6 +335,7 @@ impl ServerOptions {
 fn own_address() -> IpAddr {
     let route = || {
         let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+        // An address for documentation (RFC 5737). Connecting a UDP socket only looks up the route.
         socket.connect("192.0.2.1:9").ok()?;
         Some(socket.local_addr().ok()?.ip())
     };

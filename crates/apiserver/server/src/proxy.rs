@@ -57,15 +57,18 @@ pub async fn respond_proxy(
     {
         return Err(method_not_allowed());
     }
+    // Reading a log is a read: upstream runs no admission for it.
     if subresource != "log" {
         admit_connect(server, context, resource).await?;
     }
+    // After admission: the target is looked up only for requests that are allowed.
     let target = match (resource.plural, subresource) {
         ("nodes", _) => streams::node_target(server, context)?,
         ("services", _) => services::service_target(server, context)?,
         ("pods", "proxy") => services::pod_target(server, context)?,
         _ => streams::pod_stream_target(server, context).await?,
     };
+    // A browser would resolve relative links of the page one level too high.
     if subresource == "proxy" && upgrade.is_none() && lacks_trailing_slash(context) {
         return Ok(redirect_to_slash(context));
     }

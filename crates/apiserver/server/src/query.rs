@@ -66,6 +66,7 @@ impl Query {
     /// Parses `dryRun`; true if nothing is to be stored. `kind` names the options in the error.
     pub fn dry_run(&self, kind: &str) -> Result<bool, ApiError> {
         match self.all("dryRun").find(|value| *value != "All") {
+            // The API has one value, `All`; it may be repeated.
             None => Ok(self.first("dryRun").is_some()),
             Some(other) => Err(unsupported_value(kind, "dryRun", other, &["All"])),
         }
@@ -88,6 +89,7 @@ pub fn unsupported_value(kind: &str, field: &str, value: &str, known: &[&str]) -
 }
 
 fn decode_component(text: &str) -> String {
+    // In queries, unlike in paths, `+` is a space.
     let text = text.replace('+', " ");
     percent_decode_str(&text).decode_utf8_lossy().into_owned()
 }

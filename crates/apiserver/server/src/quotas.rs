@@ -25,6 +25,7 @@ impl QuotaStore for Quotas {
                 &Update {
                     change,
                     replaces: false,
+                    // The server's own bookkeeping, not a write of the client.
                     mode: Mode::Raw,
                 },
             )

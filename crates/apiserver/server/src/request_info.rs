@@ -45,6 +45,7 @@ pub fn parse_request_info(
             (info.group, info.version) = ((*group).to_owned(), (*version).to_owned());
             3
         }
+        // Paths below `/api` that are too short are discovery.
         _ => return segments.expect_clean(words.len()).map(|()| info),
     };
     info.is_resource = true;
@@ -120,6 +121,8 @@ fn fill_collection_verb(info: &mut RequestInfo, query: &Query) {
     match info.verb.as_str() {
         "get" => {
             info.verb = if query.flag("watch") { "watch" } else { "list" }.to_owned();
+            // As upstream: authorization by resourceNames then covers a list or watch of one
+            // object.
             info.name = selected_name(query).unwrap_or_default();
         }
         "delete" => info.verb = "deletecollection".into(),

@@ -99,6 +99,7 @@ pub fn entry_response(
     entry: &Entry,
 ) -> Result<Response<Body>, ApiError> {
     let media_type = context.media_type()?;
+    // Only compact JSON and protobuf are cached; other forms are encoded from the tree.
     if media_type.transform != Transform::None
         || media_type.pretty
         || media_type.format == Format::Yaml
@@ -262,6 +263,7 @@ pub fn encode_untyped(media_type: MediaType, tree: &Value) -> Vec<u8> {
 /// Indents compact JSON if negotiated.
 fn restyle_json(media_type: MediaType, mut bytes: Vec<u8>) -> Vec<u8> {
     if media_type.format == Format::Yaml {
+        // YAML is rare, so that it takes the detour over JSON, which has the right field names.
         let tree: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         return yaml::encode(&tree).into_bytes();
     }
@@ -330,6 +332,7 @@ pub fn raw_response(code: u16, content_type: &str, bytes: impl Into<Bytes>) -> R
         response.headers_mut().insert(CONTENT_TYPE, value);
     }
     response.headers_mut().insert(
+        // As upstream: responses depend on the user.
         "cache-control",
         HeaderValue::from_static("no-cache, private"),
     );

@@ -26,6 +26,7 @@ pub async fn respond_review(
     if row.plural == "componentstatuses" {
         return component_statuses(context, row);
     }
+    // Reviews are not stored, so that there is nothing to read.
     if context.info.verb != "create" {
         return Err(method_not_allowed());
     }
@@ -124,6 +125,7 @@ fn review_subject(spec: &Value) -> User {
         .as_object()
         .into_iter()
         .flatten()
+        // Keys of extra are case-insensitive, as HTTP headers carry them.
         .map(|(k, v)| (k.to_lowercase(), string_list(v)))
         .collect();
     User {
@@ -201,6 +203,7 @@ fn check_review(
             let text = "Invalid value: \"object\": disallowed on this kind of request";
             return invalid("FieldValueInvalid", "spec.nonResourceAttributes", text);
         }
+        // A user may review access in this namespace only because a role there allows it.
         if spec["resourceAttributes"]["namespace"]
             .as_str()
             .unwrap_or_default()

@@ -75,6 +75,7 @@ async fn dispatch_resource(
 ) -> Result<Response<Body>, ApiError> {
     let info = &context.info;
     if !discovery::is_served(&info.group, &info.version) {
+        // Upstream has a Status for unknown versions of a known group, and plain text for others.
         let group_known = api_kinds::groups().iter().any(|g| g.name == info.group);
         return if group_known {
             Err(ApiError::no_such_path())

@@ -34,6 +34,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// # Errors
 /// A file, address or option that can't be used.
 pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow::Result<()> {
+    // Bound first, so that the port is known when the endpoints are published.
     let listener =
         bind_listener(SocketAddr::new(options.bind_address, options.secure_port)).await?;
     let port = listener
@@ -54,6 +55,8 @@ pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow:
     );
     tasks.spawn(
         "bootstrap",
+        // In the background: bootstrap writes through this server's registry, and /readyz shows its
+        // steps.
         bootstrap::run_bootstrap(server.clone(), options.clone(), port),
     );
     tasks.spawn_critical(
@@ -78,6 +81,7 @@ async fn close_server(
     tokio::select! {
         () = failed.cancelled() => {}
         () = signal.cancelled() => {
+            // A failure during the delay ends it: stale data must not be served.
             let _ = tokio::time::timeout(delay, failed.cancelled()).await;
         }
     }
@@ -115,11 +119,13 @@ pub(crate) fn build_server(
         services: Allocators::new(services),
     };
     let registry = Registry::new(store.clone(), caches.clone(), registry_options);
+    // From here on quota is charged; no request was served before.
     slot.set(Arc::new(quotas::Quotas(registry.clone())));
     let interval = parse_duration(
         "etcd-compaction-interval",
         &options.etcd_compaction_interval,
     )?;
+    // 0 leaves compaction to another server or to the store.
     if !interval.is_zero() {
         tasks.spawn_critical(
             "compaction",

@@ -27,6 +27,7 @@ pub fn table_object<'a>(
             "unrecognized includeObject value: {include:?}"
         )));
     }
+    // Once, so that the ages of all rows agree.
     let now = jiff::Timestamp::now();
     let rows: Vec<Value> = trees
         .map(|tree| table_row(resource, tree, include, now))

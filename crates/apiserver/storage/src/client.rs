@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 use tonic::transport::Channel;
 
+// A page of 2,000 large objects exceeds the default of 4 MiB.
 const MAX_MESSAGE: usize = 256 * 1024 * 1024;
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -90,6 +91,7 @@ impl Store {
 
     /// Records that history before `revision` is compacted.
     pub(crate) fn note_compaction(&self, revision: i64) {
+        // Other servers compact, too, and an older round may be reported later.
         self.compacted.fetch_max(revision, Ordering::Relaxed);
     }
 
@@ -167,6 +169,8 @@ impl Store {
             .time_call("create", self.compare_and_swap(key, 0, put))
             .await
         {
+            // A mod revision of 0 means that the key does not exist, so that a failed compare has
+            // one reason.
             Err(StoreError::Conflict(_)) => Err(StoreError::Exists),
             other => other,
         }
@@ -225,6 +229,8 @@ impl Store {
             success: vec![pb::RequestOp {
                 request: Some(write),
             }],
+            // The current value comes with the failed compare, which saves the caller a read before
+            // its retry.
             failure: vec![pb::RequestOp {
                 request: Some(pb::request_op::Request::RequestRange(read)),
             }],
@@ -283,6 +289,7 @@ pub(crate) async fn with_deadline<T>(
     match tokio::time::timeout(DEADLINE, call).await {
         Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(status.into()),
+        // The write may still be executed: the error says "unknown", not "failed".
         Err(_) => Err(StoreError::Unavailable("no response within 10 s".into())),
     }
 }

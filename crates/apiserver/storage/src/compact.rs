@@ -45,6 +45,7 @@ pub(crate) async fn run_round(store: &Store, round: &Round) -> Result<Round, Sto
                 pb::response_op::Response::ResponseRange(range) => range.kvs.into_iter().next(),
                 _ => None,
             });
+        // The version that was read lets this server take part in the next round.
         let version = current.as_ref().map_or(0, |kv| kv.version);
         // The winner compacts to the revision that the previous round recorded.
         let recorded = current.and_then(|kv| std::str::from_utf8(&kv.value).ok()?.parse().ok());
@@ -54,8 +55,10 @@ pub(crate) async fn run_round(store: &Store, round: &Round) -> Result<Round, Sto
             revision: now,
         });
     }
+    // The first round after a start knows no earlier revision, so it only records one.
     if round.revision > 0 {
         match store.compact_history(round.revision).await {
+            // "Compacted" means that a person or another tool was faster, which is as good.
             Ok(()) | Err(StoreError::Compacted) => store.note_compaction(round.revision),
             Err(e) => return Err(e),
         }
@@ -69,6 +72,7 @@ pub(crate) async fn run_round(store: &Store, round: &Round) -> Result<Round, Sto
 fn round_txn(round: &Round) -> pb::TxnRequest {
     let compare = pb::Compare {
         result: pb::compare::CompareResult::Equal.into(),
+        // The version grows by one with each round, so that exactly one server wins it.
         target: pb::compare::CompareTarget::Version.into(),
         key: key_bytes(KEY),
         target_union: Some(pb::compare::TargetUnion::Version(round.version)),

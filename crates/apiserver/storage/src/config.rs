@@ -99,6 +99,8 @@ fn build_endpoint(url: &str, tls: ClientTlsConfig) -> Result<Endpoint, ConfigErr
     };
     Ok(endpoint
         .connect_timeout(Duration::from_secs(3))
+        // Without keep-alive, a member that lost power is noticed only when the kernel gives up,
+        // after minutes.
         .http2_keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(10))
         .tcp_nodelay(true))

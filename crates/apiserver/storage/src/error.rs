@@ -32,6 +32,7 @@ impl From<tonic::Status> for StoreError {
     fn from(status: tonic::Status) -> Self {
         let text = status.message();
         match status.code() {
+            // etcd has one code for both errors; only the text differs.
             tonic::Code::OutOfRange if text.contains("compacted") => StoreError::Compacted,
             tonic::Code::OutOfRange => StoreError::FutureRevision,
             tonic::Code::InvalidArgument if text.contains("too large") => StoreError::TooLarge,
@@ -41,6 +42,7 @@ impl From<tonic::Status> for StoreError {
             tonic::Code::Unavailable
             | tonic::Code::DeadlineExceeded
             | tonic::Code::Cancelled
+            // tonic reports some broken connections as Unknown. The write may have been executed.
             | tonic::Code::Unknown => StoreError::Unavailable(text.to_owned()),
             _ => StoreError::Failed(text.to_owned()),
         }

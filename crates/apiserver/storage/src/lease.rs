@@ -36,6 +36,7 @@ impl Leases {
     /// Returns a lease that lives for at least `ttl` seconds from now, and at most a twentieth (one
     /// minute) longer.
     pub(crate) async fn lease_for(&self, ttl: i64) -> Result<i64, StoreError> {
+        // Held during the request, so that concurrent writers do not each grant a lease.
         let mut by_ttl = self.by_ttl.lock().await;
         let now = Instant::now();
         if let Some(lease) = by_ttl.get_mut(&ttl)
@@ -45,6 +46,8 @@ impl Leases {
             lease.keys += 1;
             return Ok(lease.id);
         }
+        // As upstream: a lease takes keys for 5 % of the TTL and 60 s at most, and lives as much
+        // longer, so that its last key also lives for the whole TTL.
         let reuse = (ttl / 20).clamp(1, 60);
         let request = pb::LeaseGrantRequest {
             ttl: ttl + reuse,

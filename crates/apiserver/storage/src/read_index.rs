@@ -46,6 +46,8 @@ impl ReadIndex {
         {
             return reading.clone();
         }
+        // A new reading waits for the one that runs. Two at a time would help no caller, and under
+        // load this shares one request between many.
         let before = last
             .take()
             .map(|(reading, _)| reading)
@@ -65,8 +67,10 @@ async fn read_revision(
     started: Arc<Mutex<bool>>,
 ) -> Result<i64, String> {
     if let Some(before) = before {
+        // Its result does not matter, because it started before our callers.
         let _ = before.await;
     }
+    // From here on, later callers need another reading: this one may miss their write.
     *started.lock() = true;
     // A key that is never written: the response is empty, its header has the revision.
     let request = pb::RangeRequest {

@@ -74,7 +74,9 @@ impl Feed {
 impl Store {
     /// Watches `prefix` from `after + 1` on, until `stop`.
     pub fn watch_prefix(&self, prefix: &str, after: i64, stop: CancellationToken) -> Feed {
+        // Bounded: if the caches are slow, the store's flow control holds events back.
         let (sender, items) = mpsc::channel(256);
+        // One pending request is enough: its response serves every waiting reader.
         let (progress_requests, progress_requested) = mpsc::channel(1);
         let watch = Watch {
             store: self.clone(),
@@ -85,6 +87,7 @@ impl Store {
             pending: Vec::new(),
         };
         let mut reader = JoinSet::new();
+        // A JoinSet and not a bare task: dropping the feed aborts the reader.
         reader.spawn(async move {
             stop.run_until_cancelled(watch.run_watch()).await;
         });
@@ -122,7 +125,9 @@ impl Watch {
                 StreamEnd::Compacted => return drop(self.sender.send(WatchItem::Compacted).await),
                 StreamEnd::Lost(why) => why,
             };
+            // Parts of a revision that was not complete: the next stream sends the revision again.
             self.pending.clear();
+            // A stream that made progress was healthy, so that the next attempt need not wait.
             backoff = if self.after > before {
                 FIRST_BACKOFF
             } else {
@@ -150,7 +155,10 @@ impl Watch {
             key: key_bytes(&self.prefix),
             range_end: prefix_end(&self.prefix),
             start_revision: self.after + 1,
+            // An idle watch then moves forward every ten minutes, and a reconnect does not start
+            // from a compacted revision.
             progress_notify: true,
+            // A transaction may change more than fits into one message.
             fragment: true,
             ..Default::default()
         };
@@ -194,6 +202,7 @@ impl Watch {
     }
 
     async fn handle_response(&mut self, response: pb::WatchResponse) -> Option<StreamEnd> {
+        // etcd cancels a watch for several reasons. Only this one makes the history useless.
         if response.canceled {
             let compacted = response.compact_revision > 0;
             return Some(if compacted {
@@ -240,6 +249,7 @@ fn watch_request(union: pb::watch_request::RequestUnion) -> pb::WatchRequest {
 }
 
 fn to_change(event: Event) -> Option<Change> {
+    // A deletion has a key and a revision, but no value.
     let deleted = event.r#type == i32::from(EventType::Delete);
     let stored = StoredValue::from(event.kv?);
     Some(if deleted {

@@ -78,6 +78,7 @@ pub fn choose_reader(headers: &HeaderMap) -> Option<Reader> {
 /// WebSocket.
 fn offered_protocols(headers: &HeaderMap) -> Option<Vec<&str>> {
     let upgrade = headers.get(UPGRADE)?.to_str().ok()?;
+    // Header values of protocols are case-insensitive (RFC 6455, 4.2.1).
     if !upgrade.eq_ignore_ascii_case("websocket") {
         return None;
     }
@@ -99,6 +100,7 @@ fn offered_protocols(headers: &HeaderMap) -> Option<Vec<&str>> {
 #[must_use]
 pub fn choose_protocol(headers: &HeaderMap) -> Option<Protocol> {
     let offered = offered_protocols(headers)?;
+    // Older versions of the protocol pass through to the kubelet unchanged.
     [Protocol::Channels, Protocol::Tunnel]
         .into_iter()
         .find(|protocol| offered.contains(&protocol.subprotocol()))

@@ -38,6 +38,7 @@ where
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE))
         .max_frame_size(Some(MESSAGE));
+    // hyper has done the handshake; from here on the connection is raw.
     let client = WebSocketStream::from_raw_socket(client, Role::Server, Some(config)).await;
     let ended = match protocol {
         Protocol::Channels => channels::relay_channels(client, upstream, streams).await,

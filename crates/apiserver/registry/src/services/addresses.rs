@@ -49,10 +49,12 @@ impl Allocators {
             allocation.replaced.addresses = held;
             return Ok(());
         }
+        // A headless Service has no virtual address.
         if spec_str(service, "clusterIP") == "None" {
             return Ok(());
         }
         let mut all = cluster_ips(service);
+        // An update repeats the addresses that the Service already has.
         for address in all.iter().filter(|a| !held.contains(a)) {
             self.allocate_requested(registry, write, service, *address, &all)
                 .await?;
@@ -122,11 +124,13 @@ impl Allocators {
             .filter(|cidr| cidr.addr().is_ipv4() == v4)
         {
             for address in candidate_addresses(cidr) {
+                // Saves a write that would fail. The cache may be stale: the create decides.
                 if is_known(registry, address) {
                     continue;
                 }
                 match record_address(registry, write, service, address).await {
                     Ok(()) => return Ok(address),
+                    // Another server took it first: try the next one.
                     Err(StoreError::Exists) => {}
                     Err(e) => return Err(store_error(&e)),
                 }
@@ -152,6 +156,8 @@ impl Allocators {
                 .into_iter()
                 .flatten()
                 .filter_map(|c| c.as_str()?.parse().ok());
+            // Existing Services keep their addresses, but a ServiceCIDR that is being deleted
+            // provides no new ones.
             if !object.is_being_deleted() {
                 all.extend(cidrs.filter(|cidr| !self.options.cidrs.contains(cidr)));
             }
@@ -188,11 +194,15 @@ fn is_known(registry: &Registry, address: IpAddr) -> bool {
 /// turn. The lower part is left for Services that request a certain address.
 fn candidate_addresses(cidr: &IpNet) -> impl Iterator<Item = IpAddr> {
     let size = range_size(cidr);
+    // As upstream (KEP-3070): the first sixteenth, from 16 to 256 addresses, is for Services that
+    // request a certain address.
     let reserved = (size / 16).clamp(16, 256).min(size / 2);
     let (network, cidr) = (cidr.network(), *cidr);
     let random =
         (0..TRIES).map(move |_| rand::rng().random_range(reserved..size.max(reserved + 1)));
     random
+        // A full range is recognised only after every address was tried; in a larger range the
+        // random tries suffice.
         .chain(1..size.min(65_536))
         .map(move |offset| address_at(network, offset))
         .filter(move |a| is_usable(&cidr, *a))

@@ -14,9 +14,11 @@ pub(super) fn fill_families(
         clear_for_external_name(service, old);
         return Ok(());
     }
+    // A client that PUTs its own manifest does not know the allocated values.
     keep_old(service, old);
     drop_second(service, old);
     let cluster = cluster_families(options);
+    // A user or a controller writes the endpoints of such a Service, of any family.
     let headless_without_selector =
         spec_str(service, "clusterIP") == "None" && service.pointer("/spec/selector").is_none();
     let policy = match spec_str(service, "ipFamilyPolicy") {
@@ -81,6 +83,7 @@ fn drop_second(service: &mut Value, old: Option<&Value>) {
     for field in ["clusterIPs", "ipFamilies"] {
         let before = old.pointer("/spec").and_then(|spec| spec.get(field));
         let spec = object_at(service, "spec");
+        // A list that the client changed is its explicit choice.
         if spec.get(field) == before
             && let Some(list) = spec.get_mut(field).and_then(Value::as_array_mut)
         {

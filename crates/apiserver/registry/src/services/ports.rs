@@ -80,7 +80,9 @@ impl Allocators {
     ) -> Result<(), ApiError> {
         let held = old.map(node_ports).unwrap_or_default();
         drop_unneeded(service);
+        // kubectl replace sends a manifest without node ports; changing them would break clients.
         keep_old(service, old);
+        // Most Services need none, and must not read the bitmap.
         if needs_ports(service) || needs_health_check(service) || !node_ports(service).is_empty() {
             let newly_allocated = self
                 .allocate_in_bitmap(registry, write, service, &held)
@@ -107,6 +109,8 @@ impl Allocators {
             let (mut bitmap, revision) = read_bitmap(registry, &self.options.node_ports)
                 .await
                 .map_err(|e| store_error(&e))?;
+            // A retry chooses again from the new bitmap, so the Service itself stays untouched
+            // until then.
             let mut candidate = service.clone();
             let newly_allocated =
                 choose_ports(&mut candidate, &self.options.node_ports, &mut bitmap, held)?;
@@ -115,6 +119,7 @@ impl Allocators {
                 false => write_back(registry, &self.options.node_ports, &bitmap, revision).await,
             };
             match done {
+                // Another server changed the bitmap first: read it again.
                 Err(StoreError::Conflict(_) | StoreError::Exists) => {}
                 Err(e) => return Err(store_error(&e)),
                 Ok(()) => {
@@ -340,6 +345,7 @@ async fn update_bitmap(
         let (mut bitmap, revision) = read_bitmap(registry, range).await?;
         let before = bitmap.clone();
         change(&mut bitmap);
+        // Repair runs every minute and usually finds nothing.
         if bitmap == before {
             return Ok(());
         }
@@ -394,6 +400,7 @@ async fn write_back(
     .into();
     let key = bitmap_key(registry);
     let done = match revision {
+        // The first node port of the cluster creates the bitmap.
         0 => registry.store.create(&key, bytes, None).await,
         revision => registry.store.update(&key, bytes, revision, None).await,
     };

@@ -53,6 +53,7 @@ fn assign_node(name: &str, pod: &Value, binding: &Value) -> Result<Value, ApiErr
             "Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
         ));
     }
+    // As upstream: a pod that is being deleted takes no room on a node any more.
     if pod.is_being_deleted() {
         return refuse(format!(
             "pod {name} is being deleted, cannot be assigned to a host"
@@ -95,6 +96,7 @@ fn set_scheduled(pod: &mut Value) {
     let Some(conditions) = conditions.as_array_mut() else {
         return;
     };
+    // The scheduler may have set it to False in an earlier attempt.
     conditions.retain(|c| c.get("type").and_then(Value::as_str) != Some("PodScheduled"));
     let mut condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time::now()});
     if let (Some(map), Some(generation)) = (condition.as_object_mut(), generation) {

@@ -43,8 +43,12 @@ impl Registry {
                 .unwrap_or_default(),
         )?;
         options.dry_run |= write.dry_run;
+        // The budget is spent before the delete. If the server stops in between, the controller
+        // restores it after its deadline for disrupted pods.
         if !needs_no_budget(&pod) {
             self.spend_budget(&pod, options.dry_run).await?;
+            // The budget was spent for this pod. One of the same name that replaced it must not be
+            // deleted.
             options.uid = options.uid.or_else(|| Some(pod.uid().to_owned()));
         }
         if !options.dry_run && !pod.is_being_deleted() {
@@ -147,6 +151,8 @@ fn with_disruption_condition(pod: &Value) -> Value {
 
 fn budget_selects(budget: &Value, pod: &Value) -> bool {
     let selector = budget.pointer("/spec/selector").unwrap_or(&Value::Null);
+    // An empty selector of policy/v1 selects every pod of the namespace; a missing one selects
+    // none.
     let selector = Selector::from_label_selector(selector).ok().flatten();
     selector.is_some_and(|selector| selector.matches_map(pod.labels()))
 }
@@ -169,9 +175,11 @@ fn spend_disruption(budget: &Value, pod: &Value) -> Result<Value, ApiError> {
         number("/status/desiredHealthy"),
     );
     let policy = meta::str_at(budget, &["spec", "unhealthyPodEvictionPolicy"]);
+    // A pod that is not ready does not serve, so that its eviction disrupts nothing.
     if !is_ready(pod) && (policy == "AlwaysAllow" || (healthy >= desired && desired > 0)) {
         return Ok(budget.clone());
     }
+    // The controller has not counted the pods of the changed budget, so its number is stale.
     if number("/status/observedGeneration") < number("/metadata/generation") {
         let why = format!(
             "The disruption budget {} is still being processed by the server.",
@@ -192,6 +200,8 @@ fn spend_disruption(budget: &Value, pod: &Value) -> Result<Value, ApiError> {
     status.insert("disruptionsAllowed".into(), (allowed - 1).into());
     let disrupted = status.entry("disruptedPods").or_insert_with(|| json!({}));
     if let Some(disrupted) = disrupted.as_object_mut() {
+        // The disruption controller counts this pod as disrupted until its deletion is seen, so
+        // that a fast client can not spend the same disruption twice.
         disrupted.insert(pod.name().to_owned(), time::now().into());
     }
     Ok(budget)

@@ -25,6 +25,7 @@ pub fn scale_of(object: &Value) -> Value {
     }
     let number = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or(0);
     let mut spec = json!({});
+    // The Scale omits zero values, as Go's `omitempty` does.
     if number("/spec/replicas") != 0 {
         spec = json!({"replicas": number("/spec/replicas")});
     }
@@ -75,6 +76,7 @@ impl Registry {
                 .and_then(Value::as_i64)
                 .unwrap_or(0);
             meta::object_at(&mut object, "spec").insert("replicas".into(), replicas.into());
+            // The precondition of the Scale is one on the object.
             object.set_meta_str("resourceVersion", scale.resource_version());
             Ok(object)
         };

@@ -16,6 +16,7 @@ impl Registry {
         let Some(issuer) = &self.options.tokens else {
             return Err(ApiError::no_such_path());
         };
+        // Waits for a fresh cache: a deleted account must not get a token.
         let account = self
             .get(write.resource, &write.namespace, &write.name, "")
             .await?

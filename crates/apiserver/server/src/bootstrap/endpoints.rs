@@ -21,6 +21,7 @@ use std::time::Duration;
 
 const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
+// Each renewal must come before the key of the previous one expires.
 const EVERY: Duration = Duration::from_secs(10);
 /// Seconds after which a crashed server is removed from the endpoints.
 const LIFE: i64 = 15;
@@ -95,6 +96,7 @@ async fn remove_lease(server: &Server, own: OwnEndpoint) -> Result<(), ApiError>
             .await
             .map_err(ApiError::internal)?;
     }
+    // Read after the own key is deleted, so that this server is not among them.
     let others = running_addresses(server).await?;
     // The last server leaves its address in the endpoints: empty endpoints would help no client.
     if others.is_empty() {
@@ -128,6 +130,7 @@ async fn running_addresses(server: &Server) -> Result<Vec<IpAddr>, ApiError> {
         .iter()
         .filter_map(|item| address(&item.key))
         .collect();
+    // Each server must write the same list, or they would overwrite each other forever.
     all.sort_unstable();
     Ok(all)
 }
@@ -170,6 +173,7 @@ fn endpoint_objects(own: OwnEndpoint, addresses: &[IpAddr]) -> (Value, Value) {
     } else {
         "IPv6"
     };
+    // An EndpointSlice has one address family; Endpoints may mix them.
     let same = addresses
         .iter()
         .filter(|ip| ip.is_ipv4() == own.address.is_ipv4());

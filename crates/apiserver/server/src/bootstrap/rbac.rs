@@ -62,6 +62,7 @@ async fn ensure_role(
                 .await
                 .map(|_| ())
         }
+        // roleRef is immutable, so that a changed one needs a new object.
         Some(RoleWrite::Recreate(object)) => {
             let mut write = Write::internal(resource, &namespace, &name);
             server

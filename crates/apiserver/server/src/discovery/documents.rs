@@ -133,6 +133,7 @@ fn parse_form(accept: &str) -> Result<Form, ApiError> {
     if accept.trim().is_empty() {
         return Ok(Form::Plain(MediaType::default()));
     }
+    // kubectl offers the aggregated form first and the plain one as a fallback.
     for range in negotiate::parse_ranges(accept) {
         let format = match range.media_type.as_str() {
             PROTOBUF => Format::Protobuf,
@@ -179,6 +180,8 @@ fn aggregated_response(
         ),
         None => respond::encode_untyped(MediaType::default(), list),
     };
+    // Clients cache discovery by this tag, so that it depends on the content alone and not on the
+    // server.
     let tag = discovery::entity_tag(&bytes);
     let media_type = format!(
         "{};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList",

@@ -72,6 +72,8 @@ impl OpenApi {
             return Ok(None);
         }
         let (requested, current) = (context.query.first("hash"), v3::hash(path));
+        // The index of a client may be older than this server. The redirect leads to the current
+        // one.
         if requested.is_some_and(|requested| requested != current) {
             return Ok(Some(redirect_to_hash(path, &current)));
         }
@@ -107,12 +109,14 @@ impl OpenApi {
             return Ok(document.clone());
         }
         let path = path.to_owned();
+        // Building a document takes long, and would stall other requests of the thread.
         let built = tokio::task::spawn_blocking(move || build_document(&path, protobuf))
             .await
             .ok()
             .flatten();
         let document =
             Arc::new(built.ok_or_else(|| ApiError::internal("the document could not be made"))?);
+        // Another request may have built the document meanwhile; all get the same one.
         Ok(self.0.lock().entry(key).or_insert(document).clone())
     }
 }

@@ -134,6 +134,7 @@ impl Resources {
             false => matches_item(&self.namespaces, &a.namespace),
         };
         let resource = |name: &String| match name.split_once('/') {
+            // `*` includes subresources; a plain name does not.
             None => name == "*" || (a.subresource.is_empty() && *name == a.resource),
             Some((own, sub)) => own == a.resource && sub == a.subresource,
         };

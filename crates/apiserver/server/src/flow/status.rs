@@ -34,6 +34,7 @@ pub async fn maintain_status(server: Arc<Server>, stop: CancellationToken) {
                 .caches
                 .cached_object(&GroupResource::new(GROUP, LEVELS), "", level)
                 .is_some();
+            // Written on change only: several servers maintain the same condition.
             if dangling_condition(&schema) != Some(!found) {
                 write_condition(
                     &server,
@@ -95,6 +96,7 @@ async fn write_condition(server: &Server, flow: &FlowControl, name: &str, condit
     match server.registry.update(&mut write, &update).await {
         Err(error) if error.reason != api_meta::Reason::NotFound => {
             tracing::warn!(%error, name, "the status of a flow schema can't be written; trying again");
+            // Another round repeats it after the delay.
             flow.changed.notify_one();
         }
         _ => {}

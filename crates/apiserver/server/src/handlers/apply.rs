@@ -34,6 +34,7 @@ pub async fn handle_apply(
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
     let mut write = options::parse_write(context, resource, "PatchOptions")?;
+    // Ownership by the name of a program would make two users of it share fields.
     if context.query.text("fieldManager").is_empty() {
         let message = "Required value: is required for apply patch".to_owned();
         let cause = Cause {
@@ -54,6 +55,7 @@ pub async fn handle_apply(
     let (code, object) = match apply_to_existing(server, &mut write, resource, &intent, force).await
     {
         Err(error) if error.reason == Reason::NotFound && write.subresource.is_empty() => {
+            // `patch` alone must not create objects.
             pipeline::authorize_verb(server, context, "create")?;
             (
                 201,
@@ -79,6 +81,7 @@ fn read_intent(
         |e: api_codec::DecodeError| ApiError::bad_request(format!("error decoding YAML: {e}"));
     let (tree, duplicates) = yaml::parse(body).map_err(malformed)?;
     let text = |name: &str| tree.get(name).and_then(Value::as_str).unwrap_or_default();
+    // Ownership is recorded per version, so that the type can not be implied.
     if text("kind") != resource.kind || text("apiVersion") != resource.api_version() {
         let (kind, version) = (text("kind"), text("apiVersion"));
         return Err(ApiError::bad_request(format!(
@@ -170,6 +173,7 @@ async fn apply_as_create(
     intent: &Value,
     force: bool,
 ) -> Result<Value, ApiError> {
+    // The client means a certain object, which is deleted: a new one would be another.
     if !intent.uid().is_empty() {
         return Err(write.conflict_error(
             "uid mismatch: the provided object specified uid, and no existing object was found",

@@ -42,6 +42,7 @@ pub async fn handle_delete(
     resource: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
+    // Checked first: after the delete it would be too late for a 406.
     context.object_media_type(resource.kind)?;
     let mut write = options::parse_write(context, resource, "DeleteOptions")?;
     let options = read_options(context, &body)?;
@@ -98,6 +99,7 @@ pub async fn delete_collection(
 
 /// Reads the options from the body, or from the query if there is no body.
 fn read_options(context: &Context, body: &[u8]) -> Result<DeleteOptions, ApiError> {
+    // kubectl sends a body, curl users the query. A body replaces the query, except for dryRun.
     let mut raw = if body.is_empty() {
         from_query(context)?
     } else {

@@ -16,6 +16,7 @@ pub fn parse_selection(context: &Context, resource: &Resource) -> Result<Selecti
     let text = context.query.text("fieldSelector");
     let fields = FieldSelector::parse(text).map_err(|e| ApiError::bad_request(e.to_string()))?;
     let fields = known_fields(resource, fields)?;
+    // For the resource `namespaces` the path's namespace is the object itself.
     let is_namespace = resource.group.is_empty() && resource.plural == "namespaces";
     let namespace = Some(context.info.namespace.clone()).filter(|n| !n.is_empty() && !is_namespace);
     let name = Some(context.info.name.clone()).filter(|n| !n.is_empty());

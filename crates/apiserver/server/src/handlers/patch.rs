@@ -84,11 +84,13 @@ impl Patch {
         if self.strictness == Strictness::Strict && !problems.is_empty() {
             return Err(invalid_patch(old, strict_text(&problems)));
         }
+        // A patch can not change the type of an object.
         for field in ["apiVersion", "kind"] {
             if let (Some(map), Some(value)) = (patched.as_object_mut(), old.get(field)) {
                 map.insert(field.into(), value.clone());
             }
         }
+        // Replaced by each attempt, so that a retry does not repeat the warnings.
         *self.problems.lock() = problems;
         Ok(patched)
     }
@@ -115,6 +117,7 @@ pub async fn handle_patch(
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
     context.object_media_type(resource.kind)?;
+    // Apply has other options (a required manager, `force`), so that it parses its own.
     if super::apply::is_apply(context) {
         return super::apply::handle_apply(server, context, resource, body).await;
     }

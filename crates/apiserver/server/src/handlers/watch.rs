@@ -29,6 +29,7 @@ pub async fn handle_watch(
     resource: &'static Resource,
 ) -> Result<Response<Body>, ApiError> {
     let media_type = context.media_type()?;
+    // A YAML stream has no frames: upstream offers none either.
     if media_type.format == Format::Yaml {
         return Err(not_acceptable());
     }
@@ -65,6 +66,8 @@ async fn start_watch(
     options: &WatchOptions,
 ) -> Result<Start, ApiError> {
     let version = options.resource_version.as_str();
+    // `resourceVersion=0` and none both start with the existing objects, as upstream's legacy
+    // watch.
     let from_present = options.initial_events == Some(true)
         || (matches!(version, "" | "0") && options.initial_events.is_none());
     if from_present {
@@ -76,6 +79,7 @@ async fn start_watch(
     let after = match version {
         "" | "0" => server.registry.wait_for_version("").await?,
         text => {
+            // The version may come from another server that is ahead of this one.
             server.registry.wait_for_version(text).await?;
             text.parse().unwrap_or(0)
         }

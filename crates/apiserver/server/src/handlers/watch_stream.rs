@@ -27,6 +27,7 @@ use tokio::time::Instant;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
+// Upstream's interval. It bounds the history that a reconnecting client needs.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Time of the last bookmark before the watch ends.
 const BEFORE_END: Duration = Duration::from_secs(2);
@@ -169,6 +170,7 @@ impl Stream {
         frames: Frames,
         options: WatchOptions,
     ) -> Body {
+        // Small: the queue of the subscription is the one that absorbs bursts.
         let (out, receiver) = mpsc::channel(32);
         let stream = Stream {
             server,
@@ -177,6 +179,7 @@ impl Stream {
             out,
             sent: subscription.revision,
         };
+        // A panic of one watch must not stop the server.
         let tasks = stream.server.tasks.clone();
         tasks.spawn_isolated("watch", stream.run_stream(subscription));
         StreamBody::new(
@@ -192,10 +195,12 @@ impl Stream {
     }
 
     async fn send_events(&mut self, subscription: Subscription) -> Result<(), StreamEnd> {
+        // From the start of the stream: the backlog counts, too, or a slow client would never end.
         let ends = Instant::now() + self.options.timeout;
         for delivery in &subscription.backlog {
             self.send_event(delivery).await?;
         }
+        // The backlog reaches this revision even if its last event is older.
         self.sent = subscription.revision;
         if self.options.initial_events == Some(true) && self.options.bookmarks {
             self.send_bookmark(true).await?;
@@ -211,6 +216,7 @@ impl Stream {
                     next_bookmark = self.following_bookmark(ends);
                 }
                 () = tokio::time::sleep_until(ends) => return Ok(()),
+                // Without an event, nothing else would notice that the client disconnected.
                 () = self.out.closed() => return Err(StreamEnd),
                 () = closing.cancelled() => return Ok(()),
             }

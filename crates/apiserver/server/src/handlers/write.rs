@@ -45,6 +45,7 @@ pub async fn handle_update(
 ) -> Result<Response<Body>, ApiError> {
     context.object_media_type(resource.kind)?;
     let mut write = options::parse_write(context, resource, "UpdateOptions")?;
+    // The update clears the warnings of the write at each attempt; those of decoding must stay.
     let mut warnings = Vec::new();
     let object = read_object(context, resource, &body, "UpdateOptions", &mut warnings)?;
     let change = move |_: &Value| Ok(object.clone());

@@ -56,10 +56,12 @@ pub async fn forward_request(
         let (parts, _) = response.into_parts();
         return Ok(Response::from_parts(parts, crate::body::full_body("")));
     }
+    // A kubelet's error is plain text, but clients of this API expect a Status.
     if context.info.subresource == "log" && !response.status().is_success() {
         return Err(upgrade_error(response).await);
     }
     let (mut parts, body) = response.into_parts();
+    // Hop-by-hop headers describe the backend's connection, not the client's.
     for name in ["connection", "keep-alive", "transfer-encoding"] {
         parts.headers.remove(name);
     }
@@ -150,6 +152,7 @@ fn backend_headers(context: &Context, target: &Target, upgrades: bool) -> Header
     if let Some(peer) = &context.peer
         && let Ok(value) = HeaderValue::from_str(&peer.addr.ip().to_string())
     {
+        // Appended: earlier proxies may have added theirs.
         headers.append(FORWARDED_FOR, value);
     }
     if let (true, Some(protocol)) = (upgrades, context.headers.get(UPGRADE)) {

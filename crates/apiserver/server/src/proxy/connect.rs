@@ -87,6 +87,8 @@ impl Kubelets {
         let address_types = tls.address_types.clone();
         Ok(Kubelets {
             kubelet: Followed::load(paths, move |_| kubelet_config(&tls))?,
+            // Backends of a proxy request have certificates of any CA, and get no client
+            // certificate.
             any: client_config(&ClientTls {
                 insecure: true,
                 ..ClientTls::default()
@@ -161,6 +163,7 @@ fn kubelet_config(tls: &KubeletTls) -> Result<Arc<ClientConfig>, TlsError> {
         .as_ref()
         .map(|path| base_tls::read_file(path))
         .transpose()?;
+    // As upstream: without --kubelet-certificate-authority the kubelet is not verified.
     let insecure = ca.is_none();
     client_config(&ClientTls {
         ca,
@@ -182,7 +185,10 @@ pub fn join_host_port(host: &str, port: u64) -> String {
 /// Opens a connection, if the address is allowed.
 pub async fn open_connection(target: &Target) -> Result<Box<dyn Io>, ConnectError> {
     let connecting = async {
+        // Resolved once: a second lookup could return an address that was not checked (DNS
+        // rebinding).
         let stream = connect_any(&resolve_target(target).await?).await?;
+        // Interactive streams send single keystrokes.
         stream.set_nodelay(true)?;
         let Some(tls) = &target.tls else {
             return Ok(Box::new(stream) as Box<dyn Io>);

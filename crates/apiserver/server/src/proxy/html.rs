@@ -88,6 +88,7 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
         let (mut out, mut rest) = (Vec::with_capacity(page.len()), page.as_slice());
         while !rest.is_empty() {
             let (taken, left) = match next_piece(rest, self.inside) {
+                // The rest of the tag comes with the next chunk.
                 Piece::Unfinished if rest.len() < LONGEST => break,
                 Piece::Unfinished => rest.split_at(rest.len()),
                 Piece::Text(length) => rest.split_at(length.min(rest.len())),

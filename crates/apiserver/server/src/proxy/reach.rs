@@ -60,8 +60,10 @@ impl ReachPolicy {
 
     /// Returns whether an address is allowed.
     pub fn allows_address(&self, address: SocketAddr, loopback: Loopback) -> bool {
+        // An IPv4 address in IPv6 form must not pass as another one.
         let ip = address.ip().to_canonical();
         let local = ip.is_loopback() || ip.is_unspecified() || is_own(ip);
+        // Own ports are compared on every local address: the server may listen on all of them.
         let control_plane = local && self.own_ports.contains(&address.port())
             || self.barred.contains(&SocketAddr::new(ip, address.port()));
         !control_plane

@@ -36,6 +36,7 @@ impl Links {
         let kept = host
             .filter(|host| *host == self.client)
             .map_or("", |_| url.strip_suffix(path).unwrap_or_default());
+        // The backend knows its prefix and has added it already.
         if path.starts_with(&self.prefix) {
             return (kept.is_empty() && host.is_some()).then(|| path.to_owned());
         }
@@ -62,6 +63,7 @@ impl Links {
         let Some(decoder) = find_decoder(&parts.headers) else {
             return Response::from_parts(parts, plain_body(body));
         };
+        // The rewritten page has another length, and is sent without compression.
         parts.headers.remove(CONTENT_LENGTH);
         parts.headers.remove(CONTENT_ENCODING);
         let rewriter =

@@ -50,6 +50,7 @@ fn target_to(
     port: u64,
 ) -> Result<Target, ApiError> {
     let not_allowed = || ApiError::bad_request("address not allowed");
+    // Endpoints and pods have addresses. A name would be resolved by this server, with its own DNS.
     let address: IpAddr = host.parse().map_err(|_| not_allowed())?;
     let port = u16::try_from(port).map_err(|_| not_allowed())?;
     let mut target =

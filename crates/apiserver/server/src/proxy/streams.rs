@@ -36,7 +36,9 @@ pub fn node_target(server: &Server, context: &Context) -> Result<Target, ApiErro
     let requested = services::parse_name(&context.info.name)?;
     let node = cached_object(server, "nodes", "", requested.name)?;
     let mut target = server.kubelets.kubelet_target(&node, raw_rest(context))?;
+    // The client chooses the path, which could reach services that trust this machine.
     target.loopback = Loopback::Refused;
+    // The kubelet's own port may be given explicitly, and then it is still the kubelet.
     if !requested.port.is_empty() && requested.port != target.port.to_string() {
         let port = requested
             .port
@@ -199,6 +201,7 @@ fn choose_container(context: &Context, pod: &Value) -> Result<String, ApiError> 
             )))
         };
     }
+    // The default container is one of the ordinary ones, also if init containers still run.
     match own.as_slice() {
         [one] => Ok((*one).to_owned()),
         [] => Err(ApiError::bad_request(format!(

@@ -38,6 +38,7 @@ impl<'a> Segments<'a> {
             words.push(decode_segment(raw.get(start..end).unwrap_or_default())?);
             ends.push(end);
         }
+        // The path begins with a slash, and may end with one: neither makes it unclean.
         if words.first().is_some_and(String::is_empty) {
             words.remove(0);
             ends.remove(0);
@@ -132,6 +133,7 @@ fn decode_segment(raw: &str) -> Result<String, BadPath> {
         .decode_utf8()
         .map_err(|_| BadPath::Malformed)?
         .into_owned();
+    // A NUL would end names in C programs behind a proxy.
     if text.contains('\0') {
         Err(BadPath::Malformed)
     } else {

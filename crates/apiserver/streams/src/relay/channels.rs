@@ -39,6 +39,7 @@ fn stream_pairs(requested: Streams) -> Vec<(StreamPair, &'static str)> {
     ];
     let requested = all.into_iter().filter(|(_, _, requested)| *requested);
     requested
+        // SPDY: streams that the client opens have odd, growing ids.
         .zip((1..).step_by(2))
         .map(|((channel, kind, _), id)| (StreamPair { channel, id }, kind))
         .collect()
@@ -109,6 +110,7 @@ fn encode_client_message(out: &mut BytesMut, pairs: &[StreamPair], message: &[u8
         [channel, bytes @ ..] => (*channel, bytes, false),
         [] => return,
     };
+    // The client writes standard input and terminal sizes only; other channels are the kubelet's.
     let open = pairs
         .iter()
         .find(|pair| pair.channel == channel && matches!(channel, STDIN | RESIZE));
@@ -145,6 +147,7 @@ where
                 let Some(at) = open.iter().position(|pair| pair.id == stream) else {
                     continue;
                 };
+                // An empty message would look like the one that announces the connection.
                 if let Some(pair) = open.get(at).filter(|_| !bytes.is_empty()) {
                     send_frame(&mut client, pair.channel, &bytes).await?;
                 }
@@ -161,6 +164,7 @@ where
             None => break,
         }
     }
+    // Clients report a connection without a close frame as an error.
     let goodbye = CloseFrame {
         code: CloseCode::Normal,
         reason: "".into(),

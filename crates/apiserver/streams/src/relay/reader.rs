@@ -28,6 +28,7 @@ where
             .await
             .split();
     let message = |bytes: Bytes| match reader {
+        // For clients that can not handle binary frames.
         Reader::Base64 => Message::Text(STANDARD.encode(bytes).into()),
         Reader::Plain | Reader::Binary => Message::Binary(bytes),
     };
@@ -42,6 +43,7 @@ where
         sink.send(Message::Close(None)).await?;
         sink.flush().await
     };
+    // Without reading, a close frame would be noticed only when a write fails.
     let closed = async {
         while received
             .next()

@@ -122,6 +122,7 @@ fn decode_control(kind: u16, last: bool, body: &[u8]) -> Frame {
     };
     let stream = number & !CONTROL;
     match kind {
+        // The kubelet accepts and closes the stream in one frame.
         SYN_REPLY if last => Frame::Data {
             stream,
             bytes: Bytes::new(),

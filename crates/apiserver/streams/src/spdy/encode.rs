@@ -45,6 +45,7 @@ impl Encoder {
             .map_err(std::io::Error::other)?;
         put_control_head(out, SYN_STREAM, 10 + packed.len());
         out.put_u32(id);
+        // Associated stream: none. Then priority and slot, which kubelets ignore.
         out.put_u32(0);
         out.put_u16(0);
         out.put_slice(&packed);
@@ -54,6 +55,7 @@ impl Encoder {
     /// Sends bytes on a stream, and with `last` closes it.
     pub(crate) fn put_data(out: &mut BytesMut, id: u32, bytes: &[u8], last: bool) {
         let mut chunks = bytes.chunks(CHUNK).peekable();
+        // An empty frame closes a stream, so it must be sent although it has no data.
         if chunks.peek().is_none() {
             put_data_frame(out, id, bytes, last);
         }
