@@ -20,6 +20,7 @@ impl std::error::Error for StoredError {}
 /// `apiVersion`.
 pub fn decode_stored(resource: &'static Resource, bytes: &[u8]) -> Result<Value, StoredError> {
     let error = |e: &dyn std::fmt::Display| StoredError(e.to_string());
+    // Objects that an older server or a tool wrote may be JSON; upstream reads both, too.
     if !bytes.starts_with(&envelope::MAGIC) {
         let (object, _) =
             json::decode(resource.message, bytes, Strictness::Ignore).map_err(|e| error(&e))?;
@@ -30,12 +31,15 @@ pub fn decode_stored(resource: &'static Resource, bytes: &[u8]) -> Result<Value,
         .api_version
         .split_once('/')
         .unwrap_or(("", frame.api_version));
+    // The envelope names the version of the writer, which may be older than the storage version of
+    // this release.
     let written = api_kinds::find_kind(group, version, frame.kind).ok_or_else(|| {
         StoredError(format!(
             "no kind {} {} is known",
             frame.api_version, frame.kind
         ))
     })?;
+    // Decoding protobuf as another kind rarely fails: it yields a wrong object.
     if written.kind != resource.kind {
         return Err(StoredError(format!(
             "it holds a {}, not a {}",
@@ -65,4 +69,82 @@ fn with_type_meta(resource: &Resource, mut object: Value) -> Value {
         map.insert("kind".into(), Value::String(resource.kind.into()));
     }
     object
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn find(group: &str, version: &str, plural: &str) -> &'static Resource {
+        api_kinds::find(group, version, plural).unwrap()
+    }
+
+    #[test]
+    fn stored_object_is_read_back_with_its_type() {
+        let maps = find("", "v1", "configmaps");
+        let object = json!({"metadata": {"name": "a"}, "data": {"k": "v"}});
+        let read = decode_stored(maps, &encode_stored(maps, &object)).unwrap();
+        assert_eq!(
+            (&read["apiVersion"], &read["kind"]),
+            (&json!("v1"), &json!("ConfigMap"))
+        );
+        assert_eq!(read["data"], json!({"k": "v"}));
+    }
+
+    #[test]
+    fn object_stored_as_json_is_read() {
+        let bytes = br#"{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"},"later":1}"#;
+        let read = decode_stored(find("", "v1", "configmaps"), bytes).unwrap();
+        assert_eq!(read["metadata"]["name"], "a");
+        assert_eq!(read.get("later"), None, "an unknown field is ignored");
+    }
+
+    #[test]
+    fn object_of_another_version_is_converted() {
+        let (v1, v2) = (
+            find("autoscaling", "v1", "horizontalpodautoscalers"),
+            find("autoscaling", "v2", "horizontalpodautoscalers"),
+        );
+        let object = json!({"metadata": {"name": "a", "namespace": "d"}, "spec": {"maxReplicas": 3,
+            "scaleTargetRef": {"kind": "Deployment", "name": "web"},
+            "targetCPUUtilizationPercentage": 80}});
+        let read = decode_stored(v2, &encode_stored(v1, &object)).unwrap();
+        assert_eq!(read["apiVersion"], "autoscaling/v2");
+        let metric = &read["spec"]["metrics"][0]["resource"];
+        assert_eq!(
+            (&metric["name"], &metric["target"]["averageUtilization"]),
+            (&json!("cpu"), &json!(80))
+        );
+    }
+
+    #[test]
+    fn bytes_of_another_kind_are_rejected() {
+        let secret = encode_stored(
+            find("", "v1", "secrets"),
+            &json!({"metadata": {"name": "a"}}),
+        );
+        let maps = find("", "v1", "configmaps");
+        let error = decode_stored(maps, &secret).unwrap_err().to_string();
+        assert!(
+            error.contains("Secret") && error.contains("ConfigMap"),
+            "{error}"
+        );
+        let unknown = envelope::wrap("example.com/v1", "Thing", b"");
+        assert!(decode_stored(maps, &unknown).is_err());
+        for broken in [&b""[..], b"{", b"k8s\0", b"k8s\0\xff\xff\xff"] {
+            assert!(decode_stored(maps, broken).is_err(), "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn storage_version_is_one_for_all_served_versions() {
+        for version in ["v1", "v2"] {
+            let served = find("autoscaling", version, "horizontalpodautoscalers");
+            assert_eq!(crate::storage_resource(served).version, "v2", "{version}");
+        }
+        let events = find("events.k8s.io", "v1", "events");
+        assert_eq!(crate::storage_resource(events).plural, "events");
+    }
 }
