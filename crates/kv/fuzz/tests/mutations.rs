@@ -20,16 +20,16 @@ fn feed(target: fn(&[u8]), corpus: &[Vec<u8>], runs: u64) {
 }
 
 #[test]
-fn logs() {
+fn mutated_logs_never_panic() {
     feed(wal, &wal_corpus(), 3_000);
 }
 
 #[test]
-fn snapshots() {
+fn mutated_snapshots_never_panic() {
     feed(snapshot, &snapshot_corpus(), 1_000);
 }
 
 #[test]
-fn requests() {
+fn mutated_requests_never_panic() {
     feed(commands, &commands_corpus(), 10_000);
 }

@@ -65,6 +65,8 @@ impl DiskFile for File {
         if self.metadata()?.len() >= size {
             return Ok(());
         }
+        // Allocated blocks spare each append the update of the file's length, which a sync would
+        // have to wait for. Not every file system can do it.
         match rustix::fs::fallocate(self, FallocateFlags::empty(), 0, size) {
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => self.set_len(size),
             other => other.map_err(io::Error::from),

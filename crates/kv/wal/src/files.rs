@@ -94,6 +94,7 @@ pub(crate) fn create_segment(
     let next = folder.join(NEXT);
     let ready = disk.rename(&folder.join(ZEROED), &next).is_ok();
     if !ready {
+        // A file of this name is left over from a crash and may contain frames.
         let _ = disk.remove(&next);
     }
     let file = disk.create(&next)?;
@@ -101,6 +102,8 @@ pub(crate) fn create_segment(
     let mut bytes = BytesMut::new();
     frame::encode_frame(&mut bytes, 0, first, head);
     file.write_at(&bytes, 0)?;
+    // Head, name, directory, in this order. A crash at any point leaves no named segment without a
+    // valid head.
     file.sync_all()?;
     disk.rename(&next, &segment_path(folder, first))?;
     disk.sync_folder(folder)?;
@@ -127,6 +130,7 @@ impl SegmentMaintenance {
     /// Returns an error if the log's directory can't be changed and synced.
     pub fn run(self) -> io::Result<()> {
         loop {
+            // The thread that holds the lock looks at the list again before it returns.
             let Some(alone) = self.shared.maintenance.try_lock() else {
                 return Ok(());
             };
@@ -148,6 +152,7 @@ impl SegmentMaintenance {
             let Some(first) = self.shared.dead.lock().pop_front() else {
                 break;
             };
+            // One sync of the directory serves all renames.
             recycle_segment(disk, folder, first)?;
             given = true;
         }
@@ -204,6 +209,8 @@ fn fill_segment(disk: &dyn Disk, path: &Path, size: u64) -> io::Result<()> {
 
 /// Writes zeros in steps, so that a sync of the log does not wait for all of them.
 pub(crate) fn zero_range(file: &dyn DiskFile, mut from: u64, end: u64) -> io::Result<()> {
+    // Written, not punched: a block that was written before needs no update of the file system's
+    // journal when the log syncs it.
     let zeros = vec![0; FILL_BYTES];
     while from < end {
         let step = (end - from).min(FILL_BYTES as u64);

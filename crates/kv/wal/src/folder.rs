@@ -142,6 +142,8 @@ impl DataFolder {
         );
         let target = self.path.join(IDENTITY);
         let write = || -> io::Result<()> {
+            // Written under another name, synced and renamed: a crash leaves the former file or the
+            // new one, and the last sync makes the rename durable.
             let next = self.path.join("identity.tmp");
             let mut file = OpenOptions::new()
                 .create(true)
@@ -183,6 +185,8 @@ impl DataFolder {
 }
 
 fn lock_exclusively(lock: &File, path: &Path) -> Result<(), FolderError> {
+    // The kernel releases the lock with the process, even after SIGKILL. A file with a process ID
+    // would stay.
     match rustix::fs::flock(lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(FolderError::InUse {
@@ -233,6 +237,7 @@ fn read_identity(path: &Path) -> Result<Option<Identity>, FolderError> {
         .get("format")
         .and_then(|v| v.parse().ok())
         .ok_or_else(|| damaged("no format"))?;
+    // A newer format may look valid and mean something else.
     if format > VERSION {
         let folder = path.parent().unwrap_or(path).to_path_buf();
         return Err(FolderError::Newer {
@@ -257,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_owner_and_one_identity() {
+    fn directory_has_one_owner_and_keeps_its_identity() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/b");
         let mut first = DataFolder::open(&path).unwrap();
@@ -276,7 +281,31 @@ mod tests {
     }
 
     #[test]
-    fn newer_and_damaged_are_told_apart() {
+    fn data_of_etcd_is_rejected() {
+        let folder = tempfile::tempdir().unwrap();
+        let snap = folder.path().join("member/snap");
+        fs::create_dir_all(&snap).unwrap();
+        assert!(DataFolder::open(folder.path()).is_ok(), "no database yet");
+        fs::write(snap.join("db"), "").unwrap();
+        for opened in [
+            DataFolder::open(folder.path()),
+            DataFolder::open_existing(folder.path()),
+        ] {
+            assert!(matches!(opened, Err(FolderError::Foreign { .. })));
+        }
+    }
+
+    #[test]
+    fn reading_a_directory_creates_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = DataFolder::open_existing(folder.path()).unwrap();
+        assert_eq!(found.identity(), None);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert!(DataFolder::open_existing(&folder.path().join("absent")).is_err());
+    }
+
+    #[test]
+    fn newer_format_and_damage_are_different_errors() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(IDENTITY), "format = 99\n").unwrap();
         assert!(matches!(

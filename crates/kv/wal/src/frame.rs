@@ -78,11 +78,14 @@ pub(crate) fn encode_frame(
     }
     let length = out.len() - FRAME_HEADER;
     out.put_bytes(0, padding_length(length));
+    // The sequence is part of the checksum, so a frame from an earlier use of the segment never
+    // fits.
     let checksum = frame_checksum(sequence, &out[FRAME_HEADER..FRAME_HEADER + length]);
     out[0..4].copy_from_slice(&MAGIC.to_le_bytes());
     out[4..8].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
     out[8..12].copy_from_slice(&checksum.to_le_bytes());
     out[16..24].copy_from_slice(&sequence.to_le_bytes());
+    // The seal covers no data: it must be verifiable while sectors with data are missing.
     let seal = seal_of(header_checksum(out), bare_sectors(out, at, out.len()));
     out[SEAL..SEAL + 4].copy_from_slice(&seal.to_le_bytes());
     places
@@ -182,6 +185,8 @@ pub(crate) fn diagnose_frame(
     let Some(length) = read_word(bytes, 4).filter(|_| begins) else {
         return FrameDiagnosis::Damaged;
     };
+    // Sectors that are zero now: those that are legitimately zero, and those that were not written.
+    // A seal with a smaller number proves that some were not written.
     let unwritten = bare_sectors(bytes, at, frame_size(length as usize));
     let head = header_checksum(bytes);
     if (0..unwritten).any(|bare| seal_of(head, bare) == seal) {
@@ -288,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_comes_back_as_it_was() {
+    fn frame_is_decoded_as_encoded() {
         let mut out = BytesMut::new();
         let places = encode_frame(&mut out, 488, 5, &records());
         let size = out.len();
@@ -310,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn any_changed_bit_and_any_cut_is_noticed() {
+    fn changed_bit_or_cut_makes_a_frame_unreadable() {
         let mut out = BytesMut::new();
         encode_frame(&mut out, 0, 5, &records());
         for bit in 0..out.len() * 8 {
@@ -343,7 +348,7 @@ mod tests {
     /// Frames at any offset in a sector, with legitimately zero sectors in the middle and at the
     /// end.
     #[test]
-    fn a_missing_sector_is_told_from_a_changed_one() {
+    fn missing_sector_is_torn_and_changed_sector_is_damaged() {
         let mut data = vec![7; 3_000];
         data[600..1_700].fill(0);
         data[2_500..].fill(0);
@@ -377,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn without_seals_the_last_frame_may_be_anything() {
+    fn frame_without_seal_counts_as_torn() {
         let mut out = BytesMut::new();
         encode_frame(&mut out, 0, 5, &records());
         out[SEAL..SEAL + 4].fill(0);

@@ -178,6 +178,8 @@ fn read_segment(
         offset += frame.size;
         sealed = frame.sealed;
     }
+    // The next segment continues the sequence. The rest of this one was preallocated and never
+    // written.
     if next == Some(found.sequence) {
         return Ok(());
     }
@@ -223,6 +225,8 @@ impl SegmentEnd<'_> {
         if self.offset == 0 {
             return Err("at its head, without which no segment gets its name");
         }
+        // A frame is written only after the one before it is synced. A valid later frame proves
+        // that this one was durable and was damaged afterwards.
         if self.has_later_frame() {
             return Err("with valid records behind it");
         }
@@ -239,6 +243,7 @@ impl SegmentEnd<'_> {
 
     /// Returns whether a valid later frame follows.
     fn has_later_frame(&self) -> bool {
+        // Frames are padded to multiples of 8 bytes.
         let mut places = (self.offset..self.bytes.len()).step_by(8);
         places.any(|at| {
             frame::check_frame(&self.bytes[at..], at)
@@ -257,6 +262,8 @@ fn take_record(found: &mut RecoveredLog, record: Record, place: Place) {
     match record {
         Record::Vote(vote) => contents.vote = Some(vote),
         Record::Entry(index, data) => {
+            // The same rules as in `State::push`: recovery must end with what readers saw before
+            // the crash.
             truncate_entries(contents, &mut found.places, index);
             if contents
                 .entries
@@ -283,6 +290,8 @@ fn take_record(found: &mut RecoveredLog, record: Record, place: Place) {
             if contents
                 .purged
                 .as_ref()
+                // The head of a segment repeats an earlier purge, which must not replace a later
+                // one.
                 .is_none_or(|(last, _)| *last <= upto)
             {
                 contents.purged = Some((upto, data));

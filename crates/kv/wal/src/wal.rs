@@ -39,7 +39,7 @@ pub enum WrittenBy {
 pub struct Wal {
     shared: Arc<Shared>,
     requests: mpsc::Sender<Request>,
-    hands: Option<WriterHandle>,
+    writer_handle: Option<WriterHandle>,
 }
 
 /// The writer and its thread; absent if the opener of the log drives the writer.
@@ -76,7 +76,10 @@ impl State {
     }
 
     pub fn push(&mut self, index: u64, data: Bytes, place: Place) {
+        // Raft replaces conflicting entries: an entry with a known index invalidates all later
+        // ones.
         self.truncate(index);
+        // A gap: the entries in between came as a snapshot.
         if self.end_index() != index {
             self.places.clear();
             self.cache.clear();
@@ -138,6 +141,8 @@ impl Wal {
         let thread = {
             let writer = writer.clone();
             let work = move || {
+                // The loop ends when the log is dropped. Requests sent until then are executed
+                // afterwards.
                 while let Ok(()) = woken.recv() {
                     writer.lock().drain_queue();
                 }
@@ -152,7 +157,7 @@ impl Wal {
             doing: "opened",
             source,
         };
-        wal.hands = Some(WriterHandle {
+        wal.writer_handle = Some(WriterHandle {
             writer,
             wake,
             thread: thread.map_err(failed)?,
@@ -221,7 +226,7 @@ impl Wal {
             Wal {
                 shared,
                 requests,
-                hands: None,
+                writer_handle: None,
             },
             contents,
             writer,
@@ -311,6 +316,8 @@ impl Wal {
         let mut bytes = vec![0; place.size as usize];
         file.read_at(&mut bytes, place.offset)?;
         match frame::decode_record(&Bytes::from(bytes)) {
+            // The index is compared too: a stale location in a recycled segment would hold another
+            // entry.
             Some((frame::Record::Entry(found, data), _)) if found == index => Ok(Some(data)),
             _ => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -338,21 +345,25 @@ impl Wal {
 
     fn send_request(&self, request: Request, by: WrittenBy) {
         // The writer ends only with the log or the process.
+        // Queued before the lock is tried. If the thread has the lock, it finds this request, or
+        // the wake-up below finds the thread.
         let _ = self.requests.send(request);
-        let Some(hands) = &self.hands else { return };
+        let Some(writer_handle) = &self.writer_handle else {
+            return;
+        };
         if by == WrittenBy::Caller
-            && let Some(mut writer) = hands.writer.try_lock()
+            && let Some(mut writer) = writer_handle.writer.try_lock()
         {
             return writer.drain_queue();
         }
         // If the channel is full, the thread wakes up anyway and sees this request too.
-        let _ = hands.wake.try_send(());
+        let _ = writer_handle.wake.try_send(());
     }
 }
 
 impl Drop for Wal {
     fn drop(&mut self) {
-        if let Some(WriterHandle { wake, thread, .. }) = self.hands.take() {
+        if let Some(WriterHandle { wake, thread, .. }) = self.writer_handle.take() {
             drop(wake);
             let _ = thread.join();
         }
@@ -437,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_comes_back_in_order() {
+    fn entries_vote_and_purge_survive_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         filled(folder.path(), 50);
         let (wal, contents) = open(folder.path()).unwrap();
@@ -465,12 +476,12 @@ mod tests {
     }
 
     #[test]
-    fn callers_and_the_thread_take_turns_at_writing() {
+    fn callers_and_the_thread_share_the_writer() {
         let folder = tempfile::tempdir().unwrap();
         let (wal, _) = open(folder.path()).unwrap();
-        let told = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let acknowledged = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         for index in 1..=200 {
-            let told = told.clone();
+            let acknowledged = acknowledged.clone();
             // If the thread is still writing, it executes the caller's request too.
             let by = if index % 3 == 0 {
                 WrittenBy::Thread
@@ -481,17 +492,17 @@ mod tests {
                 vec![entry(index)],
                 by,
                 Box::new(move || {
-                    told.fetch_add(1, Ordering::SeqCst);
+                    acknowledged.fetch_add(1, Ordering::SeqCst);
                 }),
             );
         }
         wait(|done| wal.save_vote(Bytes::from_static(b"vote"), done));
-        assert_eq!(told.load(Ordering::SeqCst), 200);
+        assert_eq!(acknowledged.load(Ordering::SeqCst), 200);
         wal.append(
             vec![entry(201)],
             WrittenBy::Caller,
             Box::new(move || {
-                told.fetch_add(1, Ordering::SeqCst);
+                acknowledged.fetch_add(1, Ordering::SeqCst);
             }),
         );
         drop(wal);
@@ -502,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_roll_and_are_given_back() {
+    fn purged_segments_are_recycled() {
         let folder = tempfile::tempdir().unwrap();
         let big = Bytes::from(vec![7; 3 << 20]);
         let (wal, _) = open(folder.path()).unwrap();
@@ -541,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_end_is_cut_and_written_over() {
+    fn torn_last_write_is_removed_and_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         filled(folder.path(), 20);
         let (wal, _) = open(folder.path()).unwrap();
@@ -563,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_inside_is_refused_by_name() {
+    fn damaged_entry_is_rejected_with_the_name_of_its_segment() {
         let folder = tempfile::tempdir().unwrap();
         filled(folder.path(), 20);
         let path = segment(folder.path());

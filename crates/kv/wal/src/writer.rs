@@ -65,6 +65,8 @@ impl Writer {
     /// Executes all waiting requests. An error exits the process.
     pub(crate) fn drain_queue(&mut self) {
         while let Some(mut frame) = self.next_frame() {
+            // After a failed sync the kernel may drop the dirty pages and report success the next
+            // time. So there is no second attempt.
             if let Err(e) = self
                 .write_frame(&mut frame)
                 .and_then(|()| self.sync_frame(&frame))
@@ -133,6 +135,8 @@ impl Writer {
             }
             Request::Vote(vote, then) => {
                 done.push(then);
+                // Each new segment repeats vote and purge in its head, because the segment with
+                // this record may be purged.
                 self.vote = Some(vote.clone());
                 records.push(Record::Vote(vote));
                 0
@@ -153,6 +157,7 @@ impl Writer {
 
     /// Writes a frame to the newest segment.
     pub fn write_frame(&mut self, frame: &mut Frame) -> io::Result<()> {
+        // Checked before a frame and not after one, so a segment ends with the frame that fills it.
         if self.offset >= self.segment_bytes {
             self.roll_segment()?;
         }
@@ -178,6 +183,7 @@ impl Writer {
         let before = Instant::now();
         self.file.sync_data()?;
         (self.observer)(before.elapsed());
+        // Only after the sync. Until then readers take the entries from memory.
         self.set_places(&frame.records, &frame.places);
         self.offset += frame.size;
         self.sequence += 1;

@@ -130,7 +130,7 @@ fn closed(recycled: bool) -> Closed {
 }
 
 #[test]
-fn any_bit_that_changes_in_the_last_frame_is_refused_by_name() {
+fn changed_bit_in_the_last_frame_is_rejected_with_its_segment() {
     for recycled in [false, true] {
         let Closed {
             _folder,
@@ -178,7 +178,7 @@ fn any_bit_that_changes_in_the_last_frame_is_refused_by_name() {
 }
 
 #[test]
-fn torn_at_any_sector_it_is_cut_off_and_written_anew() {
+fn frame_torn_at_any_sector_is_removed_and_overwritten() {
     for recycled in [false, true] {
         let Closed {
             _folder,
@@ -236,7 +236,7 @@ fn torn_at_any_sector_it_is_cut_off_and_written_anew() {
 
 /// Frames without a seal, in a reused segment that was not zeroed.
 #[test]
-fn a_log_of_an_earlier_version_opens() {
+fn log_without_seals_opens() {
     let Closed {
         _folder,
         log,
@@ -268,7 +268,7 @@ fn a_log_of_an_earlier_version_opens() {
 }
 
 #[test]
-fn a_segment_without_its_head_is_refused() {
+fn segment_without_its_head_is_rejected() {
     let Closed {
         _folder,
         log,

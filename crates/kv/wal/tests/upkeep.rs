@@ -59,7 +59,7 @@ fn purged(folder: &Path) -> (Wal, Vec<SegmentMaintenance>) {
 }
 
 #[test]
-fn a_purge_is_done_before_its_segments_are_given_back() {
+fn purge_does_not_wait_for_the_recycling_of_segments() {
     let folder = tempfile::tempdir().unwrap();
     let (wal, upkeep) = purged(folder.path());
     upkeep.into_iter().for_each(|upkeep| upkeep.run().unwrap());
@@ -69,7 +69,7 @@ fn a_purge_is_done_before_its_segments_are_given_back() {
 }
 
 #[test]
-fn a_segment_that_cannot_be_given_back_is_told() {
+fn failed_recycling_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let (_wal, upkeep) = purged(folder.path());
     std::fs::remove_dir_all(folder.path()).unwrap();
