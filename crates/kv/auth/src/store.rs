@@ -174,6 +174,7 @@ impl Auth {
         }
         self.roles.remove(name).ok_or(AuthError::RoleNotFound)?;
         for user in self.users.values_mut() {
+            // A later role of this name must not be granted to its former users.
             user.roles.retain(|has| has != name);
         }
         self.increment_revision()
@@ -310,6 +311,7 @@ impl Auth {
         let name = user
             .filter(|user| !user.is_empty())
             .ok_or(AuthError::UserEmpty)?;
+        // Not `UserNotFound`, as in etcd: a caller must not find out which users exist.
         let user = self.users.get(name).ok_or(AuthError::Denied)?;
         if user.roles.iter().any(|role| role == ROOT) {
             return Ok(());

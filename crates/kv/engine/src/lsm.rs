@@ -43,7 +43,7 @@ fn keyspace_options() -> KeyspaceCreateOptions {
 
 impl FjallEngine {
     /// Opens or creates the engine. `cache` is the size in bytes of the block cache.
-    pub fn open(folder: &Path, cache: u64) -> Result<Self, EngineError> {
+    pub fn open_in(folder: &Path, cache: u64) -> Result<Self, EngineError> {
         // A damaged file can make the engine panic instead of returning an error.
         let opened = std::panic::catch_unwind(|| {
             let db = Database::builder(folder)

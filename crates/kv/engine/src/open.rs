@@ -31,24 +31,24 @@ impl Kind {
 /// the size in bytes of its cache.
 pub fn open_engine(
     folder: &Path,
-    wanted: Option<Kind>,
+    requested: Option<Kind>,
     cache: u64,
 ) -> Result<Arc<dyn Engine>, EngineError> {
-    let there = Kind::detect(folder);
+    let present = Kind::detect(folder);
     // Opening the other engine here would start an empty state beside the present one.
-    if let (Some(wanted), Some(there)) = (wanted, there)
-        && wanted != there
+    if let (Some(requested), Some(present)) = (requested, present)
+        && requested != present
     {
         let reason = format!(
-            "it is kept by {there:?}, and {wanted:?} was asked for; save a snapshot and restore it to change"
+            "it is kept by {present:?}, and {requested:?} was asked for; save a snapshot and restore it to change"
         );
         return Err(EngineError::Open {
             path: folder.to_path_buf(),
             reason,
         });
     }
-    Ok(match wanted.or(there).unwrap_or(Kind::Fjall) {
-        Kind::Fjall => Arc::new(FjallEngine::open(folder, cache)?),
-        Kind::Sled => Arc::new(SledEngine::open(folder, cache)?),
+    Ok(match requested.or(present).unwrap_or(Kind::Fjall) {
+        Kind::Fjall => Arc::new(FjallEngine::open_in(folder, cache)?),
+        Kind::Sled => Arc::new(SledEngine::open_in(folder, cache)?),
     })
 }

@@ -19,7 +19,7 @@ pub struct SledEngine {
 
 impl SledEngine {
     /// Opens or creates the engine. `cache` is the size in bytes of the page cache.
-    pub fn open(folder: &Path, cache: u64) -> Result<Self, EngineError> {
+    pub fn open_in(folder: &Path, cache: u64) -> Result<Self, EngineError> {
         // A damaged file can make sled panic instead of returning an error.
         let opened = std::panic::catch_unwind(|| {
             sled::Config::new()

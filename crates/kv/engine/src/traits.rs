@@ -120,6 +120,7 @@ impl EngineError {
 /// Returns whether the operating system returned an error other than a missing file.
 pub(crate) fn is_permission_error(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
+    // Engines wrap errors of the file system in their own, several levels deep.
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<std::io::Error>() {
             return error.raw_os_error().is_some() && error.kind() != std::io::ErrorKind::NotFound;

@@ -77,7 +77,7 @@ impl Machine {
             let mut leases = self.leases.lock();
             let mut tokens = self.tokens.lock();
             let next_deadline = leases.next_deadline();
-            let mut scene = ApplyContext {
+            let mut context = ApplyContext {
                 writer: self.store.writer(),
                 leases: &mut leases,
                 replicated: &mut replicated,
@@ -90,25 +90,25 @@ impl Machine {
             };
             let mut begun = Instant::now();
             for envelope in &envelopes {
-                let result = scene.execute_command(envelope);
+                let result = context.execute_command(envelope);
                 // Each command is a revision of its own, although group commit put several into one
                 // entry.
-                scene.writer.commit(&mut scene.batch);
+                context.writer.commit(&mut context.batch);
                 let applied = Instant::now();
                 replies.push(Reply {
                     result,
-                    revision: scene.writer.read_revision(),
+                    revision: context.writer.read_revision(),
                     begun,
                     applied,
                 });
                 begun = applied;
             }
             let changes = (
-                std::mem::take(&mut scene.batch),
-                scene.writer.read_revision(),
-                scene.members_changed,
+                std::mem::take(&mut context.batch),
+                context.writer.read_revision(),
+                context.members_changed,
             );
-            drop(scene);
+            drop(context);
             if leases.next_deadline() != next_deadline {
                 self.notify_lease_change();
             }
@@ -188,8 +188,8 @@ impl ApplyContext<'_> {
         match command {
             Command::Put(request) => self.apply_put(request),
             Command::DeleteRange(request) => {
-                let answer = self.writer.delete_range(request, &mut Book(self.leases))?;
-                Ok(Outcome::DeleteRange(answer))
+                let response = self.writer.delete_range(request, &mut Book(self.leases))?;
+                Ok(Outcome::DeleteRange(response))
             }
             Command::Txn(request) => Ok(Outcome::Txn(
                 self.writer.execute_txn(request, &mut Book(self.leases))?,
@@ -318,10 +318,10 @@ impl ApplyContext<'_> {
                 persist::put_alarm(&mut self.batch, entry, true);
             }
             AlarmAction::Deactivate => {
-                let gone = self
+                let removed = self
                     .lower_alarms(request.member_id, request.alarm)
                     .into_iter();
-                let list = gone
+                let list = removed
                     .map(|(member_id, alarm)| pb::AlarmMember { member_id, alarm })
                     .collect();
                 return Ok(Outcome::Alarms(list));
@@ -346,8 +346,8 @@ impl ApplyContext<'_> {
                 self.lower_alarms(request.id, pb::AlarmType::None as i32);
             }
             Command::MemberAlone(member) => {
-                for gone in members.keep_only(member) {
-                    self.lower_alarms(gone, pb::AlarmType::None as i32);
+                for removed in members.keep_only(member) {
+                    self.lower_alarms(removed, pb::AlarmType::None as i32);
                 }
             }
             Command::MemberUpdate(request) => members.update(request.id, &request.peer_ur_ls)?,

@@ -38,6 +38,7 @@ impl ApplyContext<'_> {
             Command::RoleRevokePermission(request) => {
                 auth.revoke_permission(&request.role, &request.key, &request.range_end)?;
             }
+            // A login changes no permissions: neither the stored state nor the auth revision.
             Command::Authenticate(login) => return self.log_in(login),
             _ => return Ok(Outcome::Done),
         }

@@ -168,7 +168,7 @@ impl Machine {
     /// Opens the state stored in an engine.
     pub fn open(engine: Arc<dyn Engine>, options: Options) -> Result<Arc<Machine>, MachineError> {
         let incomplete = persist::is_install_interrupted(&*engine)?;
-        // What is left is a mixture of two states. An empty one is safe, because the snapshot is
+        // The engine holds a mixture of two states. An empty one is safe, because the snapshot is
         // installed again.
         if incomplete {
             tracing::warn!(
@@ -404,6 +404,7 @@ impl Machine {
     /// wake-ups.
     pub fn with_leases<T>(&self, work: impl FnOnce(&mut Leases) -> T) -> T {
         let mut leases = self.leases.lock();
+        // Compared before and after, because `work` may grant, renew or revoke.
         let before = leases.next_deadline();
         let result = work(&mut leases);
         let next = leases.next_deadline();

@@ -58,6 +58,7 @@ impl Tokens {
         if let Some(before) = self.known.insert(token, known) {
             self.order.remove(&before.number);
         }
+        // A client that logs in for every request must not fill the memory of all members.
         while self.known.len() > self.most {
             let Some((_, oldest)) = self.order.pop_first() else {
                 break;

@@ -98,7 +98,7 @@ impl Store {
         key: &[u8],
         turn: OwnedSemaphorePermit,
     ) -> Result<Step, MvccError> {
-        let (taken, next) = {
+        let (removed, next) = {
             let mut state = self.state.write();
             // `pin_history` takes this lock too. So no step removes anything after it has returned.
             if self.pins.load(Ordering::Acquire) > 0 {
@@ -112,7 +112,7 @@ impl Store {
         // Index first, engine later: a crash in between leaves records that the next start finds
         // and that its compaction deletes.
         let mut batch = Batch::default();
-        for mark in taken {
+        for mark in removed {
             self.bytes.fetch_sub(mark.stored_size(), Ordering::Relaxed);
             batch.delete(Table::Revisions, mark.engine_key());
         }
@@ -200,8 +200,8 @@ mod tests {
     async fn queued_deletions_are_bounded() {
         let store = hot();
         let waiting = Arc::new(Mutex::new(Vec::new()));
-        let taken = waiting.clone();
-        store.defer_removals(Box::new(move |_, turn| taken.lock().push(turn)));
+        let removed = waiting.clone();
+        store.defer_removals(Box::new(move |_, turn| removed.lock().push(turn)));
         let engine_is_slow = async {
             for round in 1..=5 {
                 for _ in 0..1_000 {

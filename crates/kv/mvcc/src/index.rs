@@ -304,8 +304,8 @@ impl Index {
         most: usize,
         mut stop: impl FnMut() -> bool,
     ) -> (Vec<Mark>, Option<Box<[u8]>>) {
-        let mut taken = Vec::new();
-        let mut gone = Vec::new();
+        let mut removed = Vec::new();
+        let mut emptied = Vec::new();
         let mut next = None;
         let range = self
             .keys
@@ -314,23 +314,23 @@ impl Index {
             // The first key is always visited. Otherwise a step on a slow host could end without
             // progress.
             let pause = number > 0 && number % STOP_EVERY == 0 && stop();
-            if number == most || taken.len() >= most || pause {
+            if number == most || removed.len() >= most || pause {
                 next = Some(key.clone());
                 break;
             }
-            match compact_item(item, revision, most, &mut taken) {
+            match compact_item(item, revision, most, &mut removed) {
                 CompactedItem::Stays => {}
-                CompactedItem::Gone => gone.push(key.clone()),
+                CompactedItem::Gone => emptied.push(key.clone()),
                 CompactedItem::More => {
                     next = Some(key.clone());
                     break;
                 }
             }
         }
-        for key in gone {
+        for key in emptied {
             self.keys.remove(&key);
         }
-        (taken, next)
+        (removed, next)
     }
 }
 
@@ -351,7 +351,7 @@ fn compact_item(
     item: &mut Item,
     revision: i64,
     most: usize,
-    taken: &mut Vec<Mark>,
+    removed: &mut Vec<Mark>,
 ) -> CompactedItem {
     // If the newest revision is compacted too, no reader can see an older one.
     let superseded = item.last.main() <= revision;
@@ -361,8 +361,8 @@ fn compact_item(
         } else {
             count_invisible(&more.older, revision)
         };
-        let room = most.saturating_sub(taken.len());
-        taken.extend(more.older.drain(..count.min(room)));
+        let room = most.saturating_sub(removed.len());
+        removed.extend(more.older.drain(..count.min(room)));
         if count > room {
             return CompactedItem::More;
         }
@@ -373,10 +373,10 @@ fn compact_item(
     }
     // At `revision` itself the tombstone remains: it is an event for a watch that starts there.
     if superseded && item.last.is_tombstone() && item.last.main() < revision {
-        if taken.len() >= most {
+        if removed.len() >= most {
             return CompactedItem::More;
         }
-        taken.push(item.last);
+        removed.push(item.last);
         return CompactedItem::Gone;
     }
     item.drop_implied_fields();
@@ -443,9 +443,9 @@ mod tests {
             put(&mut index, key, 2);
             put(&mut index, key, 3);
         }
-        let (taken, next) = index.compact_step(3, b"", 2, || false);
-        assert_eq!((taken.len(), next.as_deref()), (2, Some(&b"c"[..])));
-        let (taken, next) = index.compact_step(3, b"c", 2, || false);
-        assert_eq!((taken.len(), next), (1, None));
+        let (removed, next) = index.compact_step(3, b"", 2, || false);
+        assert_eq!((removed.len(), next.as_deref()), (2, Some(&b"c"[..])));
+        let (removed, next) = index.compact_step(3, b"c", 2, || false);
+        assert_eq!((removed.len(), next), (1, None));
     }
 }

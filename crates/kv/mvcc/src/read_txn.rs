@@ -30,7 +30,7 @@ impl Store {
     pub fn read_txn(&self, request: &TxnRequest) -> Result<TxnResponse, MvccError> {
         loop {
             // One lock for comparisons and selections: all of them see the same revision.
-            let (taken, revision) = {
+            let (branch, revision) = {
                 let state = self.state.read();
                 let mut path = Path::new();
                 View {
@@ -44,13 +44,13 @@ impl Store {
                     state.current,
                 )
             };
-            let operations = taken.ops.len() as u64;
-            if let Some(answer) = self.fetch_all(taken, revision)? {
+            let operations = branch.ops.len() as u64;
+            if let Some(response) = self.fetch_all(branch, revision)? {
                 self.counts.ranges.fetch_add(operations, Ordering::Relaxed);
                 self.counts
                     .txns
                     .fetch_add(u64::from(operations > 1), Ordering::Relaxed);
-                return Ok(answer);
+                return Ok(response);
             }
         }
     }
@@ -58,35 +58,40 @@ impl Store {
     /// Reads the pairs. Returns `None` if a compaction deleted one in the meantime.
     fn fetch_all(
         &self,
-        taken: ChosenBranch<'_>,
+        branch: ChosenBranch<'_>,
         revision: i64,
     ) -> Result<Option<TxnResponse>, MvccError> {
         let header = Some(ResponseHeader {
             revision,
             ..ResponseHeader::default()
         });
-        let mut responses = Vec::with_capacity(taken.ops.len());
-        for op in taken.ops {
+        let mut responses = Vec::with_capacity(branch.ops.len());
+        for op in branch.ops {
             let response = match op {
                 Op::Range(request, selected) => {
-                    let Some(answer) = self.fetch_pairs(request, selected)? else {
+                    let Some(response) = self.fetch_pairs(request, selected)? else {
                         return Ok(None);
                     };
-                    Some(Response::ResponseRange(RangeResponse { header, ..answer }))
+                    Some(Response::ResponseRange(RangeResponse {
+                        header,
+                        ..response
+                    }))
                 }
                 Op::Txn(nested) => {
-                    let Some(answer) = self.fetch_all(nested, revision)? else {
+                    let Some(response) = self.fetch_all(nested, revision)? else {
                         return Ok(None);
                     };
-                    Some(Response::ResponseTxn(answer))
+                    Some(Response::ResponseTxn(response))
                 }
+                // An operation that a read-only transaction can't have keeps its place among the
+                // responses.
                 Op::Nothing => None,
             };
             responses.push(ResponseOp { response });
         }
         Ok(Some(TxnResponse {
             header,
-            succeeded: taken.succeeded,
+            succeeded: branch.succeeded,
             responses,
         }))
     }
@@ -175,9 +180,9 @@ mod tests {
         let store = store();
         for value in ["two", "other"] {
             let request = compared(value);
-            let wanted = store.writer().execute_txn(&request, &mut NoLeases).unwrap();
-            assert_eq!(wanted.succeeded, value == "two");
-            assert_eq!(store.read_txn(&request).unwrap(), wanted);
+            let expected = store.writer().execute_txn(&request, &mut NoLeases).unwrap();
+            assert_eq!(expected.succeeded, value == "two");
+            assert_eq!(store.read_txn(&request).unwrap(), expected);
         }
         let future = TxnRequest {
             success: vec![read(9)],

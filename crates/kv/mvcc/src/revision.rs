@@ -4,6 +4,8 @@ use bytes::Bytes;
 use proto_etcd::mvccpb::KeyValue;
 use std::cmp::Ordering;
 
+// In `sub`, so that a revision fits in 16 bytes: the index has one for every key and every old
+// version.
 const DEAD: u32 = 1 << 31;
 
 /// Overhead in bytes of a record: its key, and what an engine adds.

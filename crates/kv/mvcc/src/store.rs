@@ -255,8 +255,8 @@ impl Store {
                 let state = self.state.read();
                 (RangeSelection::new(&state, request)?, state.current)
             };
-            if let Some(answer) = self.fetch_pairs(request, selected)? {
-                return Ok((answer, current));
+            if let Some(response) = self.fetch_pairs(request, selected)? {
+                return Ok((response, current));
             }
         }
     }
@@ -296,8 +296,8 @@ impl Store {
             let state = self.state.read();
             (RangeSelection::new(&state, request)?, state.current)
         };
-        let wanted = selection.found.len();
-        let mut records = Vec::with_capacity(wanted);
+        let selected_count = selection.found.len();
+        let mut records = Vec::with_capacity(selected_count);
         for ((mark, record), recent) in selection.found.into_iter().zip(recent) {
             records.extend(match (record, recent) {
                 (Some(record), _) => Some(record),
@@ -305,12 +305,12 @@ impl Store {
                 (None, None) => self.engine.get(Table::Revisions, &mark.engine_key())?,
             });
         }
-        if records.len() != wanted {
+        if records.len() != selected_count {
             // A compaction deleted a record in the meantime; the slow path reads again.
             return Ok(None);
         }
         self.counts.ranges.fetch_add(1, Ordering::Relaxed);
-        let more = !request.count_only && selection.count > wanted as i64;
+        let more = !request.count_only && selection.count > selected_count as i64;
         Ok(Some(Records {
             records,
             more,
@@ -439,17 +439,17 @@ impl Store {
 }
 
 /// Returns the revision to read at.
-pub(crate) fn readable_revision(state: &State, asked: i64) -> Result<i64, MvccError> {
-    if asked <= 0 {
+pub(crate) fn readable_revision(state: &State, requested: i64) -> Result<i64, MvccError> {
+    if requested <= 0 {
         return Ok(state.current);
     }
-    if asked > state.current {
+    if requested > state.current {
         return Err(MvccError::Future);
     }
-    if asked < state.compacted {
+    if requested < state.compacted {
         return Err(MvccError::Compacted);
     }
-    Ok(asked)
+    Ok(requested)
 }
 
 /// The selection of a range request, with those of its pairs that the engine may not have yet.

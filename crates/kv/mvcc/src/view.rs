@@ -109,8 +109,8 @@ impl View<'_> {
 
     /// Compares values. The comparison with an absent key fails.
     fn compare_values(&self, compare: &Compare, span: Span<'_>) -> Result<bool, MvccError> {
-        let wanted = match &compare.target_union {
-            Some(TargetUnion::Value(wanted)) => wanted.clone(),
+        let expected = match &compare.target_union {
+            Some(TargetUnion::Value(expected)) => expected.clone(),
             _ => Bytes::new(),
         };
         let mut keys = Vec::new();
@@ -125,7 +125,7 @@ impl View<'_> {
         }
         for key in keys {
             let value = self.current_pair(&key)?.unwrap_or_default().value;
-            if !compare_result(compare, value.as_ref().cmp(wanted.as_ref())) {
+            if !compare_result(compare, value.as_ref().cmp(expected.as_ref())) {
                 return Ok(false);
             }
         }
@@ -144,18 +144,18 @@ fn compare_number(compare: &Compare, item: Option<&Item>) -> bool {
         ),
         None => (0, 0, 0, 0),
     };
-    let (has, wanted) = match (compare.target(), &compare.target_union) {
-        (CompareTarget::Version, Some(TargetUnion::Version(wanted))) => (version, *wanted),
+    let (has, expected) = match (compare.target(), &compare.target_union) {
+        (CompareTarget::Version, Some(TargetUnion::Version(expected))) => (version, *expected),
         (CompareTarget::Version, _) => (version, 0),
-        (CompareTarget::Create, Some(TargetUnion::CreateRevision(wanted))) => (create, *wanted),
+        (CompareTarget::Create, Some(TargetUnion::CreateRevision(expected))) => (create, *expected),
         (CompareTarget::Create, _) => (create, 0),
-        (CompareTarget::Mod, Some(TargetUnion::ModRevision(wanted))) => (modified, *wanted),
+        (CompareTarget::Mod, Some(TargetUnion::ModRevision(expected))) => (modified, *expected),
         (CompareTarget::Mod, _) => (modified, 0),
-        (CompareTarget::Lease, Some(TargetUnion::Lease(wanted))) => (lease, *wanted),
+        (CompareTarget::Lease, Some(TargetUnion::Lease(expected))) => (lease, *expected),
         (CompareTarget::Lease, _) => (lease, 0),
         (CompareTarget::Value, _) => return false,
     };
-    compare_result(compare, has.cmp(&wanted))
+    compare_result(compare, has.cmp(&expected))
 }
 
 fn compare_result(compare: &Compare, ordering: Ordering) -> bool {

@@ -276,6 +276,7 @@ impl Hub {
                 shared.sent = present;
                 return true;
             };
+            // The lock is still held, so a watcher that joins next starts exactly here.
             if revisions.is_empty() {
                 return true;
             }
@@ -295,22 +296,22 @@ impl Shared {
         // The common case is one event: all its watchers receive the same one, in one message per
         // stream.
         if let [event] = events.as_ref() {
-            let mut wanted: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
+            let mut recipients: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
             for group in matching_groups(&self.keys, &self.ranges, event) {
                 for (key, _) in group
                     .members
                     .iter()
                     .filter(|(_, filter)| filter.allows_event(event))
                 {
-                    wanted.entry(key.stream).or_default().push(key.watch);
+                    recipients.entry(key.stream).or_default().push(key.watch);
                 }
             }
-            for (stream, watches) in wanted {
+            for (stream, watches) in recipients {
                 self.send_to_stream(stream, watches, revision, events.clone());
             }
             return;
         }
-        let mut wanted: BTreeMap<WatcherKey, Vec<Arc<Event>>> = BTreeMap::new();
+        let mut recipients: BTreeMap<WatcherKey, Vec<Arc<Event>>> = BTreeMap::new();
         for event in events.iter() {
             for group in matching_groups(&self.keys, &self.ranges, event) {
                 for (key, _) in group
@@ -318,11 +319,11 @@ impl Shared {
                     .iter()
                     .filter(|(_, filter)| filter.allows_event(event))
                 {
-                    wanted.entry(*key).or_default().push(event.clone());
+                    recipients.entry(*key).or_default().push(event.clone());
                 }
             }
         }
-        for (key, events) in wanted {
+        for (key, events) in recipients {
             self.send_to_stream(key.stream, vec![key.watch], revision, events.into());
         }
     }

@@ -338,6 +338,7 @@ impl<'a> Writer<'a> {
 
 impl Drop for Writer<'_> {
     fn drop(&mut self) {
+        // Once per batch of commands: watchers then read all of its revisions at once.
         self.store.publish_revision(self.state.current);
     }
 }

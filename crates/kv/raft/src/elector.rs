@@ -225,12 +225,12 @@ async fn request_pre_vote(shared: &Shared, id: u64, last: Option<LogId>) -> (u64
     let request = shared.transport.build_request(id, message, Some(timeout));
     let sent = Instant::now();
     match tokio::time::timeout(timeout, client.pre_vote(request)).await {
-        Ok(Ok(answer)) => {
+        Ok(Ok(response)) => {
             shared
                 .transport
                 .directory
                 .record_success(id, sent.elapsed());
-            (id, answer.into_inner().granted)
+            (id, response.into_inner().granted)
         }
         Ok(Err(status)) => {
             shared.record_peer_rejection(id, &status);

@@ -89,9 +89,9 @@ async fn forward_commands(shared: &Shared, commands: Vec<Bytes>) -> bool {
         .transport
         .build_request(leader, message, Some(TIMEOUT));
     match client.forward_proposals(request).await {
-        Ok(answer) => {
-            let answer = answer.into_inner();
-            answer.accepted && answer.committed
+        Ok(response) => {
+            let response = response.into_inner();
+            response.accepted && response.committed
         }
         Err(status) => {
             tracing::debug!(%status, "forwarding commands to the leader failed");
@@ -127,8 +127,8 @@ async fn request_read_index(shared: &Shared) -> Option<u64> {
         shared
             .transport
             .build_request(leader, pb::Empty {}, Some(Duration::from_secs(3)));
-    let answer = client.read_index(request).await.ok()?.into_inner();
-    answer.confirmed.then_some(answer.index)
+    let response = client.read_index(request).await.ok()?.into_inner();
+    response.confirmed.then_some(response.index)
 }
 
 #[cfg(test)]

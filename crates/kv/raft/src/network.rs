@@ -105,7 +105,7 @@ impl RaftNetwork<Types> for PeerRpcClient {
                 .transport
                 .build_request(self.target, message, Some(option.hard_ttl()));
         let sent = Instant::now();
-        let answer = self
+        let response = self
             .peer_client()?
             .append_entries(request)
             .await
@@ -116,16 +116,16 @@ impl RaftNetwork<Types> for PeerRpcClient {
             .directory
             .record_success(self.target, sent.elapsed());
         // A conflict confirms leadership too: the follower accepts the term, only its log differs.
-        if answer.outcome() != Outcome::HigherVote {
+        if response.outcome() != Outcome::HigherVote {
             self.network
                 .lease
-                .record_response(self.target, call, answer.vote_withheld);
+                .record_response(self.target, call, response.vote_withheld);
         }
-        Ok(match answer.outcome() {
+        Ok(match response.outcome() {
             Outcome::Success => AppendEntriesResponse::Success,
             Outcome::Conflict => AppendEntriesResponse::Conflict,
             Outcome::HigherVote => {
-                let higher = answer.higher_vote.ok_or_else(incomplete_snapshot_error)?;
+                let higher = response.higher_vote.ok_or_else(incomplete_snapshot_error)?;
                 AppendEntriesResponse::HigherVote(higher.into())
             }
         })
@@ -145,17 +145,17 @@ impl RaftNetwork<Types> for PeerRpcClient {
             self.network
                 .transport
                 .build_request(self.target, message, Some(option.hard_ttl()));
-        let answer = self
+        let response = self
             .peer_client()?
             .request_vote(request)
             .await
             .map_err(|status| self.record_unreachable(&status))?
             .into_inner();
-        let vote: Vote = answer.vote.ok_or_else(incomplete_snapshot_error)?.into();
+        let vote: Vote = response.vote.ok_or_else(incomplete_snapshot_error)?.into();
         Ok(VoteResponse::new(
             vote,
-            answer.last.map(LogId::from),
-            answer.granted,
+            response.last.map(LogId::from),
+            response.granted,
         ))
     }
 
@@ -186,14 +186,14 @@ impl RaftNetwork<Types> for PeerRpcClient {
         );
         tokio::select! {
             closed = cancel => Err(StreamingError::Closed(closed)),
-            answer = client.install_snapshot(request) => {
+            response = client.install_snapshot(request) => {
                 match traffic {
-                    Some(traffic) if answer.is_ok() => traffic.snapshots_sent.observe_duration(began.elapsed()),
+                    Some(traffic) if response.is_ok() => traffic.snapshots_sent.observe_duration(began.elapsed()),
                     Some(traffic) => drop(traffic.snapshots_not_sent.fetch_add(1, Ordering::Relaxed)),
                     None => {}
                 }
-                let answer = answer.map_err(|status| StreamingError::Unreachable(self.record_unreachable(&status)))?;
-                let vote = answer.into_inner().vote.unwrap_or_default();
+                let response = response.map_err(|status| StreamingError::Unreachable(self.record_unreachable(&status)))?;
+                let vote = response.into_inner().vote.unwrap_or_default();
                 Ok(SnapshotResponse::new(vote.into()))
             }
         }

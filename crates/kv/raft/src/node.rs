@@ -479,12 +479,12 @@ impl RaftNode {
             pb::ServiceRequest { kind, body },
             Some(timeout),
         );
-        let answer = client.call_service(request).await.map_err(|status| {
+        let response = client.call_service(request).await.map_err(|status| {
             self.shared.record_peer_rejection(id, &status);
             NodeError::Raft(status.to_string())
         })?;
-        let answer = answer.into_inner();
-        Ok(answer.handled.then_some(answer.body))
+        let response = response.into_inner();
+        Ok(response.handled.then_some(response.body))
     }
 
     /// Sends a peer RPC to a URL whose member is not known yet.
@@ -501,12 +501,12 @@ impl RaftNode {
         request
             .metadata_mut()
             .insert(JOINING, tonic::metadata::MetadataValue::from_static("1"));
-        let answer = client
+        let response = client
             .call_service(request)
             .await
             .map_err(|status| failed(&status))?
             .into_inner();
-        Ok(answer.handled.then_some(answer.body))
+        Ok(response.handled.then_some(response.body))
     }
 
     /// Returns the gRPC service for peers.

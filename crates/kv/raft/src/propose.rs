@@ -71,18 +71,18 @@ pub(crate) async fn run_proposals(
     mut held: watch::Receiver<Option<Instant>>,
     counters: Arc<Counters>,
 ) {
-    let mut flying = FuturesUnordered::new();
+    let mut in_flight = FuturesUnordered::new();
     let mut left: Option<Proposal> = None;
     loop {
-        if flying.len() >= IN_FLIGHT {
-            flying.next().await;
+        if in_flight.len() >= IN_FLIGHT {
+            in_flight.next().await;
             continue;
         }
         let until = *held.borrow_and_update();
         if let Some(until) = until.filter(|until| Instant::now() < *until) {
             tokio::select! {
                 () = tokio::time::sleep_until(until) => {}
-                Some(()) = flying.next(), if !flying.is_empty() => {}
+                Some(()) = in_flight.next(), if !in_flight.is_empty() => {}
                 changed = held.changed() => if changed.is_err() {
                     return;
                 },
@@ -94,7 +94,7 @@ pub(crate) async fn run_proposals(
             None => tokio::select! {
                 // A finished entry makes room, so it comes before new proposals.
                 biased;
-                Some(()) = flying.next(), if !flying.is_empty() => continue,
+                Some(()) = in_flight.next(), if !in_flight.is_empty() => continue,
                 Ok(()) = held.changed() => continue,
                 first = inbox.recv() => match first {
                     Some(first) => first,
@@ -107,7 +107,7 @@ pub(crate) async fn run_proposals(
         let count = origins.len() as u64;
         counters.pending.fetch_add(count, Ordering::Relaxed);
         let (raft, machine, counters) = (raft.clone(), machine.clone(), counters.clone());
-        flying.push(async move {
+        in_flight.push(async move {
             // False means unknown: a later leader may still commit the entry.
             let committed = match raft.client_write_ff(Commands(batch)).await {
                 Ok(receiver) => matches!(receiver.await, Ok(Ok(_))),

@@ -130,13 +130,13 @@ impl Peer for PeerService {
             entries: entries.ok_or_else(incomplete_status)?,
             leader_commit: message.committed.map(LogId::from),
         };
-        let answer = self
+        let response = self
             .shared
             .raft
             .append_entries(rpc)
             .await
             .map_err(stopped_status)?;
-        let (outcome, higher_vote) = match answer {
+        let (outcome, higher_vote) = match response {
             AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_) => {
                 (Outcome::Success, None)
             }
@@ -165,12 +165,12 @@ impl Peer for PeerService {
         else {
             // A leader exists: the candidate has lost contact with it.
             let (vote, last) = self.shared.vote_and_last();
-            let answer = pb::VoteResponse {
+            let response = pb::VoteResponse {
                 vote: Some((&vote).into()),
                 granted: false,
                 last: last.as_ref().map(Into::into),
             };
-            return Ok(Response::new(answer));
+            return Ok(Response::new(response));
         };
         let raft = self.shared.raft.clone();
         // A candidate whose log is behind gets no vote, so the term need not change.
@@ -181,21 +181,24 @@ impl Peer for PeerService {
             if released {
                 raise_term(&raft, vote).await;
             }
-            let answer = raft.vote(VoteRequest::new(vote, last)).await;
-            if answer.as_ref().is_ok_and(|answer| !answer.vote_granted) {
+            let response = raft.vote(VoteRequest::new(vote, last)).await;
+            if response
+                .as_ref()
+                .is_ok_and(|response| !response.vote_granted)
+            {
                 admitted.record_rejection();
             }
             // The candidate may have stopped waiting.
-            let _ = sender.send(answer);
+            let _ = sender.send(response);
         });
-        let answer = decided
+        let response = decided
             .await
             .map_err(stopped_status)?
             .map_err(stopped_status)?;
         Ok(Response::new(pb::VoteResponse {
-            vote: Some((&answer.vote).into()),
-            granted: answer.vote_granted,
-            last: answer.last_log_id.as_ref().map(Into::into),
+            vote: Some((&response.vote).into()),
+            granted: response.vote_granted,
+            last: response.last_log_id.as_ref().map(Into::into),
         }))
     }
 
@@ -266,7 +269,7 @@ impl Peer for PeerService {
             meta,
             snapshot: Box::new(SnapshotPayload::Received(path)),
         };
-        let answer = self
+        let response = self
             .shared
             .raft
             .install_full_snapshot(vote, snapshot)
@@ -275,7 +278,7 @@ impl Peer for PeerService {
         self.shared.vote_guard.record_contact();
         tracing::info!("installed the snapshot from the leader");
         Ok(Response::new(pb::InstallSnapshotResponse {
-            vote: Some((&answer.vote).into()),
+            vote: Some((&response.vote).into()),
         }))
     }
 
@@ -336,11 +339,11 @@ impl Peer for PeerService {
     async fn read_index(&self, request: Request<pb::Empty>) -> RpcResult<pb::ReadIndexResponse> {
         self.check_caller(&request)?;
         let index = self.shared.confirm_read_index(Duration::from_secs(2)).await;
-        let answer = pb::ReadIndexResponse {
+        let response = pb::ReadIndexResponse {
             confirmed: index.is_some(),
             index: index.unwrap_or_default(),
         };
-        Ok(Response::new(answer))
+        Ok(Response::new(response))
     }
 
     async fn timeout_now(&self, request: Request<pb::Transfer>) -> RpcResult<pb::Empty> {

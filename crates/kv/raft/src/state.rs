@@ -108,7 +108,7 @@ impl RaftStateMachine<Types> for StateMachineAdapter {
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,
     {
-        let mut answers = Vec::new();
+        let mut results = Vec::new();
         for entry in entries {
             let position = codec::position_to_bytes(&entry.log_id);
             let (membership, commands) = match entry.payload {
@@ -121,9 +121,9 @@ impl RaftStateMachine<Types> for StateMachineAdapter {
             };
             self.machine
                 .apply(entry.log_id.index, position, membership, commands);
-            answers.push(Applied);
+            results.push(Applied);
         }
-        Ok(answers)
+        Ok(results)
     }
 
     async fn get_snapshot_builder(&mut self) -> Self::SnapshotBuilder {

@@ -105,14 +105,14 @@ impl tower::Service<http::Request<Body>> for PeerChannel {
         let sent = move |bytes| {
             traffic.sent.fetch_add(bytes, Ordering::Relaxed);
         };
-        let answer = self
+        let response = self
             .kind
             .call(request.map(|body| Body::new(MeteredBody::new(body, sent))));
         let count = move |bytes| {
             received.received.fetch_add(bytes, Ordering::Relaxed);
         };
-        answer
-            .map_ok(|answer| answer.map(|body| Body::new(MeteredBody::new(body, count))))
+        response
+            .map_ok(|response| response.map(|body| Body::new(MeteredBody::new(body, count))))
             .boxed()
     }
 }

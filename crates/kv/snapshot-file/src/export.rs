@@ -27,7 +27,7 @@ fn small_rows(small: &Small, table: Table) -> impl Iterator<Item = (&Bytes, &Byt
 ///
 /// # Errors
 /// Writing the file or reading the state failed. The file is then incomplete.
-pub fn export_snapshot(mut picture: SnapshotReader, path: &Path) -> Result<(), SnapshotFileError> {
+pub fn export_snapshot(mut snapshot: SnapshotReader, path: &Path) -> Result<(), SnapshotFileError> {
     let failed = SnapshotFileError::io(path, "write");
     let mut writer = File::create(path)
         .map(BufWriter::new)
@@ -37,7 +37,7 @@ pub fn export_snapshot(mut picture: SnapshotReader, path: &Path) -> Result<(), S
     writer.start_bucket("key").map_err(&failed)?;
     // The small tables come first and stay in memory. Revisions may exceed it, so they are written
     // as they arrive.
-    while let Some(chunk) = picture.next_rows()? {
+    while let Some(chunk) = snapshot.next_rows()? {
         for (table, key, value) in chunk {
             if table == Table::Revisions as u8 {
                 writer.put(&key, &value).map_err(&failed)?;
@@ -46,7 +46,7 @@ pub fn export_snapshot(mut picture: SnapshotReader, path: &Path) -> Result<(), S
             }
         }
     }
-    write_small(&mut writer, &small, picture.applied_position())
+    write_small(&mut writer, &small, snapshot.applied_position())
         .and_then(|()| finish_file(writer, path))
         .map_err(&failed)
 }
@@ -65,6 +65,8 @@ fn write_small<W: Write + Seek>(
     small: &Small,
     place: &AppliedPosition,
 ) -> io::Result<()> {
+    // All buckets of etcd 3.6, in its formats, although the alarms stay behind: they belong to
+    // members, and a restored cluster has new ones.
     writer.start_bucket("alarm")?;
     let auth = small_rows(small, Table::Auth)
         .next()
@@ -102,6 +104,8 @@ fn write_members<W: Write + Seek>(writer: &mut Writer<W>, small: &Small) -> io::
         )
     };
     let mut present = BTreeMap::new();
+    // Two buckets, in which etcd keeps members by their hexadecimal IDs. The writer needs them in
+    // order.
     let mut removed = BTreeMap::new();
     for (key, row) in small_rows(small, Table::Members) {
         match Member::decode(row.clone()) {
@@ -159,6 +163,8 @@ fn write_meta<W: Write + Seek>(
             .as_bytes(),
     )?;
     writer.put(b"consistent_index", &number(0))?;
+    // Both keys, because etcd continues a compaction at its start that was scheduled and not
+    // finished.
     if let Some(compacted) = compacted {
         let key = [&compacted[..], b"_", &[0; 8]].concat();
         writer.put(b"finishedCompactRev", &key)?;

@@ -49,9 +49,9 @@ pub fn open_snapshot(path: &Path, check_hash: bool) -> Result<FileSource, Snapsh
     }
     if check_hash {
         let found = hash_of(&mut (&mut file).take(length - HASH)).map_err(&unreadable)?;
-        let mut wanted = [0; HASH as usize];
-        file.read_exact(&mut wanted).map_err(&unreadable)?;
-        if found != wanted {
+        let mut expected = [0; HASH as usize];
+        file.read_exact(&mut expected).map_err(&unreadable)?;
+        if found != expected {
             return Err(SnapshotFileError::Hash(path.to_path_buf()));
         }
     }
@@ -68,6 +68,7 @@ pub fn file_status(source: &dyn Source) -> Result<FileStatus, SnapshotFileError>
         total_size: source.length(),
         ..FileStatus::default()
     };
+    // Names of live keys only: values are not kept, so the memory is that of the key index.
     let mut live = HashSet::new();
     for bucket in file.bucket_names()? {
         status.hash = crc32c::crc32c_append(status.hash, &bucket);
@@ -137,6 +138,7 @@ where
         ))
     })?;
     let names = file.bucket_names()?;
+    // Older versions of etcd lack some of the buckets.
     let has = |name: &[u8]| names.iter().any(|bucket| bucket == name);
     if has(b"meta") {
         file.visit_pairs::<SnapshotFileError>(b"meta", &mut |key, value| {

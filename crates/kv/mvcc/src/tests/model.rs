@@ -60,12 +60,12 @@ fn open(engine: &Arc<dyn Engine>) -> Arc<Store> {
 
 fn same<T: PartialEq + Debug>(
     found: Result<T, MvccError>,
-    wanted: Result<T, &'static str>,
+    expected: Result<T, &'static str>,
 ) -> bool {
     let fine = found.is_ok();
     assert_eq!(
         found.map_err(|e| e.to_string()),
-        wanted.map_err(str::to_owned)
+        expected.map_err(str::to_owned)
     );
     fine
 }
@@ -139,13 +139,13 @@ impl Both {
         self.store.mark_stored(self.store.current_revision());
         assert_eq!(self.store.current_revision(), self.naive.current());
         let hanging = self.naive.now().values().filter(|kv| kv.lease != 0);
-        let wanted: BTreeSet<_> = hanging.map(|kv| (kv.lease, kv.key.clone())).collect();
-        assert_eq!(self.book.keys, wanted);
+        let expected: BTreeSet<_> = hanging.map(|kv| (kv.lease, kv.key.clone())).collect();
+        assert_eq!(self.book.keys, expected);
         let mut found = BTreeSet::new();
         self.store.visit_leased_keys(|lease, key| {
             found.insert((lease, Bytes::copy_from_slice(key)));
         });
-        assert_eq!(found, wanted);
+        assert_eq!(found, expected);
     }
 
     fn txn(&mut self, request: &TxnRequest) {
@@ -161,8 +161,8 @@ impl Both {
     }
 
     fn read(&self, request: &RangeRequest) {
-        let wanted = self.naive.range(&self.naive.step(), request);
-        let wanted = wanted.map(|answer| {
+        let expected = self.naive.range(&self.naive.step(), request);
+        let expected = expected.map(|answer| {
             (
                 RangeResponse {
                     header: None,
@@ -171,9 +171,9 @@ impl Both {
                 self.naive.current(),
             )
         });
-        same(self.store.range(request), wanted.clone());
-        if let (Ok(Some(found)), Ok((wanted, revision))) =
-            (self.store.range_records(request), wanted)
+        same(self.store.range(request), expected.clone());
+        if let (Ok(Some(found)), Ok((expected, revision))) =
+            (self.store.range_records(request), expected)
         {
             let kvs: Vec<KeyValue> = found
                 .records
@@ -182,7 +182,7 @@ impl Both {
                 .collect();
             assert_eq!(
                 (kvs, found.more, found.count, found.revision),
-                (wanted.kvs, wanted.more, wanted.count, revision)
+                (expected.kvs, expected.more, expected.count, revision)
             );
         }
     }
@@ -239,35 +239,38 @@ impl Both {
             });
         }
         let first = self.naive.compacted.max(2);
-        let told = self.told_from(first);
-        let wanted: Vec<Vec<Change>> = self
+        let delivered = self.told_from(first);
+        let expected: Vec<Vec<Change>> = self
             .naive
             .changes
             .iter()
             .skip(first as usize - 1)
             .cloned()
             .collect();
-        assert_eq!(told.len(), wanted.len());
-        for (at, (told, mut wanted)) in told.into_iter().zip(wanted).enumerate() {
-            assert_eq!(told.len(), wanted.len());
+        assert_eq!(delivered.len(), expected.len());
+        for (at, (delivered, mut expected)) in delivered.into_iter().zip(expected).enumerate() {
+            assert_eq!(delivered.len(), expected.len());
             if first + at as i64 == self.naive.compacted {
                 // The value before the compacted revision may be deleted already or not.
-                told.iter()
-                    .zip(&mut wanted)
-                    .for_each(|(told, wanted)| wanted.previous.clone_from(&told.previous));
+                delivered
+                    .iter()
+                    .zip(&mut expected)
+                    .for_each(|(delivered, expected)| {
+                        expected.previous.clone_from(&delivered.previous)
+                    });
             }
-            assert_eq!(told, wanted);
+            assert_eq!(delivered, expected);
         }
     }
 
     fn told_from(&self, first: i64) -> Vec<Vec<Change>> {
-        let (mut told, mut next) = (Vec::new(), first);
+        let (mut delivered, mut next) = (Vec::new(), first);
         loop {
             let (found, after) = self.store.read_history(next, 3).unwrap();
             if found.is_empty() {
-                return told;
+                return delivered;
             }
-            told.extend(found.iter().map(|revision| {
+            delivered.extend(found.iter().map(|revision| {
                 revision
                     .iter()
                     .map(|event| self.change(event))
