@@ -74,18 +74,18 @@ pub(crate) fn check_history(evidence: &Evidence<'_>) -> Verdict {
         places.extend(place.map(|place| (operation, place)));
     }
     real_time(&places)?;
-    evidence.space()?;
-    evidence.leases()
+    evidence.check_space()?;
+    evidence.check_leases()
 }
 
 impl Evidence<'_> {
-    fn state(&self, revision: i64) -> Result<&Rows, String> {
+    fn state_at(&self, revision: i64) -> Result<&Rows, String> {
         let at = usize::try_from(revision - 1).ok();
         at.and_then(|at| self.states.get(at))
             .ok_or_else(|| format!("no member ever had revision {revision}"))
     }
 
-    fn changes(&self, revision: i64) -> Result<&[Change], String> {
+    fn changes_at(&self, revision: i64) -> Result<&[Change], String> {
         let entry = self.ledger.get(revision);
         entry
             .map(|entry| entry.changes.as_slice())
@@ -130,7 +130,7 @@ impl Evidence<'_> {
         match (request, answer) {
             (Request::Put(put), Answer::Put(answer)) => {
                 let at = header_revision(answer.header.as_ref());
-                let [change] = self.changes(at)? else {
+                let [change] = self.changes_at(at)? else {
                     return Err(format!("revision {at} has more than the put"));
                 };
                 if change.key != put.key
@@ -142,7 +142,10 @@ impl Evidence<'_> {
                     ));
                 }
                 if put.prev_kv
-                    && !same_pair(answer.prev_kv.as_ref(), self.state(at - 1)?.get(&put.key))
+                    && !same_pair(
+                        answer.prev_kv.as_ref(),
+                        self.state_at(at - 1)?.get(&put.key),
+                    )
                 {
                     return Err(format!("not what was there before revision {at}"));
                 }
@@ -154,7 +157,7 @@ impl Evidence<'_> {
             (Request::Delete(delete), Answer::Delete(answer)) => {
                 let at = header_revision(answer.header.as_ref());
                 let before = if answer.deleted > 0 { at - 1 } else { at };
-                let rows = self.state(before)?;
+                let rows = self.state_at(before)?;
                 let there: Vec<_> = rows
                     .iter()
                     .filter(|(k, _)| in_span(k, &delete.key, &delete.range_end))
@@ -175,7 +178,7 @@ impl Evidence<'_> {
                 }
                 if answer.deleted > 0 {
                     let keys = self
-                        .changes(at)?
+                        .changes_at(at)?
                         .iter()
                         .map(|change| (&change.key, change.value.is_none()));
                     if !keys.eq(there.iter().map(|(key, _)| (*key, true))) {
@@ -189,7 +192,7 @@ impl Evidence<'_> {
             }
             (Request::Range(range), Answer::Range(answer)) => {
                 let at = header_revision(answer.header.as_ref());
-                self.explain_range(range, answer, at, self.state(at)?)?;
+                self.explain_range(range, answer, at, self.state_at(at)?)?;
                 // A serializable read may be stale.
                 Ok((!range.serializable).then_some(Place {
                     revision: at,
@@ -201,7 +204,7 @@ impl Evidence<'_> {
                 Request::Compact(_) | Request::Grant { .. } | Request::Revoke(_),
                 Answer::Done(at),
             ) => {
-                self.state(*at)?;
+                self.state_at(*at)?;
                 // The header's revision may already be that of a later command.
                 Ok(Some(Place {
                     revision: *at,
@@ -221,7 +224,7 @@ impl Evidence<'_> {
         present: &Rows,
     ) -> Verdict {
         let rows = if range.revision > 0 {
-            self.state(range.revision)?
+            self.state_at(range.revision)?
         } else {
             present
         };
@@ -263,7 +266,7 @@ impl Evidence<'_> {
         };
         let puts = |op: &RequestOp| matches!(op.request, Some(Op::RequestPut(_)));
         let writes = branch.iter().any(puts);
-        let before = self.state(if writes { at - 1 } else { at })?;
+        let before = self.state_at(if writes { at - 1 } else { at })?;
         let holds = txn.compare.iter().all(|compare| {
             let modified = before.get(&compare.key).map_or(0, |row| row.modified);
             matches!(compare.target_union, Some(TargetUnion::ModRevision(wanted)) if wanted == modified)
@@ -282,7 +285,7 @@ impl Evidence<'_> {
                     if put.prev_kv && !same_pair(answer.prev_kv.as_ref(), rows.get(&put.key)) {
                         return Err(format!("not what was there before revision {at}"));
                     }
-                    let after = self.state(at)?.get(&put.key).cloned();
+                    let after = self.state_at(at)?.get(&put.key).cloned();
                     let after =
                         after.ok_or_else(|| format!("revision {at} lacks {:?}", put.key))?;
                     rows.insert(put.key.clone(), after);
@@ -296,7 +299,7 @@ impl Evidence<'_> {
         }
         if writes {
             let made = self
-                .changes(at)?
+                .changes_at(at)?
                 .iter()
                 .map(|change| (change.key.clone(), change.value.clone()));
             if !made.eq(changes) {
@@ -310,7 +313,7 @@ impl Evidence<'_> {
     }
 
     /// Checks that requests which free space are never rejected for lack of it.
-    fn space(&self) -> Verdict {
+    fn check_space(&self) -> Verdict {
         let frees = |request: &Request| {
             !matches!(
                 request,
@@ -331,7 +334,7 @@ impl Evidence<'_> {
     }
 
     /// Checks that no lease ends early: its key may only be deleted by its expiry or revocation.
-    fn leases(&self) -> Verdict {
+    fn check_leases(&self) -> Verdict {
         let mut least: BTreeMap<i64, (u64, i64)> = BTreeMap::new();
         let mut revoked: BTreeMap<i64, u64> = BTreeMap::new();
         for operation in self.operations {

@@ -44,7 +44,7 @@ impl Surroundings {
     }
 
     /// Returns a connection to a random member.
-    pub fn anyone(&self, rng: &mut Rng) -> Line {
+    pub fn random_line(&self, rng: &mut Rng) -> Line {
         let member = rng.pick(&self.members.lock()).copied().unwrap_or(1);
         self.station.line(member, Port::Client)
     }
@@ -68,13 +68,16 @@ impl Surroundings {
         send: impl Future<Output = Result<Answer, Status>>,
     ) -> Option<Answer> {
         let net = &self.station.net;
-        let number = self.history.begin(request, net.event(), net.now());
+        let number = self
+            .history
+            .record_start(request, net.next_event(), net.now());
         let answer = match tokio::time::timeout(PATIENCE, send).await {
             Ok(answer) => answer.map_err(|status| status.to_string()),
             Err(_) => Err("no answer in time".to_owned()),
         };
-        net.note(number as u64 ^ u64::from(answer.is_ok()) << 32);
-        self.history.end(number, net.event(), answer.clone());
+        net.record_event(number as u64 ^ u64::from(answer.is_ok()) << 32);
+        self.history
+            .record_end(number, net.next_event(), answer.clone());
         answer.ok()
     }
 }
@@ -106,7 +109,7 @@ impl Client {
 
     pub async fn run(mut self) {
         while !self.around.is_over() {
-            self.once().await;
+            self.run_operation().await;
             tokio::time::sleep(Duration::from_millis(
                 self.rng.below(self.around.plan.pause),
             ))
@@ -114,26 +117,26 @@ impl Client {
         }
     }
 
-    async fn once(&mut self) {
+    async fn run_operation(&mut self) {
         let request = match self.rng.below(20) {
-            0..6 => Request::Put(self.put()),
-            6..8 => Request::Delete(self.delete()),
-            8..13 => Request::Range(self.range()),
-            13..19 => Request::Txn(self.txn()),
+            0..6 => Request::Put(self.random_put()),
+            6..8 => Request::Delete(self.random_delete()),
+            8..13 => Request::Range(self.random_range()),
+            13..19 => Request::Txn(self.random_txn()),
             _ => Request::Compact(self.newest - i64::try_from(self.rng.below(10)).unwrap_or(0)),
         };
-        let line = self.around.anyone(&mut self.rng);
+        let line = self.around.random_line(&mut self.rng);
         let around = self.around.clone();
         let from_lease = around.reads_from_lease(&line);
         let answer = around
             .carry_out(request.clone(), send_request(line, request, from_lease))
             .await;
         if let Some(answer) = answer {
-            self.learn(&answer);
+            self.learn_revisions(&answer);
         }
     }
 
-    fn learn(&mut self, answer: &Answer) {
+    fn learn_revisions(&mut self, answer: &Answer) {
         let header = match answer {
             Answer::Put(answer) => answer.header,
             Answer::Delete(answer) => answer.header,
@@ -152,11 +155,11 @@ impl Client {
         self.newest = self.newest.max(header.map_or(0, |header| header.revision));
     }
 
-    fn key(&mut self) -> Bytes {
+    fn random_key(&mut self) -> Bytes {
         numbered_key(self.rng.below(KEYS))
     }
 
-    fn put(&mut self) -> PutRequest {
+    fn random_put(&mut self) -> PutRequest {
         self.written += 1;
         let mut value = format!("c{}-{}", self.id, self.written).into_bytes();
         if self.rng.once_in(10) {
@@ -164,15 +167,15 @@ impl Client {
             value.resize(3_000, b'.');
         }
         PutRequest {
-            key: self.key(),
+            key: self.random_key(),
             value: value.into(),
             prev_kv: self.rng.once_in(2),
             ..PutRequest::default()
         }
     }
 
-    fn delete(&mut self) -> DeleteRangeRequest {
-        let key = self.key();
+    fn random_delete(&mut self) -> DeleteRangeRequest {
+        let key = self.random_key();
         let range_end = if self.rng.once_in(3) {
             Bytes::from_static(b"k3")
         } else {
@@ -185,12 +188,12 @@ impl Client {
         }
     }
 
-    fn range(&mut self) -> RangeRequest {
+    fn random_range(&mut self) -> RangeRequest {
         let all = self.rng.once_in(2);
         let key = if all {
             Bytes::from_static(b"k")
         } else {
-            self.key()
+            self.random_key()
         };
         let range_end = if all {
             Bytes::from_static(b"l")
@@ -213,7 +216,7 @@ impl Client {
         }
     }
 
-    fn txn(&mut self) -> TxnRequest {
+    fn random_txn(&mut self) -> TxnRequest {
         let first = self.rng.below(KEYS - 1);
         let compared = numbered_key(first);
         let revision = self.known.get(&compared).copied().unwrap_or(0);
@@ -227,7 +230,7 @@ impl Client {
         let op = |request| RequestOp {
             request: Some(request),
         };
-        let (mut one, mut two) = (self.put(), self.put());
+        let (mut one, mut two) = (self.random_put(), self.random_put());
         (one.key, two.key) = (
             compared,
             numbered_key(first + 1 + self.rng.below(KEYS - 1 - first)),

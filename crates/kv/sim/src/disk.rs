@@ -92,7 +92,7 @@ fn missing_error() -> io::Error {
 
 impl State {
     /// Counts an operation. Returns an error if the process has stopped.
-    fn alive(&mut self) -> io::Result<()> {
+    fn check_running(&mut self) -> io::Result<()> {
         if let Some(fuse) = &mut self.fuse {
             *fuse = fuse.saturating_sub(1);
             if *fuse == 0 {
@@ -112,7 +112,7 @@ impl State {
     }
 
     fn sync(&mut self, inode: u64) -> io::Result<()> {
-        self.alive()?;
+        self.check_running()?;
         let Some(inode) = self.inodes.get_mut(&inode) else {
             return Err(missing_error());
         };
@@ -152,12 +152,12 @@ impl SimDisk {
 
     /// Prepares the disk for a new process.
     pub fn start(&self) {
-        self.calm();
+        self.cancel_failures();
         self.0.lock().stopped = false;
     }
 
     /// Cancels pending failures.
-    pub fn calm(&self) {
+    pub fn cancel_failures(&self) {
         let mut state = self.0.lock();
         (state.fuse, state.fail_sync) = (None, false);
     }
@@ -208,7 +208,7 @@ impl SimDisk {
 impl DiskFile for SimFile {
     fn size(&self) -> io::Result<u64> {
         let mut state = self.disk.0.lock();
-        state.alive()?;
+        state.check_running()?;
         Ok(state
             .inodes
             .get(&self.inode)
@@ -219,7 +219,7 @@ impl DiskFile for SimFile {
 
     fn read_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
         let mut state = self.disk.0.lock();
-        state.alive()?;
+        state.check_running()?;
         let at = usize::try_from(at).unwrap_or(usize::MAX);
         let content = &state
             .inodes
@@ -237,7 +237,7 @@ impl DiskFile for SimFile {
         let mut guard = self.disk.0.lock();
         let state = &mut *guard;
         let at = usize::try_from(at).unwrap_or(usize::MAX);
-        let alive = state.alive();
+        let alive = state.check_running();
         let part = if alive.is_ok() {
             bytes.len() as u64
         } else {
@@ -266,7 +266,7 @@ impl DiskFile for SimFile {
 
     fn allocate(&self, size: u64) -> io::Result<()> {
         let mut state = self.disk.0.lock();
-        state.alive()?;
+        state.check_running()?;
         let full = state.full;
         let inode = state
             .inodes
@@ -293,12 +293,12 @@ impl DiskFile for SimFile {
 
 impl Disk for SimDisk {
     fn make_folder(&self, _: &Path) -> io::Result<()> {
-        self.0.lock().alive()
+        self.0.lock().check_running()
     }
 
     fn list_names(&self, folder: &Path) -> io::Result<Vec<String>> {
         let mut state = self.0.lock();
-        state.alive()?;
+        state.check_running()?;
         let inside = state
             .names
             .keys()
@@ -310,7 +310,7 @@ impl Disk for SimDisk {
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.0.lock();
-        state.alive()?;
+        state.check_running()?;
         let inode = *state.names.get(path).ok_or_else(missing_error)?;
         Ok(Arc::new(SimFile {
             disk: self.clone(),
@@ -323,7 +323,7 @@ impl Disk for SimDisk {
             return self.open(path);
         }
         let mut state = self.0.lock();
-        state.alive()?;
+        state.check_running()?;
         if state.full {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
@@ -339,7 +339,7 @@ impl Disk for SimDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.0.lock();
-        state.alive()?;
+        state.check_running()?;
         if !state.names.contains_key(from) {
             return Err(missing_error());
         }
@@ -349,7 +349,7 @@ impl Disk for SimDisk {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let mut state = self.0.lock();
-        state.alive()?;
+        state.check_running()?;
         if !state.names.contains_key(path) {
             return Err(missing_error());
         }
@@ -363,7 +363,7 @@ impl Disk for SimDisk {
 
     fn sync_folder(&self, _: &Path) -> io::Result<()> {
         let mut guard = self.0.lock();
-        guard.alive()?;
+        guard.check_running()?;
         let state = &mut *guard;
         for change in state.name_changes.drain(..) {
             change_name(&mut state.durable_names, &change);
@@ -401,7 +401,7 @@ mod tests {
     /// A process that is killed between write and sync leaves a frame that the next one reads and
     /// acknowledges.
     #[test]
-    fn what_a_log_was_opened_with_survives_a_loss_of_power() {
+    fn content_at_open_survives_a_loss_of_power() {
         for seed in 0..50 {
             let disk = SimDisk::new(Rng::new(seed));
             let (wal, _, mut writer) = open(&disk);

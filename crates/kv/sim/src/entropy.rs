@@ -95,7 +95,7 @@ mod tests {
     use std::hash::{BuildHasher, RandomState};
 
     #[test]
-    fn a_seeded_thread_hashes_the_same_every_time() {
+    fn seeded_thread_hashes_deterministically() {
         let hash = |seed| {
             let thread = std::thread::spawn(move || {
                 seed_thread(seed);

@@ -54,7 +54,7 @@ pub(crate) struct History(Arc<Mutex<Vec<Operation>>>);
 
 impl History {
     /// Records the start of a request.
-    pub fn begin(&self, request: Request, begun: u64, begun_ms: u64) -> usize {
+    pub fn record_start(&self, request: Request, begun: u64, begun_ms: u64) -> usize {
         let mut operations = self.0.lock();
         operations.push(Operation {
             request,
@@ -68,7 +68,7 @@ impl History {
     }
 
     /// Records the end of a request.
-    pub fn end(&self, number: usize, ended: u64, answer: Result<Answer, String>) {
+    pub fn record_end(&self, number: usize, ended: u64, answer: Result<Answer, String>) {
         if let Some(operation) = self.0.lock().get_mut(number) {
             match answer {
                 Ok(answer) => (operation.ended, operation.answer) = (Some(ended), Some(answer)),
@@ -116,7 +116,7 @@ impl WatchLog {
     }
 
     /// Returns the last revision that the watcher received.
-    pub fn told(&self) -> i64 {
+    pub fn last_received(&self) -> i64 {
         let seen = self.0.lock();
         let last = seen.iter().rev().find_map(|seen| match seen {
             Seen::Events { events, .. } => events

@@ -176,7 +176,7 @@ impl Host {
                 signs: signs.clone(),
             };
             if let Err(error) = boot.run().await {
-                signs.fail(&disk, &format!("member {id} can't start: {error:#}"));
+                signs.record_failure(&disk, &format!("member {id} can't start: {error:#}"));
             }
         });
     }
@@ -221,28 +221,28 @@ impl Host {
     }
 
     /// Returns whether the process has exited.
-    pub fn exited(&self) -> bool {
+    pub fn has_exited(&self) -> bool {
         self.process
             .as_ref()
             .is_some_and(|process| process.signs.exited.load(Ordering::Relaxed))
     }
 
     /// Returns whether the process has learned of its removal from the cluster.
-    pub fn removed(&self) -> bool {
+    pub fn is_removed(&self) -> bool {
         self.process
             .as_ref()
             .is_some_and(|process| process.signs.removed.load(Ordering::Relaxed))
     }
 
     /// Takes the violation that the process detected.
-    pub fn broken(&self) -> Option<String> {
+    pub fn take_violation(&self) -> Option<String> {
         self.process
             .as_ref()
             .and_then(|process| process.signs.broken.lock().take())
     }
 
     /// Returns whether the member serves clients.
-    pub fn serves(&self) -> bool {
+    pub fn is_serving(&self) -> bool {
         self.process
             .as_ref()
             .is_some_and(|process| process.station.serves_clients())
@@ -258,7 +258,7 @@ impl Host {
 
 impl Signs {
     /// Records that the process can't continue, which only a failed disk justifies.
-    fn fail(&self, disk: &SimDisk, reason: &str) {
+    fn record_failure(&self, disk: &SimDisk, reason: &str) {
         self.exited.store(true, Ordering::Relaxed);
         if !disk.at_fault() {
             self.broken.lock().get_or_insert_with(|| reason.to_owned());
@@ -398,20 +398,20 @@ impl Log {
                 continue;
             };
             if let Err(error) = self.write(&mut frame).await {
-                return self.failed(error).await;
+                return self.stop_after_failure(error).await;
             }
             sleep(Duration::from_millis(self.rng.below(2))).await;
             frame.acknowledge();
             if let Some(Err(error)) = self.writer.take_maintenance().map(SegmentMaintenance::run) {
-                return self.failed(error).await;
+                return self.stop_after_failure(error).await;
             }
         }
     }
 
     /// The process exits here in production: nothing is acknowledged any more.
-    async fn failed(self, error: std::io::Error) {
+    async fn stop_after_failure(self, error: std::io::Error) {
         self.signs
-            .fail(&self.disk, &format!("the log can't be written: {error}"));
+            .record_failure(&self.disk, &format!("the log can't be written: {error}"));
         std::future::pending().await
     }
 

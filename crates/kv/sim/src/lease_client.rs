@@ -31,13 +31,13 @@ impl Holder {
         while !self.around.is_over() {
             number += 1;
             let lease = i64::try_from(self.id * 1_000 + number).unwrap_or(1);
-            self.live(lease).await;
+            self.run_lease(lease).await;
             tokio::time::sleep(Duration::from_millis(self.rng.below(200))).await;
         }
     }
 
     /// Runs one lease from its grant until it ends or is left to expire.
-    async fn live(&mut self, lease: i64) {
+    async fn run_lease(&mut self, lease: i64) {
         let ttl = 1 + i64::try_from(self.rng.below(self.around.plan.longest_ttl)).unwrap_or(0);
         if self
             .carry_out(Request::Grant { lease, ttl })
@@ -70,7 +70,7 @@ impl Holder {
     }
 
     async fn carry_out(&mut self, request: Request) -> Option<Answer> {
-        let line = self.around.anyone(&mut self.rng);
+        let line = self.around.random_line(&mut self.rng);
         self.around
             .clone()
             .carry_out(request.clone(), send_request(line, request))

@@ -47,7 +47,7 @@ pub(crate) struct Ledger {
 pub(crate) const FIRST: i64 = 2;
 
 impl Ledger {
-    pub fn last(&self) -> i64 {
+    pub fn last_revision(&self) -> i64 {
         self.entries.len() as i64 + FIRST - 1
     }
 
@@ -56,7 +56,12 @@ impl Ledger {
     }
 
     /// Records a member's revisions from `from` on. Returns the revision at which to continue.
-    pub fn note(&mut self, machine: &Machine, from: i64, now: u64) -> Result<i64, String> {
+    pub fn record_revisions(
+        &mut self,
+        machine: &Machine,
+        from: i64,
+        now: u64,
+    ) -> Result<i64, String> {
         let store = machine.store();
         let mut next = from.max(store.compacted_revision() + 1).max(FIRST);
         while next <= store.current_revision() {
@@ -74,7 +79,7 @@ impl Ledger {
                     version: event.kv.version,
                     lease: event.kv.lease,
                 });
-                self.add(first.mark.main(), changes.collect(), now)?;
+                self.add_revision(first.mark.main(), changes.collect(), now)?;
             }
             if after == next {
                 break;
@@ -84,7 +89,12 @@ impl Ledger {
         Ok(next)
     }
 
-    fn add(&mut self, revision: i64, changes: Vec<Change>, seen_ms: u64) -> Result<(), String> {
+    fn add_revision(
+        &mut self,
+        revision: i64,
+        changes: Vec<Change>,
+        seen_ms: u64,
+    ) -> Result<(), String> {
         if let Some(known) = self.get(revision) {
             if known.changes != changes {
                 return Err(format!(
@@ -94,8 +104,11 @@ impl Ledger {
             }
             return Ok(());
         }
-        if revision != self.last() + 1 {
-            return Err(format!("revision {revision} follows {}", self.last()));
+        if revision != self.last_revision() + 1 {
+            return Err(format!(
+                "revision {revision} follows {}",
+                self.last_revision()
+            ));
         }
         self.entries.push(Entry { changes, seen_ms });
         Ok(())

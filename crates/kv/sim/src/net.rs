@@ -87,7 +87,7 @@ impl State {
         }
     }
 
-    fn note(&mut self, what: u64) {
+    fn record_event(&mut self, what: u64) {
         self.trace = (self.trace ^ what)
             .wrapping_mul(0x0000_0100_0000_01b3)
             .rotate_left(17);
@@ -119,19 +119,19 @@ impl Net {
 
     /// Returns the next number in the order of events that clients observe: an event that precedes
     /// another has a smaller one.
-    pub fn event(&self) -> u64 {
+    pub fn next_event(&self) -> u64 {
         let mut state = self.0.lock();
         state.events += 1;
         state.events
     }
 
     /// Returns a hash of all events; equal for equal runs.
-    pub fn trace(&self) -> u64 {
+    pub fn trace_hash(&self) -> u64 {
         self.0.lock().trace
     }
 
-    pub fn note(&self, what: u64) {
-        self.0.lock().note(what);
+    pub fn record_event(&self, what: u64) {
+        self.0.lock().record_event(what);
     }
 
     pub fn set_weather(&self, longest_delay: u64, lost_once_in: u64) {
@@ -139,11 +139,11 @@ impl Net {
         (state.longest_delay, state.lost_once_in) = (longest_delay, lost_once_in);
     }
 
-    pub fn cut(&self, from: HostId, to: HostId) {
+    pub fn cut_connection(&self, from: HostId, to: HostId) {
         self.0.lock().cut.insert((from, to));
     }
 
-    pub fn heal(&self) {
+    pub fn heal_connections(&self) {
         self.0.lock().cut.clear();
     }
 
@@ -225,7 +225,7 @@ impl Net {
         let arrived = std::mem::replace(&mut state.queue, later);
         let mut packets = Vec::with_capacity(arrived.len());
         for ((at, sequence), (to, number, packet)) in arrived {
-            state.note(at ^ sequence << 20 ^ to << 50 ^ number << 8);
+            state.record_event(at ^ sequence << 20 ^ to << 50 ^ number << 8);
             let broken = state.calls.get(&number).is_none_or(|call| call.broken);
             if matches!(packet, Packet::Reset) || !broken && state.up.contains(&to) {
                 packets.push((to, number, packet));

@@ -74,13 +74,16 @@ impl Operator {
         while !self.around.is_over() {
             let pause = self.rng.below(2 * self.around.plan.change_every);
             tokio::time::sleep(Duration::from_millis(pause)).await;
-            let line = self.around.anyone(&mut self.rng);
-            let Some(Ok(members)) = self.patiently(list_members(line)).await else {
+            let line = self.around.random_line(&mut self.rng);
+            let Some(Ok(members)) = self.with_timeout(list_members(line)).await else {
                 continue;
             };
             self.start_announced(&members);
-            let acted = self.act(&members).await;
-            self.around.station.net.note(u64::from(acted.is_ok()));
+            let acted = self.run_random_action(&members).await;
+            self.around
+                .station
+                .net
+                .record_event(u64::from(acted.is_ok()));
             if let Ok(moved) = acted {
                 let mut achieved = self.achieved.0.lock();
                 *(if moved {
@@ -93,7 +96,7 @@ impl Operator {
     }
 
     /// Waits for a response with a random timeout.
-    async fn patiently<T>(&mut self, call: impl Future<Output = T>) -> Option<T> {
+    async fn with_timeout<T>(&mut self, call: impl Future<Output = T>) -> Option<T> {
         let patience = *self.rng.pick(&[100, 1_000, 3_000, 8_000]).unwrap_or(&1_000);
         tokio::time::timeout(Duration::from_millis(patience), call)
             .await
@@ -115,8 +118,8 @@ impl Operator {
     }
 
     /// Executes a random action. Returns whether it was a leadership transfer.
-    async fn act(&mut self, members: &[Member]) -> Result<bool, Status> {
-        let line = self.around.anyone(&mut self.rng);
+    async fn run_random_action(&mut self, members: &[Member]) -> Result<bool, Status> {
+        let line = self.around.random_line(&mut self.rng);
         let some = self.rng.pick(members).cloned().unwrap_or_default();
         let voters = members.iter().filter(|member| !member.is_learner).count();
         let learner = members
@@ -130,12 +133,12 @@ impl Operator {
                         .member_promote(MemberPromoteRequest { id })
                         .await
                 };
-                self.patiently(call)
+                self.with_timeout(call)
                     .await
                     .unwrap_or_else(deadline_exceeded)
                     .map(|_| false)
             }
-            (0 | 1, None) if members.len() < MOST => self.add(line).await.map(|()| false),
+            (0 | 1, None) if members.len() < MOST => self.add_member(line).await.map(|()| false),
             (2, _) if voters > 2 || some.is_learner => {
                 let id = some.id;
                 let call = async move {
@@ -143,7 +146,7 @@ impl Operator {
                         .member_remove(MemberRemoveRequest { id })
                         .await
                 };
-                self.patiently(call)
+                self.with_timeout(call)
                     .await
                     .unwrap_or_else(deadline_exceeded)
                     .map(|_| false)
@@ -152,7 +155,7 @@ impl Operator {
         }
     }
 
-    async fn add(&mut self, line: Line) -> Result<(), Status> {
+    async fn add_member(&mut self, line: Line) -> Result<(), Status> {
         let (host, is_learner) = (self.next, !self.rng.once_in(3));
         self.next += 1;
         let request = MemberAddRequest {
@@ -161,7 +164,7 @@ impl Operator {
         };
         let call = async move { ClusterClient::new(line).member_add(request).await };
         let added = self
-            .patiently(call)
+            .with_timeout(call)
             .await
             .unwrap_or_else(deadline_exceeded)?
             .into_inner();
@@ -170,10 +173,10 @@ impl Operator {
     }
 
     async fn move_leader(&mut self, members: &[Member], to: u64) -> Result<(), Status> {
-        let line = self.around.anyone(&mut self.rng);
+        let line = self.around.random_line(&mut self.rng);
         let asked = async move { MaintenanceClient::new(line).status(StatusRequest {}).await };
         let leader = self
-            .patiently(asked)
+            .with_timeout(asked)
             .await
             .unwrap_or_else(deadline_exceeded)?
             .into_inner()
@@ -191,7 +194,10 @@ impl Operator {
         *former.lock() = (host, u64::MAX);
         let request = MoveLeaderRequest { target_id: to };
         let call = async move { MaintenanceClient::new(line).move_leader(request).await };
-        let moved = self.patiently(call).await.unwrap_or_else(deadline_exceeded);
+        let moved = self
+            .with_timeout(call)
+            .await
+            .unwrap_or_else(deadline_exceeded);
         *former.lock() = (host, net.now() + FORMER);
         moved.map(drop)
     }

@@ -32,13 +32,13 @@ impl Watching {
     pub async fn run(mut self) {
         loop {
             // A new stream replaces the ended one, independent of its result.
-            let _ = self.stream().await;
+            let _ = self.follow_stream().await;
             tokio::time::sleep(Duration::from_millis(1 + self.rng.below(50))).await;
         }
     }
 
-    async fn stream(&mut self) -> Result<(), Over> {
-        let line = self.around.anyone(&mut self.rng);
+    async fn follow_stream(&mut self) -> Result<(), Over> {
+        let line = self.around.random_line(&mut self.rng);
         let (requests, outgoing) = mpsc::channel(4);
         let create = WatchCreateRequest {
             key: Bytes::from_static(b"k"),
@@ -71,7 +71,7 @@ impl Watching {
                 .await
                 .map_err(|_| Over)?;
             let response = message.map_err(|_| Over)?.ok_or(Over)?;
-            self.take(response)?;
+            self.handle_response(response)?;
             if self.rng.once_in(10) {
                 let _ =
                     requests.try_send(ask(RequestUnion::ProgressRequest(WatchProgressRequest {})));
@@ -82,12 +82,12 @@ impl Watching {
         }
     }
 
-    fn take(&mut self, response: WatchResponse) -> Result<(), Over> {
+    fn handle_response(&mut self, response: WatchResponse) -> Result<(), Over> {
         let revision = response.header.map_or(0, |header| header.revision);
         self.around
             .station
             .net
-            .note(revision.cast_unsigned() << 8 ^ response.events.len() as u64);
+            .record_event(revision.cast_unsigned() << 8 ^ response.events.len() as u64);
         if response.canceled {
             if response.compact_revision > 0 {
                 self.next = response.compact_revision;
@@ -113,14 +113,14 @@ impl Watching {
             .and_then(|event| event.kv.as_ref())
             .map_or(0, |kv| kv.mod_revision);
         self.next = last + 1;
-        for events in self.tamper(response.events) {
+        for events in self.apply_planted_bug(response.events) {
             self.log.push(Seen::Events { revision, events });
         }
         Ok(())
     }
 
     /// Returns the events as received, unless a planted bug changes them.
-    fn tamper(
+    fn apply_planted_bug(
         &mut self,
         mut events: Vec<proto_etcd::mvccpb::Event>,
     ) -> Vec<Vec<proto_etcd::mvccpb::Event>> {

@@ -211,19 +211,19 @@ impl World {
     fn run(mut self) -> Report {
         self.start_clients();
         for id in self.identities.keys().copied().collect::<Vec<_>>() {
-            self.start(id);
+            self.start_host(id);
         }
-        let violation = self.live().and_then(|()| self.judge()).err();
+        let violation = self.run_to_end().and_then(|()| self.check_results()).err();
         let report = Report {
             violation,
             operations: self.history.len(),
-            revisions: self.ledger.last(),
+            revisions: self.ledger.last_revision(),
             faults: self.faults,
             changes: self.achieved.counts().0,
             moves: self.achieved.counts().1,
             starts: self.starts,
             milliseconds: self.net.now(),
-            trace: self.net.trace(),
+            trace: self.net.trace_hash(),
         };
         self.clients.crash(false);
         for host in self.hosts.values_mut() {
@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    fn start(&mut self, id: HostId) {
+    fn start_host(&mut self, id: HostId) {
         if let (Some(host), Some(identity)) = (self.hosts.get_mut(&id), self.identities.get(&id)) {
             host.start_member(&self.plan, identity);
             self.compared.remove(&id);
@@ -328,12 +328,12 @@ impl World {
                 },
             );
             self.members.lock().push(id);
-            self.start(id);
+            self.start_host(id);
         }
         let removed: Vec<HostId> = self
             .hosts
             .iter()
-            .filter(|(_, host)| host.removed())
+            .filter(|(_, host)| host.is_removed())
             .map(|(id, _)| *id)
             .collect();
         for id in removed {
@@ -344,22 +344,22 @@ impl World {
         }
     }
 
-    fn crash(&mut self, id: HostId, power: bool, away: u64) {
+    fn crash_host(&mut self, id: HostId, power: bool, away: u64) {
         if let Some(host) = self.hosts.get_mut(&id).filter(|host| host.is_up()) {
             host.crash(power);
             self.restarts.insert(id, self.net.now() + away);
         }
     }
 
-    fn live(&mut self) -> Result<(), String> {
+    fn run_to_end(&mut self) -> Result<(), String> {
         let until = self.plan.faults_for;
         while self.net.now() < until {
             if self.rng.once_in(self.plan.fault_every) {
-                self.befall();
+                self.inject_fault();
             }
-            self.step()?;
+            self.run_step()?;
         }
-        self.repair();
+        self.repair_faults();
         self.blackouts.clear();
         self.net.set_weather(2, 0);
         for at in self.restarts.values_mut() {
@@ -367,20 +367,22 @@ impl World {
         }
         // The workload continues for a while on the healthy cluster.
         for _ in 0..300 {
-            self.step()?;
+            self.run_step()?;
         }
         self.over.store(true, Ordering::Relaxed);
         for _ in 0..REST {
-            self.step()?;
+            self.run_step()?;
             if self.net.now().is_multiple_of(50) && self.at_rest() {
-                self.hosts.values().for_each(|host| host.disk.calm());
+                self.hosts
+                    .values()
+                    .for_each(|host| host.disk.cancel_failures());
                 return self.hand_on().and_then(|()| self.hand_on());
             }
         }
         Err(format!(
             "not at rest {} s after the last fault: {}",
             REST / 1_000,
-            self.describe()
+            self.describe_hosts()
         ))
     }
 
@@ -395,15 +397,15 @@ impl World {
                 Err(reason) => failed = reason,
             }
             for _ in 0..1_000 {
-                self.step()?;
+                self.run_step()?;
             }
         }
         Err(failed)
     }
 
     fn hand_on_once(&mut self) -> Result<Result<(), String>, String> {
-        let Some((from, before)) = self.leader() else {
-            return Ok(Err(format!("nobody leads: {}", self.describe())));
+        let Some((from, before)) = self.find_leader() else {
+            return Ok(Err(format!("nobody leads: {}", self.describe_hosts())));
         };
         let others = self
             .hosts
@@ -423,7 +425,7 @@ impl World {
                 .map(drop)
         });
         for _ in 0..REST {
-            self.step()?;
+            self.run_step()?;
             if asked.is_finished() {
                 break;
             }
@@ -433,15 +435,15 @@ impl World {
             other => {
                 return Ok(Err(format!(
                     "{from} does not hand leadership on to {to:x} ({other:?}): {}",
-                    self.describe()
+                    self.describe_hosts()
                 )));
             }
         }
-        Ok(match self.leader() {
+        Ok(match self.find_leader() {
             Some((id, _)) if self.member_at(id) == to => Ok(()),
             _ => Err(format!(
                 "{from} has handed leadership on to {to:x}, who does not lead: {}",
-                self.describe()
+                self.describe_hosts()
             )),
         })
     }
@@ -451,7 +453,7 @@ impl World {
     }
 
     /// Returns the host of the leader.
-    fn leader(&self) -> Option<(HostId, Status)> {
+    fn find_leader(&self) -> Option<(HostId, Status)> {
         let statuses = self
             .hosts
             .iter()
@@ -461,7 +463,7 @@ impl World {
             .max_by_key(|(_, status)| status.term)
     }
 
-    fn describe(&self) -> String {
+    fn describe_hosts(&self) -> String {
         let members = self.hosts.iter().map(|(id, host)| match host.member() {
             Some(member) => {
                 let status = member.status();
@@ -476,19 +478,19 @@ impl World {
             }
             None => format!("{id}: up {}", host.is_up()),
         });
-        let watches: Vec<i64> = self.watches.iter().map(WatchLog::told).collect();
+        let watches: Vec<i64> = self.watches.iter().map(WatchLog::last_received).collect();
         format!(
             "{}; watchers at {watches:?} of {}",
             members.collect::<Vec<_>>().join("; "),
-            self.ledger.last()
+            self.ledger.last_revision()
         )
     }
 
     /// Advances the world by one millisecond.
-    fn step(&mut self) -> Result<(), String> {
+    fn run_step(&mut self) -> Result<(), String> {
         let now = self.net.now();
         if self.repair.is_some_and(|at| at <= now) {
-            self.repair();
+            self.repair_faults();
         }
         for (_, id) in self
             .blackouts
@@ -496,7 +498,7 @@ impl World {
             .collect::<Vec<_>>()
         {
             let away = self.rng.range(1, 300);
-            self.crash(id, true, away);
+            self.crash_host(id, true, away);
         }
         let due: Vec<HostId> = self
             .restarts
@@ -506,7 +508,7 @@ impl World {
             .collect();
         for id in due {
             self.restarts.remove(&id);
-            self.start(id);
+            self.start_host(id);
         }
         self.change_members();
         for (to, number, packet) in self.net.tick() {
@@ -520,21 +522,21 @@ impl World {
         for host in self.hosts.values_mut() {
             host.tick();
         }
-        self.look()
+        self.check_invariants()
     }
 
     /// Checks the conditions that must always hold.
-    fn look(&mut self) -> Result<(), String> {
+    fn check_invariants(&mut self) -> Result<(), String> {
         let now = self.net.now();
         if let Some(panic) = PANICS.with_borrow_mut(Option::take) {
             return Err(format!("at {now} ms: {panic}"));
         }
         let mut ended = Vec::new();
         for (id, host) in &mut self.hosts {
-            if let Some(reason) = host.broken() {
+            if let Some(reason) = host.take_violation() {
                 return Err(format!("at {now} ms: {reason}"));
             }
-            if host.exited() {
+            if host.has_exited() {
                 ended.push(*id);
             }
             let Some(member) = host.member() else {
@@ -543,22 +545,22 @@ impl World {
             let from = self.compared.get(id).copied().unwrap_or(0);
             let next = self
                 .ledger
-                .note(member.machine(), from, now)
+                .record_revisions(member.machine(), from, now)
                 .map_err(|e| format!("member {id} at {now} ms: {e}"))?;
             self.compared.insert(*id, next);
         }
         for id in ended {
             let power = self.rng.once_in(2);
             let away = self.rng.range(10, 500);
-            self.crash(id, power, away);
+            self.crash_host(id, power, away);
         }
         Ok(())
     }
 
     fn at_rest(&self) -> bool {
-        let last = self.ledger.last();
+        let last = self.ledger.last_revision();
         let agree = self.hosts.iter().all(|(_, host)| {
-            host.serves()
+            host.is_serving()
                 && host
                     .member()
                     .is_some_and(|member| member.machine().store().current_revision() == last)
@@ -570,16 +572,16 @@ impl World {
         });
         agree
             && self.operator.as_ref().is_none_or(JoinHandle::is_finished)
-            && self.settled()
+            && self.has_settled()
             && self.history.all_over()
             && self
                 .watches
                 .iter()
-                .all(|log| log.told() >= watched.unwrap_or(0))
+                .all(|log| log.last_received() >= watched.unwrap_or(0))
     }
 
     /// Returns whether members and alarms have settled.
-    fn settled(&self) -> bool {
+    fn has_settled(&self) -> bool {
         let running: BTreeMap<u64, _> = self
             .hosts
             .iter()
@@ -611,12 +613,17 @@ impl World {
         voting && here && alarms
     }
 
-    fn judge(&self) -> Result<(), String> {
+    fn check_results(&self) -> Result<(), String> {
         let states = self.ledger.replay()?;
         let operations = self.history.take();
         self.history.put_back(&operations);
         for log in &self.watches {
-            watch_check::check_watches(&log.take(), &self.ledger, &states, self.ledger.last())?;
+            watch_check::check_watches(
+                &log.take(),
+                &self.ledger,
+                &states,
+                self.ledger.last_revision(),
+            )?;
         }
         check::check_history(&Evidence {
             ledger: &self.ledger,
@@ -626,9 +633,9 @@ impl World {
         })
     }
 
-    fn repair(&mut self) {
+    fn repair_faults(&mut self) {
         self.repair = None;
-        self.net.heal();
+        self.net.heal_connections();
         self.net
             .set_weather(self.plan.longest_delay, self.plan.lost_once_in);
         for host in self.hosts.values() {
@@ -637,7 +644,7 @@ impl World {
     }
 
     /// Injects a random fault.
-    fn befall(&mut self) {
+    fn inject_fault(&mut self) {
         self.faults += 1;
         let ids: Vec<HostId> = self.hosts.keys().copied().collect();
         let Some(id) = self.rng.pick(&ids).copied() else {
@@ -653,19 +660,19 @@ impl World {
             return;
         }
         match self.rng.below(12) {
-            0 => self.crash(id, false, away),
+            0 => self.crash_host(id, false, away),
             1 => {
                 // The process restarts at once, then the host loses power: the data that it read
                 // back may not have been on disk.
-                self.crash(id, false, 1);
+                self.crash_host(id, false, 1);
                 let soon = self.net.now() + self.rng.range(5, 60);
                 self.blackouts.push((soon, id));
             }
-            2 | 3 => self.crash(id, true, away),
+            2 | 3 => self.crash_host(id, true, away),
             4 => {
                 for id in ids {
                     let away = self.rng.range(10, 900);
-                    self.crash(id, true, away);
+                    self.crash_host(id, true, away);
                 }
             }
             5 | 6 => {
@@ -681,14 +688,14 @@ impl World {
                 // Isolates one host, with or without the clients.
                 let whole = self.rng.once_in(2);
                 for other in ids.iter().copied().chain(whole.then_some(CLIENTS)) {
-                    self.net.cut(id, other);
-                    self.net.cut(other, id);
+                    self.net.cut_connection(id, other);
+                    self.net.cut_connection(other, id);
                 }
                 self.repair = Some(for_a_while);
             }
             10 => {
                 let other = self.rng.pick(&ids).copied().unwrap_or(id);
-                self.net.cut(id, other);
+                self.net.cut_connection(id, other);
                 self.repair = Some(for_a_while);
             }
             _ => {

@@ -27,7 +27,7 @@ const FOUND_SETTLED: [u64; 5] = [1_185, 1_288, 3_403, 7_936, 20_078];
 const FOUND: [u64; 11] = [34, 142, 144, 275, 283, 291, 350, 404, 534, 602, 614];
 
 #[test]
-fn a_few_seeds() {
+fn seeds_find_no_violation() {
     println!("seeds 0 to 23 and {FOUND:?}, and {FOUND_SETTLED:?} with what does not change");
     let plans = (0..24)
         .chain(FOUND)
@@ -42,7 +42,7 @@ fn a_few_seeds() {
 /// Each run has a process of its own, because process-wide counters such as tokio's task IDs do not
 /// depend on the seed.
 #[test]
-fn a_seed_gives_the_same_run() {
+fn seed_reproduces_its_run() {
     const SEED: &str = "KV_SIM_TRACE";
     if let Ok(seed) = std::env::var(SEED) {
         println!(
@@ -54,7 +54,7 @@ fn a_seed_gives_the_same_run() {
     let trace = |seed: &str| {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         let ran = command
-            .args(["--exact", "a_seed_gives_the_same_run", "--nocapture"])
+            .args(["--exact", "seed_reproduces_its_run", "--nocapture"])
             .env(SEED, seed)
             .output()
             .unwrap();
