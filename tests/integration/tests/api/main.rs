@@ -5,6 +5,7 @@
 mod admission;
 mod apply;
 mod certificates;
+mod client_library;
 mod concurrency;
 mod hostile;
 mod patch;

@@ -1,6 +1,6 @@
 //! Services and their EndpointSlices.
 
-use integration_tests::{Components, Test, has_condition, name_of, pod_with};
+use integration_tests::{Components, Test, name_of, pod_with};
 use serde_json::{Value, json};
 
 async fn start() -> Test {
@@ -248,14 +248,6 @@ async fn endpoints_object_mirrors_the_pods() {
     let test = start().await;
     create_service(&test, json!({"selector": {"app": "web"}, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]})).await;
     let pod = create_pod(&test, "a", json!({})).await;
-    assert!(has_condition(
-        &test
-            .wait_until(&test.core("pods/a"), "ready", |pod| has_condition(
-                pod, "Ready"
-            ))
-            .await,
-        "Ready"
-    ));
     let endpoints = test
         .wait_until(&test.core("endpoints/web"), "with the pod", |endpoints| {
             endpoints["subsets"][0]["addresses"][0]["ip"] == pod["status"]["podIP"]
