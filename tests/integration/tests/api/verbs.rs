@@ -1,6 +1,8 @@
 //! Create, get, list, update and delete, and the metadata that the server sets.
 
-use integration_tests::{Components, ReplyExt, Test, config_map, deployment, pod, pod_with};
+use integration_tests::{
+    Components, ReplyExt, Test, config_map, deployment, grant_rule, pod, pod_with,
+};
 use serde_json::{Value, json};
 
 async fn start() -> Test {
@@ -445,6 +447,41 @@ async fn update_of_an_absent_object_is_not_found() {
         .put(&test.core("configmaps/c"), &config_map("c"))
         .await;
     reply.expect_failure(404, "NotFound", "configmaps \"c\" not found");
+}
+
+#[tokio::test]
+async fn update_of_an_absent_lease_creates_it() {
+    let test = start().await;
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"},
+        "spec": {"holderIdentity": "a", "leaseDurationSeconds": 15}});
+    let path = test.group("coordination.k8s.io/v1", "leases/l");
+    let reply = test.admin.put(&path, &lease).await;
+    let created = reply.expect_status(201).json();
+    // An update with the identity of a deleted object creates no other one.
+    test.admin.delete(&path).await.expect_status(200);
+    let reply = test.admin.put(&path, &created).await;
+    reply.expect_reason(409, "Conflict");
+    test.admin.get(&path).await.expect_status(404);
+}
+
+#[tokio::test]
+async fn create_by_an_update_needs_the_right_to_create() {
+    let test = start().await;
+    let (user, client) = test.connect_user("updater").await;
+    let rule = grant_rule("coordination.k8s.io", &["leases"], &["update", "get"]);
+    test.grant(&user, &[rule]).await;
+    let lease =
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "l"}});
+    let path = test.group("coordination.k8s.io/v1", "leases/l");
+    client.put(&path, &lease).await.expect_failure(
+        403,
+        "Forbidden",
+        &format!(
+            "leases.coordination.k8s.io \"l\" is forbidden: User \"{user}\" cannot create resource \"leases\" in API \
+             group \"coordination.k8s.io\" in the namespace \"{}\"",
+            test.namespace
+        ),
+    );
 }
 
 #[tokio::test]

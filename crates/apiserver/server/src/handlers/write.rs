@@ -4,11 +4,12 @@ use super::options;
 use crate::body::Body;
 use crate::context::Context;
 use crate::decode::{self, Expected};
+use crate::pipeline;
 use crate::respond;
 use crate::server::Server;
 use api_kinds::Resource;
-use api_meta::ApiError;
-use apiserver_registry::{Mode, Update};
+use api_meta::{ApiError, Meta as _, Reason};
+use apiserver_registry::{Mode, Update, Write};
 use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
@@ -48,7 +49,8 @@ pub async fn handle_update(
     // The update clears the warnings of the write at each attempt; those of decoding must stay.
     let mut warnings = Vec::new();
     let object = read_object(context, resource, &body, "UpdateOptions", &mut warnings)?;
-    let change = move |_: &Value| Ok(object.clone());
+    let replacement = object.clone();
+    let change = move |_: &Value| Ok(replacement.clone());
     let updated = server
         .registry
         .update(
@@ -59,12 +61,59 @@ pub async fn handle_update(
                 mode: Mode::Full,
             },
         )
-        .await?;
+        .await;
+    let (code, object) = match updated {
+        Err(error)
+            if error.reason == Reason::NotFound
+                && write.subresource.is_empty()
+                && allows_create_on_update(resource) =>
+        {
+            pipeline::authorize_verb(server, context, "create")?;
+            (201, create_on_update(server, &mut write, object).await?)
+        }
+        updated => (200, updated?),
+    };
     warnings.append(&mut write.warnings);
     Ok(respond::with_warnings(
-        respond::object_response(context, 200, Some(resource), resource.message, &updated)?,
+        respond::object_response(context, code, Some(resource), resource.message, &object)?,
         &warnings,
     ))
+}
+
+/// Returns whether a PUT of an object that does not exist creates it.
+fn allows_create_on_update(resource: &Resource) -> bool {
+    match resource.group {
+        "" => ["endpoints", "events", "limitranges", "services"].contains(&resource.plural),
+        "coordination.k8s.io" | "events.k8s.io" | "node.k8s.io" | "rbac.authorization.k8s.io" => {
+            true
+        }
+        _ => false,
+    }
+}
+
+async fn create_on_update(
+    server: &Server,
+    write: &mut Write,
+    mut object: Value,
+) -> Result<Value, ApiError> {
+    if !object.uid().is_empty() {
+        let uid = object.uid();
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
+        return Err(write.conflict(&why));
+    }
+    if object.name().is_empty() {
+        object.set_meta_str("name", &write.name);
+    } else if object.name() != write.name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            object.name(),
+            write.name
+        )));
+    }
+    // Upstream compares the version of an update with that of an existing object only.
+    object.metadata_mut().remove("resourceVersion");
+    write.name.clear();
+    server.registry.create(write, object).await
 }
 
 fn read_object(
