@@ -14,7 +14,7 @@ pub fn reconcile_namespace(
     namespace: &Namespace,
     existing: Option<&ServiceAccount>,
 ) -> Vec<Action> {
-    if namespace.deleting() || existing.is_some() {
+    if namespace.is_deleting() || existing.is_some() {
         return Vec::new();
     }
     let account = ServiceAccount {
@@ -38,19 +38,23 @@ pub fn add_service_account_controller(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
     let namespaces = setup
         .informers
-        .of::<Namespace>()
-        .on(wake::itself(&queue))
+        .for_kind::<Namespace>()
+        .on_event(wake::enqueue_object(&queue))
         .cache();
     let deleted = queue.clone();
-    let accounts = setup.informers.of::<ServiceAccount>().on(move |event| {
-        if let Event::Deleted(account) = event
-            && account.name() == NAME
-        {
-            deleted.add(account.namespace().to_owned());
-        }
-    });
+    let accounts = setup
+        .informers
+        .for_kind::<ServiceAccount>()
+        .on_event(move |event| {
+            // The account is created again, because pods without an account of their own need it.
+            if let Event::Deleted(account) = event
+                && account.name() == NAME
+            {
+                deleted.add(account.namespace().to_owned());
+            }
+        });
     let accounts = accounts.cache();
-    setup.decide(
+    setup.add_reconciler(
         "service-account-controller",
         workers,
         queue,
@@ -66,6 +70,30 @@ impl Decide for Accounts {
         let Some(namespace) = self.namespaces.get(key) else {
             return Vec::new();
         };
-        reconcile_namespace(&namespace, self.accounts.named(key, NAME).as_deref())
+        reconcile_namespace(&namespace, self.accounts.get_by_name(key, NAME).as_deref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use controllers_runtime::describe_actions;
+    use serde_json::json;
+
+    #[test]
+    fn active_namespace_gets_the_default_account() {
+        let namespace = |deleting: bool| -> Namespace {
+            serde_json::from_value(json!({"metadata": {"name": "n",
+                "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z")}}))
+            .unwrap()
+        };
+        let account = ServiceAccount::default();
+        let lines = |deleting, existing| {
+            describe_actions(&reconcile_namespace(&namespace(deleting), existing))
+        };
+        assert_eq!(lines(false, None), ["create ServiceAccount default"]);
+        assert!(lines(false, Some(&account)).is_empty());
+        assert!(lines(true, None).is_empty());
     }
 }

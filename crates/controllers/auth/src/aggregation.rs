@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 
-use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, labels, same};
+use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, labels, semantically_equal};
 
 /// Returns the actions for one aggregated role.
 pub fn aggregate_role(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Vec<Action> {
@@ -34,7 +34,7 @@ pub fn aggregate_role(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Vec<Actio
         rules: Some(rules),
         ..role.clone()
     };
-    if same(&fresh, role) {
+    if semantically_equal(&fresh, role) {
         Vec::new()
     } else {
         vec![Action::update(&fresh)]
@@ -48,21 +48,22 @@ struct Aggregation {
 /// Sets up ClusterRole aggregation.
 pub fn add_role_aggregation(setup: &mut Setup) {
     let queue = Queue::new();
-    let kind = setup.informers.of::<ClusterRole>();
+    let kind = setup.informers.for_kind::<ClusterRole>();
     let roles = kind.cache();
     let (waiting, known) = (queue.clone(), roles.clone());
-    let _ = kind.on(move |event| {
+    let _ = kind.on_event(move |event| {
         let changed = event.object();
         if changed.aggregation_rule.is_some() {
             waiting.add(changed.name().to_owned());
         }
+        // Selectors are not indexed: aggregated roles are few, and each may select any role.
         let aggregated = known
             .list()
             .into_iter()
             .filter(|r| r.aggregation_rule.is_some());
         aggregated.for_each(|r| waiting.add(r.name().to_owned()));
     });
-    setup.decide(
+    setup.add_reconciler(
         "clusterrole-aggregation-controller",
         1,
         queue,
@@ -105,5 +106,54 @@ mod tests {
             serde_json::from_value(got[0].as_write().unwrap().body.clone()).unwrap();
         assert_eq!(done.rules.as_ref().unwrap().len(), 1);
         assert!(aggregate_role(&done, &all).is_empty());
+    }
+
+    fn parse_role(tree: serde_json::Value) -> ClusterRole {
+        serde_json::from_value(tree).unwrap()
+    }
+
+    #[test]
+    fn role_without_an_aggregation_rule_keeps_its_rules() {
+        let role = parse_role(json!({"metadata": {"name": "own"}, "rules": [{"verbs": ["get"]}]}));
+        assert!(aggregate_role(&role, &[]).is_empty());
+    }
+
+    #[test]
+    fn role_that_selects_itself_does_not_keep_old_rules() {
+        let role = parse_role(
+            json!({"metadata": {"name": "view", "labels": {"to-view": "true"}},
+            "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to-view": "true"}}]},
+            "rules": [{"verbs": ["delete"]}]}),
+        );
+        let got = aggregate_role(&role, &[Arc::new(role.clone())]);
+        let rules = &got[0].as_write().unwrap().body["rules"];
+        assert!(rules.as_array().is_none_or(Vec::is_empty), "{rules}");
+    }
+
+    #[test]
+    fn rules_follow_the_order_of_selectors_and_names() {
+        let source = |name: &str, label: &str| {
+            Arc::new(parse_role(
+                json!({"metadata": {"name": name, "labels": {"part": label}},
+                "rules": [{"verbs": [name]}]}),
+            ))
+        };
+        let role = parse_role(json!({"metadata": {"name": "all"}, "aggregationRule": {
+            "clusterRoleSelectors": [{"matchLabels": {"part": "second"}},
+                {"matchLabels": {"part": "first"}}]}}));
+        let all = [
+            source("z", "first"),
+            source("b", "second"),
+            source("a", "second"),
+        ];
+        let got = aggregate_role(&role, &all);
+        let rules = got[0].as_write().unwrap().body["rules"].clone();
+        let verbs: Vec<_> = rules
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|r| r["verbs"][0].clone())
+            .collect();
+        assert_eq!(verbs, ["a", "b", "z"]);
     }
 }

@@ -69,9 +69,11 @@ pub fn reconcile_secret(
     key: &TokenKey,
     ca: Option<&str>,
 ) -> Vec<Action> {
-    if secret.deleting() {
+    if secret.is_deleting() {
         return Vec::new();
     }
+    // Tokens of a deleted account must not survive in a Secret that an account of the same name
+    // would use.
     let Some(account) = account.filter(|a| is_for(secret, a)) else {
         return vec![Action::delete(secret)];
     };
@@ -79,6 +81,7 @@ pub fn reconcile_secret(
     let notes = fresh.metadata.annotations.get_or_insert_default();
     notes.insert(UID.to_owned(), account.uid().to_owned());
     let data = fresh.data.get_or_insert_default();
+    // A token is signed once: a new one in every reconcile would change the Secret forever.
     if data.get("token").is_none_or(|t| t.0.is_empty()) {
         let Some(token) = key.sign(account, secret) else {
             return Vec::new();
@@ -113,16 +116,19 @@ pub fn add_token_controller(setup: &mut Setup, key: TokenKey, ca: Option<String>
     let only = ListParams::default().with_fields(format!("type={TYPE}"));
     let secrets = setup
         .informers
-        .selected::<Secret>(only)
+        .for_selected::<Secret>(only)
         .index("account", |s| account_key(s).into_iter().collect());
-    let secrets = secrets.on(wake::itself(&queue)).cache();
+    let secrets = secrets.on_event(wake::enqueue_object(&queue)).cache();
     let (waiting, known) = (queue.clone(), secrets.clone());
-    let accounts = setup.informers.of::<ServiceAccount>().on(move |event| {
-        let of: Vec<Arc<Secret>> = known.by("account", &event.object().key());
-        of.iter().for_each(|s| waiting.add(s.key()));
-    });
+    let accounts = setup
+        .informers
+        .for_kind::<ServiceAccount>()
+        .on_event(move |event| {
+            let of: Vec<Arc<Secret>> = known.by_index("account", &event.object().key());
+            of.iter().for_each(|s| waiting.add(s.key()));
+        });
     let accounts = accounts.cache();
-    setup.drive_as_process(
+    setup.add_driver_as_process(
         "serviceaccount-token-controller",
         workers,
         queue,
@@ -158,7 +164,7 @@ impl Drive for Tokens {
         };
         let cached = self
             .accounts
-            .named(secret.namespace(), name)
+            .get_by_name(secret.namespace(), name)
             .filter(|a| is_for(&secret, a));
         let account = match cached {
             Some(account) => Some(account),

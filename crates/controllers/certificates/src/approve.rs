@@ -10,7 +10,7 @@ use k8s_openapi::api::authorization::v1::{
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
 
 use controllers_runtime::{
-    Action, Cache, Drive, Executor, Queue, Setup, Target, Verb, Write, tree, wake,
+    Action, Cache, Drive, Executor, Queue, Setup, Target, Verb, Write, to_tree, wake,
 };
 
 use crate::csr::{KUBELET_CLIENT, has_condition, is_signed, list_usages, new_condition};
@@ -23,9 +23,13 @@ struct CsrApprover {
 /// Sets up the approval of kubelets' client certificates.
 pub fn add_csr_approver(setup: &mut Setup) {
     let queue = Queue::new();
-    let requests = setup.informers.of::<Csr>().on(wake::itself(&queue)).cache();
+    let requests = setup
+        .informers
+        .for_kind::<Csr>()
+        .on_event(wake::enqueue_object(&queue))
+        .cache();
     let client = setup.client.clone();
-    setup.drive(
+    setup.add_driver(
         "certificate-controller",
         1,
         queue,
@@ -53,6 +57,8 @@ impl Drive for CsrApprover {
             return Ok(Vec::new());
         }
         let own = csr.spec.username.as_deref() == Some(&request.common_name);
+        // Upstream's recognizers, in its order: a kubelet that renews its own certificate, then a
+        // bootstrapping one.
         let itself = (
             "selfnodeclient",
             "Auto approving self kubelet client certificate after SubjectAccessReview.",
@@ -63,6 +69,8 @@ impl Drive for CsrApprover {
         );
         let recognized = if own { vec![itself, any] } else { vec![any] };
         for (subresource, message) in recognized {
+            // The requester's rights decide, not the controller's: the review asks for the user of
+            // the request.
             if self.is_allowed(&csr, subresource).await? {
                 let mut fresh = csr.as_ref().clone();
                 let approved = new_condition("Approved", "AutoApproved", message, Timestamp::now());
@@ -73,7 +81,9 @@ impl Drive for CsrApprover {
                     .get_or_insert_default()
                     .push(approved);
                 return Ok(vec![
-                    Write::new(Verb::Put("approval"), Target::of(&fresh), tree(&fresh)).into(),
+                    // Approval is a subresource of its own, so that the right to approve can be
+                    // granted separately.
+                    Write::new(Verb::Put("approval"), Target::of(&fresh), to_tree(&fresh)).into(),
                 ]);
             }
         }

@@ -91,12 +91,15 @@ impl Ca {
         requested: Option<Duration>,
         now: Timestamp,
     ) -> Result<String, CaError> {
+        // Proof of possession: without it, a certificate could be issued for another party's public
+        // key.
         request.verify_signature()?;
         let life = self.validity(requested, now.as_second())?;
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::ExplicitNoCa;
         (params.not_before, params.not_after) = life;
         params.use_authority_key_identifier_extension = true;
+        // Random, as upstream: serial numbers need no state and can't be predicted.
         params.serial_number = Some(SerialNumber::from_slice(uuid::Uuid::new_v4().as_bytes()));
         params.subject_alt_names = alternative_names(request)?;
         (params.key_usages, params.extended_key_usages) = usages::parse_usages(names)?;
@@ -128,6 +131,7 @@ impl Ca {
         };
         Ok((
             at(now - BACKDATE)?,
+            // A certificate that outlives its CA is rejected by clients as soon as the CA expires.
             at(now.saturating_add(life - backdate).min(self.end))?,
         ))
     }

@@ -17,8 +17,12 @@ struct CsrCleaner {
 /// Sets up the deletion of old requests.
 pub fn add_csr_cleaner(setup: &mut Setup) {
     let queue = Queue::new();
-    let requests = setup.informers.of::<Csr>().on(wake::itself(&queue)).cache();
-    setup.decide("certificate-controller", 1, queue, CsrCleaner { requests });
+    let requests = setup
+        .informers
+        .for_kind::<Csr>()
+        .on_event(wake::enqueue_object(&queue))
+        .cache();
+    setup.add_reconciler("certificate-controller", 1, queue, CsrCleaner { requests });
 }
 
 impl Decide for CsrCleaner {
@@ -34,17 +38,63 @@ impl Decide for CsrCleaner {
             .filter_map(|c| c.last_update_time.as_ref().map(|t| t.0))
             .max();
         let end = match decided {
-            Some(at) => time::after(at, DECIDED_FOR),
-            None => time::after(
-                time::whole(now),
-                csr.created() + PENDING_FOR - now.as_second(),
+            Some(at) => time::seconds_after(at, DECIDED_FOR),
+            // Upstream deletes pending requests after a day and decided ones after an hour.
+            None => time::seconds_after(
+                time::truncate_to_seconds(now),
+                csr.created_at() + PENDING_FOR - now.as_second(),
             ),
         };
-        let wait = time::until(end, now);
+        let wait = time::duration_until(end, now);
         if wait.is_zero() {
             vec![Action::delete(csr.as_ref())]
         } else {
             vec![Action::Requeue(wait)]
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use controllers_runtime::describe_actions;
+    use serde_json::json;
+
+    /// Returns the actions for a request that was created and changed at these times.
+    fn clean(created: &str, decided: Option<&str>, now: &str) -> Vec<String> {
+        let conditions =
+            decided.map(|at| json!([{"type": "Denied", "status": "True", "lastUpdateTime": at}]));
+        let csr: Csr = serde_json::from_value(
+            json!({"metadata": {"name": "c", "creationTimestamp": created},
+            "spec": {"request": "", "signerName": "x"}, "status": {"conditions": conditions}}),
+        )
+        .unwrap();
+        let cleaner = CsrCleaner {
+            requests: Cache::with_objects(vec![csr]),
+        };
+        describe_actions(&cleaner.reconcile("c", now.parse().unwrap()))
+    }
+
+    #[test]
+    fn decided_request_is_deleted_after_an_hour() {
+        let (created, decided) = ("2026-01-01T00:00:00Z", Some("2026-01-01T12:00:00Z"));
+        assert_eq!(
+            clean(created, decided, "2026-01-01T12:30:00Z"),
+            ["requeue 1800s"]
+        );
+        let late = clean(created, decided, "2026-01-01T13:00:00Z");
+        assert_eq!(late, ["delete CertificateSigningRequest c"]);
+    }
+
+    #[test]
+    fn pending_request_is_deleted_after_a_day() {
+        let created = "2026-01-01T00:00:00Z";
+        assert_eq!(
+            clean(created, None, "2026-01-01T23:00:00Z"),
+            ["requeue 3600s"]
+        );
+        let late = clean(created, None, "2026-01-02T00:00:00Z");
+        assert_eq!(late, ["delete CertificateSigningRequest c"]);
     }
 }

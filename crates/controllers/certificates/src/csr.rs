@@ -50,7 +50,41 @@ pub fn new_condition(kind: &str, reason: &str, message: &str, now: Timestamp) ->
         status: "True".to_owned(),
         reason: Some(reason.to_owned()),
         message: Some(message.to_owned()),
-        last_update_time: Some(time::api(now)),
-        last_transition_time: Some(time::api(now)),
+        last_update_time: Some(time::api_time(now)),
+        last_transition_time: Some(time::api_time(now)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn condition_with_status_false_does_not_hold() {
+        for (status, expect) in [("True", true), ("Unknown", true), ("False", false)] {
+            let csr: Csr =
+                serde_json::from_value(json!({"spec": {"request": "", "signerName": "x"},
+                "status": {"conditions": [{"type": "Approved", "status": status}]}}))
+                .unwrap();
+            assert_eq!(has_condition(&csr, "Approved"), expect, "{status}");
+            assert!(!has_condition(&csr, "Denied"));
+        }
+    }
+
+    #[test]
+    fn empty_certificate_is_not_issued() {
+        for (certificate, expect) in [
+            (json!(null), false),
+            (json!(""), false),
+            (json!("eA=="), true),
+        ] {
+            let csr: Csr =
+                serde_json::from_value(json!({"spec": {"request": "", "signerName": "x"},
+                "status": {"certificate": certificate}}))
+                .unwrap();
+            assert_eq!(is_signed(&csr), expect, "{certificate}");
+        }
     }
 }

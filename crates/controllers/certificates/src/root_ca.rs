@@ -19,7 +19,7 @@ pub fn reconcile_namespace(
     ca: &str,
     existing: Option<&ConfigMap>,
 ) -> Vec<Action> {
-    if namespace.deleting() {
+    if namespace.is_deleting() {
         return Vec::new();
     }
     let data = std::collections::BTreeMap::from([(KEY.to_owned(), ca.to_owned())]);
@@ -60,17 +60,17 @@ pub fn add_root_ca_publisher(setup: &mut Setup, ca: String, workers: usize) {
     let queue = Queue::new();
     let namespaces = setup
         .informers
-        .of::<Namespace>()
-        .on(wake::itself(&queue))
+        .for_kind::<Namespace>()
+        .on_event(wake::enqueue_object(&queue))
         .cache();
     let changed = queue.clone();
     let only = ListParams::default().with_fields(format!("metadata.name={NAME}"));
     let maps = setup
         .informers
-        .selected::<ConfigMap>(only)
-        .on(move |event| changed.add(event.object().namespace().to_owned()));
+        .for_selected::<ConfigMap>(only)
+        .on_event(move |event| changed.add(event.object().namespace().to_owned()));
     let maps = maps.cache();
-    setup.decide(
+    setup.add_reconciler(
         "root-ca-cert-publisher",
         workers,
         queue,
@@ -87,6 +87,57 @@ impl Decide for RootCa {
         let Some(namespace) = self.namespaces.get(key) else {
             return Vec::new();
         };
-        reconcile_namespace(&namespace, &self.ca, self.maps.named(key, NAME).as_deref())
+        reconcile_namespace(
+            &namespace,
+            &self.ca,
+            self.maps.get_by_name(key, NAME).as_deref(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use controllers_runtime::describe_actions;
+    use serde_json::json;
+
+    fn lines(deleting: bool, data: Option<&str>, described: bool) -> Vec<String> {
+        let namespace = serde_json::from_value(json!({"metadata": {"name": "n",
+            "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z")}}))
+        .unwrap();
+        let notes = if described {
+            json!({NOTE: "x"})
+        } else {
+            json!({})
+        };
+        let existing: Option<ConfigMap> = data.map(|ca| {
+            serde_json::from_value(json!({"metadata": {"name": NAME, "annotations": notes},
+                "data": {KEY: ca}}))
+            .unwrap()
+        });
+        describe_actions(&reconcile_namespace(&namespace, "CA", existing.as_ref()))
+    }
+
+    #[test]
+    fn config_map_is_created_and_kept_equal_to_the_root_ca() {
+        assert_eq!(
+            lines(false, None, false),
+            ["create ConfigMap kube-root-ca.crt"]
+        );
+        assert_eq!(
+            lines(false, Some("old"), true),
+            ["update ConfigMap kube-root-ca.crt"]
+        );
+        assert_eq!(
+            lines(false, Some("CA"), false),
+            ["update ConfigMap kube-root-ca.crt"]
+        );
+        assert!(lines(false, Some("CA"), true).is_empty());
+    }
+
+    #[test]
+    fn namespace_in_deletion_gets_no_root_ca() {
+        assert!(lines(true, None, false).is_empty());
     }
 }

@@ -26,8 +26,12 @@ struct CsrSigner {
 /// Sets up the signing of approved requests.
 pub fn add_csr_signer(setup: &mut Setup, authorities: Authorities) {
     let queue = Queue::new();
-    let requests = setup.informers.of::<Csr>().on(wake::itself(&queue)).cache();
-    setup.decide(
+    let requests = setup
+        .informers
+        .for_kind::<Csr>()
+        .on_event(wake::enqueue_object(&queue))
+        .cache();
+    setup.add_reconciler(
         "certificate-controller",
         1,
         queue,
@@ -46,6 +50,7 @@ impl Decide for CsrSigner {
         let Some(ca) = self.authorities.get(csr.spec.signer_name.as_str()) else {
             return Vec::new();
         };
+        // A certificate is never issued twice for one request: the first may already be in use.
         if is_signed(&csr)
             || !has_condition(&csr, "Approved")
             || has_condition(&csr, "Denied")
@@ -68,6 +73,8 @@ impl Decide for CsrSigner {
         let status = fresh.status.get_or_insert_default();
         match signed {
             Ok(pem) => status.certificate = Some(ByteString(pem.into_bytes())),
+            // A request that breaks a rule never becomes valid, so it fails instead of being
+            // retried.
             Err(error) => {
                 let failed =
                     new_condition("Failed", "SignerValidationFailure", &error.to_string(), now);
@@ -75,5 +82,54 @@ impl Decide for CsrSigner {
             }
         }
         vec![Action::update_status(&fresh)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use controllers_runtime::describe_actions;
+    use serde_json::json;
+
+    /// Returns the actions for a request with these conditions; the signer has no CA that could sign.
+    fn sign(conditions: serde_json::Value, signer: &str) -> Vec<String> {
+        let csr: Csr = serde_json::from_value(json!({"metadata": {"name": "c"},
+            "spec": {"request": "", "signerName": signer}, "status": {"conditions": conditions}}))
+        .unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).unwrap();
+        let ca = Ca::from_pem(
+            &certificate.pem(),
+            &key.serialize_pem(),
+            Duration::from_secs(60),
+        )
+        .unwrap();
+        let signer = CsrSigner {
+            requests: Cache::with_objects(vec![csr]),
+            authorities: Authorities::from([(crate::CLIENT, ca)]),
+        };
+        describe_actions(&signer.reconcile("c", Timestamp::UNIX_EPOCH))
+    }
+
+    #[test]
+    fn only_approved_requests_of_own_signers_are_processed() {
+        let condition = |kind: &str| json!({"type": kind, "status": "True"});
+        let approved = condition("Approved");
+        for (conditions, signer, expect) in [
+            (json!([]), crate::CLIENT, 0),
+            (json!([approved]), crate::CLIENT, 1),
+            (json!([approved, condition("Denied")]), crate::CLIENT, 0),
+            (json!([approved, condition("Failed")]), crate::CLIENT, 0),
+            (json!([approved]), "example.com/signer", 0),
+        ] {
+            assert_eq!(
+                sign(conditions.clone(), signer).len(),
+                expect,
+                "{conditions} {signer}"
+            );
+        }
     }
 }

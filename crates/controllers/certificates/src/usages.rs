@@ -59,3 +59,34 @@ fn find_extended_usage(name: &str) -> Option<Extended> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    #[test]
+    fn usages_are_sorted_into_key_usages_and_extended_ones_once() {
+        let names = [
+            "digital signature",
+            "signing",
+            "client auth",
+            "client auth",
+            "server auth",
+        ];
+        let (usages, extended) = parse_usages(&names).unwrap();
+        assert_eq!(usages, [Usage::DigitalSignature]);
+        assert_eq!(extended, [Extended::ClientAuth, Extended::ServerAuth]);
+    }
+
+    #[test]
+    fn usages_of_certificate_authorities_are_omitted() {
+        let (usages, extended) = parse_usages(&["cert sign", "crl sign"]).unwrap();
+        assert!(usages.is_empty() && extended.is_empty());
+    }
+
+    #[test]
+    fn unknown_usage_is_rejected() {
+        let error = parse_usages(&["client auth", "flying"]).unwrap_err();
+        assert_eq!(error.to_string(), "unrecognized usage value: \"flying\"");
+    }
+}

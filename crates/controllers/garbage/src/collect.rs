@@ -28,19 +28,23 @@ pub async fn attempt_to_delete(
     client: &Client,
     node: &Node,
 ) -> Result<(), Error> {
-    if node.object.deleting() && !node.is_foreground() {
+    if node.object.is_deleting() && !node.is_foreground() {
         return Ok(());
     }
+    // The graph is fed by watches that lag behind each other. Nothing is deleted on its word alone,
+    // as upstream.
     let Some(latest) = read_latest(client, node).await? else {
         return Ok(());
     };
     if latest.is_foreground() {
         return process_deleting_dependents(shared, client, &latest).await;
     }
-    if latest.owner_references().is_empty() || latest.object.deleting() {
+    if latest.owner_references().is_empty() || latest.object.is_deleting() {
         return Ok(());
     }
     let owners = classify_references(shared, client, &latest).await?;
+    // One existing owner is enough to keep the object; references to absent owners are removed, so
+    // that they are not checked again.
     if !owners.solid.is_empty() {
         if owners.dangling.is_empty() && owners.waiting.is_empty() {
             return Ok(());
@@ -49,10 +53,13 @@ pub async fn attempt_to_delete(
     }
     let dependents = shared.graph.lock().list_dependents(latest.object.uid());
     let policy = if !owners.waiting.is_empty() && !dependents.is_empty() {
+        // A cycle of owners in foreground deletion: each would wait for the other. Upstream
+        // unblocks the references in the same way.
         if dependents.iter().any(Node::is_foreground) {
             unblock_references(client, &latest).await?;
         }
         Propagation::Foreground
+    // The finalizers tell how the client wanted the dependents to be treated.
     } else if latest.object.has_finalizer(ORPHAN) {
         Propagation::Orphan
     } else if latest.object.has_finalizer(FOREGROUND) {
@@ -91,7 +98,9 @@ async fn process_deleting_dependents(
     if blocking.is_empty() {
         return drop_finalizer(client, owner, FOREGROUND).await;
     }
-    for dependent in blocking.into_iter().filter(|d| !d.object.deleting()) {
+    // Dependents that are already in deletion need no second request; their removal enqueues the
+    // owner again.
+    for dependent in blocking.into_iter().filter(|d| !d.object.is_deleting()) {
         shared
             .queue
             .add(Step::Check(dependent.object.uid().to_owned()).key());
@@ -114,6 +123,8 @@ pub async fn orphan_dependents(
     }
     let uid = owner.object.uid();
     let dependents = shared.graph.lock().list_dependents(uid);
+    // Each dependent before the owner's finalizer: if the process stops in between, the owner is
+    // still there and the step is repeated.
     for dependent in &dependents {
         let Some(dependent) = read_latest(client, dependent).await? else {
             continue;
@@ -175,6 +186,8 @@ async fn find_owner_state(
     let Some(mut resource) = resource else {
         return Ok(OwnerState::Alive);
     };
+    // The version of the reference and not the preferred one: the owner may be served in that
+    // version only.
     resource.version = version.to_owned();
     let namespace = node.object.meta().namespace.as_deref();
     if resource.namespaced && namespace.is_none() {
@@ -187,7 +200,7 @@ async fn find_owner_state(
         shared.record_absent(&reference.uid);
         return Ok(OwnerState::Absent);
     };
-    let waiting = owner.deleting() && owner.has_finalizer(FOREGROUND);
+    let waiting = owner.is_deleting() && owner.has_finalizer(FOREGROUND);
     Ok(if waiting {
         OwnerState::Waiting
     } else {
@@ -238,6 +251,8 @@ async fn patch_metadata(
 
 async fn delete_object(client: &Client, node: &Node, policy: Propagation) -> Result<(), Error> {
     let api = client.metadata(&node.resource, node.object.meta().namespace.as_deref());
+    // UID and resourceVersion as preconditions: an owner reference that was added meanwhile makes
+    // the deletion fail with a conflict.
     let mut params = DeleteParams::new().uid(node.object.uid());
     params.propagation = Some(policy);
     if let Some(version) = &node.object.meta().resource_version {

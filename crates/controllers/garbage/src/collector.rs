@@ -25,7 +25,7 @@ pub fn add_garbage_collector(
     deletions: &Deletions,
 ) {
     let shared = Arc::new(CollectorState::new(setup, stop, deletions));
-    setup.drive(
+    setup.add_driver(
         "generic-garbage-collector",
         workers,
         shared.queue.clone(),
@@ -48,6 +48,7 @@ impl Drive for Collector {
             // With an incomplete graph, orphaning and foreground deletion would miss dependents.
             return Ok(vec![Action::Requeue(Duration::from_millis(500))]);
         }
+        // The lock must not be held across the requests below.
         let node = self.shared.graph.lock().find_node(step.uid()).cloned();
         let Some(node) = node else {
             return Ok(Vec::new());

@@ -65,12 +65,12 @@ impl Node {
 
     /// Returns whether the object waits for its dependents' deletion.
     pub fn is_foreground(&self) -> bool {
-        self.object.deleting() && self.object.has_finalizer(FOREGROUND)
+        self.object.is_deleting() && self.object.has_finalizer(FOREGROUND)
     }
 
     /// Returns whether the object waits for its dependents to be orphaned.
     pub fn is_orphaning(&self) -> bool {
-        self.object.deleting() && self.object.has_finalizer(ORPHAN)
+        self.object.is_deleting() && self.object.has_finalizer(ORPHAN)
     }
 
     /// Returns whether this object blocks the deletion of the owner.
@@ -117,6 +117,8 @@ impl Graph {
         for removed in old.difference(&new) {
             self.remove_dependent(removed, &uid);
         }
+        // Dependents are recorded even for owners that are not known yet, because lists of kinds
+        // arrive in any order.
         for added in new.difference(&old) {
             self.dependents
                 .entry(added.clone())
@@ -124,6 +126,8 @@ impl Graph {
                 .insert(uid.clone());
         }
         let mut steps = Vec::new();
+        // Only the transition counts: an object in foreground deletion changes often while its
+        // dependents disappear.
         let fresh = |test: fn(&Node) -> bool| test(&node) && !before.as_ref().is_some_and(test);
         if fresh(Node::is_orphaning) {
             steps.push(Step::Orphan(uid.clone()));
@@ -136,6 +140,8 @@ impl Graph {
             );
             steps.push(Step::Check(uid.clone()));
         }
+        // An owner in foreground deletion may already have listed its blocking dependents, so a
+        // late one is checked by itself.
         let unsure = |r: &OwnerReference| self.nodes.get(&r.uid).is_none_or(Node::is_foreground);
         if node.owner_references().iter().any(unsure) {
             steps.push(Step::Check(uid.clone()));
@@ -274,5 +280,77 @@ mod tests {
             [Step::Orphan("a".to_owned())]
         );
         assert!(g.apply_node(node("a", &[], Some(ORPHAN))).is_empty());
+    }
+
+    #[test]
+    fn dependent_with_one_known_and_one_unknown_owner_is_checked() {
+        let mut g = Graph::default();
+        g.apply_node(node("a", &[], None));
+        assert_eq!(
+            g.apply_node(node("child", &["a", "b"], None)),
+            [check("child")]
+        );
+        assert!(g.list_unverified().contains(&check("child")));
+    }
+
+    #[test]
+    fn removed_owner_reference_unlinks_the_dependent() {
+        let mut g = Graph::default();
+        g.apply_node(node("a", &[], None));
+        g.apply_node(node("child", &["a"], None));
+        assert_eq!(g.list_dependents("a").len(), 1);
+        g.apply_node(node("child", &[], None));
+        assert!(g.list_dependents("a").is_empty());
+        assert!(g.remove_node("a").is_empty());
+    }
+
+    #[test]
+    fn owner_in_foreground_deletion_is_checked_when_a_dependent_stops_blocking() {
+        let mut g = Graph::default();
+        g.apply_node(node("a", &[], None));
+        g.apply_node(node("child", &["a"], None));
+        g.apply_node(node("a", &[], Some(FOREGROUND)));
+        assert_eq!(g.apply_node(node("child", &[], None)), [check("a")]);
+    }
+
+    #[test]
+    fn new_dependent_of_an_owner_in_foreground_deletion_is_checked() {
+        let mut g = Graph::default();
+        g.apply_node(node("a", &[], Some(FOREGROUND)));
+        assert_eq!(g.apply_node(node("late", &["a"], None)), [check("late")]);
+    }
+
+    #[test]
+    fn cycle_of_owners_is_enqueued_when_the_first_is_removed() {
+        let mut g = Graph::default();
+        g.apply_node(node("a", &["b"], None));
+        g.apply_node(node("b", &["a"], None));
+        assert_eq!(g.remove_node("a"), [check("b")]);
+        assert!(g.remove_node("b").is_empty());
+    }
+
+    #[test]
+    fn unknown_object_is_removed_without_steps() {
+        let mut g = Graph::default();
+        assert!(g.remove_node("never-seen").is_empty());
+    }
+
+    #[test]
+    fn list_of_unverified_objects_contains_pending_finalizers() {
+        let mut g = Graph::default();
+        g.apply_node(node("f", &[], Some(FOREGROUND)));
+        g.apply_node(node("o", &[], Some(ORPHAN)));
+        let mut steps = g.list_unverified();
+        steps.sort();
+        assert_eq!(steps, [check("f"), Step::Orphan("o".to_owned())]);
+    }
+
+    #[test]
+    fn queue_keys_are_parsed_back_to_steps() {
+        for step in [check("u"), Step::Orphan("u".to_owned())] {
+            assert_eq!(Step::parse(&step.key()), Some(step));
+        }
+        assert_eq!(Step::parse("other/u"), None);
+        assert_eq!(Step::parse("u"), None);
     }
 }

@@ -26,7 +26,7 @@ pub async fn watch_resources(shared: Arc<CollectorState>) {
 
 async fn watch_when_discovered(shared: &Arc<CollectorState>) {
     let found = loop {
-        match discovery::discover(&shared.client).await {
+        match discovery::discover_resources(&shared.client).await {
             Ok(found) if !found.resources.is_empty() => break found,
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "garbage collection waits for discovery"),
@@ -38,7 +38,7 @@ async fn watch_when_discovered(shared: &Arc<CollectorState>) {
 
 /// Reads discovery again, for kinds that were added later.
 pub async fn refresh_resources(shared: &Arc<CollectorState>) -> Result<(), client::Error> {
-    let found = discovery::discover(&shared.client).await?;
+    let found = discovery::discover_resources(&shared.client).await?;
     watch_new_resources(shared, &found).await;
     Ok(())
 }
@@ -50,18 +50,24 @@ async fn watch_new_resources(shared: &Arc<CollectorState>, found: &Discovered) {
         let id = (resource.group.clone(), resource.kind.clone());
         shared.kinds.lock().insert(id.clone(), resource.clone());
         let ignored = IGNORED.contains(&(resource.group.as_str(), resource.plural.as_str()));
-        let usable = ["delete", "list", "watch"].iter().all(|v| served.has(v));
+        let usable = ["delete", "list", "watch"]
+            .iter()
+            .all(|v| served.has_verb(v));
         if usable && !ignored && shared.watched.lock().insert(id) {
             waits.push(watch_resource(shared, resource));
         }
     }
     let listed = futures::future::join_all(waits.iter().map(client::Store::wait_until_synced));
+    // Upstream waits for all caches. One broken aggregated API must not stop garbage collection in
+    // the whole cluster.
     if tokio::time::timeout(LIST_TIMEOUT, listed).await.is_err() {
         tracing::warn!("some kinds can't be listed; their objects are not collected until then");
     }
     shared
         .synced
         .store(true, std::sync::atomic::Ordering::Release);
+    // Owners may have been listed after their dependents, so doubts are resolved only when all
+    // lists are complete.
     let unverified = shared.graph.lock().list_unverified();
     shared.enqueue_steps(unverified);
 }
@@ -85,6 +91,8 @@ fn watch_resource(
                 sink.enqueue_steps(steps);
             }
             Event::Deleted(last) => {
+                // Before the graph returns its steps: a worker may check a dependent at once, and
+                // should not read the owner again.
                 sink.record_absent(last.uid());
                 let steps = sink.graph.lock().remove_node(last.uid());
                 sink.enqueue_steps(steps);
@@ -99,6 +107,8 @@ fn watch_resource(
 fn trim_metadata(object: &mut PartialObject) {
     object.api_version = String::new();
     object.kind = String::new();
+    // The watches cover every object of the cluster, so their memory is what the controller manager
+    // needs most of.
     object.metadata.labels = None;
     object.metadata.annotations = None;
     object.metadata.generate_name = None;

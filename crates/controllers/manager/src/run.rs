@@ -10,7 +10,7 @@ use base_telemetry::Metrics;
 use client::election;
 use client::{Client, Config};
 use component::{Endpoints, HttpVersions};
-use controllers_runtime::{Deletions, Passes, Setup};
+use controllers_runtime::{Deletions, ReconcileMetrics, Setup};
 
 use crate::options::Options;
 use crate::table::{self, Files, Inputs, Row};
@@ -24,14 +24,14 @@ const USER_AGENT: &str = concat!("kube-controller-manager/", env!("CARGO_PKG_VER
 /// # Errors
 /// A flag, file or port can't be used.
 pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let rows = Arc::new(table::enabled(&options.controllers)?);
+    let rows = Arc::new(table::select_controllers(&options.controllers)?);
     options.node_ranges()?;
     let lease = options.election.leader_config()?;
-    let files = Arc::new(Files::read(&options)?);
-    let client = connect(options.kubeconfig.as_deref())?;
+    let files = Arc::new(Files::read_files(&options)?);
+    let client = connect_client(options.kubeconfig.as_deref())?;
     let tasks = Tasks::new(shutdown.clone());
     let metrics = Metrics::new();
-    let passes = Passes::new(&metrics);
+    let passes = ReconcileMetrics::new(&metrics);
     let access = options.access.build_access(&client, USER_AGENT)?;
     let open = options.access.authorization_always_allow_paths.clone();
     let endpoints = Endpoints::new()
@@ -47,7 +47,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     if let Some(lease) = lease {
         let (own, stop, failed) = (client.clone(), shutdown.clone(), failure.clone());
         let lead = move |term: CancellationToken| {
-            let term = lead(
+            let term = run_term(
                 options.clone(),
                 files.clone(),
                 rows.clone(),
@@ -65,7 +65,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         };
         election::run_leader_election(&client, lease, shutdown.clone(), lead).await;
     } else {
-        lead(options, files, rows, client, passes, shutdown.clone()).await?;
+        run_term(options, files, rows, client, passes, shutdown.clone()).await?;
     }
     tasks.finish(DRAIN).await?;
     failure
@@ -74,7 +74,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         .map_or(Ok(()), |error| Err(error.into()))
 }
 
-fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
+fn connect_client(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
     let config = Config::from_kubeconfig_or_in_cluster(kubeconfig)
         .context("no API server to talk to: name one with --kubeconfig")?;
     Ok(Client::new(config.user_agent(USER_AGENT)))
@@ -95,12 +95,12 @@ enum TermFailed {
 ///
 /// # Errors
 /// A task failed, or outlived the term.
-async fn lead(
+async fn run_term(
     options: Arc<Options>,
     files: Arc<Files>,
     rows: Arc<Vec<&'static Row>>,
     client: Client,
-    passes: Passes,
+    passes: ReconcileMetrics,
     term: CancellationToken,
 ) -> Result<(), TermFailed> {
     let tasks = Tasks::new(term.clone());
@@ -118,10 +118,13 @@ async fn lead(
         deletions: &deletions,
     };
     for row in rows.iter() {
-        row.start(&mut setup, &inputs);
+        row.start_controller(&mut setup, &inputs);
     }
     setup.run(term.clone()).await;
+    // A controller that ended by itself must take the others of this term with it.
     term.cancel();
+    // A write that is still running when the lease expires could race with those of the next
+    // leader.
     let ended = tasks.wait(DRAIN).await;
     tasks.failure().map_or(Ok(()), Err)?;
     if ended {

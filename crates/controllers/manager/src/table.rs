@@ -35,7 +35,7 @@ pub struct Files {
 
 impl Files {
     /// Reads the files named by flags.
-    pub fn read(options: &Options) -> anyhow::Result<Self> {
+    pub fn read_files(options: &Options) -> anyhow::Result<Self> {
         let read = |path: &std::path::PathBuf| {
             std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))
         };
@@ -169,83 +169,86 @@ const TABLE: &[Row] = &[
         |s, _, _| controllers_certificates::add_csr_cleaner(s),
     ),
     row("disruption-controller", &["disruption"], |s, _, n| {
-        controllers_workloads::disruption(s, n)
+        controllers_workloads::add_disruption_controller(s, n)
     }),
     row(
         "horizontal-pod-autoscaler-controller",
         &["horizontalpodautoscaling"],
         |s, i, _| {
-            controllers_workloads::autoscaler(s, i.options.horizontal_pod_autoscaler_sync_period);
+            controllers_workloads::add_horizontal_pod_autoscaler(
+                s,
+                i.options.horizontal_pod_autoscaler_sync_period,
+            );
         },
     ),
     row("deployment-controller", &["deployment"], |s, _, n| {
-        controllers_workloads::deployments(s, n)
+        controllers_workloads::add_deployment_controller(s, n)
     }),
     row("replicaset-controller", &["replicaset"], |s, _, n| {
-        controllers_workloads::replica_sets(s, n)
+        controllers_workloads::add_replica_set_controller(s, n)
     }),
     row(
         "replicationcontroller-controller",
         &["replicationcontroller"],
         |s, _, n| {
-            controllers_workloads::replication_controllers(s, n);
+            controllers_workloads::add_replication_controller(s, n);
         },
     ),
     row("statefulset-controller", &["statefulset"], |s, _, n| {
-        controllers_workloads::stateful_sets(s, n)
+        controllers_workloads::add_stateful_set_controller(s, n)
     }),
     row("daemonset-controller", &["daemonset"], |s, _, n| {
-        controllers_workloads::daemon_sets(s, n)
+        controllers_workloads::add_daemon_set_controller(s, n)
     }),
     row("job-controller", &["job"], |s, _, n| {
-        controllers_workloads::jobs(s, n)
+        controllers_workloads::add_job_controller(s, n)
     }),
     row("cronjob-controller", &["cronjob"], |s, _, n| {
-        controllers_workloads::cron_jobs(s, n)
+        controllers_workloads::add_cron_job_controller(s, n)
     }),
     row(
         "ttl-after-finished-controller",
         &["ttl-after-finished"],
         |s, _, n| {
-            controllers_workloads::ttl_after_finished(s, n);
+            controllers_workloads::add_ttl_after_finished_controller(s, n);
         },
     ),
     row("endpointslice-controller", &["endpointslice"], |s, _, n| {
-        controllers_network::endpoint_slices(s, n)
+        controllers_network::add_endpoint_slice_controller(s, n)
     }),
     row("endpoints-controller", &["endpoint"], |s, _, n| {
-        controllers_network::endpoints(s, n)
+        controllers_network::add_endpoints_controller(s, n)
     }),
     row(
         "endpointslice-mirroring-controller",
         &["endpointslicemirroring"],
         |s, _, n| {
-            controllers_network::mirroring(s, n);
+            controllers_network::add_endpoint_slice_mirroring(s, n);
         },
     ),
     row(
         "node-lifecycle-controller",
         &["nodelifecycle"],
         |s, i, _| {
-            let patience = controllers_node::lifecycle::Patience {
+            let timeouts = controllers_node::lifecycle::HeartbeatTimeouts {
                 grace: i.options.node_monitor_grace_period,
                 startup: i.options.node_startup_grace_period,
             };
-            controllers_node::lifecycle(s, patience);
+            controllers_node::add_node_lifecycle(s, timeouts);
         },
     ),
     row("taint-eviction-controller", &[], |s, _, n| {
-        controllers_node::taint_eviction(s, n)
+        controllers_node::add_taint_eviction(s, n)
     }),
     row("node-ipam-controller", &["nodeipam"], |s, i, _| {
         // The ranges were validated at start.
         let ranges = i.options.node_ranges().unwrap_or_default();
         if !ranges.is_empty() {
-            controllers_node::ipam(s, &ranges, &i.options.service_cluster_ip_range);
+            controllers_node::add_node_ipam(s, &ranges, &i.options.service_cluster_ip_range);
         }
     }),
     row("pod-garbage-collector-controller", &["podgc"], |s, i, _| {
-        controllers_node::pod_gc(s, i.options.terminated_pod_gc_threshold);
+        controllers_node::add_pod_gc(s, i.options.terminated_pod_gc_threshold);
     }),
 ];
 
@@ -303,11 +306,11 @@ const fn row(name: &'static str, aliases: &'static [&'static str], start: Start)
 
 impl Row {
     /// Sets the controller up.
-    pub fn start(&self, setup: &mut Setup, inputs: &Inputs<'_>) {
+    pub fn start_controller(&self, setup: &mut Setup, inputs: &Inputs<'_>) {
         (self.start)(setup, inputs, inputs.options.workers(self.name));
     }
 
-    fn is(&self, name: &str) -> bool {
+    fn is_called(&self, name: &str) -> bool {
         is_called(name, self.name, self.aliases)
     }
 }
@@ -325,7 +328,7 @@ fn find_absent(word: &str) -> Option<&'static str> {
 }
 
 /// Returns the controllers that `--controllers` selects.
-pub fn enabled(list: &[String]) -> anyhow::Result<Vec<&'static Row>> {
+pub fn select_controllers(list: &[String]) -> anyhow::Result<Vec<&'static Row>> {
     let words: BTreeSet<&str> = list
         .iter()
         .map(|w| w.trim())
@@ -340,9 +343,8 @@ pub fn enabled(list: &[String]) -> anyhow::Result<Vec<&'static Row>> {
                     "--controllers names a controller that is not implemented; it does not run"
                 );
             }
-        } else if name != "*" && !TABLE.iter().any(|r| r.is(name)) {
-            let near =
-                base_cli::nearest_word(name, TABLE.iter().map(|r| r.name)).unwrap_or_default();
+        } else if name != "*" && !TABLE.iter().any(|r| r.is_called(name)) {
+            let near = base_cli::nearest_word(name, TABLE.iter().map(|r| r.name)).unwrap_or_default();
             bail!(
                 "--controllers names {name:?}, which is not known; the nearest known one is {near:?}"
             );
@@ -352,7 +354,9 @@ pub fn enabled(list: &[String]) -> anyhow::Result<Vec<&'static Row>> {
     let named = |row: &Row, dash: bool| {
         words.iter().any(|w| {
             w.strip_prefix('-')
-                .map_or(!dash && row.is(w), |name| dash && row.is(name))
+                .map_or(!dash && row.is_called(w), |name| {
+                    dash && row.is_called(name)
+                })
         })
     };
     Ok(TABLE
@@ -370,12 +374,16 @@ mod tests {
     fn lists() {
         let names = |list: &[&str]| -> Vec<_> {
             let list: Vec<_> = list.iter().map(|s| (*s).to_owned()).collect();
-            enabled(&list).unwrap().iter().map(|r| r.name).collect()
+            select_controllers(&list)
+                .unwrap()
+                .iter()
+                .map(|r| r.name)
+                .collect()
         };
         assert_eq!(names(&["*"]).len(), TABLE.len());
         assert_eq!(names(&["*", "-namespace"]).len(), TABLE.len() - 1);
         assert_eq!(names(&["namespace-controller"]), ["namespace-controller"]);
-        assert!(enabled(&["nonsense".to_owned()]).is_err());
+        assert!(select_controllers(&["nonsense".to_owned()]).is_err());
     }
 
     #[test]
@@ -399,7 +407,7 @@ mod tests {
         ];
         for words in [&kubeadm[..], &others[..]] {
             let list: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-            assert!(enabled(&list).is_ok(), "{words:?}");
+            assert!(select_controllers(&list).is_ok(), "{words:?}");
         }
     }
 

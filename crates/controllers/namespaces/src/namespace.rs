@@ -39,17 +39,17 @@ pub fn add_namespace_controller(setup: &mut Setup, workers: usize, deletions: &D
     let queue = Queue::new();
     let namespaces = setup
         .informers
-        .of::<Namespace>()
-        .on(wake::itself(&queue))
+        .for_kind::<Namespace>()
+        .on_event(wake::enqueue_object(&queue))
         .cache();
     let (waiting, known) = (queue.clone(), namespaces.clone());
     deletions.subscribe(move |_, _, namespace| {
-        if known.get(namespace).is_some_and(|n| n.deleting()) {
+        if known.get(namespace).is_some_and(|n| n.is_deleting()) {
             waiting.add_after(namespace.to_owned(), BATCH);
         }
     });
     let client = setup.client.clone();
-    setup.drive(
+    setup.add_driver(
         "namespace-controller",
         workers,
         queue,
@@ -63,28 +63,33 @@ impl Drive for Namespaces {
         let Some(cached) = self.namespaces.get(key) else {
             return Ok(Vec::new());
         };
-        if !cached.deleting() {
+        if !cached.is_deleting() {
             return Ok(Vec::new());
         }
         let client = executor.client().await?;
+        // The cache may lag behind the finalizers of other controllers, and the finalize request
+        // replaces all of them.
         let Some(mut namespace) = client.api::<Namespace>().get_opt(key).await? else {
             return Ok(Vec::new());
         };
-        if !namespace.deleting() || !list_finalizers(&namespace).any(|f| f == FINALIZER) {
+        if !namespace.is_deleting() || !list_finalizers(&namespace).any(|f| f == FINALIZER) {
             return Ok(Vec::new());
         }
         if namespace.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Terminating") {
             namespace.status.get_or_insert_default().phase = Some("Terminating".to_owned());
             namespace = client.api::<Namespace>().update_status(&namespace).await?;
         }
-        let found = discovery::discover(&self.client)
+        // A failed discovery is reported as a condition. The namespace keeps its finalizer, because
+        // there may be kinds that were not read.
+        let found = discovery::discover_resources(&self.client)
             .await
-            .unwrap_or_else(|error| Discovered::failed(&error));
+            .unwrap_or_else(|error| Discovered::from_error(&error));
         let content = content::delete_content(&client, key, &found).await;
-        let now = time::whole(Timestamp::now());
+        let now = time::truncate_to_seconds(Timestamp::now());
         if conditions::update_conditions(&mut namespace, &content, &found.failures, now) {
             namespace = client.api::<Namespace>().update_status(&namespace).await?;
         }
+        // Upstream removes the finalizer only when every group version could be discovered.
         if content.is_deleted() && found.failures.is_empty() {
             remove_finalizer(&client, namespace).await?;
             return Ok(Vec::new());
@@ -101,6 +106,7 @@ fn list_finalizers(namespace: &Namespace) -> impl Iterator<Item = &String> {
 }
 
 fn requeue_delay(content: &Content) -> Duration {
+    // Half of the grace period: most pods end earlier than they may.
     if let Some(grace) = content.grace {
         return Duration::from_secs(grace.unsigned_abs() / 2 + 1);
     }
@@ -124,5 +130,27 @@ async fn remove_finalizer(client: &Client, mut namespace: Namespace) -> Result<(
     match client.bytes(request).await {
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    #[test]
+    fn requeue_waits_for_pods_then_for_finalizers() {
+        let content = |grace: Option<i64>, finalizer: bool| Content {
+            grace,
+            finalizers: finalizer.then(|| ("f".to_owned(), 1)).into_iter().collect(),
+            ..Content::default()
+        };
+        for (content, seconds) in [
+            (content(Some(30), true), 16),
+            (content(Some(0), false), 1),
+            (content(None, true), 15),
+            (content(None, false), 1),
+        ] {
+            assert_eq!(requeue_delay(&content).as_secs(), seconds, "{content:?}");
+        }
     }
 }

@@ -31,9 +31,9 @@ pub fn add_quota_controller(setup: &mut Setup, workers: usize, deletions: &Delet
     let waiting = queue.clone();
     let quotas = setup
         .informers
-        .of::<ResourceQuota>()
+        .for_kind::<ResourceQuota>()
         .index_namespace()
-        .on(move |event| {
+        .on_event(move |event| {
             let Event::Applied { old, new } = event else {
                 return;
             };
@@ -45,7 +45,7 @@ pub fn add_quota_controller(setup: &mut Setup, workers: usize, deletions: &Delet
     let (waiting, known) = (queue.clone(), quotas.clone());
     let again = move |namespace: &str| {
         known
-            .within(namespace)
+            .in_namespace(namespace)
             .iter()
             .for_each(|q| waiting.add(q.key()))
     };
@@ -54,9 +54,9 @@ pub fn add_quota_controller(setup: &mut Setup, workers: usize, deletions: &Delet
     // a pod, and the end of its resize.
     let pods = setup
         .informers
-        .of::<Pod>()
+        .for_kind::<Pod>()
         .index_namespace()
-        .on(move |event| match event {
+        .on_event(move |event| match event {
             Event::Deleted(pod) => on_pod(pod.namespace()),
             Event::Applied {
                 old: Some(old),
@@ -72,9 +72,9 @@ pub fn add_quota_controller(setup: &mut Setup, workers: usize, deletions: &Delet
     let on_service = again.clone();
     let services = setup
         .informers
-        .of::<Service>()
+        .for_kind::<Service>()
         .index_namespace()
-        .on(move |event| {
+        .on_event(move |event| {
             let changed = match event {
                 Event::Deleted(_) => true,
                 Event::Applied { old, new } => old.as_ref().is_some_and(|o| o.spec != new.spec),
@@ -86,9 +86,9 @@ pub fn add_quota_controller(setup: &mut Setup, workers: usize, deletions: &Delet
     let services = services.cache();
     let claims = setup
         .informers
-        .of::<PersistentVolumeClaim>()
+        .for_kind::<PersistentVolumeClaim>()
         .index_namespace()
-        .on(move |event| {
+        .on_event(move |event| {
             if let Event::Deleted(claim) = event {
                 on_other(claim.namespace());
             }
@@ -96,7 +96,7 @@ pub fn add_quota_controller(setup: &mut Setup, workers: usize, deletions: &Delet
     let claims = claims.cache();
     deletions.subscribe(move |_, _, namespace| again(namespace));
     let client = setup.client.clone();
-    setup.drive(
+    setup.add_driver(
         "resourcequota-controller",
         workers,
         queue,
@@ -135,10 +135,12 @@ impl Drive for Quotas {
             .and_then(|s| s.hard.clone())
             .unwrap_or_default();
         let objects = usage::NamespaceObjects {
-            pods: self.pods.within(namespace),
-            services: self.services.within(namespace),
-            claims: self.claims.within(namespace),
+            pods: self.pods.in_namespace(namespace),
+            services: self.services.in_namespace(namespace),
+            claims: self.claims.in_namespace(namespace),
         };
+        // The count comes from the caches and not from the old status: it corrects what admission
+        // charged for creates that failed later.
         let mut used = usage::compute_usage(&quota, &objects, Timestamp::now());
         let missing: Vec<_> = hard
             .keys()
@@ -166,7 +168,7 @@ pub async fn count_objects(
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    let found = discovery::discover(client).await?;
+    let found = discovery::discover_resources(client).await?;
     let mut counts = Vec::new();
     for name in names {
         let Some((plural, group)) = usage::parse_counted_resource(&name) else {
@@ -191,9 +193,49 @@ fn update_usage(
     let status = fresh.status.get_or_insert_default();
     status.hard = Some(hard);
     status.used = Some(used);
+    // Each status write makes admission read the quota again, so equal usage is not written.
     if fresh.status == quota.status {
         Vec::new()
     } else {
         vec![Action::update_status(&fresh)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn quota(hard: Value, status: Value) -> ResourceQuota {
+        serde_json::from_value(json!({"metadata": {"name": "q", "namespace": "n"},
+            "spec": {"hard": hard}, "status": status}))
+        .unwrap()
+    }
+
+    #[test]
+    fn status_is_incomplete_until_it_has_every_limit_and_count() {
+        for (status, expect) in [
+            (json!(null), true),
+            (json!({"hard": {"pods": "2"}}), true),
+            (json!({"hard": {"pods": "1"}, "used": {"pods": "0"}}), true),
+            (json!({"hard": {"pods": "2"}, "used": {"pods": "0"}}), false),
+        ] {
+            let quota = quota(json!({"pods": "2"}), status.clone());
+            assert_eq!(is_status_incomplete(&quota), expect, "{status}");
+        }
+    }
+
+    #[test]
+    fn equal_usage_is_not_written_again() {
+        let hard = BTreeMap::from([("pods".to_owned(), Amount("2".to_owned()))]);
+        let used = BTreeMap::from([("pods".to_owned(), Amount("1".to_owned()))]);
+        let current = quota(
+            json!({"pods": "2"}),
+            json!({"hard": {"pods": "2"}, "used": {"pods": "1"}}),
+        );
+        assert!(update_usage(&current, hard.clone(), used.clone()).is_empty());
+        let old = quota(json!({"pods": "2"}), json!(null));
+        assert_eq!(update_usage(&old, hard, used).len(), 1);
     }
 }

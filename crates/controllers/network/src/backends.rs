@@ -22,7 +22,7 @@ pub struct PodPort {
 }
 
 /// Returns the Service's selector if this controller manages its endpoints.
-pub fn selector(service: &Service) -> Option<&labels::Labels> {
+pub fn service_selector(service: &Service) -> Option<&labels::Labels> {
     let spec = service.spec.as_ref()?;
     if spec.type_.as_deref() == Some("ExternalName") {
         return None;
@@ -36,7 +36,7 @@ pub fn is_headless(service: &Service) -> bool {
 }
 
 /// Returns all addresses of a pod.
-pub fn addresses(pod: &Pod) -> Vec<String> {
+pub fn list_addresses(pod: &Pod) -> Vec<String> {
     let Some(status) = &pod.status else {
         return Vec::new();
     };
@@ -68,14 +68,14 @@ fn ip_text(ip: &k8s_openapi::api::core::v1::PodIP) -> Option<String> {
 }
 
 /// Resolves the Service's ports for one pod; omits a named port that the pod lacks.
-pub fn ports(service: &Service, pod: &Pod) -> Vec<PodPort> {
+pub fn resolve_ports(service: &Service, pod: &Pod) -> Vec<PodPort> {
     let all = service.spec.iter().flat_map(|s| s.ports.iter().flatten());
     let mut found: Vec<_> = all
         .filter_map(|port| {
             Some(PodPort {
                 name: port.name.clone().unwrap_or_default(),
-                port: number(port, pod)?,
-                protocol: protocol(port.protocol.as_deref()),
+                port: find_port_number(port, pod)?,
+                protocol: protocol_or_tcp(port.protocol.as_deref()),
                 app_protocol: port.app_protocol.clone(),
             })
         })
@@ -84,20 +84,20 @@ pub fn ports(service: &Service, pod: &Pod) -> Vec<PodPort> {
     found
 }
 
-fn protocol(value: Option<&str>) -> String {
+fn protocol_or_tcp(value: Option<&str>) -> String {
     value.filter(|p| !p.is_empty()).unwrap_or("TCP").to_owned()
 }
 
-fn number(port: &ServicePort, pod: &Pod) -> Option<i32> {
+fn find_port_number(port: &ServicePort, pod: &Pod) -> Option<i32> {
     match &port.target_port {
         None | Some(IntOrString::Int(0)) => Some(port.port),
         Some(IntOrString::Int(n)) => Some(*n),
         Some(IntOrString::String(name)) if name.is_empty() => Some(port.port),
         Some(IntOrString::String(name)) => {
-            let wanted = protocol(port.protocol.as_deref());
-            let held = containers(pod).flat_map(|c| c.ports.iter().flatten());
+            let wanted = protocol_or_tcp(port.protocol.as_deref());
+            let held = list_containers(pod).flat_map(|c| c.ports.iter().flatten());
             let mut named = held.filter(|p| {
-                p.name.as_deref() == Some(name) && protocol(p.protocol.as_deref()) == wanted
+                p.name.as_deref() == Some(name) && protocol_or_tcp(p.protocol.as_deref()) == wanted
             });
             named.next().map(|p| p.container_port)
         }
@@ -105,7 +105,7 @@ fn number(port: &ServicePort, pod: &Pod) -> Option<i32> {
 }
 
 /// Yields app containers and sidecars.
-fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+fn list_containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     let spec = pod.spec.iter();
     spec.flat_map(|s| {
         let sidecars = s
@@ -118,7 +118,7 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
 }
 
 /// Returns the reference from an endpoint to its pod.
-pub fn target(pod: &Pod) -> ObjectReference {
+pub fn pod_reference(pod: &Pod) -> ObjectReference {
     ObjectReference {
         kind: Some("Pod".to_owned()),
         namespace: pod.meta().namespace.clone(),
@@ -129,8 +129,9 @@ pub fn target(pod: &Pod) -> ObjectReference {
 }
 
 /// Returns the pod's name under a headless Service, if it requests one.
-pub fn hostname(pod: &Pod, service: &Service) -> Option<String> {
+pub fn endpoint_hostname(pod: &Pod, service: &Service) -> Option<String> {
     let spec = pod.spec.as_ref()?;
+    // Only pods of the headless Service that is their subdomain get a name in DNS.
     let inside =
         spec.subdomain.as_deref() == Some(service.name()) && pod.namespace() == service.namespace();
     spec.hostname.clone().filter(|h| inside && !h.is_empty())
@@ -147,8 +148,9 @@ pub fn on_pod(
             Event::Applied { old, new } => (old.as_ref(), Some(new)),
             Event::Deleted(last) => (Some(last), None),
         };
+        // Pods change often; heartbeats of probes and images do not concern endpoints.
         if let (Some(old), Some(new)) = (old, new)
-            && !matters(old, new)
+            && !affects_endpoints(old, new)
         {
             return;
         }
@@ -163,10 +165,10 @@ pub fn on_pod(
 pub fn services_of(pod: &Pod, services: &Cache<Service>) -> Vec<String> {
     let labels = pod.meta().labels.as_ref();
     let selects = |service: &Arc<Service>| {
-        selector(service).is_some_and(|s| labels::labels_match_map(Some(s), labels))
+        service_selector(service).is_some_and(|s| labels::labels_match_map(Some(s), labels))
     };
     services
-        .within(pod.namespace())
+        .in_namespace(pod.namespace())
         .iter()
         .filter(|s| selects(s))
         .map(|s| s.key())
@@ -174,16 +176,16 @@ pub fn services_of(pod: &Pod, services: &Cache<Service>) -> Vec<String> {
 }
 
 /// Returns whether a change of a pod can change an endpoint.
-fn matters(old: &Arc<Pod>, new: &Arc<Pod>) -> bool {
+fn affects_endpoints(old: &Arc<Pod>, new: &Arc<Pod>) -> bool {
     let face = |p: &Pod| {
         let spec = p.spec.as_ref();
         (
             (
                 p.meta().labels.clone(),
-                p.deleting(),
+                p.is_deleting(),
                 pods::is_ready(p),
                 pods::is_terminal(p),
-                addresses(p),
+                list_addresses(p),
             ),
             (
                 pods::node_name(p).to_owned(),

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use controllers_runtime::{
-    Action, Cache, Decide, Meta, Queue, Setup, labels, pods, same, split_key, wake,
+    Action, Cache, Decide, Meta, Queue, Setup, labels, pods, semantically_equal, split_key, wake,
 };
 
 use crate::backends::{self, PodPort};
@@ -23,12 +23,12 @@ const OVER: &str = "endpoints.kubernetes.io/over-capacity";
 const CAPACITY: usize = 1000;
 
 /// Returns the actions for the Endpoints of one Service. `members` are the namespace's pods.
-pub fn reconcile(
+pub fn reconcile_endpoints(
     service: &Service,
     members: &[Arc<Pod>],
     existing: Option<&Endpoints>,
 ) -> Vec<Action> {
-    let Some(selector) = backends::selector(service) else {
+    let Some(selector) = backends::service_selector(service) else {
         return Vec::new();
     };
     let include_terminating = publishes_not_ready(service);
@@ -40,16 +40,17 @@ pub fn reconcile(
         {
             continue;
         }
-        let ports = backends::ports(service, pod);
+        let ports = backends::resolve_ports(service, pod);
         let declared = service
             .spec
             .as_ref()
             .is_some_and(|s| s.ports.iter().flatten().next().is_some());
-        let Some(address) = address(service, pod).filter(|_| !(declared && ports.is_empty()))
+        let Some(address) = build_address(service, pod).filter(|_| !(declared && ports.is_empty()))
         else {
             continue;
         };
         count += 1;
+        // Endpoints is a single object of limited size. EndpointSlices carry the rest.
         if count > CAPACITY {
             continue;
         }
@@ -63,17 +64,17 @@ pub fn reconcile(
     }
     let subsets: Vec<_> = groups
         .into_iter()
-        .map(|(ports, subset)| finish(subset, ports))
+        .map(|(ports, subset)| build_subset(subset, ports))
         .collect();
-    let wanted = build(service, subsets, count > CAPACITY, existing);
+    let wanted = build_endpoints(service, subsets, count > CAPACITY, existing);
     match existing {
         None => vec![Action::create(&wanted)],
-        Some(old) if same(old, &wanted) => Vec::new(),
+        Some(old) if semantically_equal(old, &wanted) => Vec::new(),
         Some(_) => vec![Action::update(&wanted)],
     }
 }
 
-fn finish(mut subset: EndpointSubset, ports: Vec<PodPort>) -> EndpointSubset {
+fn build_subset(mut subset: EndpointSubset, ports: Vec<PodPort>) -> EndpointSubset {
     for list in [&mut subset.addresses, &mut subset.not_ready_addresses]
         .into_iter()
         .flatten()
@@ -90,25 +91,25 @@ fn finish(mut subset: EndpointSubset, ports: Vec<PodPort>) -> EndpointSubset {
     subset
 }
 
-fn address(service: &Service, pod: &Pod) -> Option<EndpointAddress> {
+fn build_address(service: &Service, pod: &Pod) -> Option<EndpointAddress> {
     let six = service
         .spec
         .as_ref()
         .and_then(|s| s.ip_families.as_ref()?.first().cloned())
         .as_deref()
         == Some("IPv6");
-    let ip = backends::addresses(pod)
+    let ip = backends::list_addresses(pod)
         .into_iter()
         .find(|ip| ip.contains(':') == six)?;
     Some(EndpointAddress {
         ip,
-        hostname: backends::hostname(pod, service),
+        hostname: backends::endpoint_hostname(pod, service),
         node_name: Some(pods::node_name(pod).to_owned()).filter(|n| !n.is_empty()),
-        target_ref: Some(backends::target(pod)),
+        target_ref: Some(backends::pod_reference(pod)),
     })
 }
 
-fn build(
+fn build_endpoints(
     service: &Service,
     subsets: Vec<EndpointSubset>,
     over: bool,
@@ -150,26 +151,26 @@ struct EndpointsController {
 }
 
 /// Sets up the Endpoints controller.
-pub fn endpoints(setup: &mut Setup, workers: usize) {
+pub fn add_endpoints_controller(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
     let services = setup
         .informers
-        .of::<Service>()
+        .for_kind::<Service>()
         .index_namespace()
-        .on(wake::itself(&queue))
+        .on_event(wake::enqueue_object(&queue))
         .cache();
     let pods = setup
         .informers
-        .of::<Pod>()
+        .for_kind::<Pod>()
         .index_namespace()
-        .on(backends::on_pod(&queue, &services))
+        .on_event(backends::on_pod(&queue, &services))
         .cache();
     let endpoints = setup
         .informers
-        .of::<Endpoints>()
-        .on(wake::itself(&queue))
+        .for_kind::<Endpoints>()
+        .on_event(wake::enqueue_object(&queue))
         .cache();
-    setup.decide(
+    setup.add_reconciler(
         "endpoint-controller",
         workers,
         queue,
@@ -191,9 +192,9 @@ impl Decide for EndpointsController {
                 .into_iter()
                 .collect();
         };
-        reconcile(
+        reconcile_endpoints(
             &service,
-            &self.pods.within(split_key(key).0),
+            &self.pods.in_namespace(split_key(key).0),
             existing.as_deref(),
         )
     }

@@ -6,9 +6,9 @@ pub mod mirror;
 mod slices;
 pub mod slicing;
 
-pub use endpoints::endpoints;
-pub use mirror::mirroring;
-pub use slicing::endpoint_slices;
+pub use endpoints::add_endpoints_controller;
+pub use mirror::add_endpoint_slice_mirroring;
+pub use slicing::add_endpoint_slice_controller;
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, controller_reference, wake};
 
-use crate::slices::{self, Common, Group};
+use crate::slices::{self, Group, SliceTemplate};
 use crate::slicing::slice_cache;
 
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
@@ -18,12 +18,12 @@ const LEADER: &str = "control-plane.alpha.kubernetes.io/leader";
 const APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Returns the actions for the mirror of one Endpoints object.
-pub fn reconcile(
+pub fn reconcile_mirror(
     service: Option<&Service>,
     endpoints: Option<&Endpoints>,
     existing: &[Arc<EndpointSlice>],
 ) -> Vec<Action> {
-    let wanted = endpoints.filter(|e| mirrored(service, e));
+    let wanted = endpoints.filter(|e| is_mirrored(service, e));
     let Some(endpoints) = wanted else {
         return existing
             .iter()
@@ -34,29 +34,31 @@ pub fn reconcile(
         .subsets
         .iter()
         .flatten()
-        .flat_map(groups)
+        .flat_map(group_subset)
         .collect();
-    slices::pack(&common(endpoints), &[], groups, existing)
+    slices::pack_endpoints(&slice_template(endpoints), &[], groups, existing)
 }
 
-fn mirrored(service: Option<&Service>, endpoints: &Endpoints) -> bool {
+fn is_mirrored(service: Option<&Service>, endpoints: &Endpoints) -> bool {
     let free = service.is_some_and(|s| {
         s.spec
             .as_ref()
             .is_none_or(|s| s.selector.as_ref().is_none_or(|m| m.is_empty()))
     });
-    free && !endpoints.deleting()
+    // Endpoints with a leader annotation are locks of old leader elections, not endpoints.
+    free && !endpoints.is_deleting()
         && endpoints.label(SKIP) != Some("true")
         && endpoints.annotation(LEADER).is_none()
 }
 
-fn common(endpoints: &Endpoints) -> Common {
+fn slice_template(endpoints: &Endpoints) -> SliceTemplate {
     let mut labels = endpoints.meta().labels.clone().unwrap_or_default();
     labels.insert(slices::SERVICE.to_owned(), endpoints.name().to_owned());
     labels.insert(slices::MANAGED_BY.to_owned(), MANAGER.to_owned());
     let mut annotations = endpoints.meta().annotations.clone().unwrap_or_default();
+    // The annotation holds the whole Endpoints object; copying it would double every slice.
     annotations.remove(APPLIED);
-    Common {
+    SliceTemplate {
         prefix: endpoints.name().to_owned(),
         namespace: endpoints.namespace().to_owned(),
         labels,
@@ -67,7 +69,7 @@ fn common(endpoints: &Endpoints) -> Common {
 }
 
 /// Splits a subset into groups, one per family.
-fn groups(subset: &EndpointSubset) -> Vec<Group> {
+fn group_subset(subset: &EndpointSubset) -> Vec<Group> {
     let port = |p: &k8s_openapi::api::core::v1::EndpointPort| EndpointPort {
         name: Some(p.name.clone().unwrap_or_default()),
         port: Some(p.port),
@@ -89,7 +91,9 @@ fn groups(subset: &EndpointSubset) -> Vec<Group> {
             let inside = all
                 .iter()
                 .filter(|(a, _)| a.ip.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6() == six));
-            let endpoints: Vec<_> = inside.map(|(a, ready)| endpoint(a, *ready)).collect();
+            let endpoints: Vec<_> = inside
+                .map(|(a, ready)| mirror_endpoint(a, *ready))
+                .collect();
             (!endpoints.is_empty()).then(|| Group {
                 family: family.to_owned(),
                 ports: ports.clone(),
@@ -99,7 +103,7 @@ fn groups(subset: &EndpointSubset) -> Vec<Group> {
         .collect()
 }
 
-fn endpoint(address: &EndpointAddress, ready: bool) -> Endpoint {
+fn mirror_endpoint(address: &EndpointAddress, ready: bool) -> Endpoint {
     Endpoint {
         addresses: vec![address.ip.clone()],
         conditions: Some(EndpointConditions {
@@ -121,21 +125,21 @@ struct Mirroring {
 }
 
 /// Sets up the mirroring controller.
-pub fn mirroring(setup: &mut Setup, workers: usize) {
+pub fn add_endpoint_slice_mirroring(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
     let services = setup
         .informers
-        .of::<Service>()
+        .for_kind::<Service>()
         .index_namespace()
-        .on(wake::itself(&queue))
+        .on_event(wake::enqueue_object(&queue))
         .cache();
     let endpoints = setup
         .informers
-        .of::<Endpoints>()
-        .on(wake::itself(&queue))
+        .for_kind::<Endpoints>()
+        .on_event(wake::enqueue_object(&queue))
         .cache();
     let slices = slice_cache(setup, &queue, MANAGER);
-    setup.decide(
+    setup.add_reconciler(
         "endpointslicemirroring-controller",
         workers,
         queue,
@@ -152,11 +156,11 @@ impl Decide for Mirroring {
         let ours = |s: &Arc<EndpointSlice>| s.label(slices::MANAGED_BY) == Some(MANAGER);
         let existing: Vec<_> = self
             .slices
-            .by("service", key)
+            .by_index("service", key)
             .into_iter()
             .filter(ours)
             .collect();
-        reconcile(
+        reconcile_mirror(
             self.services.get(key).as_deref(),
             self.endpoints.get(key).as_deref(),
             &existing,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use controllers_runtime::{Action, Meta, labels::Labels, same};
+use controllers_runtime::{Action, Meta, labels::Labels, semantically_equal};
 
 /// The label with the Service's name.
 pub const SERVICE: &str = "kubernetes.io/service-name";
@@ -21,7 +21,7 @@ const FULL: usize = 100;
 
 /// Common properties of all slices of one Service.
 #[derive(Clone, Debug)]
-pub struct Common {
+pub struct SliceTemplate {
     /// Prefix of generated names, without the dash.
     pub prefix: String,
     /// Namespace.
@@ -49,22 +49,30 @@ pub struct Group {
 
 /// Returns the writes that turn `existing` into slices of `groups`. `families` are the Service's
 /// families.
-pub fn pack(
-    common: &Common,
+pub fn pack_endpoints(
+    common: &SliceTemplate,
     families: &[String],
     groups: Vec<Group>,
     existing: &[Arc<EndpointSlice>],
 ) -> Vec<Action> {
     let mut actions = Vec::new();
-    let mut unused: Vec<_> = existing.iter().filter(|s| !s.deleting()).cloned().collect();
+    // A slice in deletion can't take endpoints.
+    let mut unused: Vec<_> = existing
+        .iter()
+        .filter(|s| !s.is_deleting())
+        .cloned()
+        .collect();
     let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
     for group in &groups {
-        let (mine, rest) = unused.into_iter().partition(|s| fits(s, group));
+        // Ports are a property of the slice, so endpoints with other ports need another slice.
+        let (mine, rest) = unused.into_iter().partition(|s| fits_group(s, group));
         unused = rest;
-        *kept.entry(&group.family).or_default() += fill(common, group, mine, &mut actions);
+        *kept.entry(&group.family).or_default() += fill_slices(common, group, mine, &mut actions);
     }
     for family in families.iter().filter(|_| common.placeholder) {
         if kept.get(family.as_str()).copied().unwrap_or(0) == 0 {
+            // An empty slice tells consumers that the Service has no endpoints, which differs from
+            // not being processed yet.
             let empty = Group {
                 family: family.clone(),
                 ports: Vec::new(),
@@ -72,14 +80,14 @@ pub fn pack(
             };
             let found = unused.iter().position(|s| s.address_type == *family);
             let old = found.map(|index| unused.remove(index));
-            actions.extend(write(common, &empty, Vec::new(), old));
+            actions.extend(write_slice(common, &empty, Vec::new(), old));
         }
     }
     actions.extend(unused.iter().map(|s| Action::delete(s.as_ref())));
     actions
 }
 
-fn fits(slice: &EndpointSlice, group: &Group) -> bool {
+fn fits_group(slice: &EndpointSlice, group: &Group) -> bool {
     let sorted = |ports: &[EndpointPort]| {
         let mut ports = ports.to_vec();
         ports.sort_by_key(|p| (p.name.clone(), p.port, p.protocol.clone()));
@@ -90,7 +98,7 @@ fn fits(slice: &EndpointSlice, group: &Group) -> bool {
         && !group.endpoints.is_empty()
 }
 
-fn identity(endpoint: &Endpoint) -> String {
+fn endpoint_identity(endpoint: &Endpoint) -> String {
     match endpoint.target_ref.as_ref().and_then(|t| t.uid.as_ref()) {
         Some(uid) => uid.clone(),
         None => endpoint.addresses.join(","),
@@ -98,22 +106,25 @@ fn identity(endpoint: &Endpoint) -> String {
 }
 
 /// Distributes a group over its slices; returns the number of slices that hold it.
-fn fill(
-    common: &Common,
+fn fill_slices(
+    common: &SliceTemplate,
     group: &Group,
     slices: Vec<Arc<EndpointSlice>>,
     actions: &mut Vec<Action>,
 ) -> usize {
-    let mut wanted: BTreeMap<String, &Endpoint> =
-        group.endpoints.iter().map(|e| (identity(e), e)).collect();
+    let mut wanted: BTreeMap<String, &Endpoint> = group
+        .endpoints
+        .iter()
+        .map(|e| (endpoint_identity(e), e))
+        .collect();
     let mut plans: Vec<(Option<Arc<EndpointSlice>>, Vec<Endpoint>, bool)> = Vec::new();
     for slice in slices {
         let mut stay = Vec::new();
         let mut changed = false;
         for old in slice.endpoints.iter().flatten() {
-            match wanted.remove(&identity(old)) {
+            match wanted.remove(&endpoint_identity(old)) {
                 Some(new) => {
-                    changed |= !same(old, new);
+                    changed |= !semantically_equal(old, new);
                     stay.push(new.clone());
                 }
                 None => changed = true,
@@ -122,6 +133,8 @@ fn fill(
         plans.push((Some(slice), stay, changed));
     }
     let mut fresh: Vec<_> = wanted.into_values().cloned().collect();
+    // Slices that are written anyway come first, then the fullest: fewest writes and fewest slices,
+    // as upstream.
     plans.sort_by_key(|(_, stay, changed)| (!changed, std::cmp::Reverse(stay.len())));
     // Prefer slices that still have endpoints.
     for emptied in [false, true] {
@@ -149,7 +162,7 @@ fn fill(
                     && s.ports.as_deref() == Some(&group.ports[..])
             };
             if changed || !slice.as_ref().is_some_and(same_face) {
-                actions.extend(write(common, group, endpoints, slice));
+                actions.extend(write_slice(common, group, endpoints, slice));
             }
         }
     }
@@ -157,8 +170,8 @@ fn fill(
 }
 
 /// Returns the create or update of one slice, if it differs.
-fn write(
-    common: &Common,
+fn write_slice(
+    common: &SliceTemplate,
     group: &Group,
     endpoints: Vec<Endpoint>,
     old: Option<Arc<EndpointSlice>>,
@@ -182,5 +195,5 @@ fn write(
     slice.metadata.labels = Some(common.labels.clone());
     slice.endpoints = Some(endpoints);
     slice.ports = Some(group.ports.clone());
-    (!same(&slice, old.as_ref())).then(|| Action::update(&slice))
+    (!semantically_equal(&slice, old.as_ref())).then(|| Action::update(&slice))
 }

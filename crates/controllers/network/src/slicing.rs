@@ -17,25 +17,25 @@ use controllers_runtime::{
 };
 
 use crate::backends::{self, PodPort};
-use crate::slices::{self, Common, Group};
+use crate::slices::{self, Group, SliceTemplate};
 
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Returns the actions for the slices of one Service. `members` are the namespace's pods.
-pub fn reconcile(
+pub fn reconcile_service(
     service: &Service,
     members: &[Arc<Pod>],
     zone: &dyn Fn(&str) -> Option<String>,
     existing: &[Arc<EndpointSlice>],
 ) -> Vec<Action> {
-    let Some(selector) = backends::selector(service) else {
+    let Some(selector) = backends::service_selector(service) else {
         return Vec::new();
     };
-    if service.deleting() {
+    if service.is_deleting() {
         return Vec::new();
     }
-    let families = families(service);
+    let families = list_families(service);
     let mut groups: BTreeMap<(String, Vec<PodPort>), Vec<Endpoint>> = BTreeMap::new();
     for pod in members {
         if !labels::labels_match_map(Some(selector), pod.meta().labels.as_ref())
@@ -43,17 +43,18 @@ pub fn reconcile(
         {
             continue;
         }
-        let ports = backends::ports(service, pod);
+        let ports = backends::resolve_ports(service, pod);
         let has_ports = service
             .spec
             .as_ref()
             .is_some_and(|s| s.ports.iter().flatten().next().is_some());
+        // The pod lacks every named port, so no connection to it is possible.
         if ports.is_empty() && has_ports {
             continue;
         }
-        for (family, address) in addresses(pod) {
+        for (family, address) in addresses_by_family(pod) {
             if families.contains(&family) {
-                let endpoint = endpoint(service, pod, address, zone);
+                let endpoint = build_endpoint(service, pod, address, zone);
                 groups
                     .entry((family, ports.clone()))
                     .or_default()
@@ -65,14 +66,14 @@ pub fn reconcile(
         .into_iter()
         .map(|((family, ports), endpoints)| Group {
             family,
-            ports: ports.into_iter().map(port).collect(),
+            ports: ports.into_iter().map(build_port).collect(),
             endpoints,
         })
         .collect();
-    slices::pack(&common(service), &families, groups, existing)
+    slices::pack_endpoints(&slice_template(service), &families, groups, existing)
 }
 
-fn common(service: &Service) -> Common {
+fn slice_template(service: &Service) -> SliceTemplate {
     let mut labels = service.meta().labels.clone().unwrap_or_default();
     labels.insert(slices::SERVICE.to_owned(), service.name().to_owned());
     labels.insert(slices::MANAGED_BY.to_owned(), MANAGER.to_owned());
@@ -80,7 +81,7 @@ fn common(service: &Service) -> Common {
     if backends::is_headless(service) {
         labels.insert(slices::HEADLESS.to_owned(), String::new());
     }
-    Common {
+    SliceTemplate {
         prefix: service.name().to_owned(),
         namespace: service.namespace().to_owned(),
         labels,
@@ -90,7 +91,7 @@ fn common(service: &Service) -> Common {
     }
 }
 
-fn families(service: &Service) -> Vec<String> {
+fn list_families(service: &Service) -> Vec<String> {
     let spec = service.spec.as_ref();
     let named = spec.and_then(|s| s.ip_families.clone()).unwrap_or_default();
     if !named.is_empty() {
@@ -102,17 +103,19 @@ fn families(service: &Service) -> Vec<String> {
     vec![if six { "IPv6" } else { "IPv4" }.to_owned()]
 }
 
-fn addresses(pod: &Pod) -> impl Iterator<Item = (String, String)> + use<> {
-    backends::addresses(pod).into_iter().filter_map(|text| {
-        let family = match text.parse::<IpAddr>().ok()? {
-            IpAddr::V4(_) => "IPv4",
-            IpAddr::V6(_) => "IPv6",
-        };
-        Some((family.to_owned(), text))
-    })
+fn addresses_by_family(pod: &Pod) -> impl Iterator<Item = (String, String)> + use<> {
+    backends::list_addresses(pod)
+        .into_iter()
+        .filter_map(|text| {
+            let family = match text.parse::<IpAddr>().ok()? {
+                IpAddr::V4(_) => "IPv4",
+                IpAddr::V6(_) => "IPv6",
+            };
+            Some((family.to_owned(), text))
+        })
 }
 
-fn port(port: PodPort) -> EndpointPort {
+fn build_port(port: PodPort) -> EndpointPort {
     EndpointPort {
         name: Some(port.name),
         port: Some(port.port),
@@ -121,7 +124,7 @@ fn port(port: PodPort) -> EndpointPort {
     }
 }
 
-fn endpoint(
+fn build_endpoint(
     service: &Service,
     pod: &Pod,
     address: String,
@@ -133,20 +136,20 @@ fn endpoint(
     Endpoint {
         addresses: vec![address],
         hints: if is_endpoint_ready(Some(&conditions)) {
-            hints(service, node.as_deref(), zone.as_deref())
+            build_hints(service, node.as_deref(), zone.as_deref())
         } else {
             None
         },
         conditions: Some(conditions),
-        hostname: backends::hostname(pod, service),
+        hostname: backends::endpoint_hostname(pod, service),
         node_name: node,
-        target_ref: Some(backends::target(pod)),
+        target_ref: Some(backends::pod_reference(pod)),
         zone,
         ..Endpoint::default()
     }
 }
 
-fn hints(service: &Service, node: Option<&str>, zone: Option<&str>) -> Option<EndpointHints> {
+fn build_hints(service: &Service, node: Option<&str>, zone: Option<&str>) -> Option<EndpointHints> {
     let wanted = service.spec.as_ref()?.traffic_distribution.as_deref()?;
     let zones = zone.map(|name| {
         vec![ForZone {
@@ -179,26 +182,26 @@ struct EndpointSliceController {
 }
 
 /// Sets up the EndpointSlice controller.
-pub fn endpoint_slices(setup: &mut Setup, workers: usize) {
+pub fn add_endpoint_slice_controller(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
     let services = setup
         .informers
-        .of::<Service>()
+        .for_kind::<Service>()
         .index_namespace()
-        .on(wake::itself(&queue))
+        .on_event(wake::enqueue_object(&queue))
         .cache();
     let pods = setup
         .informers
-        .of::<Pod>()
+        .for_kind::<Pod>()
         .index_namespace()
         .index(pods::BY_NODE, pods::by_node);
-    let pods = pods.on(backends::on_pod(&queue, &services)).cache();
+    let pods = pods.on_event(backends::on_pod(&queue, &services)).cache();
     let slices = slice_cache(setup, &queue, MANAGER);
     let changed = (queue.clone(), services.clone(), pods.clone());
     let nodes = setup
         .informers
-        .of::<Node>()
-        .on(move |event| on_node(event, &changed.0, &changed.1, &changed.2))
+        .for_kind::<Node>()
+        .on_event(move |event| on_node(event, &changed.0, &changed.1, &changed.2))
         .cache();
     let controller = EndpointSliceController {
         services,
@@ -206,7 +209,7 @@ pub fn endpoint_slices(setup: &mut Setup, workers: usize) {
         nodes,
         slices,
     };
-    setup.decide("endpointslice-controller", workers, queue, controller);
+    setup.add_reconciler("endpointslice-controller", workers, queue, controller);
 }
 
 /// Returns the cache of slices, indexed by Service; changes of slices of `manager` enqueue their
@@ -219,14 +222,14 @@ pub fn slice_cache(
     let queue = queue.clone();
     let kind = setup
         .informers
-        .of::<EndpointSlice>()
+        .for_kind::<EndpointSlice>()
         .index("service", |s: &EndpointSlice| {
             let name = s.label(slices::SERVICE);
             name.map(|n| format!("{}/{n}", s.namespace()))
                 .into_iter()
                 .collect()
         });
-    let kind = kind.on(move |event| {
+    let kind = kind.on_event(move |event| {
         let slice = event.object();
         if slice.label(slices::MANAGED_BY) == Some(manager)
             && let Some(name) = slice.label(slices::SERVICE)
@@ -244,7 +247,7 @@ fn on_node(event: &Event<Node>, queue: &Queue, services: &Cache<Service>, on_nod
         Event::Deleted(_) => false,
     };
     if moved {
-        let here = on_nodes.by(pods::BY_NODE, event.object().name());
+        let here = on_nodes.by_index(pods::BY_NODE, event.object().name());
         let keys: BTreeSet<_> = here
             .iter()
             .flat_map(|pod| backends::services_of(pod, services))
@@ -261,14 +264,14 @@ impl Decide for EndpointSliceController {
         let ours = |s: &Arc<EndpointSlice>| s.label(slices::MANAGED_BY) == Some(MANAGER);
         let existing: Vec<_> = self
             .slices
-            .by("service", key)
+            .by_index("service", key)
             .into_iter()
             .filter(ours)
             .collect();
         let zone = |node: &str| self.nodes.get(node)?.label(ZONE).map(str::to_owned);
-        reconcile(
+        reconcile_service(
             &service,
-            &self.pods.within(split_key(key).0),
+            &self.pods.in_namespace(split_key(key).0),
             &zone,
             &existing,
         )
@@ -282,26 +285,26 @@ mod tests {
     use controllers_runtime::NAMESPACE;
     use serde_json::{Value, json};
 
-    fn from<K: serde::de::DeserializeOwned>(tree: Value) -> K {
+    fn parse_object<K: serde::de::DeserializeOwned>(tree: Value) -> K {
         serde_json::from_value(tree).unwrap()
     }
 
-    fn node(zone: Option<&str>) -> Arc<Node> {
+    fn make_node(zone: Option<&str>) -> Arc<Node> {
         let labels = zone.map(|zone| json!({ZONE: zone}));
-        from(json!({"metadata": {"name": "one", "labels": labels}}))
+        parse_object(json!({"metadata": {"name": "one", "labels": labels}}))
     }
 
-    fn cluster() -> (Cache<Service>, Cache<Pod>) {
+    fn cluster_caches() -> (Cache<Service>, Cache<Pod>) {
         let services = ["a", "b", "c"].map(|name| {
-            from(json!({"metadata": {"name": name, "namespace": "n"}, "spec": {"selector": {"app": name}}}))
+            parse_object(json!({"metadata": {"name": name, "namespace": "n"}, "spec": {"selector": {"app": name}}}))
         });
         let pods = [("a", "one"), ("b", "two")].map(|(app, node)| {
-            from(
+            parse_object(
                 json!({"metadata": {"name": app, "namespace": "n", "labels": {"app": app}},
                 "spec": {"nodeName": node, "containers": []}}),
             )
         });
-        let services = Cache::indexed(
+        let services = Cache::with_indexes(
             services.into(),
             vec![(
                 NAMESPACE,
@@ -310,12 +313,12 @@ mod tests {
         );
         (
             services,
-            Cache::indexed(pods.into(), vec![(pods::BY_NODE, Box::new(pods::by_node))]),
+            Cache::with_indexes(pods.into(), vec![(pods::BY_NODE, Box::new(pods::by_node))]),
         )
     }
 
     async fn woken_by(event: Event<Node>) -> Vec<String> {
-        let (queue, (services, pods)) = (Queue::new(), cluster());
+        let (queue, (services, pods)) = (Queue::new(), cluster_caches());
         on_node(&event, &queue, &services, &pods);
         let mut keys = Vec::new();
         while !queue.is_empty() {
@@ -330,21 +333,29 @@ mod tests {
         for (case, event, expect) in [
             (
                 "a new node with a zone",
-                applied(None, node(Some("z"))),
+                applied(None, make_node(Some("z"))),
                 &["n/a"][..],
             ),
             (
                 "a node that changes its zone",
-                applied(Some(node(Some("y"))), node(Some("z"))),
+                applied(Some(make_node(Some("y"))), make_node(Some("z"))),
                 &["n/a"],
             ),
             (
                 "a node that keeps its zone",
-                applied(Some(node(Some("z"))), node(Some("z"))),
+                applied(Some(make_node(Some("z"))), make_node(Some("z"))),
                 &[],
             ),
-            ("a new node without a zone", applied(None, node(None)), &[]),
-            ("a node that goes", Event::Deleted(node(Some("z"))), &[]),
+            (
+                "a new node without a zone",
+                applied(None, make_node(None)),
+                &[],
+            ),
+            (
+                "a node that goes",
+                Event::Deleted(make_node(Some("z"))),
+                &[],
+            ),
         ] {
             assert_eq!(woken_by(event).await, expect, "{case}");
         }

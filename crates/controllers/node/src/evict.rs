@@ -13,30 +13,33 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use controllers_runtime::{
-    Action, Cache, Decide, Meta, Queue, Setup, Target, pods, reference, time,
+    Action, Cache, Decide, Meta, Queue, Setup, Target, object_reference, pods, time,
 };
 
 /// Returns the deletion of the pod if its tolerations have expired.
-pub fn reconcile(pod: &Pod, taints: &[Taint], now: Timestamp) -> Vec<Action> {
-    if pod.deleting() || pods::is_terminal(pod) {
+pub fn reconcile_pod(pod: &Pod, taints: &[Taint], now: Timestamp) -> Vec<Action> {
+    if pod.is_deleting() || pods::is_terminal(pod) {
         return Vec::new();
     }
-    match deadline(pod, taints, now) {
+    match eviction_time(pod, taints, now) {
         None => Vec::new(),
-        Some(at) if at <= now => evict(pod, now),
+        Some(at) if at <= now => evict_pod(pod, now),
+        // A tenth of a second late, so that the deadline has passed when the key is reconciled
+        // again.
         Some(at) => vec![Action::Requeue(
-            time::until(at, now) + Duration::from_millis(100),
+            time::duration_until(at, now) + Duration::from_millis(100),
         )],
     }
 }
 
 /// Returns the time of the eviction: the end of the shortest toleration, or None for never. The
 /// first toleration that matches a taint counts, as upstream.
-fn deadline(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Timestamp> {
+fn eviction_time(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Timestamp> {
     let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.as_deref());
     let tolerations = tolerations.unwrap_or_default();
     let mut earliest: Option<Timestamp> = None;
     for taint in taints.iter().filter(|t| t.effect == "NoExecute") {
+        // One taint that is not tolerated evicts at once, whatever the other tolerations allow.
         let Some(toleration) = find_toleration(tolerations, taint) else {
             return Some(now);
         };
@@ -44,23 +47,25 @@ fn deadline(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Timestamp> {
             continue;
         };
         let from = taint.time_added.as_ref().map_or(now, |t| t.0);
-        let at = time::after(from, seconds.max(0));
+        let at = time::seconds_after(from, seconds.max(0));
         earliest = Some(earliest.map_or(at, |e| e.min(at)));
     }
     earliest
 }
 
-fn evict(pod: &Pod, now: Timestamp) -> Vec<Action> {
+fn evict_pod(pod: &Pod, now: Timestamp) -> Vec<Action> {
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
-        "message": "Taint manager: deleting due to NoExecute taint", "lastTransitionTime": time::api(now),
+        "message": "Taint manager: deleting due to NoExecute taint", "lastTransitionTime": time::api_time(now),
     });
     let patch =
         json!({ "metadata": { "uid": pod.uid() }, "status": { "conditions": [condition] } });
     let text = format!("Marking for deletion Pod {}", pod.key());
     vec![
+        // The condition before the deletion: Jobs read it from the terminated pod in their failure
+        // policy.
         Action::strategic_status(Target::of(pod), patch).ignore_absent(),
-        Action::event(&reference(pod), "TaintManagerEviction", text),
+        Action::event(&object_reference(pod), "TaintManagerEviction", text),
         Action::delete(pod),
     ]
 }
@@ -75,7 +80,7 @@ struct Eviction {
 impl Eviction {
     /// Returns the node's taints with their times. Tolerations count from that time, however often
     /// the pod is reconciled.
-    fn timed(&self, node: &Node, now: Timestamp) -> Vec<Taint> {
+    fn set_time_added(&self, node: &Node, now: Timestamp) -> Vec<Taint> {
         let mut taints = node
             .spec
             .as_ref()
@@ -103,14 +108,14 @@ impl Eviction {
 }
 
 /// Sets up the taint eviction controller.
-pub fn taint_eviction(setup: &mut Setup, workers: usize) {
+pub fn add_taint_eviction(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
     let waiting = queue.clone();
     let kind = setup
         .informers
-        .of::<Pod>()
+        .for_kind::<Pod>()
         .index(pods::BY_NODE, pods::by_node)
-        .on(move |event| {
+        .on_event(move |event| {
             if let Event::Applied { old, new } = event
                 && !pods::node_name(new).is_empty()
                 && old.as_ref().is_none_or(|o| {
@@ -122,7 +127,7 @@ pub fn taint_eviction(setup: &mut Setup, workers: usize) {
         });
     let pods = kind.cache();
     let (waiting, known) = (queue.clone(), pods.clone());
-    let nodes = setup.informers.of::<Node>().on(move |event| {
+    let nodes = setup.informers.for_kind::<Node>().on_event(move |event| {
         let Event::Applied { old, new } = event else {
             return;
         };
@@ -135,13 +140,13 @@ pub fn taint_eviction(setup: &mut Setup, workers: usize) {
         let before = old.as_ref().map(|o| taints(o)).unwrap_or_default();
         if before != taints(new) {
             known
-                .by(pods::BY_NODE, new.name())
+                .by_index(pods::BY_NODE, new.name())
                 .iter()
                 .for_each(|p| waiting.add(p.key()));
         }
     });
     let nodes = nodes.cache();
-    setup.decide(
+    setup.add_reconciler(
         "node-controller",
         workers,
         queue,
@@ -161,7 +166,7 @@ impl Decide for Eviction {
         let Some(node) = self.nodes.get(pods::node_name(&pod)) else {
             return Vec::new();
         };
-        reconcile(&pod, &self.timed(&node, now), now)
+        reconcile_pod(&pod, &self.set_time_added(&node, now), now)
     }
 }
 
@@ -169,7 +174,7 @@ impl Decide for Eviction {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use controllers_runtime::describe;
+    use controllers_runtime::describe_actions;
     use serde_json::Value;
 
     #[test]
@@ -209,8 +214,72 @@ mod tests {
                 "spec": {"containers": [], "tolerations": tolerations}}),
             )
             .unwrap();
-            let got = describe(&reconcile(&pod, std::slice::from_ref(&taint), now));
+            let got = describe_actions(&reconcile_pod(&pod, std::slice::from_ref(&taint), now));
             assert_eq!(got.last().map_or("", String::as_str), expect);
         }
+    }
+
+    fn evict_with(tolerations: Value, taints: Value, now: &str) -> Vec<String> {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n"},
+            "spec": {"containers": [], "tolerations": tolerations}}))
+        .unwrap();
+        let taints: Vec<Taint> = serde_json::from_value(taints).unwrap();
+        describe_actions(&reconcile_pod(&pod, &taints, now.parse().unwrap()))
+    }
+
+    #[test]
+    fn shortest_toleration_of_all_taints_decides() {
+        let tolerate = |key: &str, seconds: i64| {
+            json!({"key": key, "operator": "Exists",
+            "tolerationSeconds": seconds})
+        };
+        let taint = |key: &str| {
+            json!({"key": key, "effect": "NoExecute",
+            "timeAdded": "2026-01-01T00:00:00Z"})
+        };
+        let got = evict_with(
+            json!([tolerate("a", 300), tolerate("b", 60)]),
+            json!([taint("a"), taint("b")]),
+            "2026-01-01T00:00:30Z",
+        );
+        assert_eq!(got, ["requeue 30s"]);
+    }
+
+    #[test]
+    fn taints_with_other_effects_evict_nothing() {
+        for effect in ["NoSchedule", "PreferNoSchedule"] {
+            let taints = json!([{"key": "k", "effect": effect}]);
+            assert!(evict_with(json!([]), taints, "2026-01-01T00:00:00Z").is_empty());
+        }
+    }
+
+    #[test]
+    fn evicted_pod_is_marked_as_disrupted_before_it_is_deleted() {
+        let taints = json!([{"key": "k", "effect": "NoExecute"}]);
+        let got = evict_with(json!([]), taints, "2026-01-01T00:00:00Z");
+        assert_eq!(got[0], "status Pod p");
+        assert_eq!(got[2], "delete Pod p");
+    }
+
+    #[test]
+    fn toleration_of_a_taint_without_a_time_starts_when_it_is_first_seen() {
+        let node: Node = serde_json::from_value(json!({"metadata": {"name": "n"},
+            "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}))
+        .unwrap();
+        let eviction = Eviction {
+            nodes: Cache::with_objects(Vec::new()),
+            pods: Cache::with_objects(Vec::new()),
+            seen: Mutex::default(),
+        };
+        let first: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let later = time::seconds_after(first, 60);
+        let added = |now| {
+            eviction.set_time_added(&node, now)[0]
+                .time_added
+                .clone()
+                .unwrap()
+                .0
+        };
+        assert_eq!((added(first), added(later)), (first, first));
     }
 }

@@ -10,14 +10,16 @@ use k8s_openapi::api::core::v1::Node;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, Target, reference, wake};
+use controllers_runtime::{
+    Action, Cache, Decide, Meta, Queue, Setup, Target, object_reference, wake,
+};
 
 pub use pool::{Pool, Range};
 
 mod pool;
 
 /// Returns the subnets of a node.
-fn held(node: &Node) -> Vec<IpNet> {
+fn pod_cidrs(node: &Node) -> Vec<IpNet> {
     let Some(spec) = &node.spec else {
         return Vec::new();
     };
@@ -49,7 +51,7 @@ impl Allocations {
     }
 
     /// Records a node's subnets; a node without subnets keeps its allocation.
-    fn observe(&mut self, name: &str, nets: Vec<IpNet>) {
+    fn observe_subnets(&mut self, name: &str, nets: Vec<IpNet>) {
         if nets.is_empty() || self.by_node.get(name) == Some(&nets) {
             return;
         }
@@ -68,7 +70,9 @@ impl Allocations {
     }
 
     /// Allocates a subnet from each pool; None if one of them is exhausted.
-    fn allocate(&mut self, name: &str) -> Option<Vec<IpNet>> {
+    fn allocate_subnets(&mut self, name: &str) -> Option<Vec<IpNet>> {
+        // The same subnet again: an earlier patch may have succeeded although its response was
+        // lost.
         if let Some(nets) = self.by_node.get(name) {
             return Some(nets.clone());
         }
@@ -76,8 +80,9 @@ impl Allocations {
             .pools
             .iter_mut()
             .map(Pool::free)
+            // Nothing is recorded if one family is exhausted, so no subnet leaks.
             .collect::<Option<Vec<_>>>()?;
-        self.observe(name, nets.clone());
+        self.observe_subnets(name, nets.clone());
         Some(nets)
     }
 }
@@ -88,22 +93,22 @@ struct Ipam {
 }
 
 /// Sets up node IPAM. Subnets that overlap the `services` ranges are not allocated.
-pub fn ipam(setup: &mut Setup, ranges: &[Range], services: &[IpNet]) {
+pub fn add_node_ipam(setup: &mut Setup, ranges: &[Range], services: &[IpNet]) {
     let queue = Queue::new();
     let allocations = Arc::new(Mutex::new(Allocations::new(ranges, services)));
     let (waiting, books) = (queue.clone(), allocations.clone());
-    let nodes = setup.informers.of::<Node>().on(move |event| {
+    let nodes = setup.informers.for_kind::<Node>().on_event(move |event| {
         let node = event.object();
         match event {
             Event::Deleted(_) => books.lock().release(node.name()),
-            Event::Applied { .. } => books.lock().observe(node.name(), held(node)),
+            Event::Applied { .. } => books.lock().observe_subnets(node.name(), pod_cidrs(node)),
         }
-        if held(node).is_empty() {
-            wake::itself::<Node>(&waiting)(event);
+        if pod_cidrs(node).is_empty() {
+            wake::enqueue_object::<Node>(&waiting)(event);
         }
     });
     let nodes = nodes.cache();
-    setup.decide("node-controller", 1, queue, Ipam { nodes, allocations });
+    setup.add_reconciler("node-controller", 1, queue, Ipam { nodes, allocations });
 }
 
 impl Decide for Ipam {
@@ -111,13 +116,13 @@ impl Decide for Ipam {
         let Some(node) = self.nodes.get(key) else {
             return Vec::new();
         };
-        if !held(&node).is_empty() {
+        if !pod_cidrs(&node).is_empty() {
             return Vec::new();
         }
-        let Some(nets) = self.allocations.lock().allocate(key) else {
+        let Some(nets) = self.allocations.lock().allocate_subnets(key) else {
             let text = format!("Node {key} status is now: CIDRNotAvailable");
             return vec![
-                Action::event(&reference(node.as_ref()), "CIDRNotAvailable", text),
+                Action::event(&object_reference(node.as_ref()), "CIDRNotAvailable", text),
                 Action::Requeue(EXHAUSTED),
             ];
         };
@@ -142,7 +147,7 @@ mod tests {
             mask: 24,
         };
         let mut all = Allocations::new(&[range], &["10.1.1.128/25".parse().unwrap()]);
-        let mut next = |name: &str| all.allocate(name).map(|nets| nets[0].to_string());
+        let mut next = |name: &str| all.allocate_subnets(name).map(|nets| nets[0].to_string());
         assert_eq!(next("a").as_deref(), Some("10.1.0.0/24"));
         assert_eq!(next("b").as_deref(), Some("10.1.2.0/24"));
         assert_eq!(
@@ -153,7 +158,10 @@ mod tests {
         assert_eq!(next("c").as_deref(), Some("10.1.3.0/24"));
         assert_eq!(next("d"), None);
         all.release("b");
-        all.observe("a", vec!["10.1.2.0/24".parse().unwrap()]);
-        assert_eq!(all.allocate("d").unwrap()[0].to_string(), "10.1.0.0/24");
+        all.observe_subnets("a", vec!["10.1.2.0/24".parse().unwrap()]);
+        assert_eq!(
+            all.allocate_subnets("d").unwrap()[0].to_string(),
+            "10.1.0.0/24"
+        );
     }
 }

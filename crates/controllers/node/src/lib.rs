@@ -5,7 +5,7 @@ pub mod ipam;
 pub mod lifecycle;
 pub mod pod_gc;
 
-pub use evict::taint_eviction;
-pub use ipam::ipam;
-pub use lifecycle::lifecycle;
-pub use pod_gc::pod_gc;
+pub use evict::add_taint_eviction;
+pub use ipam::add_node_ipam;
+pub use lifecycle::add_node_lifecycle;
+pub use pod_gc::add_pod_gc;

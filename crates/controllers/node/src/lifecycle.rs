@@ -20,14 +20,14 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use controllers_runtime::{
-    Action, Cache, Decide, Meta, Queue, Setup, Target, pods, reference, time, wake,
+    Action, Cache, Decide, Meta, Queue, Setup, Target, object_reference, pods, time, wake,
 };
 
-pub use conditions::condition;
+pub use conditions::find_condition;
 
 /// Timeouts of heartbeats.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct HeartbeatTimeouts {
     /// Time without a heartbeat after which a node is unknown (`--node-monitor-grace-period`).
     pub grace: Duration,
     /// The same for a node without a first heartbeat (`--node-startup-grace-period`).
@@ -39,11 +39,11 @@ pub struct View<'a> {
     /// The node.
     pub node: &'a Node,
     /// Time of the last heartbeat.
-    pub heard: Timestamp,
+    pub last_heartbeat: Timestamp,
     /// Timeout of this node.
     pub grace: Duration,
     /// At least one node sends heartbeats.
-    pub light: bool,
+    pub any_heartbeat: bool,
     /// The pods on the node.
     pub pods: &'a [Arc<Pod>],
     /// Current time.
@@ -51,115 +51,126 @@ pub struct View<'a> {
 }
 
 /// Returns the actions for one node.
-pub fn reconcile(view: &View<'_>) -> Vec<Action> {
-    let silent = time::until(view.heard + view.grace, view.now).is_zero();
+pub fn reconcile_node(view: &View<'_>) -> Vec<Action> {
+    // The time of the last change as observed here: the clock of the node is not trusted.
+    let silent = time::duration_until(view.last_heartbeat + view.grace, view.now).is_zero();
     let mut node = view.node.clone();
     let mut actions = Vec::new();
     let marked = silent && conditions::mark_unknown(&mut node, view.now);
     if marked {
         actions.push(Action::update_status(&node));
     }
-    let was_ready = condition(view.node, "Ready").is_none_or(|c| c.status == "True");
-    let ready = condition(&node, "Ready").is_some_and(|c| c.status == "True");
+    let was_ready = find_condition(view.node, "Ready").is_none_or(|c| c.status == "True");
+    let ready = find_condition(&node, "Ready").is_some_and(|c| c.status == "True");
     if !ready {
-        if was_ready && condition(view.node, "Ready").is_some() {
+        if was_ready && find_condition(view.node, "Ready").is_some() {
             let text = format!("Node {} status is now: NodeNotReady", node.name());
-            actions.push(Action::event(&reference(view.node), "NodeNotReady", text));
+            actions.push(Action::event(
+                &object_reference(view.node),
+                "NodeNotReady",
+                text,
+            ));
         }
-        actions.extend(view.pods.iter().filter_map(|p| unready(p, view.now)));
+        actions.extend(
+            view.pods
+                .iter()
+                .filter_map(|p| mark_pod_unready(p, view.now)),
+        );
     }
     // The patch replaces the whole list of taints, so it names the version that it was computed
     // from; otherwise it would drop taints that other clients added meanwhile. A status write
     // changes the version, so the taints follow in the reconcile that its event causes.
-    let wanted = taints::wanted(&node, view.light, view.now).filter(|_| !marked);
+    let wanted = taints::desired_taints(&node, view.any_heartbeat, view.now).filter(|_| !marked);
     if let Some(wanted) = wanted {
         let patch = json!({ "metadata": { "resourceVersion": node.meta().resource_version }, "spec": { "taints": wanted } });
         actions.push(Action::merge(Target::of(&node), patch).ignore_absent());
     }
     if !silent {
         actions.push(Action::Requeue(
-            time::until(view.heard + view.grace, view.now) + Duration::from_millis(100),
+            time::duration_until(view.last_heartbeat + view.grace, view.now)
+                + Duration::from_millis(100),
         ));
     }
     actions
 }
 
 /// Sets a pod's condition Ready to false: its node is not ready.
-fn unready(pod: &Arc<Pod>, now: Timestamp) -> Option<Action> {
+fn mark_pod_unready(pod: &Arc<Pod>, now: Timestamp) -> Option<Action> {
     let ready = pods::condition(pod, "Ready").filter(|c| c.status == "True")?;
     if pods::is_terminal(pod) {
         return None;
     }
     let mut changed = ready.clone();
     changed.status = "False".to_owned();
-    changed.last_transition_time = Some(time::api(now));
+    changed.last_transition_time = Some(time::api_time(now));
     let patch = json!({ "metadata": { "uid": pod.uid() }, "status": { "conditions": [changed] } });
     Some(Action::strategic_status(Target::of(pod.as_ref()), patch).ignore_absent())
 }
 
 /// Time of each node's last heartbeat, by this process's clock.
-type Heard = Arc<Mutex<HashMap<String, Timestamp>>>;
+type Heartbeats = Arc<Mutex<HashMap<String, Timestamp>>>;
 
 struct Lifecycle {
     nodes: Cache<Node>,
     pods: Cache<Pod>,
-    heard: Heard,
-    patience: Patience,
+    heartbeats: Heartbeats,
+    timeouts: HeartbeatTimeouts,
 }
 
 /// Sets up the node lifecycle controller.
-pub fn lifecycle(setup: &mut Setup, patience: Patience) {
+pub fn add_node_lifecycle(setup: &mut Setup, timeouts: HeartbeatTimeouts) {
     let queue = Queue::new();
-    let heard = Heard::default();
-    let (ear, waiting) = (heard.clone(), queue.clone());
+    let heartbeats = Heartbeats::default();
+    let (times, waiting) = (heartbeats.clone(), queue.clone());
     let nodes = setup
         .informers
-        .of::<Node>()
-        .on(move |event| on_node(event, &ear, &waiting))
+        .for_kind::<Node>()
+        .on_event(move |event| on_node(event, &times, &waiting))
         .cache();
-    let (ear, waiting, known) = (heard.clone(), queue.clone(), nodes.clone());
+    let (times, waiting, known) = (heartbeats.clone(), queue.clone(), nodes.clone());
     let leases = ListParams::default().with_fields("metadata.namespace=kube-node-lease");
     let _ = setup
         .informers
-        .selected::<Lease>(leases)
-        .on(move |event| on_lease(event, &ear, &waiting, &known));
+        .for_selected::<Lease>(leases)
+        .on_event(move |event| on_lease(event, &times, &waiting, &known));
     let pods = setup
         .informers
-        .of::<Pod>()
+        .for_kind::<Pod>()
         .index(pods::BY_NODE, pods::by_node)
         .cache();
-    setup.decide(
+    setup.add_reconciler(
         "node-controller",
         1,
         queue,
         Lifecycle {
             nodes,
             pods,
-            heard,
-            patience,
+            heartbeats,
+            timeouts,
         },
     );
 }
 
-fn on_node(event: &Event<Node>, heard: &Heard, queue: &Queue) {
+fn on_node(event: &Event<Node>, heartbeats: &Heartbeats, queue: &Queue) {
     let node = event.object();
     match event {
         Event::Deleted(_) => {
-            heard.lock().remove(node.name());
+            heartbeats.lock().remove(node.name());
         }
         Event::Applied { old, new } => {
-            let beat = |n: &Node| condition(n, "Ready").and_then(|c| c.last_heartbeat_time.clone());
+            let beat =
+                |n: &Node| find_condition(n, "Ready").and_then(|c| c.last_heartbeat_time.clone());
             if old.as_ref().is_none_or(|o| beat(o) != beat(new)) {
-                heard
+                heartbeats
                     .lock()
                     .insert(node.name().to_owned(), Timestamp::now());
             }
-            wake::itself::<Node>(queue)(event);
+            wake::enqueue_object::<Node>(queue)(event);
         }
     }
 }
 
-fn on_lease(event: &Event<Lease>, heard: &Heard, queue: &Queue, nodes: &Cache<Node>) {
+fn on_lease(event: &Event<Lease>, heartbeats: &Heartbeats, queue: &Queue, nodes: &Cache<Node>) {
     let Event::Applied { old, new } = event else {
         return;
     };
@@ -169,29 +180,32 @@ fn on_lease(event: &Event<Lease>, heard: &Heard, queue: &Queue, nodes: &Cache<No
     {
         return;
     }
-    heard.lock().insert(new.name().to_owned(), Timestamp::now());
+    heartbeats
+        .lock()
+        .insert(new.name().to_owned(), Timestamp::now());
     // Reconcile a node at once if its heartbeats resume.
-    let lost = |n: &Arc<Node>| condition(n, "Ready").is_some_and(|c| c.status == "Unknown");
+    let lost = |n: &Arc<Node>| find_condition(n, "Ready").is_some_and(|c| c.status == "Unknown");
     if nodes.get(new.name()).as_ref().is_some_and(lost) {
         queue.add(new.name().to_owned());
     }
 }
 
 impl Lifecycle {
-    fn grace(&self, node: &Node) -> Duration {
-        let reported = condition(node, "Ready").is_some_and(|c| c.last_heartbeat_time.is_some());
+    fn grace_period(&self, node: &Node) -> Duration {
+        let reported =
+            find_condition(node, "Ready").is_some_and(|c| c.last_heartbeat_time.is_some());
         if reported {
-            self.patience.grace
+            self.timeouts.grace
         } else {
-            self.patience.startup
+            self.timeouts.startup
         }
     }
 
-    fn light(&self, now: Timestamp) -> bool {
-        let heard = self.heard.lock();
+    fn has_heartbeats(&self, now: Timestamp) -> bool {
+        let heartbeats = self.heartbeats.lock();
         self.nodes.list().iter().any(|node| {
-            let last = heard.get(node.name()).copied().unwrap_or(now);
-            !time::until(last + self.grace(node), now).is_zero()
+            let last = heartbeats.get(node.name()).copied().unwrap_or(now);
+            !time::duration_until(last + self.grace_period(node), now).is_zero()
         })
     }
 }
@@ -201,13 +215,13 @@ impl Decide for Lifecycle {
         let Some(node) = self.nodes.get(key) else {
             return Vec::new();
         };
-        let heard = self.heard.lock().get(key).copied().unwrap_or(now);
-        let pods = self.pods.by(pods::BY_NODE, key);
-        reconcile(&View {
+        let last_heartbeat = self.heartbeats.lock().get(key).copied().unwrap_or(now);
+        let pods = self.pods.by_index(pods::BY_NODE, key);
+        reconcile_node(&View {
             node: &node,
-            heard,
-            grace: self.grace(&node),
-            light: self.light(now),
+            last_heartbeat,
+            grace: self.grace_period(&node),
+            any_heartbeat: self.has_heartbeats(now),
             pods: &pods,
             now,
         })

@@ -18,26 +18,29 @@ const QUARANTINE: Duration = Duration::from_secs(40);
 const CENSUS: &str = "census";
 
 /// Returns the actions for one pod; `lost` if its node has been missing for long enough.
-pub fn reconcile(pod: &Pod, lost: bool, now: Timestamp) -> Vec<Action> {
+pub fn reconcile_pod(pod: &Pod, lost: bool, now: Timestamp) -> Vec<Action> {
     let bound = !pods::node_name(pod).is_empty();
+    // No kubelet is left that could confirm the end, so the grace period would never be cut short
+    // by it.
     if bound && lost {
         let mut actions = Vec::new();
+        // Phase Failed first: a Job controller must see the end before the object disappears.
         if !pods::is_terminal(pod) {
-            actions.push(fail(pod, now));
+            actions.push(fail_pod(pod, now));
         }
         actions.push(force_delete(pod));
         return actions;
     }
-    if !bound && pod.deleting() {
+    if !bound && pod.is_deleting() {
         return vec![force_delete(pod)];
     }
     Vec::new()
 }
 
-fn fail(pod: &Pod, now: Timestamp) -> Action {
+fn fail_pod(pod: &Pod, now: Timestamp) -> Action {
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
-        "message": "PodGC: node no longer exists", "lastTransitionTime": time::api(now),
+        "message": "PodGC: node no longer exists", "lastTransitionTime": time::api_time(now),
     });
     let patch = json!({ "metadata": { "uid": pod.uid() }, "status": { "phase": "Failed", "conditions": [condition] } });
     Action::strategic_status(Target::of(pod), patch).ignore_absent()
@@ -58,22 +61,24 @@ struct PodGc {
 }
 
 /// Sets up pod garbage collection; keeps `threshold` terminated pods (0: all of them).
-pub fn pod_gc(setup: &mut Setup, threshold: usize) {
+pub fn add_pod_gc(setup: &mut Setup, threshold: usize) {
     let queue = Queue::new();
     let (waiting, gone) = (queue.clone(), queue.clone());
-    let nodes = setup.informers.of::<Node>().cache();
+    let nodes = setup.informers.for_kind::<Node>().cache();
     let known = nodes.clone();
     let kind = setup
         .informers
-        .of::<Pod>()
+        .for_kind::<Pod>()
         .index(pods::BY_NODE, pods::by_node)
-        .on(move |event| {
+        .on_event(move |event| {
             let Event::Applied { old, new } = event else {
                 return;
             };
             let node = pods::node_name(new);
-            if node.is_empty() && new.deleting() {
+            if node.is_empty() && new.is_deleting() {
                 waiting.add(new.key());
+            // The pod's watch may be ahead of the node's, so a missing node is checked again after
+            // the quarantine.
             } else if !node.is_empty() && old.is_none() && known.get(node).is_none() {
                 waiting.add_after(new.key(), QUARANTINE);
             }
@@ -86,15 +91,15 @@ pub fn pod_gc(setup: &mut Setup, threshold: usize) {
         });
     let pods = kind.cache();
     let on_node = pods.clone();
-    let _ = setup.informers.of::<Node>().on(move |event| {
+    let _ = setup.informers.for_kind::<Node>().on_event(move |event| {
         if let Event::Deleted(node) = event {
             on_node
-                .by(pods::BY_NODE, node.name())
+                .by_index(pods::BY_NODE, node.name())
                 .iter()
                 .for_each(|p| gone.add_after(p.key(), QUARANTINE));
         }
     });
-    setup.decide(
+    setup.add_reconciler(
         "pod-garbage-collector",
         1,
         queue,
@@ -108,15 +113,15 @@ pub fn pod_gc(setup: &mut Setup, threshold: usize) {
 
 impl PodGc {
     /// Returns deletions of the oldest terminated pods above the threshold.
-    fn surplus(&self) -> Vec<Action> {
+    fn delete_surplus(&self) -> Vec<Action> {
         let mut ended: Vec<_> = self
             .pods
             .list()
             .into_iter()
-            .filter(|p| pods::is_terminal(p) && !p.deleting())
+            .filter(|p| pods::is_terminal(p) && !p.is_deleting())
             .collect();
         let count = ended.len().saturating_sub(self.threshold);
-        ended.sort_by_key(|p| p.created());
+        ended.sort_by_key(|p| p.created_at());
         ended
             .into_iter()
             .take(count)
@@ -128,13 +133,13 @@ impl PodGc {
 impl Decide for PodGc {
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
         if key == CENSUS {
-            return self.surplus();
+            return self.delete_surplus();
         }
         let Some(pod) = self.pods.get(key) else {
             return Vec::new();
         };
         let lost = self.nodes.get(pods::node_name(&pod)).is_none();
-        reconcile(&pod, lost, now)
+        reconcile_pod(&pod, lost, now)
     }
 }
 
@@ -142,7 +147,7 @@ impl Decide for PodGc {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use controllers_runtime::describe;
+    use controllers_runtime::describe_actions;
 
     #[test]
     fn orphans_go() {
@@ -159,9 +164,49 @@ mod tests {
             )
             .unwrap();
             assert_eq!(
-                describe(&reconcile(&pod, lost, Timestamp::UNIX_EPOCH)),
+                describe_actions(&reconcile_pod(&pod, lost, Timestamp::UNIX_EPOCH)),
                 expect
             );
         }
+    }
+
+    #[test]
+    fn oldest_terminated_pods_above_the_threshold_are_deleted() {
+        let pod = |name: &str, phase: &str, minute: u8| -> Pod {
+            serde_json::from_value(
+                json!({"metadata": {"name": name, "namespace": "n", "uid": name,
+                "creationTimestamp": format!("2026-01-01T00:0{minute}:00Z")},
+                "status": {"phase": phase}}),
+            )
+            .unwrap()
+        };
+        let pods = vec![
+            pod("young", "Failed", 3),
+            pod("old", "Succeeded", 1),
+            pod("running", "Running", 0),
+            pod("middle", "Failed", 2),
+        ];
+        let gc = PodGc {
+            pods: Cache::with_objects(pods),
+            nodes: Cache::with_objects(Vec::new()),
+            threshold: 1,
+        };
+        let got = describe_actions(&gc.reconcile(CENSUS, Timestamp::UNIX_EPOCH));
+        assert_eq!(got, ["delete Pod old", "delete Pod middle"]);
+    }
+
+    #[test]
+    fn orphaned_pod_is_failed_and_deleted_without_grace() {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u"},
+            "spec": {"containers": [], "nodeName": "lost"}, "status": {"phase": "Running"}}))
+        .unwrap();
+        let got = reconcile_pod(&pod, true, Timestamp::UNIX_EPOCH);
+        let body = |i: usize| got[i].as_write().unwrap().body.clone();
+        assert_eq!(
+            body(0)["status"]["conditions"][0]["reason"],
+            "DeletionByPodGC"
+        );
+        assert_eq!(body(1)["gracePeriodSeconds"], 0);
+        assert_eq!(body(1)["preconditions"]["uid"], "u");
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::{Value, json};
 
-use crate::object::{Meta, Object, Target, tree};
+use crate::object::{Meta, Object, Target, to_tree};
 
 /// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Write {
 
     /// Creates a typed object.
     pub fn create<K: Object>(object: &K) -> Self {
-        Self::new(Verb::Create, Target::of(object), tree(object))
+        Self::new(Verb::Create, Target::of(object), to_tree(object))
     }
 
     /// Deletes exactly this object, in the background.
@@ -194,12 +194,12 @@ impl Action {
 
     /// Replaces a typed object.
     pub fn update<K: Object>(object: &K) -> Self {
-        Write::new(Verb::Update, Target::of(object), tree(object)).into()
+        Write::new(Verb::Update, Target::of(object), to_tree(object)).into()
     }
 
     /// Replaces a typed object's status.
     pub fn update_status<K: Object>(object: &K) -> Self {
-        Write::new(Verb::UpdateStatus, Target::of(object), tree(object)).into()
+        Write::new(Verb::UpdateStatus, Target::of(object), to_tree(object)).into()
     }
 
     /// Deletes exactly this object, in the background.
@@ -267,7 +267,7 @@ impl Action {
 }
 
 /// Formats actions for tests: one `verb kind name` per line, with batches expanded.
-pub fn describe(actions: &[Action]) -> Vec<String> {
+pub fn describe_actions(actions: &[Action]) -> Vec<String> {
     let one = |w: &Write| {
         let name = if w.target.name.is_empty() {
             w.body
@@ -300,4 +300,34 @@ pub fn describe(actions: &[Action]) -> Vec<String> {
             Action::Requeue(after) => vec![format!("requeue {}s", after.as_secs())],
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use k8s_openapi::api::core::v1::Pod;
+
+    fn pod() -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}}))
+            .unwrap()
+    }
+
+    #[test]
+    fn deletion_carries_the_uid_and_tolerates_a_missing_object() {
+        let action = Action::delete(&pod());
+        let write = action.as_write().unwrap();
+        assert_eq!(write.body["preconditions"]["uid"], "u");
+        assert!(write.tolerate.absent && write.tolerate.conflict);
+        assert!(!write.tolerate.exists && !write.tolerate.anything);
+    }
+
+    #[test]
+    fn tolerance_is_set_on_every_write_of_a_batch() {
+        let batch = Action::Batch(vec![Write::create(&pod()), Write::create(&pod())]);
+        let Action::Batch(writes) = batch.ignore_existing() else {
+            panic!("a batch stays a batch")
+        };
+        assert!(writes.iter().all(|w| w.tolerate.exists));
+    }
 }

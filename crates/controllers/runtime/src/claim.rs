@@ -26,7 +26,7 @@ pub struct Claim<K> {
 
 /// Sorts `candidates` into owned and foreign objects. `adoptable` can exclude an orphan (a
 /// StatefulSet adopts only pods with its own names).
-pub fn claim<O: Object, K: Object>(
+pub fn claim_objects<O: Object, K: Object>(
     owner: &O,
     selector: &LabelSelector,
     candidates: &[Arc<K>],
@@ -42,20 +42,27 @@ pub fn claim<O: Object, K: Object>(
         let matched =
             labels::labels_match(Some(selector), item.meta().labels.as_ref()) && adoptable(item);
         match item.controller() {
+            // An object has at most one controller. Labels never outweigh its owner reference.
             Some(r) if r.uid != owner.uid() => {}
             Some(_) if matched => out.owned.push(item.clone()),
             Some(_) => {
-                if !owner.deleting() {
-                    out.actions.push(release(owner, item.as_ref()));
+                if !owner.is_deleting() {
+                    out.actions.push(release_patch(owner, item.as_ref()));
                 }
             }
             None => {
-                if matched && !owner.deleting() && !item.deleting() && !labels::is_empty(selector) {
+                if matched
+                    && !owner.is_deleting()
+                    && !item.is_deleting()
+                    && !labels::is_empty(selector)
+                {
+                    // Once for all adoptions of this reconcile: one read from the API server.
                     if !confirmed {
                         out.actions.push(Action::Confirm(Target::of(owner)));
                         confirmed = true;
                     }
-                    out.actions.push(adopt(owner, item.as_ref(), finalizers));
+                    out.actions
+                        .push(adoption_patch(owner, item.as_ref(), finalizers));
                     out.owned.push(item.clone());
                 }
             }
@@ -64,7 +71,7 @@ pub fn claim<O: Object, K: Object>(
     out
 }
 
-fn adopt<O: Object, K: Object>(owner: &O, item: &K, finalizers: &[&str]) -> Action {
+fn adoption_patch<O: Object, K: Object>(owner: &O, item: &K, finalizers: &[&str]) -> Action {
     let mut meta = json!({ "uid": item.uid(), "ownerReferences": [controller_reference(owner)] });
     if !finalizers.is_empty() {
         meta["finalizers"] = json!(finalizers);
@@ -72,7 +79,9 @@ fn adopt<O: Object, K: Object>(owner: &O, item: &K, finalizers: &[&str]) -> Acti
     Action::strategic(Target::of(item), json!({ "metadata": meta })).ignore_absent()
 }
 
-fn release<O: Object, K: Object>(owner: &O, item: &K) -> Action {
+fn release_patch<O: Object, K: Object>(owner: &O, item: &K) -> Action {
+    // A strategic merge patch by UID removes this reference only. A list would undo changes of
+    // other controllers.
     let drop = json!({ "$patch": "delete", "uid": owner.uid() });
     Action::strategic(
         Target::of(item),
@@ -112,10 +121,10 @@ mod tests {
             pod("foreign", "a", Some("q")),
             pod("other", "b", None),
         ];
-        let got = claim(&rs, &selector, &pods, |_| true, &[]);
+        let got = claim_objects(&rs, &selector, &pods, |_| true, &[]);
         let names: Vec<_> = got.owned.iter().map(|p| p.name()).collect();
         assert_eq!(names, ["mine", "orphan"]);
-        let actions = crate::action::describe(&got.actions);
+        let actions = crate::action::describe_actions(&got.actions);
         assert_eq!(
             actions,
             [
@@ -124,5 +133,61 @@ mod tests {
                 "patch Pod stray"
             ]
         );
+    }
+
+    fn owner(deleting: bool) -> ReplicaSet {
+        serde_json::from_value(
+            json!({"metadata": {"name": "r", "namespace": "n", "uid": "r",
+            "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z")},
+            "spec": {"selector": {"matchLabels": {"app": "a"}}}}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn owner_in_deletion_adopts_and_releases_nothing() {
+        let owner = owner(true);
+        let selector = owner.spec.clone().unwrap().selector;
+        let pods = [pod("orphan", "a", None), pod("stray", "b", Some("r"))];
+        let got = claim_objects(&owner, &selector, &pods, |_| true, &[]);
+        assert!(got.owned.is_empty() && got.actions.is_empty());
+    }
+
+    #[test]
+    fn orphan_in_deletion_is_not_adopted() {
+        let owner = owner(false);
+        let selector = owner.spec.clone().unwrap().selector;
+        let mut orphan = pod("orphan", "a", None);
+        Arc::make_mut(&mut orphan).metadata.deletion_timestamp =
+            serde_json::from_value(json!("2026-01-01T00:00:00Z")).ok();
+        let got = claim_objects(&owner, &selector, &[orphan], |_| true, &[]);
+        assert!(got.owned.is_empty() && got.actions.is_empty());
+    }
+
+    #[test]
+    fn empty_selector_adopts_nothing() {
+        let pods = [pod("orphan", "a", None)];
+        let got = claim_objects(
+            &owner(false),
+            &LabelSelector::default(),
+            &pods,
+            |_| true,
+            &[],
+        );
+        assert!(got.owned.is_empty() && got.actions.is_empty());
+    }
+
+    #[test]
+    fn adoption_adds_the_finalizers_of_the_owner() {
+        let owner = owner(false);
+        let selector = owner.spec.clone().unwrap().selector;
+        let pods = [pod("orphan", "a", None)];
+        let got = claim_objects(&owner, &selector, &pods, |_| true, &["example.com/count"]);
+        let patch = &got.actions[1].as_write().unwrap().body;
+        assert_eq!(
+            patch["metadata"]["finalizers"],
+            json!(["example.com/count"])
+        );
+        assert_eq!(patch["metadata"]["ownerReferences"][0]["uid"], "r");
     }
 }

@@ -23,7 +23,7 @@ use crate::action::Action;
 use crate::credentials::Accounts;
 use crate::executor::{Done, Executor, Pending};
 use crate::informers::{Informers, Ready, View};
-use crate::metrics::Passes;
+use crate::metrics::ReconcileMetrics;
 
 /// Keys to reconcile.
 pub type Queue = WorkQueue<String>;
@@ -34,7 +34,7 @@ pub trait Decide: Send + Sync + 'static {
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action>;
 
     /// Returns the actions after a failed reconcile, for instance a condition.
-    fn failed(&self, _key: &str, _error: &str, _now: Timestamp) -> Vec<Action> {
+    fn on_failure(&self, _key: &str, _error: &str, _now: Timestamp) -> Vec<Action> {
         Vec::new()
     }
 }
@@ -71,7 +71,7 @@ pub struct Setup {
     /// Background tasks of this term.
     pub tasks: Tasks,
     accounts: Accounts,
-    passes: Passes,
+    passes: ReconcileMetrics,
     registered: Vec<Registered>,
 }
 
@@ -85,7 +85,7 @@ impl std::fmt::Debug for Setup {
 
 impl Setup {
     /// Creates an empty set-up. `separate` gives each controller its own service account.
-    pub fn new(client: Client, tasks: Tasks, separate: bool, passes: Passes) -> Self {
+    pub fn new(client: Client, tasks: Tasks, separate: bool, passes: ReconcileMetrics) -> Self {
         Self {
             informers: Informers::new(client.clone()),
             accounts: Accounts::new(client.clone(), separate),
@@ -97,13 +97,19 @@ impl Setup {
     }
 
     /// Registers a pure reconciler that writes as the service account `name`.
-    pub fn decide(&mut self, name: &'static str, workers: usize, queue: Queue, logic: impl Decide) {
-        self.register(name, workers, queue, Logic::Decide(Arc::new(logic)));
+    pub fn add_reconciler(
+        &mut self,
+        name: &'static str,
+        workers: usize,
+        queue: Queue,
+        logic: impl Decide,
+    ) {
+        self.register_controller(name, workers, queue, Logic::Decide(Arc::new(logic)));
     }
 
     /// Registers a reconciler that reads and writes with the process's own identity: the service
     /// accounts of other controllers depend on it, so it can't have its own.
-    pub fn drive_as_process(
+    pub fn add_driver_as_process(
         &mut self,
         name: &'static str,
         workers: usize,
@@ -112,7 +118,7 @@ impl Setup {
     ) {
         let root = Accounts::new(self.client.clone(), false);
         let recorder = Recorder::new(self.client.clone(), name, "");
-        let executor = Executor::new(Arc::new(root.of(name)), recorder);
+        let executor = Executor::new(Arc::new(root.for_controller(name)), recorder);
         let logic = Logic::Drive(Arc::new(logic));
         let needs = self.informers.take_touched();
         self.registered.push(Registered {
@@ -126,18 +132,30 @@ impl Setup {
     }
 
     /// Registers a reconciler that reads from the API server.
-    pub fn drive(&mut self, name: &'static str, workers: usize, queue: Queue, logic: impl Drive) {
-        self.register(name, workers, queue, Logic::Drive(Arc::new(logic)));
+    pub fn add_driver(
+        &mut self,
+        name: &'static str,
+        workers: usize,
+        queue: Queue,
+        logic: impl Drive,
+    ) {
+        self.register_controller(name, workers, queue, Logic::Drive(Arc::new(logic)));
     }
 
     /// Returns an executor with a controller's identity, for tasks without a queue.
-    pub fn executor(&self, name: &'static str) -> Executor {
+    pub fn executor_for(&self, name: &'static str) -> Executor {
         let recorder = Recorder::new(self.client.clone(), name, "");
-        Executor::new(Arc::new(self.accounts.of(name)), recorder)
+        Executor::new(Arc::new(self.accounts.for_controller(name)), recorder)
     }
 
-    fn register(&mut self, name: &'static str, workers: usize, queue: Queue, logic: Logic) {
-        let executor = self.executor(name);
+    fn register_controller(
+        &mut self,
+        name: &'static str,
+        workers: usize,
+        queue: Queue,
+        logic: Logic,
+    ) {
+        let executor = self.executor_for(name);
         let needs = self.informers.take_touched();
         self.registered.push(Registered {
             name,
@@ -166,12 +184,18 @@ impl Setup {
                 .filter_map(|id| ready.get(id).cloned())
                 .collect();
             let ready = join_all(needed).map(drop).boxed().shared();
-            self.begin(controller, &view, &ready, &stop);
+            self.start_workers(controller, &view, &ready, &stop);
         }
         stop.cancelled().await;
     }
 
-    fn begin(&self, controller: Registered, view: &View, ready: &Ready, stop: &CancellationToken) {
+    fn start_workers(
+        &self,
+        controller: Registered,
+        view: &View,
+        ready: &Ready,
+        stop: &CancellationToken,
+    ) {
         let worker = Arc::new(Worker {
             name: controller.name,
             queue: controller.queue.clone(),
@@ -209,15 +233,16 @@ struct Worker {
     logic: Logic,
     executor: Executor,
     view: View,
-    passes: Passes,
+    passes: ReconcileMetrics,
     pending: Mutex<HashMap<String, Vec<Pending>>>,
 }
 
 impl Worker {
     async fn run(self: Arc<Self>) {
         while let Some(key) = self.queue.next().await {
-            match self.lag(&key) {
-                None => self.pass(&key).await,
+            // The key goes back into the queue, so the worker is free for other keys meanwhile.
+            match self.pending_delay(&key) {
+                None => self.reconcile_key(&key).await,
                 Some(again) => self.queue.add_after(key.clone(), again),
             }
             self.queue.done(&key);
@@ -226,34 +251,37 @@ impl Worker {
 
     /// Returns the delay of the next check if the caches do not show the last reconcile's writes
     /// yet.
-    fn lag(&self, key: &str) -> Option<Duration> {
+    fn pending_delay(&self, key: &str) -> Option<Duration> {
         let mut all = self.pending.lock();
         let waiting = all.get_mut(key)?;
-        waiting.retain(|p| !p.settled(&self.view));
-        let again = waiting.iter().map(Pending::next_look).min();
+        // Upstream's expectations: a reconcile on a cache that lacks the last writes would create
+        // the same pods again.
+        waiting.retain(|p| !p.is_settled(&self.view));
+        let again = waiting.iter().map(Pending::next_check).min();
         if again.is_none() {
             all.remove(key);
         }
         again
     }
 
-    async fn pass(&self, key: &str) {
+    async fn reconcile_key(&self, key: &str) {
         let mut done = Done::default();
         let result = match &self.logic {
             Logic::Decide(logic) => {
                 let actions = logic.reconcile(key, Timestamp::now());
-                self.executor.perform(actions, &mut done).await
+                self.executor.perform_actions(actions, &mut done).await
             }
             Logic::Drive(logic) => match logic.reconcile(key, &self.executor).await {
-                Ok(actions) => self.executor.perform(actions, &mut done).await,
+                Ok(actions) => self.executor.perform_actions(actions, &mut done).await,
                 Err(error) => Err(error),
             },
         };
-        self.passes.count(self.name, result.is_ok());
+        self.passes.count_reconcile(self.name, result.is_ok());
         match result {
             Ok(()) => self.queue.forget(&key.to_owned()),
-            Err(error) => self.failed(key, &error, &mut done).await,
+            Err(error) => self.handle_error(key, &error, &mut done).await,
         }
+        // After a failure too: the writes before it have been performed.
         if !done.pending.is_empty() {
             self.pending
                 .lock()
@@ -266,7 +294,9 @@ impl Worker {
         }
     }
 
-    async fn failed(&self, key: &str, error: &Error, done: &mut Done) {
+    async fn handle_error(&self, key: &str, error: &Error, done: &mut Done) {
+        // These errors resolve themselves with the next event. A warning for each would hide real
+        // ones.
         let passing =
             error.is_conflict() || error.is_not_found() || error.is_namespace_terminating();
         if passing {
@@ -274,8 +304,8 @@ impl Worker {
         } else {
             tracing::warn!(controller = self.name, key, %error, "reconcile failed; trying again");
             if let Logic::Decide(logic) = &self.logic {
-                let actions = logic.failed(key, &error.to_string(), Timestamp::now());
-                if let Err(error) = self.executor.perform(actions, done).await {
+                let actions = logic.on_failure(key, &error.to_string(), Timestamp::now());
+                if let Err(error) = self.executor.perform_actions(actions, done).await {
                     tracing::debug!(controller = self.name, key, %error, "the failure could not be reported");
                 }
             }

@@ -38,7 +38,7 @@ impl Accounts {
     }
 
     /// Returns the identity of one controller.
-    pub fn of(&self, name: &str) -> Account {
+    pub fn for_controller(&self, name: &str) -> Account {
         Account {
             name: name.to_owned(),
             accounts: self.clone(),
@@ -67,32 +67,36 @@ impl Account {
         {
             return Ok(client.clone());
         }
-        let token = self.token().await?;
+        let token = self.fetch_token().await?;
         let client = anonymous.with_token(Source::Inline(token.into_bytes()));
         *held = Some((
             client.clone(),
+            // Renewed at four fifths of its lifetime, so that no request is sent with a token that
+            // expires on the way.
             Instant::now() + Duration::from_secs(LIFETIME.unsigned_abs() * 4 / 5),
         ));
         Ok(client)
     }
 
     /// Drops a token that was rejected.
-    pub async fn forget(&self) {
+    pub async fn forget_token(&self) {
         *self.held.lock().await = None;
     }
 
-    async fn token(&self) -> Result<String, Error> {
-        match self.request().await {
+    async fn fetch_token(&self) -> Result<String, Error> {
+        match self.request_token().await {
+            // The service account is created on first use, as upstream: nothing else creates
+            // accounts of controllers.
             Err(error) if error.is_not_found() => {
-                self.create().await?;
-                self.request().await
+                self.create_account().await?;
+                self.request_token().await
             }
             other => other,
         }
     }
 
-    async fn request(&self) -> Result<String, Error> {
-        let wanted = TokenRequest {
+    async fn request_token(&self) -> Result<String, Error> {
+        let request = TokenRequest {
             spec: Some(TokenRequestSpec {
                 expiration_seconds: Some(LIFETIME),
                 ..TokenRequestSpec::default()
@@ -100,11 +104,13 @@ impl Account {
             ..TokenRequest::default()
         };
         let api = self.accounts.root.namespaced::<ServiceAccount>(NAMESPACE);
-        let answer: TokenRequest = api.subresource_create(&self.name, "token", &wanted).await?;
-        Ok(answer.status.and_then(|s| s.token).unwrap_or_default())
+        let response: TokenRequest = api
+            .subresource_create(&self.name, "token", &request)
+            .await?;
+        Ok(response.status.and_then(|s| s.token).unwrap_or_default())
     }
 
-    async fn create(&self) -> Result<(), Error> {
+    async fn create_account(&self) -> Result<(), Error> {
         let account = ServiceAccount {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),

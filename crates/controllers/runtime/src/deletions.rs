@@ -33,3 +33,24 @@ impl Deletions {
             .for_each(|l| l(group, plural, namespace));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use parking_lot::Mutex;
+
+    #[test]
+    fn every_subscriber_receives_a_deletion() {
+        let deletions = Deletions::default();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        for _ in 0..2 {
+            let seen = seen.clone();
+            deletions.subscribe(move |group, plural, namespace| {
+                seen.lock().push(format!("{group}/{plural} {namespace}"));
+            });
+        }
+        deletions.clone().notify("apps", "deployments", "n");
+        assert_eq!(*seen.lock(), ["apps/deployments n", "apps/deployments n"]);
+    }
+}

@@ -16,7 +16,7 @@ pub struct Served {
 
 impl Served {
     /// Returns whether the resource has a verb.
-    pub fn has(&self, verb: &str) -> bool {
+    pub fn has_verb(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }
 }
@@ -124,12 +124,14 @@ struct Row {
 
 /// Reads discovery: two requests to a server with aggregated discovery, one per group version to an
 /// older one. A group that fails is listed in the result; a server that fails is an error.
-pub async fn discover(client: &Client) -> Result<Discovered, Error> {
+pub async fn discover_resources(client: &Client) -> Result<Discovered, Error> {
     let mut found = Discovered::default();
     for path in ["/api", "/apis"] {
         let document: Aggregated = client
             .request(Request::get(path).with_accept(AGGREGATED))
             .await?;
+        // A server without aggregated discovery ignores the parameters of the media type and
+        // returns the older document.
         if document.kind != "APIGroupDiscoveryList" {
             return discover_by_version(client).await;
         }
@@ -144,7 +146,7 @@ pub async fn discover(client: &Client) -> Result<Discovered, Error> {
 async fn discover_by_version(client: &Client) -> Result<Discovered, Error> {
     let mut found = Discovered::default();
     let core: ResourceList = client.request(Request::get("/api/v1")).await?;
-    rows("", "v1", core).for_each(|served| found.add(served));
+    list_served("", "v1", core).for_each(|served| found.add_resource(served));
     let groups: GroupList = client.request(Request::get("/apis")).await?;
     for group in groups.groups {
         let mut versions: Vec<_> = group.preferred_version.into_iter().collect();
@@ -152,9 +154,8 @@ async fn discover_by_version(client: &Client) -> Result<Discovered, Error> {
         for version in versions {
             let path = format!("/apis/{}", version.group_version);
             match client.request::<ResourceList>(Request::get(path)).await {
-                Ok(list) => {
-                    rows(&group.name, &version.version, list).for_each(|served| found.add(served))
-                }
+                Ok(list) => list_served(&group.name, &version.version, list)
+                    .for_each(|served| found.add_resource(served)),
                 Err(error) => found
                     .failures
                     .push(format!("{}: {error}", version.group_version)),
@@ -166,7 +167,7 @@ async fn discover_by_version(client: &Client) -> Result<Discovered, Error> {
 
 impl Discovered {
     /// Builds the result for a server whose discovery can't be read.
-    pub fn failed(error: &Error) -> Self {
+    pub fn from_error(error: &Error) -> Self {
         Self {
             failures: vec![error.to_string()],
             ..Self::default()
@@ -175,7 +176,7 @@ impl Discovered {
 
     /// Adds a resource unless a preferred version of its group has it. A resource that only an
     /// older version has is added, too.
-    fn add(&mut self, served: Served) {
+    fn add_resource(&mut self, served: Served) {
         let id = (
             served.resource.group.clone(),
             served.resource.plural.clone(),
@@ -195,7 +196,7 @@ impl Discovered {
             }
             for row in version.resources {
                 let kind = row.response_kind.unwrap_or_default();
-                self.add(Served {
+                self.add_resource(Served {
                     resource: ApiResource {
                         group: group.metadata.name.clone(),
                         version: version.version.clone(),
@@ -210,7 +211,7 @@ impl Discovered {
     }
 }
 
-fn rows(group: &str, version: &str, list: ResourceList) -> impl Iterator<Item = Served> {
+fn list_served(group: &str, version: &str, list: ResourceList) -> impl Iterator<Item = Served> {
     let plain = list
         .resources
         .into_iter()
@@ -266,7 +267,7 @@ mod tests {
         })
         .await
         .unwrap();
-        let found = discover(&client).await.unwrap();
+        let found = discover_resources(&client).await.unwrap();
         assert_eq!(names(&found), ["/v1 pods", "x.io/v2 as", "x.io/v1 bs"]);
         assert!(found.resources[0].resource.namespaced && !found.resources[1].resource.namespaced);
         assert_eq!(found.failures.len(), 1, "{:?}", found.failures);
@@ -295,7 +296,7 @@ mod tests {
         .await
         .unwrap();
         assert_eq!(
-            names(&discover(&client).await.unwrap()),
+            names(&discover_resources(&client).await.unwrap()),
             ["/v1 pods", "x.io/v1 as"]
         );
     }

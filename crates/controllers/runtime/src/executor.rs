@@ -18,9 +18,9 @@ use crate::object::{Meta, Target};
 
 /// Maximum time for which a key waits until the caches show its writes, as long as upstream's
 /// expectations. A shorter time creates a second set of pods when a watch lags under load.
-const PATIENCE: Duration = Duration::from_secs(300);
+const EXPECTATION_TIMEOUT: Duration = Duration::from_secs(300);
 /// Minimum and maximum interval between two checks of the caches while a key waits.
-const LOOKS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+const CHECK_INTERVAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
 /// A write that the caches do not show yet.
 #[derive(Clone, Debug)]
@@ -34,17 +34,19 @@ pub struct Pending {
 #[derive(Clone, Debug)]
 enum Awaited {
     Version(u64),
-    Gone { key: String, uid: String },
+    Deleted { key: String, uid: String },
 }
 
 impl Pending {
     /// Returns whether the caches show the write, or the wait has expired.
-    pub fn settled(&self, view: &View) -> bool {
+    pub fn is_settled(&self, view: &View) -> bool {
         let shown = match &self.what {
-            Awaited::Version(version) => view.reached(&self.group, &self.kind, *version),
-            Awaited::Gone { key, uid } => view.gone(&self.group, &self.kind, key, uid),
+            Awaited::Version(version) => view.has_reached(&self.group, &self.kind, *version),
+            Awaited::Deleted { key, uid } => view.has_deleted(&self.group, &self.kind, key, uid),
         };
-        let expired = !shown && self.since.elapsed() >= PATIENCE;
+        // An event can be missing forever, for instance if the object no longer matches the
+        // informer's selector. The key must not wait for it forever.
+        let expired = !shown && self.since.elapsed() >= EXPECTATION_TIMEOUT;
         if expired {
             tracing::warn!(
                 group = self.group,
@@ -56,8 +58,8 @@ impl Pending {
     }
 
     /// Returns the delay of the next check: short after the write, longer while a watch lags.
-    pub fn next_look(&self) -> Duration {
-        (self.since.elapsed() / 4).clamp(LOOKS.0, LOOKS.1)
+    pub fn next_check(&self) -> Duration {
+        (self.since.elapsed() / 4).clamp(CHECK_INTERVAL.0, CHECK_INTERVAL.1)
     }
 }
 
@@ -95,7 +97,7 @@ impl Executor {
     }
 
     /// Records an event.
-    pub fn record(&self, note: &Note) {
+    pub fn record_event(&self, note: &Note) {
         let kind = match note.kind {
             EventType::Normal => ClientEventType::Normal,
             EventType::Warning => ClientEventType::Warning,
@@ -105,13 +107,17 @@ impl Executor {
     }
 
     /// Performs actions in order up to the first failure. `done` then lists the writes before it.
-    pub async fn perform(&self, actions: Vec<Action>, done: &mut Done) -> Result<(), Error> {
+    pub async fn perform_actions(
+        &self,
+        actions: Vec<Action>,
+        done: &mut Done,
+    ) -> Result<(), Error> {
         for action in actions {
             match action {
-                Action::Write(write) => Box::pin(self.write(*write, done)).await?,
-                Action::Batch(writes) => self.batch(writes, done).await?,
-                Action::Confirm(target) => self.confirm(&target).await?,
-                Action::Event(note) => self.record(&note),
+                Action::Write(write) => Box::pin(self.perform_write(*write, done)).await?,
+                Action::Batch(writes) => self.write_batch(writes, done).await?,
+                Action::Confirm(target) => self.confirm_object(&target).await?,
+                Action::Event(note) => self.record_event(&note),
                 Action::Requeue(after) => {
                     done.requeue = Some(done.requeue.map_or(after, |sooner| sooner.min(after)));
                 }
@@ -125,10 +131,10 @@ impl Executor {
     /// # Errors
     /// A conflict with the reconcile's assumption: it is deleted, another one of the same name, or
     /// its deletion was requested.
-    async fn confirm(&self, target: &Target) -> Result<(), Error> {
-        let found: PartialObject = self.request(Request::get(target.path())).await?;
+    async fn confirm_object(&self, target: &Target) -> Result<(), Error> {
+        let found: PartialObject = self.send_request(Request::get(target.path())).await?;
         let same = target.uid.as_deref().is_none_or(|uid| uid == found.uid());
-        if same && !found.deleting() {
+        if same && !found.is_deleting() {
             return Ok(());
         }
         let message = format!(
@@ -147,7 +153,7 @@ impl Executor {
 
     /// Sends groups of 1, 2, 4 and so on: fast if the server accepts them, without flooding a
     /// server that rejects them.
-    async fn batch(&self, writes: Vec<Write>, done: &mut Done) -> Result<(), Error> {
+    async fn write_batch(&self, writes: Vec<Write>, done: &mut Done) -> Result<(), Error> {
         let mut rest = writes.into_iter();
         let mut size = 1;
         loop {
@@ -157,7 +163,7 @@ impl Executor {
             }
             let sent = join_all(group.into_iter().map(|write| async move {
                 let mut own = Done::default();
-                let result = Box::pin(self.write(write, &mut own)).await;
+                let result = Box::pin(self.perform_write(write, &mut own)).await;
                 (own, result)
             }))
             .await;
@@ -168,62 +174,75 @@ impl Executor {
                     first = result;
                 }
             }
+            // The whole group is awaited before the error is returned: its successful writes are in
+            // `done` and are waited for.
             first?;
+            // Upstream's slowStartBatch: a quota that rejects all pods costs one request and not
+            // five hundred.
             size *= 2;
         }
     }
 
-    async fn write(&self, write: Write, done: &mut Done) -> Result<(), Error> {
-        match self.send(&write).await {
-            Ok(answer) => {
-                done.pending.extend(awaited(&write, &answer));
-                let name = answer_name(&write, &answer);
-                self.note(write.notes.success, &name, "");
+    async fn perform_write(&self, write: Write, done: &mut Done) -> Result<(), Error> {
+        match self.send_write(&write).await {
+            Ok(response) => {
+                done.pending.extend(pending_write(&write, &response));
+                let name = written_name(&write, &response);
+                self.report_outcome(write.notes.success, &name, "");
                 Ok(())
             }
+            // The name belongs to another object. The reconciler has named the writes for this
+            // case.
             Err(error) if error.is_already_exists() && !write.if_exists.is_empty() => {
-                Box::pin(self.perform(write.if_exists, done)).await
+                Box::pin(self.perform_actions(write.if_exists, done)).await
             }
-            Err(error) if tolerated(&write, &error) => {
+            Err(error) if is_tolerated(&write, &error) => {
                 tracing::debug!(kind = %write.target.kind, object = %write.target.key(), %error, "tolerated error of a write");
                 Ok(())
             }
             Err(error) => {
+                // Both are expected and retried or dropped, so events about them would only alarm.
                 if !error.is_conflict() && !error.is_namespace_terminating() {
-                    self.note(write.notes.failure, &write.target.name, &error.to_string());
+                    self.report_outcome(
+                        write.notes.failure,
+                        &write.target.name,
+                        &error.to_string(),
+                    );
                 }
                 Err(error)
             }
         }
     }
 
-    fn note(&self, note: Option<Note>, name: &str, error: &str) {
+    fn report_outcome(&self, note: Option<Note>, name: &str, error: &str) {
         if let Some(note) = note {
             let message = note
                 .message
                 .replace("{name}", name)
                 .replace("{error}", error);
-            self.record(&Note { message, ..note });
+            self.record_event(&Note { message, ..note });
         }
     }
 
-    async fn send(&self, write: &Write) -> Result<Value, Error> {
-        self.request(request(write)?).await
+    async fn send_write(&self, write: &Write) -> Result<Value, Error> {
+        self.send_request(build_request(write)?).await
     }
 
-    async fn request<T: DeserializeOwned>(&self, request: Request) -> Result<T, Error> {
+    async fn send_request<T: DeserializeOwned>(&self, request: Request) -> Result<T, Error> {
         let client = self.account.client().await?;
         let result = client.request::<T>(request).await;
         if let Err(error) = &result
+            // The token may have been revoked with its service account; the next request gets a new
+            // one.
             && error.is_unauthorized()
         {
-            self.account.forget().await;
+            self.account.forget_token().await;
         }
         result
     }
 }
 
-fn request(write: &Write) -> Result<Request, Error> {
+fn build_request(write: &Write) -> Result<Request, Error> {
     use http::Method as m;
     let path = write.target.path();
     let (method, path, content_type) = match &write.verb {
@@ -256,7 +275,7 @@ fn with_sub(path: String, sub: Option<&str>) -> String {
     }
 }
 
-fn tolerated(write: &Write, error: &Error) -> bool {
+fn is_tolerated(write: &Write, error: &Error) -> bool {
     let t = write.tolerate;
     t.anything && error.status().is_some()
         || t.absent && error.is_not_found()
@@ -264,10 +283,10 @@ fn tolerated(write: &Write, error: &Error) -> bool {
         || t.conflict && error.is_conflict()
 }
 
-fn awaited(write: &Write, answer: &Value) -> Option<Pending> {
+fn pending_write(write: &Write, response: &Value) -> Option<Pending> {
     let target = &write.target;
     let what = if write.verb == Verb::Delete {
-        Awaited::Gone {
+        Awaited::Deleted {
             key: target.key(),
             uid: target.uid.clone()?,
         }
@@ -275,7 +294,7 @@ fn awaited(write: &Write, answer: &Value) -> Option<Pending> {
         return None;
     } else {
         Awaited::Version(
-            answer
+            response
                 .pointer("/metadata/resourceVersion")?
                 .as_str()?
                 .parse()
@@ -290,11 +309,11 @@ fn awaited(write: &Write, answer: &Value) -> Option<Pending> {
     })
 }
 
-fn answer_name(write: &Write, answer: &Value) -> String {
+fn written_name(write: &Write, response: &Value) -> String {
     if !write.target.name.is_empty() {
         return write.target.name.clone();
     }
-    answer
+    response
         .pointer("/metadata/name")
         .and_then(Value::as_str)
         .unwrap_or_default()
@@ -312,7 +331,7 @@ mod tests {
     #[test]
     fn own_write_is_awaited_for_minutes_while_a_watch_lags() {
         let mut informers = Informers::new(Client::new(Config::builder("http://127.0.0.1:1")));
-        informers.of::<ConfigMap>();
+        informers.for_kind::<ConfigMap>();
         let view = informers.view();
         let settled = |seconds| {
             let since = Instant::now()
@@ -325,7 +344,7 @@ mod tests {
                 what,
                 since,
             }
-            .settled(&view)
+            .is_settled(&view)
         };
         assert!(!settled(0) && !settled(60) && settled(301));
     }

@@ -5,7 +5,7 @@ use std::hash::Hasher;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde::Serialize;
 
-use crate::object::normalized;
+use crate::object::normalize_tree;
 
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
@@ -18,40 +18,44 @@ pub fn safe_encode(text: &str) -> String {
 }
 
 /// Hashes a serializable value; absent, null and empty values hash equally.
-pub fn of<T: Serialize>(value: &T, collisions: Option<i32>) -> String {
+pub fn hash_value<T: Serialize>(value: &T, collisions: Option<i32>) -> String {
     let tree = serde_json::to_value(value)
-        .map(normalized)
+        .map(normalize_tree)
         .unwrap_or_default();
     let mut hasher = fnv::FnvHasher::default();
-    hasher.write(sorted(&tree).as_bytes());
+    hasher.write(canonical_text(&tree).as_bytes());
     if let Some(count) = collisions {
         hasher.write(&count.to_le_bytes());
     }
+    // 32 bits as upstream, so that names of pods and sets have the usual length.
     let wide = hasher.finish();
     safe_encode(&((wide >> 32) as u32 ^ wide as u32).to_string())
 }
 
 /// Returns the `pod-template-hash` of a template.
-pub fn template(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
-    of(template, collisions.filter(|c| *c > 0))
+pub fn hash_template(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
+    hash_value(template, collisions.filter(|c| *c > 0))
 }
 
 /// Returns canonical text of a JSON tree: keys sorted whatever the map's order.
-fn sorted(value: &serde_json::Value) -> String {
+fn canonical_text(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::Object(map) => {
             let mut keys: Vec<_> = map.iter().collect();
             keys.sort_by_key(|(k, _)| *k);
             let inner: Vec<_> = keys
                 .iter()
-                .map(|(k, v)| format!("{k:?}:{}", sorted(v)))
+                .map(|(k, v)| format!("{k:?}:{}", canonical_text(v)))
                 .collect();
             format!("{{{}}}", inner.join(","))
         }
         serde_json::Value::Array(list) => {
             format!(
                 "[{}]",
-                list.iter().map(sorted).collect::<Vec<_>>().join(",")
+                list.iter()
+                    .map(canonical_text)
+                    .collect::<Vec<_>>()
+                    .join(",")
             )
         }
         other => other.to_string(),
@@ -65,10 +69,10 @@ mod tests {
 
     #[test]
     fn equal_meaning_gives_equal_hash() {
-        let a = of(&json!({"x": {"b": 1, "a": []}, "y": null}), None);
-        assert_eq!(a, of(&json!({"x": {"b": 1}}), None));
-        assert_ne!(a, of(&json!({"x": {"b": 2}}), None));
-        assert_ne!(a, of(&json!({"x": {"b": 1}}), Some(1)));
+        let a = hash_value(&json!({"x": {"b": 1, "a": []}, "y": null}), None);
+        assert_eq!(a, hash_value(&json!({"x": {"b": 1}}), None));
+        assert_ne!(a, hash_value(&json!({"x": {"b": 2}}), None));
+        assert_ne!(a, hash_value(&json!({"x": {"b": 1}}), Some(1)));
         assert!(a.bytes().all(|b| ALPHABET.contains(&b)));
     }
 }

@@ -41,13 +41,13 @@ impl<K> Clone for Cache<K> {
 
 impl<K: Object> Cache<K> {
     /// Returns a cache of fixed content without indexes, for tests and measurements of decisions.
-    pub fn fixed(objects: Vec<K>) -> Self {
-        Self::indexed(objects, Vec::new())
+    pub fn with_objects(objects: Vec<K>) -> Self {
+        Self::with_indexes(objects, Vec::new())
     }
 
     /// Returns a cache of fixed content with these indexes, for tests and measurements of
     /// decisions.
-    pub fn indexed(objects: Vec<K>, indexes: Vec<Index<K>>) -> Self {
+    pub fn with_indexes(objects: Vec<K>, indexes: Vec<Index<K>>) -> Self {
         Self {
             store: Arc::new(OnceLock::from(Store::from_objects(objects, indexes))),
         }
@@ -59,7 +59,7 @@ impl<K: Object> Cache<K> {
     }
 
     /// Returns the object of a namespace and name.
-    pub fn named(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+    pub fn get_by_name(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         if namespace.is_empty() {
             self.get(name)
         } else {
@@ -73,7 +73,7 @@ impl<K: Object> Cache<K> {
     }
 
     /// Returns the objects that an index holds for a value.
-    pub fn by(&self, index: &str, value: &str) -> Vec<Arc<K>> {
+    pub fn by_index(&self, index: &str, value: &str) -> Vec<Arc<K>> {
         self.store
             .get()
             .map(|s| s.by_index(index, value))
@@ -81,25 +81,25 @@ impl<K: Object> Cache<K> {
     }
 
     /// Returns the objects of a namespace; needs [`Kind::index_namespace`].
-    pub fn within(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.by(NAMESPACE, namespace)
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        self.by_index(NAMESPACE, namespace)
     }
 
     /// Returns the objects that a controller owns; needs [`Kind::index_claims`].
-    pub fn owned(&self, uid: &str) -> Vec<Arc<K>> {
-        self.by(CLAIM, uid)
+    pub fn owned_by(&self, uid: &str) -> Vec<Arc<K>> {
+        self.by_index(CLAIM, uid)
     }
 
     /// Returns the objects of a namespace without a controller; needs [`Kind::index_claims`].
-    pub fn orphans(&self, namespace: &str) -> Vec<Arc<K>> {
-        self.by(CLAIM, &orphan_key(namespace))
+    pub fn orphans_in(&self, namespace: &str) -> Vec<Arc<K>> {
+        self.by_index(CLAIM, &orphan_key(namespace))
     }
 
     /// Returns the objects that a controller may own or adopt: its own and the orphans of its
     /// namespace.
-    pub fn candidates(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
-        let mut found = self.owned(uid);
-        found.extend(self.orphans(namespace));
+    pub fn claim_candidates(&self, namespace: &str, uid: &str) -> Vec<Arc<K>> {
+        let mut found = self.owned_by(uid);
+        found.extend(self.orphans_in(namespace));
         found
     }
 }
@@ -111,7 +111,7 @@ fn orphan_key(namespace: &str) -> String {
 /// The progress of an informer, by kind name.
 trait Seen: Send + Sync {
     fn version(&self) -> u64;
-    fn holds(&self, key: &str, uid: &str) -> bool;
+    fn has_live_object(&self, key: &str, uid: &str) -> bool;
 }
 
 struct Slot<K: Object> {
@@ -125,9 +125,9 @@ impl<K: Object> Seen for Cache<K> {
         self.store.get().map_or(0, Store::version)
     }
 
-    fn holds(&self, key: &str, uid: &str) -> bool {
+    fn has_live_object(&self, key: &str, uid: &str) -> bool {
         self.get(key)
-            .is_some_and(|o| o.uid() == uid && !o.deleting())
+            .is_some_and(|o| o.uid() == uid && !o.is_deleting())
     }
 }
 
@@ -174,6 +174,7 @@ impl<K: Object> Kind<'_, K> {
         name: &'static str,
         keys: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
+        // Several controllers declare the same index; one computation per event is enough.
         if self.slot.indexes.insert(name) {
             self.slot.informer = self.slot.informer.take().map(|i| i.index(name, keys));
         }
@@ -194,7 +195,7 @@ impl<K: Object> Kind<'_, K> {
     }
 
     /// Adds an event handler for every change; it must not block.
-    pub fn on(self, handler: impl Fn(&Event<K>) + Send + Sync + 'static) -> Self {
+    pub fn on_event(self, handler: impl Fn(&Event<K>) + Send + Sync + 'static) -> Self {
         self.slot.informer = self
             .slot
             .informer
@@ -223,16 +224,16 @@ impl Informers {
     }
 
     /// Declares the informer of a kind.
-    pub fn of<K: Object>(&mut self) -> Kind<'_, K> {
-        self.selected(ListParams::default())
+    pub fn for_kind<K: Object>(&mut self) -> Kind<'_, K> {
+        self.for_selected(ListParams::default())
     }
 
     /// Declares the informer of a kind that is limited to the objects that `params` select.
-    pub fn selected<K: Object>(&mut self, params: ListParams) -> Kind<'_, K> {
+    pub fn for_selected<K: Object>(&mut self, params: ListParams) -> Kind<'_, K> {
         let id = TypeId::of::<K>();
         self.touched.insert(id);
         if !self.slots.contains_key(&id) {
-            self.add::<K>(id, params);
+            self.add_kind::<K>(id, params);
         }
         let slot = self
             .slots
@@ -244,13 +245,13 @@ impl Informers {
         }
     }
 
-    fn add<K: Object>(&mut self, id: TypeId, params: ListParams) {
+    fn add_kind<K: Object>(&mut self, id: TypeId, params: ListParams) {
         let cache = Cache {
             store: Arc::new(OnceLock::new()),
         };
         let informer = Informer::new(self.client.api::<K>(), params);
         self.seen
-            .insert(qualified(K::GROUP, K::KIND), Arc::new(cache.clone()));
+            .insert(qualify_kind(K::GROUP, K::KIND), Arc::new(cache.clone()));
         self.slots.insert(
             id,
             Box::new(Slot {
@@ -312,22 +313,22 @@ impl std::fmt::Debug for View {
 
 impl View {
     /// Returns whether the kind's informer has seen this version, or does not exist.
-    pub fn reached(&self, group: &str, kind: &str, version: u64) -> bool {
+    pub fn has_reached(&self, group: &str, kind: &str, version: u64) -> bool {
         self.seen
-            .get(&qualified(group, kind))
+            .get(&qualify_kind(group, kind))
             .is_none_or(|s| s.version() >= version)
     }
 
     /// Returns whether the kind's informer no longer has this object without a deletion request, or
     /// does not exist.
-    pub fn gone(&self, group: &str, kind: &str, key: &str, uid: &str) -> bool {
+    pub fn has_deleted(&self, group: &str, kind: &str, key: &str, uid: &str) -> bool {
         self.seen
-            .get(&qualified(group, kind))
-            .is_none_or(|s| !s.holds(key, uid))
+            .get(&qualify_kind(group, kind))
+            .is_none_or(|s| !s.has_live_object(key, uid))
     }
 }
 
-fn qualified(group: &str, kind: &str) -> String {
+fn qualify_kind(group: &str, kind: &str) -> String {
     format!("{group}/{kind}")
 }
 

@@ -25,3 +25,27 @@ pub fn from_map(map: Option<&Labels>) -> LabelSelector {
         match_expressions: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn selector_without_requirements_is_empty() {
+        for (selector, expect) in [
+            (json!({}), true),
+            (json!({"matchLabels": {}, "matchExpressions": []}), true),
+            (json!({"matchLabels": {"a": "b"}}), false),
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "Exists"}]}),
+                false,
+            ),
+        ] {
+            let parsed: LabelSelector = serde_json::from_value(selector.clone()).unwrap();
+            assert_eq!(is_empty(&parsed), expect, "{selector}");
+        }
+        assert!(is_empty(&from_map(None)));
+    }
+}

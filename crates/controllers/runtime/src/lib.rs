@@ -24,12 +24,16 @@ pub mod testing;
 pub mod time;
 pub mod wake;
 
-pub use action::{Action, EventType, Note, Notes, Tolerate, Verb, Write, delete_options, describe};
+pub use action::{
+    Action, EventType, Note, Notes, Tolerate, Verb, Write, delete_options, describe_actions,
+};
 pub use api_semantics::owners::{controller_reference, owner_reference};
 pub use controller::{Decide, Drive, Queue, Setup};
 pub use credentials::{Account, Accounts};
 pub use deletions::Deletions;
 pub use executor::{Done, Executor, Pending};
 pub use informers::{Cache, Index, Informers, Kind, NAMESPACE, View, namespace_of};
-pub use metrics::Passes;
-pub use object::{Meta, Object, Target, normalized, reference, same, split_key, tree};
+pub use metrics::ReconcileMetrics;
+pub use object::{
+    Meta, Object, Target, normalize_tree, object_reference, semantically_equal, split_key, to_tree,
+};

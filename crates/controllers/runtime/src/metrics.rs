@@ -13,9 +13,9 @@ struct Labels {
 
 /// Counter of reconciles by controller and result. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Passes(Family<Labels, Counter>);
+pub struct ReconcileMetrics(Family<Labels, Counter>);
 
-impl Passes {
+impl ReconcileMetrics {
     /// Registers the counter.
     pub fn new(metrics: &Metrics) -> Self {
         let help = "Passes of controllers over one object";
@@ -23,7 +23,7 @@ impl Passes {
     }
 
     /// Counts one reconcile.
-    pub fn count(&self, controller: &str, ok: bool) {
+    pub fn count_reconcile(&self, controller: &str, ok: bool) {
         let result = if ok { "success" } else { "error" };
         self.0
             .get_or_create(&Labels {

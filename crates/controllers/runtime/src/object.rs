@@ -66,7 +66,7 @@ pub trait Meta {
     }
 
     /// Returns whether deletion was requested.
-    fn deleting(&self) -> bool {
+    fn is_deleting(&self) -> bool {
         self.meta().deletion_timestamp.is_some()
     }
 
@@ -95,12 +95,12 @@ pub trait Meta {
     }
 
     /// Returns whether `uid` is this object's controller.
-    fn controlled_by(&self, uid: &str) -> bool {
+    fn is_controlled_by(&self, uid: &str) -> bool {
         api_semantics::owners::is_controlled_by(self.meta(), uid)
     }
 
     /// Returns the creation time in whole seconds since the epoch, 0 if absent.
-    fn created(&self) -> i64 {
+    fn created_at(&self) -> i64 {
         self.meta()
             .creation_timestamp
             .as_ref()
@@ -151,12 +151,12 @@ impl Target {
     pub fn of<K: Object>(object: &K) -> Self {
         Self {
             uid: object.meta().uid.clone(),
-            ..Self::named::<K>(object.meta().namespace.as_deref(), object.name())
+            ..Self::with_name::<K>(object.meta().namespace.as_deref(), object.name())
         }
     }
 
     /// Returns a target by name alone.
-    pub fn named<K: Object>(namespace: Option<&str>, name: &str) -> Self {
+    pub fn with_name<K: Object>(namespace: Option<&str>, name: &str) -> Self {
         Self {
             group: K::GROUP.to_owned(),
             version: K::VERSION.to_owned(),
@@ -205,7 +205,7 @@ impl Target {
 }
 
 /// Returns an object reference for events.
-pub fn reference<K: Object>(object: &K) -> ObjectReference {
+pub fn object_reference<K: Object>(object: &K) -> ObjectReference {
     let meta = object.meta();
     ObjectReference {
         api_version: Some(K::API_VERSION.to_owned()),
@@ -219,21 +219,21 @@ pub fn reference<K: Object>(object: &K) -> ObjectReference {
 }
 
 /// Returns the object as a JSON tree, with kind and apiVersion.
-pub fn tree<K: Object>(object: &K) -> Value {
+pub fn to_tree<K: Object>(object: &K) -> Value {
     serde_json::to_value(object).unwrap_or(Value::Null)
 }
 
 /// Drops nulls, empty maps and empty lists, so that two trees compare as Go's semantic equality
 /// does.
-pub fn normalized(value: Value) -> Value {
+pub fn normalize_tree(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(
             map.into_iter()
-                .map(|(k, v)| (k, normalized(v)))
+                .map(|(k, v)| (k, normalize_tree(v)))
                 .filter(|(_, v)| !is_empty(v))
                 .collect(),
         ),
-        Value::Array(list) => Value::Array(list.into_iter().map(normalized).collect()),
+        Value::Array(list) => Value::Array(list.into_iter().map(normalize_tree).collect()),
         other => other,
     }
 }
@@ -249,10 +249,49 @@ fn is_empty(value: &Value) -> bool {
 
 /// Returns whether two values are semantically equal: absent, null and empty are the same.
 /// Serializes only values that differ.
-pub fn same<T: Serialize + PartialEq>(a: &T, b: &T) -> bool {
+pub fn semantically_equal<T: Serialize + PartialEq>(a: &T, b: &T) -> bool {
     if a == b {
         return true;
     }
-    let tree = |v: &T| serde_json::to_value(v).map(normalized).ok();
+    let tree = |v: &T| serde_json::to_value(v).map(normalize_tree).ok();
     tree(a) == tree(b)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use k8s_openapi::api::apps::v1::Deployment;
+    use k8s_openapi::api::core::v1::{Node, Pod};
+    use serde_json::json;
+
+    #[test]
+    fn paths_follow_group_version_and_scope() {
+        let pod = Target::with_name::<Pod>(Some("n"), "p");
+        assert_eq!(pod.path(), "/api/v1/namespaces/n/pods/p");
+        let node = Target::with_name::<Node>(None, "a");
+        assert_eq!(
+            (node.path(), node.key()),
+            ("/api/v1/nodes/a".to_owned(), "a".to_owned())
+        );
+        let deployment = Target::with_name::<Deployment>(Some("n"), "d");
+        assert_eq!(
+            deployment.collection(),
+            "/apis/apps/v1/namespaces/n/deployments"
+        );
+        assert_eq!(deployment.api_version(), "apps/v1");
+    }
+
+    #[test]
+    fn absent_null_and_empty_fields_are_semantically_equal() {
+        let full = json!({"a": {"b": null, "c": [], "d": {}}, "e": 0});
+        assert!(semantically_equal(&full, &json!({"e": 0})));
+        assert!(!semantically_equal(&full, &json!({"e": 1})));
+    }
+
+    #[test]
+    fn keys_are_split_into_namespace_and_name() {
+        assert_eq!(split_key("n/p"), ("n", "p"));
+        assert_eq!(split_key("node"), ("", "node"));
+    }
 }

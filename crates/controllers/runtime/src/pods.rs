@@ -8,12 +8,12 @@ use crate::object::Meta;
 
 /// Returns whether the pod counts as a replica: neither terminated nor being deleted.
 pub fn is_active(pod: &Pod) -> bool {
-    !is_terminal(pod) && !pod.deleting()
+    !is_terminal(pod) && !pod.is_deleting()
 }
 
 /// Returns whether the pod is being deleted but has not terminated.
 pub fn is_terminating(pod: &Pod) -> bool {
-    !is_terminal(pod) && pod.deleting()
+    !is_terminal(pod) && pod.is_deleting()
 }
 
 /// Returns the time since which the pod has been ready.
@@ -60,7 +60,7 @@ pub fn by_node(pod: &Pod) -> Vec<String> {
 }
 
 /// Returns the number of container restarts.
-pub fn restarts(pod: &Pod) -> i32 {
+pub fn count_restarts(pod: &Pod) -> i32 {
     let Some(status) = &pod.status else { return 0 };
     let all = status
         .container_statuses
@@ -68,4 +68,62 @@ pub fn restarts(pod: &Pod) -> i32 {
         .chain(&status.init_container_statuses)
         .flatten();
     all.map(|c| c.restart_count).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn pod(phase: &str, deleting: bool, ready_since: Option<&str>) -> Pod {
+        let conditions = ready_since.map(|at| {
+            json!([{"type": "Ready", "status": "True",
+            "lastTransitionTime": at}])
+        });
+        serde_json::from_value(json!({"metadata": {"name": "p",
+            "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z")},
+            "status": {"phase": phase, "conditions": conditions}}))
+        .unwrap()
+    }
+
+    #[test]
+    fn pods_are_active_until_they_terminate_or_are_deleted() {
+        for (phase, deleting, active, terminating) in [
+            ("Running", false, true, false),
+            ("Pending", false, true, false),
+            ("Running", true, false, true),
+            ("Failed", false, false, false),
+            ("Succeeded", true, false, false),
+        ] {
+            let pod = pod(phase, deleting, None);
+            assert_eq!(
+                (is_active(&pod), is_terminating(&pod)),
+                (active, terminating),
+                "{phase}"
+            );
+        }
+    }
+
+    #[test]
+    fn pod_is_available_after_it_was_ready_for_the_minimum_time() {
+        let ready = pod("Running", false, Some("2026-01-01T00:00:00Z"));
+        let now: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
+        assert_eq!(available_in(&ready, 0, now), Some(0));
+        assert_eq!(available_in(&ready, 30, now), Some(20));
+        assert!(is_available(&ready, 10, now) && !is_available(&ready, 11, now));
+        assert_eq!(available_in(&pod("Running", false, None), 0, now), None);
+    }
+
+    #[test]
+    fn restarts_of_init_containers_count() {
+        let status = |count: i32| {
+            json!([{"name": "c", "image": "", "imageID": "", "ready": true,
+            "restartCount": count}])
+        };
+        let pod = serde_json::from_value(json!({"status": {"containerStatuses": status(2),
+            "initContainerStatuses": status(3)}}))
+        .unwrap();
+        assert_eq!(count_restarts(&pod), 5);
+    }
 }

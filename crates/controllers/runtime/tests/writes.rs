@@ -11,7 +11,7 @@ use std::time::Duration;
 use base_task::{CancellationToken, Tasks};
 use client::Client;
 use controllers_runtime::testing::serve;
-use controllers_runtime::{Action, Decide, Passes, Queue, Setup, Target};
+use controllers_runtime::{Action, Decide, Queue, ReconcileMetrics, Setup, Target};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::json;
@@ -23,9 +23,9 @@ impl Decide for Adopt {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
         let owner = Target {
             uid: Some("u".to_owned()),
-            ..Target::named::<ConfigMap>(Some("n"), "owner")
+            ..Target::with_name::<ConfigMap>(Some("n"), "owner")
         };
-        let child = Target::named::<ConfigMap>(Some("n"), key);
+        let child = Target::with_name::<ConfigMap>(Some("n"), key);
         vec![
             Action::Confirm(owner),
             Action::merge(child, json!({"data": {"a": "b"}})),
@@ -40,8 +40,8 @@ async fn run(client: Client, keys: &[&str], time: Duration) -> bool {
     let tasks = Tasks::new(stop.clone());
     let queue = Queue::new();
     keys.iter().for_each(|key| queue.add((*key).to_owned()));
-    let mut setup = Setup::new(client, tasks.clone(), false, Passes::default());
-    setup.decide("adopter", 1, queue, Adopt);
+    let mut setup = Setup::new(client, tasks.clone(), false, ReconcileMetrics::default());
+    setup.add_reconciler("adopter", 1, queue, Adopt);
     let running = tokio::spawn(setup.run(stop.clone()));
     tokio::time::sleep(time).await;
     stop.cancel();
@@ -100,8 +100,8 @@ async fn controller_that_dies_ends_the_term_as_a_failure() {
     let tasks = Tasks::new(stop.clone());
     let queue = Queue::new();
     queue.add("a".to_owned());
-    let mut setup = Setup::new(client, tasks.clone(), false, Passes::default());
-    setup.decide("broken", 1, queue, Broken);
+    let mut setup = Setup::new(client, tasks.clone(), false, ReconcileMetrics::default());
+    setup.add_reconciler("broken", 1, queue, Broken);
     tokio::time::timeout(Duration::from_secs(5), setup.run(stop))
         .await
         .unwrap();

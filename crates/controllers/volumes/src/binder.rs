@@ -65,8 +65,10 @@ fn keys_enqueued_by(
     let mut keys = vec![volume.name().to_owned()];
     keys.extend(claim_key(volume));
     for class in index_free_volume(volume) {
+        // With WaitForFirstConsumer the scheduler binds, so a new volume changes nothing for these
+        // claims.
         if !classes.get(&class).is_some_and(|c| waits_for_consumer(&c)) {
-            let open = claims.by(OPEN, &class);
+            let open = claims.by_index(OPEN, &class);
             keys.extend(
                 open.iter()
                     .filter(|c| matching::is_match(c, volume))
@@ -91,10 +93,10 @@ pub fn add_volume_binder(setup: &mut Setup) {
     let queue = Queue::new();
     let claims = setup
         .informers
-        .of::<PersistentVolumeClaim>()
+        .for_kind::<PersistentVolumeClaim>()
         .index(OPEN, index_open_claim)
-        .on(wake::itself(&queue))
-        .on({
+        .on_event(wake::enqueue_object(&queue))
+        .on_event({
             let queue = queue.clone();
             move |event| {
                 let named = event
@@ -107,30 +109,33 @@ pub fn add_volume_binder(setup: &mut Setup) {
         });
     let claims = claims.cache();
     let (waiting, known) = (queue.clone(), claims.clone());
-    let classes = setup.informers.of::<StorageClass>().on(move |event| {
-        // Claims may be older than their class, and those without a class use the default one.
-        for class in [event.object().name(), ""] {
-            known
-                .by(OPEN, class)
-                .iter()
-                .for_each(|claim| waiting.add(claim.key()));
-        }
-    });
+    let classes = setup
+        .informers
+        .for_kind::<StorageClass>()
+        .on_event(move |event| {
+            // Claims may be older than their class, and those without a class use the default one.
+            for class in [event.object().name(), ""] {
+                known
+                    .by_index(OPEN, class)
+                    .iter()
+                    .for_each(|claim| waiting.add(claim.key()));
+            }
+        });
     let classes = classes.cache();
     let (waiting, known, modes) = (queue.clone(), claims.clone(), classes.clone());
     let volumes = setup
         .informers
-        .of::<PersistentVolume>()
+        .for_kind::<PersistentVolume>()
         .index(FREE, index_free_volume);
     let volumes = volumes
         .index(RESERVED, index_reserved_volume)
-        .on(move |event| {
+        .on_event(move |event| {
             keys_enqueued_by(event.object(), &known, &modes)
                 .into_iter()
                 .for_each(|key| waiting.add(key));
         });
     let volumes = volumes.cache();
-    setup.decide(
+    setup.add_reconciler(
         "persistent-volume-binder",
         1,
         queue,
@@ -151,9 +156,12 @@ impl Binder {
     ) -> Self {
         let reserved = (RESERVED, Box::new(index_reserved_volume) as Box<_>);
         Self {
-            claims: Cache::indexed(claims, vec![(OPEN, Box::new(index_open_claim))]),
-            volumes: Cache::indexed(volumes, vec![(FREE, Box::new(index_free_volume)), reserved]),
-            classes: Cache::fixed(classes),
+            claims: Cache::with_indexes(claims, vec![(OPEN, Box::new(index_open_claim))]),
+            volumes: Cache::with_indexes(
+                volumes,
+                vec![(FREE, Box::new(index_free_volume)), reserved],
+            ),
+            classes: Cache::with_objects(classes),
         }
     }
 
@@ -176,8 +184,8 @@ impl Binder {
         let class = class_of(spec.and_then(|s| s.storage_class_name.as_ref()));
         ClaimView {
             named: None,
-            reserved: self.volumes.by(RESERVED, &claim.key()),
-            free: self.volumes.by(FREE, &class),
+            reserved: self.volumes.by_index(RESERVED, &claim.key()),
+            free: self.volumes.by_index(FREE, &class),
             class: self.classes.get(&class),
             default_class: self.default_class(),
         }
@@ -190,9 +198,11 @@ impl Binder {
             .list()
             .into_iter()
             .filter(|c| c.annotation(DEFAULT_CLASS) == Some("true"));
+        // Several default classes are allowed. The newest wins, as in admission, and the name
+        // decides a tie.
         marked.max_by(|a, b| {
-            a.created()
-                .cmp(&b.created())
+            a.created_at()
+                .cmp(&b.created_at())
                 .then_with(|| b.name().cmp(a.name()))
         })
     }

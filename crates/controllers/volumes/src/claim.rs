@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 
-use controllers_runtime::{Action, Meta, reference, time};
+use controllers_runtime::{Action, Meta, object_reference, time};
 
 use crate::matching;
 
@@ -41,9 +41,11 @@ pub fn reconcile_claim(
     if spec.volume_name.as_deref().is_some_and(|n| !n.is_empty()) {
         return bind_named_volume(claim, view.named.as_deref(), now);
     }
-    if claim.deleting() {
+    if claim.is_deleting() {
         return Vec::new();
     }
+    // A volume that names the claim was reserved for it, by an administrator or by an interrupted
+    // binding.
     if let Some(volume) = view
         .reserved
         .iter()
@@ -58,6 +60,8 @@ pub fn reconcile_claim(
     if let Some(volume) = matching::find_best_volume(claim, &view.free).filter(|_| !late) {
         return write_binding(claim, volume, now);
     }
+    // Retroactive default class: only after no volume without a class was found, because that binds
+    // first upstream as well.
     if let Some(default) = view
         .default_class
         .as_ref()
@@ -70,7 +74,7 @@ pub fn reconcile_claim(
     if late && claim.annotation(SELECTED_NODE).is_none() {
         let text = "waiting for first consumer to be created before binding";
         return vec![Action::event(
-            &reference(claim),
+            &object_reference(claim),
             "WaitForFirstConsumer",
             text,
         )];
@@ -103,7 +107,11 @@ fn bind_named_volume(
                     "Cannot bind to requested volume {:?}: {problem}",
                     volume.name()
                 );
-                vec![Action::warning(&reference(claim), "VolumeMismatch", text)]
+                vec![Action::warning(
+                    &object_reference(claim),
+                    "VolumeMismatch",
+                    text,
+                )]
             }
         },
     }
@@ -115,7 +123,7 @@ pub fn waits_for_consumer(class: &StorageClass) -> bool {
 }
 
 fn report_unbound(claim: &PersistentVolumeClaim, class: Option<&StorageClass>) -> Vec<Action> {
-    let about = reference(claim);
+    let about = object_reference(claim);
     let Some(class) = class.filter(|c| c.provisioner != NONE) else {
         let named = claim
             .spec
@@ -166,6 +174,8 @@ fn write_binding(
     now: Timestamp,
 ) -> Vec<Action> {
     let known = claimed_by(volume).and_then(|r| r.uid.as_deref()) == Some(claim.uid());
+    // The volume first: with both names in place, an interrupted binding is completed instead of
+    // started with another volume.
     if !known {
         let mut taken = volume.clone();
         let prebound = claimed_by(volume).is_some();
@@ -178,6 +188,8 @@ fn write_binding(
             resource_version: claim.meta().resource_version.clone(),
             field_path: None,
         });
+        // The annotation tells that the controller chose the volume, so it may also undo the
+        // choice.
         if !prebound {
             taken
                 .metadata
@@ -234,6 +246,8 @@ pub fn reconcile_volume(
     };
     match (&owner.uid, claim) {
         (None, _) => update_volume_phase(volume, "Available", now),
+        // Another UID means that the claim was deleted and created again: the data belongs to the
+        // old one.
         (Some(uid), Some(claim)) if claim.uid() == uid => Vec::new(),
         _ => update_volume_phase(volume, "Released", now),
     }
@@ -246,7 +260,7 @@ fn update_volume_phase(volume: &PersistentVolume, desired: &str, now: Timestamp)
     let mut fresh = volume.clone();
     let status = fresh.status.get_or_insert_default();
     status.phase = Some(desired.to_owned());
-    status.last_phase_transition_time = Some(time::api(now));
+    status.last_phase_transition_time = Some(time::api_time(now));
     vec![Action::update_status(&fresh)]
 }
 

@@ -7,12 +7,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use client::Event;
 use controllers_runtime::{
-    Action, Cache, Decide, Meta, Queue, Setup, Write, controller_reference, pods, reference,
+    Action, Cache, Decide, Meta, Queue, Setup, Write, controller_reference, object_reference, pods,
 };
 
 /// Returns the actions for one pod; `claim` reports whether its namespace has a claim of that name.
 pub fn reconcile_pod(pod: &Pod, claim: &dyn Fn(&str) -> bool) -> Vec<Action> {
-    if pod.deleting() || pods::is_terminal(pod) {
+    if pod.is_deleting() || pods::is_terminal(pod) {
         return Vec::new();
     }
     let missing = ephemeral_volumes_of(pod).filter(|v| !claim(&claim_name(pod, v)));
@@ -49,7 +49,7 @@ fn create_claim(pod: &Pod, volume: &Volume) -> Option<Action> {
     write.tolerate.exists = true;
     let text = "ephemeral volume controller failed to create the claim {name}: {error}";
     write.notes.failure = Some(controllers_runtime::Note::warning(
-        &reference(pod),
+        &object_reference(pod),
         "EphemeralVolumeClaimCreationFailed",
         text,
     ));
@@ -65,7 +65,7 @@ struct Ephemeral {
 pub fn add_ephemeral_volume_controller(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
     let waiting = queue.clone();
-    let all = setup.informers.of::<Pod>().on(move |event| {
+    let all = setup.informers.for_kind::<Pod>().on_event(move |event| {
         if let Event::Applied { old: None, new } = event
             && ephemeral_volumes_of(new).next().is_some()
         {
@@ -73,8 +73,8 @@ pub fn add_ephemeral_volume_controller(setup: &mut Setup, workers: usize) {
         }
     });
     let all = all.cache();
-    let claims = setup.informers.of::<PersistentVolumeClaim>().cache();
-    setup.decide(
+    let claims = setup.informers.for_kind::<PersistentVolumeClaim>().cache();
+    setup.add_reconciler(
         "ephemeral-volume-controller",
         workers,
         queue,
@@ -88,7 +88,49 @@ impl Decide for Ephemeral {
             return Vec::new();
         };
         reconcile_pod(&pod, &|name| {
-            self.claims.named(pod.namespace(), name).is_some()
+            self.claims.get_by_name(pod.namespace(), name).is_some()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use controllers_runtime::describe_actions;
+    use serde_json::json;
+
+    fn pod(phase: &str) -> Pod {
+        serde_json::from_value(
+            json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"},
+            "spec": {"containers": [], "volumes": [
+                {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {
+                    "metadata": {"labels": {"a": "b"}}, "spec": {}}}},
+                {"name": "plain", "emptyDir": {}}]},
+            "status": {"phase": phase}}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn missing_claim_is_created_and_owned_by_the_pod() {
+        let got = reconcile_pod(&pod("Pending"), &|_| false);
+        assert_eq!(
+            describe_actions(&got),
+            ["create PersistentVolumeClaim p-scratch"]
+        );
+        let claim = &got[0].as_write().unwrap().body;
+        assert_eq!(claim["metadata"]["ownerReferences"][0]["uid"], "u");
+        assert_eq!(claim["metadata"]["labels"]["a"], "b");
+    }
+
+    #[test]
+    fn existing_claim_is_left_alone() {
+        assert!(reconcile_pod(&pod("Pending"), &|name| name == "p-scratch").is_empty());
+    }
+
+    #[test]
+    fn terminated_pod_gets_no_claim() {
+        assert!(reconcile_pod(&pod("Failed"), &|_| false).is_empty());
     }
 }

@@ -13,6 +13,7 @@ pub fn find_best_volume<'v>(
     volumes: &'v [Arc<PersistentVolume>],
 ) -> Option<&'v Arc<PersistentVolume>> {
     let fitting = volumes.iter().filter(|v| is_match(claim, v));
+    // The smallest volume wastes the least; the name makes the choice repeatable.
     fitting.min_by(|a, b| {
         capacity_of(a)
             .cmp(&capacity_of(b))
@@ -62,10 +63,11 @@ pub fn find_mismatch(
         .and_then(|r| r.requests.as_ref()?.get("storage"));
     let requested = requested.and_then(|q| q.0.parse::<Quantity>().ok());
     let offered: Vec<_> = have.access_modes.iter().flatten().collect();
-    if volume.deleting() {
+    if volume.is_deleting() {
         Some("the volume is marked for deletion")
     } else if requested.is_some_and(|requested| capacity_of(volume).is_none_or(|c| c < requested)) {
         Some("requested PV is too small")
+    // An empty class is a class of its own: it matches volumes without a class only.
     } else if text(&want.storage_class_name) != text(&have.storage_class_name) {
         Some("storageClassName does not match")
     } else if text(&want.volume_attributes_class_name) != text(&have.volume_attributes_class_name) {
@@ -115,5 +117,61 @@ mod tests {
             volume("d", "2Gi", "y"),
         ];
         assert_eq!(find_best_volume(&claim, &all).unwrap().name(), "c");
+    }
+
+    fn mismatch_of(change: &dyn Fn(&mut serde_json::Value)) -> Option<&'static str> {
+        let mut volume = json!({"metadata": {"name": "v"}, "spec": {"capacity": {"storage": "2Gi"},
+            "accessModes": ["ReadWriteOnce", "ReadOnlyMany"], "storageClassName": "x"}});
+        change(&mut volume);
+        let claim = serde_json::from_value(json!({"spec": {"accessModes": ["ReadWriteOnce"],
+            "storageClassName": "x", "resources": {"requests": {"storage": "2Gi"}}}}))
+        .unwrap();
+        find_mismatch(&claim, &serde_json::from_value(volume).unwrap())
+    }
+
+    #[test]
+    fn every_mismatch_has_its_reason() {
+        assert_eq!(mismatch_of(&|_| {}), None);
+        for (path, value, expect) in [
+            (
+                "/spec/capacity/storage",
+                json!("1Gi"),
+                "requested PV is too small",
+            ),
+            (
+                "/spec/storageClassName",
+                json!("y"),
+                "storageClassName does not match",
+            ),
+            (
+                "/spec/accessModes",
+                json!(["ReadOnlyMany"]),
+                "incompatible accessMode",
+            ),
+        ] {
+            let got = mismatch_of(&|v| *v.pointer_mut(path).unwrap() = value.clone());
+            assert_eq!(got, Some(expect));
+        }
+        let block = mismatch_of(&|v| v["spec"]["volumeMode"] = json!("Block"));
+        assert_eq!(block, Some("incompatible volumeMode"));
+        let deleted =
+            mismatch_of(&|v| v["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
+        assert_eq!(deleted, Some("the volume is marked for deletion"));
+    }
+
+    #[test]
+    fn selector_of_the_claim_limits_free_volumes_only() {
+        let claim: PersistentVolumeClaim = serde_json::from_value(json!({"spec": {
+            "selector": {"matchLabels": {"disk": "fast"}}}}))
+        .unwrap();
+        let volume = |disk: &str| -> PersistentVolume {
+            serde_json::from_value(
+                json!({"metadata": {"name": "v", "labels": {"disk": disk}}, "spec": {}}),
+            )
+            .unwrap()
+        };
+        assert!(is_match(&claim, &volume("fast")));
+        assert!(!is_match(&claim, &volume("slow")));
+        assert_eq!(find_mismatch(&claim, &volume("slow")), None);
     }
 }

@@ -19,7 +19,9 @@ pub fn reconcile_finalizer<K: Object>(object: &K, finalizer: &str, used: bool) -
     let mut fresh = object.clone();
     let held = object.has_finalizer(finalizer);
     let all = fresh.metadata_mut().finalizers.get_or_insert_default();
-    match (object.deleting(), held) {
+    // The finalizer is added before any use: an object that is deleted first can't get one any
+    // more.
+    match (object.is_deleting(), held) {
         (false, false) => all.push(finalizer.to_owned()),
         (true, true) if !used => all.retain(|f| f != finalizer),
         _ => return Vec::new(),
@@ -56,15 +58,15 @@ pub fn add_claim_protection(setup: &mut Setup) {
     let queue = Queue::new();
     let all = setup
         .informers
-        .of::<PersistentVolumeClaim>()
-        .on(wake::itself(&queue))
+        .for_kind::<PersistentVolumeClaim>()
+        .on_event(wake::enqueue_object(&queue))
         .cache();
     let waiting = queue.clone();
     let pods = setup
         .informers
-        .of::<Pod>()
+        .for_kind::<Pod>()
         .index("claims", claims_of_pod)
-        .on(move |event| {
+        .on_event(move |event| {
             let ended = match event {
                 Event::Deleted(pod) => Some(pod),
                 Event::Applied { new, .. } => Some(new).filter(|p| pods::is_terminal(p)),
@@ -75,7 +77,7 @@ pub fn add_claim_protection(setup: &mut Setup) {
                 .for_each(|key| waiting.add(key));
         });
     let pods = pods.cache();
-    setup.decide(
+    setup.add_reconciler(
         "pvc-protection-controller",
         1,
         queue,
@@ -88,9 +90,11 @@ impl Decide for Claims {
         let Some(claim) = self.claims.get(key) else {
             return Vec::new();
         };
+        // An unbound pod does not use the claim yet: upstream lets the claim be deleted and the pod
+        // wait.
         let used = self
             .pods
-            .by("claims", key)
+            .by_index("claims", key)
             .iter()
             .any(|p| !pods::is_terminal(p) && !pods::node_name(p).is_empty());
         reconcile_finalizer(claim.as_ref(), CLAIM, used)
@@ -106,10 +110,10 @@ pub fn add_volume_protection(setup: &mut Setup) {
     let queue = Queue::new();
     let volumes = setup
         .informers
-        .of::<PersistentVolume>()
-        .on(wake::itself(&queue))
+        .for_kind::<PersistentVolume>()
+        .on_event(wake::enqueue_object(&queue))
         .cache();
-    setup.decide("pv-protection-controller", 1, queue, Volumes { volumes });
+    setup.add_reconciler("pv-protection-controller", 1, queue, Volumes { volumes });
 }
 
 impl Decide for Volumes {
@@ -188,29 +192,29 @@ pub fn add_attributes_class_protection(setup: &mut Setup) {
     let queue = Queue::new();
     let classes = setup
         .informers
-        .of::<VolumeAttributesClass>()
-        .on(wake::itself(&queue))
+        .for_kind::<VolumeAttributesClass>()
+        .on_event(wake::enqueue_object(&queue))
         .cache();
     let claims = setup
         .informers
-        .of::<PersistentVolumeClaim>()
+        .for_kind::<PersistentVolumeClaim>()
         .index(BY_CLASS, classes_of_claim);
     let claims = claims
-        .on(enqueue_released_classes(&queue, classes_of_claim))
+        .on_event(enqueue_released_classes(&queue, classes_of_claim))
         .cache();
     let volumes = setup
         .informers
-        .of::<PersistentVolume>()
+        .for_kind::<PersistentVolume>()
         .index(BY_CLASS, class_of_volume);
     let volumes = volumes
-        .on(enqueue_released_classes(&queue, class_of_volume))
+        .on_event(enqueue_released_classes(&queue, class_of_volume))
         .cache();
     let logic = Classes {
         classes,
         claims,
         volumes,
     };
-    setup.decide(
+    setup.add_reconciler(
         "volumeattributesclass-protection-controller",
         1,
         queue,
@@ -223,8 +227,8 @@ impl Decide for Classes {
         let Some(class) = self.classes.get(key) else {
             return Vec::new();
         };
-        let used =
-            !self.claims.by(BY_CLASS, key).is_empty() || !self.volumes.by(BY_CLASS, key).is_empty();
+        let used = !self.claims.by_index(BY_CLASS, key).is_empty()
+            || !self.volumes.by_index(BY_CLASS, key).is_empty();
         reconcile_finalizer(class.as_ref(), CLASS, used)
     }
 }
@@ -233,7 +237,7 @@ impl Decide for Classes {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use controllers_runtime::describe;
+    use controllers_runtime::describe_actions;
     use serde_json::json;
 
     #[test]
@@ -253,7 +257,7 @@ mod tests {
             (class(false, true), false, false),
         ];
         for (class, used, writes) in cases {
-            let got = describe(&reconcile_finalizer(&class, CLASS, used));
+            let got = describe_actions(&reconcile_finalizer(&class, CLASS, used));
             assert_eq!(!got.is_empty(), writes, "{class:?} used: {used}");
         }
     }
@@ -266,5 +270,57 @@ mod tests {
             "modifyVolumeStatus": {"status": "Pending", "targetVolumeAttributesClassName": "gold"}}}),
         );
         assert_eq!(classes_of_claim(&claim.unwrap()), ["gold", "silver"]);
+    }
+
+    #[test]
+    fn claims_of_a_pod_are_those_of_its_volumes_named_or_ephemeral() {
+        let pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n"},
+            "spec": {"containers": [], "volumes": [
+                {"name": "a", "persistentVolumeClaim": {"claimName": "data"}},
+                {"name": "b", "ephemeral": {}}, {"name": "c", "emptyDir": {}}]}}))
+        .unwrap();
+        assert_eq!(claims_of_pod(&pod), ["n/data", "n/p-b"]);
+    }
+
+    #[test]
+    fn claim_in_deletion_keeps_its_finalizer_while_a_bound_pod_runs() {
+        let claim: PersistentVolumeClaim =
+            serde_json::from_value(json!({"metadata": {"name": "data",
+            "namespace": "n", "finalizers": [CLAIM], "deletionTimestamp": "2026-01-01T00:00:00Z"}}))
+            .unwrap();
+        for (node, phase, released) in [
+            ("node", "Running", false),
+            ("node", "Succeeded", true),
+            ("", "Pending", true),
+        ] {
+            let pod: Pod =
+                serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n"},
+                "spec": {"containers": [], "nodeName": node, "volumes": [
+                    {"name": "a", "persistentVolumeClaim": {"claimName": "data"}}]},
+                "status": {"phase": phase}}))
+                .unwrap();
+            let index = ("claims", Box::new(claims_of_pod) as Box<_>);
+            let logic = Claims {
+                claims: Cache::with_objects(vec![claim.clone()]),
+                pods: Cache::with_indexes(vec![pod], vec![index]),
+            };
+            let got = logic.reconcile("n/data", Timestamp::UNIX_EPOCH);
+            assert_eq!(!got.is_empty(), released, "{node} {phase}");
+        }
+    }
+
+    #[test]
+    fn bound_volume_keeps_its_finalizer() {
+        for (phase, released) in [("Bound", false), ("Released", true), ("Available", true)] {
+            let volume: PersistentVolume = serde_json::from_value(json!({"metadata": {"name": "v",
+                "finalizers": [VOLUME], "deletionTimestamp": "2026-01-01T00:00:00Z"},
+                "status": {"phase": phase}}))
+            .unwrap();
+            let logic = Volumes {
+                volumes: Cache::with_objects(vec![volume]),
+            };
+            let got = logic.reconcile("v", Timestamp::UNIX_EPOCH);
+            assert_eq!(!got.is_empty(), released, "{phase}");
+        }
     }
 }

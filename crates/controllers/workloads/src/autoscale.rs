@@ -17,7 +17,7 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Pod;
 
 use controllers_runtime::{
-    Action, Cache, Drive, Executor, Meta, Queue, Setup, discovery, reference, wake,
+    Action, Cache, Drive, Executor, Meta, Queue, Setup, discovery, object_reference, wake,
 };
 
 struct Autoscaler {
@@ -28,16 +28,16 @@ struct Autoscaler {
 }
 
 /// Sets up the autoscaler; it reads metrics every `period`.
-pub fn autoscaler(setup: &mut Setup, period: Duration) {
+pub fn add_horizontal_pod_autoscaler(setup: &mut Setup, period: Duration) {
     let queue = Queue::new();
     let scalers = setup
         .informers
-        .of::<HorizontalPodAutoscaler>()
-        .on(wake::itself(&queue))
+        .for_kind::<HorizontalPodAutoscaler>()
+        .on_event(wake::enqueue_object(&queue))
         .cache();
-    let pods = setup.informers.of::<Pod>().index_namespace().cache();
+    let pods = setup.informers.for_kind::<Pod>().index_namespace().cache();
     let client = setup.client.clone();
-    setup.drive(
+    setup.add_driver(
         "horizontal-pod-autoscaler",
         2,
         queue,
@@ -58,13 +58,13 @@ impl Drive for Autoscaler {
         };
         let client = executor.client().await?;
         let now = Timestamp::now();
-        let mut actions = match self.target(&client, &scaler).await? {
+        let mut actions = match self.find_target(&client, &scaler).await? {
             Ok((path, scale)) => {
-                let pods = self.pods.within(scaler.namespace());
-                let readings = metrics::read(&self.client, &scaler, &scale, &pods).await;
-                let outcome = decide::decide(&scaler, &scale, &readings, now);
+                let pods = self.pods.in_namespace(scaler.namespace());
+                let readings = metrics::read_metrics(&self.client, &scaler, &scale, &pods).await;
+                let outcome = decide::decide_size(&scaler, &scale, &readings, now);
                 if let Some(size) = outcome.rescale {
-                    self.rescale(&client, &path, scale, size).await?;
+                    self.rescale_target(&client, &path, scale, size).await?;
                 }
                 outcome.actions
             }
@@ -77,7 +77,7 @@ impl Drive for Autoscaler {
 
 impl Autoscaler {
     /// Returns the target's scale and its path, or the reason why there is none.
-    async fn target(
+    async fn find_target(
         &self,
         client: &Client,
         scaler: &HorizontalPodAutoscaler,
@@ -85,7 +85,7 @@ impl Autoscaler {
         let target = &scaler.spec.scale_target_ref;
         let version = target.api_version.as_deref().unwrap_or("v1");
         let (group, _) = version.rsplit_once('/').unwrap_or(("", version));
-        let Some(plural) = self.plural(group, &target.kind).await? else {
+        let Some(plural) = self.find_plural(group, &target.kind).await? else {
             return Ok(Err(format!(
                 "no matches for kind \"{}\" in group \"{group}\"",
                 target.kind
@@ -108,14 +108,14 @@ impl Autoscaler {
         }
     }
 
-    async fn plural(&self, group: &str, kind: &str) -> Result<Option<String>, Error> {
+    async fn find_plural(&self, group: &str, kind: &str) -> Result<Option<String>, Error> {
         let usual = match (group, kind) {
             ("apps", "Deployment") => "deployments",
             ("apps", "ReplicaSet") => "replicasets",
             ("apps", "StatefulSet") => "statefulsets",
             ("", "ReplicationController") => "replicationcontrollers",
             _ => {
-                let found = discovery::discover(&self.client).await?;
+                let found = discovery::discover_resources(&self.client).await?;
                 let served = found
                     .resources
                     .into_iter()
@@ -126,7 +126,7 @@ impl Autoscaler {
         Ok(Some(usual.to_owned()))
     }
 
-    async fn rescale(
+    async fn rescale_target(
         &self,
         client: &Client,
         path: &str,
@@ -141,6 +141,8 @@ impl Autoscaler {
 }
 
 /// Returns the object reference of events.
-fn about(scaler: &HorizontalPodAutoscaler) -> k8s_openapi::api::core::v1::ObjectReference {
-    reference(scaler)
+fn scaler_reference(
+    scaler: &HorizontalPodAutoscaler,
+) -> k8s_openapi::api::core::v1::ObjectReference {
+    object_reference(scaler)
 }

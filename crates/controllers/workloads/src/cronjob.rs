@@ -6,8 +6,8 @@
 mod decide;
 mod wiring;
 
-pub use decide::reconcile;
-pub use wiring::cron_jobs;
+pub use decide::reconcile_cron_job;
+pub use wiring::add_cron_job_controller;
 
 #[cfg(test)]
 mod tests;

@@ -18,10 +18,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 
-use controllers_runtime::{Action, Meta, Write, claim, hash, labels, pods, reference};
+use controllers_runtime::{Action, Meta, Write, claim, hash, labels, object_reference, pods};
 
 use crate::history;
-pub use wiring::daemon_sets;
+pub use wiring::add_daemon_set_controller;
 
 /// Maximum number of creations or deletions in one reconcile.
 const BURST: usize = 250;
@@ -47,13 +47,13 @@ pub struct View<'a> {
 
 impl View<'_> {
     /// Returns whether the pod has the current template.
-    pub fn updated(&self, pod: &Pod) -> bool {
+    pub fn is_updated(&self, pod: &Pod) -> bool {
         pod.label(history::POD_LABEL) == Some(&self.hash)
     }
 
     /// Returns whether the pod has been ready for `minReadySeconds`.
-    pub fn available(&self, pod: &Pod) -> bool {
-        pods::is_available(pod, self.min_ready(), self.now) && !pod.deleting()
+    pub fn is_pod_available(&self, pod: &Pod) -> bool {
+        pods::is_available(pod, self.min_ready(), self.now) && !pod.is_deleting()
     }
 
     /// Returns `minReadySeconds`.
@@ -66,7 +66,7 @@ impl View<'_> {
     }
 
     /// Returns the pods of one node.
-    pub fn on(&self, node: &str) -> &[Arc<Pod>] {
+    pub fn pods_on(&self, node: &str) -> &[Arc<Pod>] {
         self.pods.get(node).map(Vec::as_slice).unwrap_or_default()
     }
 }
@@ -85,7 +85,7 @@ pub struct Plan {
 }
 
 /// Returns the actions for one DaemonSet.
-pub fn reconcile(
+pub fn reconcile_daemon_set(
     set: &DaemonSet,
     candidates: &[Arc<Pod>],
     all_nodes: &[Arc<Node>],
@@ -97,34 +97,40 @@ pub fn reconcile(
     };
     if labels::is_empty(&spec.selector) {
         let text = "This daemon set is selecting all pods. A non-empty selector is required.";
-        return vec![Action::warning(&reference(set), "SelectingAll", text)];
+        return vec![Action::warning(
+            &object_reference(set),
+            "SelectingAll",
+            text,
+        )];
     }
-    let claim = claim::claim(set, &spec.selector, candidates, |_| true, &[]);
+    let claim = claim::claim_objects(set, &spec.selector, candidates, |_| true, &[]);
     let mut actions = claim.actions;
     let collisions = set.status.as_ref().and_then(|s| s.collision_count);
-    let latest = history::current(set, &spec.template, collisions, revisions);
+    let latest = history::find_current(set, &spec.template, collisions, revisions);
     let digest = latest.revision.label(history::POD_LABEL).map(str::to_owned);
-    let judge = nodes::Judge::new(set);
+    let matcher = nodes::NodeMatcher::new(set);
     let nodes: Vec<_> = all_nodes
         .iter()
-        .map(|n| (n.clone(), judge.fit(n)))
+        .map(|n| (n.clone(), matcher.match_node(n)))
         .collect();
     let view = View {
         set,
         desired: nodes.iter().filter(|(_, fit)| fit.run).count(),
         nodes,
         pods: by_node(&claim.owned),
-        hash: digest.unwrap_or_else(|| hash::template(&spec.template, collisions)),
+        hash: digest.unwrap_or_else(|| hash::hash_template(&spec.template, collisions)),
         now,
     };
-    if !set.deleting() {
+    if !set.is_deleting() {
         actions.extend(latest.actions);
-        let mut plan = manage(&view);
+        // The number of writes is bounded by the burst; the events of the pods start the next
+        // reconcile.
+        let mut plan = manage_pods(&view);
         // A rollout starts only once every node has its pod.
         if plan.create.is_empty() && plan.delete.is_empty() {
-            rollout::roll(&view, &mut plan);
+            rollout::plan_rollout(&view, &mut plan);
         }
-        actions.extend(carry_out(&view, plan));
+        actions.extend(build_actions(&view, plan));
         let in_use = |r: &ControllerRevision| {
             r.name() == latest.revision.name()
                 || claim
@@ -132,13 +138,13 @@ pub fn reconcile(
                     .iter()
                     .any(|p| p.label(history::POD_LABEL) == r.label(history::POD_LABEL))
         };
-        actions.extend(history::truncate(
+        actions.extend(history::truncate_history(
             revisions,
             &in_use,
             spec.revision_history_limit.unwrap_or(10),
         ));
     }
-    actions.extend(status::write(&view));
+    actions.extend(status::update_status(&view));
     actions.extend(next_available(&view));
     actions
 }
@@ -151,10 +157,11 @@ fn by_node(owned: &[Arc<Pod>]) -> BTreeMap<String, Vec<Arc<Pod>>> {
         }
     }
     for list in map.values_mut() {
+        // A running pod first, then the oldest: of duplicates the one that serves is kept.
         list.sort_by_key(|p| {
             (
                 pods::phase(p) != "Running",
-                p.created(),
+                p.created_at(),
                 p.name().to_owned(),
             )
         });
@@ -163,13 +170,13 @@ fn by_node(owned: &[Arc<Pod>]) -> BTreeMap<String, Vec<Arc<Pod>>> {
 }
 
 /// Plans one pod on each node that should have one, and none where it may not run.
-fn manage(view: &View<'_>) -> Plan {
+fn manage_pods(view: &View<'_>) -> Plan {
     let mut plan = Plan::default();
     for (node, fit) in &view.nodes {
-        let here = view.on(node.name());
+        let here = view.pods_on(node.name());
         if !fit.stay {
             plan.delete
-                .extend(here.iter().filter(|p| !p.deleting()).cloned());
+                .extend(here.iter().filter(|p| !p.is_deleting()).cloned());
         } else if here.is_empty() {
             if fit.run {
                 plan.create.push(node.name().to_owned());
@@ -187,7 +194,7 @@ fn manage(view: &View<'_>) -> Plan {
         // The node was deleted: a pod that was never bound would wait for it forever.
         plan.delete.extend(
             left.iter()
-                .filter(|p| !p.deleting() && pods::node_name(p).is_empty())
+                .filter(|p| !p.is_deleting() && pods::node_name(p).is_empty())
                 .cloned(),
         );
     }
@@ -197,33 +204,37 @@ fn manage(view: &View<'_>) -> Plan {
 /// Deletes terminated pods and duplicates on one node.
 fn thin_out(view: &View<'_>, here: &[Arc<Pod>], plan: &mut Plan) {
     let mut alive: Vec<&Arc<Pod>> = Vec::new();
-    for pod in here.iter().filter(|p| !p.deleting()) {
+    for pod in here.iter().filter(|p| !p.is_deleting()) {
         if !pods::is_terminal(pod) {
             alive.push(pod);
             continue;
         }
-        let age = view.now.as_second() - pod.created();
+        let age = view.now.as_second() - pod.created_at();
+        // A pod that fails at once on its node would otherwise be created and deleted in a tight
+        // loop. Upstream backs off too.
         if pods::phase(pod) == "Failed" && age < FAILED_FOR {
             let wait = Duration::from_secs((FAILED_FOR - age).unsigned_abs());
             plan.requeue = Some(plan.requeue.map_or(wait, |w| w.min(wait)));
             continue;
         }
-        plan.events.push(ended(view, pod));
+        plan.events.push(report_terminated_pod(view, pod));
         plan.delete.push(pod.clone());
     }
+    // Without surge a second pod on a node is always a duplicate.
     if rollout::max_surge(view) == 0 {
         plan.delete.extend(alive.into_iter().skip(1).cloned());
         return;
     }
-    let (new, old): (Vec<_>, Vec<_>) = alive.into_iter().partition(|p| view.updated(p));
-    let replaced = new.iter().any(|p| view.available(p));
+    let (new, old): (Vec<_>, Vec<_>) = alive.into_iter().partition(|p| view.is_updated(p));
+    // With surge the old pod stays until the new one is available.
+    let replaced = new.iter().any(|p| view.is_pod_available(p));
     plan.delete.extend(new.into_iter().skip(1).cloned());
     plan.delete
         .extend(old.into_iter().skip(usize::from(!replaced)).cloned());
 }
 
-fn ended(view: &View<'_>, pod: &Pod) -> Action {
-    let about = reference(view.set);
+fn report_terminated_pod(view: &View<'_>, pod: &Pod) -> Action {
+    let about = object_reference(view.set);
     let node = pods::node_name(pod);
     if pods::phase(pod) == "Failed" {
         let text = format!(
@@ -239,11 +250,11 @@ fn ended(view: &View<'_>, pod: &Pod) -> Action {
     Action::event(&about, "SucceededDaemonPod", text)
 }
 
-fn carry_out(view: &View<'_>, plan: Plan) -> Vec<Action> {
-    let about = reference(view.set);
+fn build_actions(view: &View<'_>, plan: Plan) -> Vec<Action> {
+    let about = object_reference(view.set);
     let mut actions = plan.events;
     let create = plan.create.iter().take(BURST).map(|node| {
-        Write::create(&pod::build(view.set, node, &view.hash)).notes(
+        Write::create(&pod::build_pod(view.set, node, &view.hash)).notes(
             &about,
             ("SuccessfulCreate", "Created pod: {name}"),
             ("FailedCreate", "Error creating: {error}"),
@@ -259,6 +270,8 @@ fn carry_out(view: &View<'_>, plan: Plan) -> Vec<Action> {
     });
     let delete: Vec<_> = delete.collect();
     actions.extend(
+        // Deletions first: a new pod may need the host port or the resources of the one that it
+        // replaces.
         [delete, create]
             .into_iter()
             .filter(|b| !b.is_empty())

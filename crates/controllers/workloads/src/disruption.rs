@@ -16,10 +16,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use controllers_runtime::{
-    Action, Cache, Decide, Meta, Queue, Setup, labels, pods, reference, split_key, time, wake,
+    Action, Cache, Decide, Meta, Queue, Setup, labels, object_reference, pods, split_key, time,
+    wake,
 };
 
-use crate::deployment::scaled;
+use crate::deployment::scale_value;
 
 /// Seconds for the deletion of a pod after its eviction was allowed.
 const GRANTED_FOR: i64 = 120;
@@ -27,7 +28,7 @@ const CONDITION: &str = "DisruptionAllowed";
 
 /// Returns the status update of one budget. `covered` are its pods, `scale` the desired size of a
 /// pod's controller, with the controller's UID.
-pub fn reconcile(
+pub fn reconcile_budget(
     budget: &PodDisruptionBudget,
     covered: &[Arc<Pod>],
     scale: &dyn Fn(&Pod) -> Option<(String, i32)>,
@@ -41,30 +42,42 @@ pub fn reconcile(
     let percent = |v: &IntOrString| matches!(v, IntOrString::String(_));
     let (expected, desired) = match (&spec.max_unavailable, &spec.min_available) {
         (Some(max), _) => {
-            let expected = expected(covered, scale);
-            (expected, (expected - scaled(max, expected, true)).max(0))
+            let expected = expected_pods(covered, scale);
+            (
+                expected,
+                (expected - scale_value(max, expected, true)).max(0),
+            )
         }
         (None, Some(min)) if percent(min) => {
-            let expected = expected(covered, scale);
-            (expected, scaled(min, expected, true))
+            let expected = expected_pods(covered, scale);
+            (expected, scale_value(min, expected, true))
         }
         // An absolute minAvailable counts the existing pods, so it also works for pods without a
         // scalable controller.
-        (None, Some(min)) => (count, scaled(min, count, true)),
+        (None, Some(min)) => (count, scale_value(min, count, true)),
         (None, None) => (count, 0),
     };
     let (disrupted, recheck) = still_disrupted(&old, covered, now);
+    // A pod whose eviction was granted counts as lost at once. Its deletion may reach the cache
+    // later than the next eviction.
     let healthy = covered
         .iter()
-        .filter(|p| pods::is_ready(p) && !p.deleting() && !disrupted.contains_key(p.name()));
+        .filter(|p| pods::is_ready(p) && !p.is_deleting() && !disrupted.contains_key(p.name()));
     let healthy = i32::try_from(healthy.count()).unwrap_or(i32::MAX);
+    // Without pods there is nothing to disrupt, so no disruption is allowed even if minAvailable is
+    // 0.
     let allowed = if expected <= 0 {
         0
     } else {
         (healthy - desired).max(0)
     };
     let status = PodDisruptionBudgetStatus {
-        conditions: Some(conditions(budget, old.conditions.clone(), allowed, now)),
+        conditions: Some(update_conditions(
+            budget,
+            old.conditions.clone(),
+            allowed,
+            now,
+        )),
         current_healthy: Some(healthy),
         desired_healthy: Some(desired),
         disrupted_pods: (!disrupted.is_empty()).then_some(disrupted),
@@ -88,10 +101,11 @@ pub fn reconcile(
 }
 
 /// Returns the sum of the controllers' desired pods; a pod without a controller counts as one.
-fn expected(covered: &[Arc<Pod>], scale: &dyn Fn(&Pod) -> Option<(String, i32)>) -> i32 {
+fn expected_pods(covered: &[Arc<Pod>], scale: &dyn Fn(&Pod) -> Option<(String, i32)>) -> i32 {
     let mut sizes: BTreeMap<String, i32> = BTreeMap::new();
     for pod in covered {
         let (uid, size) = scale(pod).unwrap_or_else(|| (pod.uid().to_owned(), 1));
+        // By UID: the pods of one controller count its size once.
         sizes.insert(uid, size);
     }
     sizes.values().sum()
@@ -108,8 +122,10 @@ fn still_disrupted(
     let mut kept = BTreeMap::new();
     let mut recheck: Option<Duration> = None;
     for (name, since) in old.disrupted_pods.iter().flatten() {
-        let there = covered.iter().any(|p| p.name() == name && !p.deleting());
-        let wait = time::until(time::after(since.0, GRANTED_FOR), now);
+        // A record is dropped when the pod is deleted or when the deletion did not follow in time,
+        // otherwise the budget would shrink forever.
+        let there = covered.iter().any(|p| p.name() == name && !p.is_deleting());
+        let wait = time::duration_until(time::seconds_after(since.0, GRANTED_FOR), now);
         if there && !wait.is_zero() {
             kept.insert(name.clone(), since.clone());
             recheck = Some(recheck.map_or(wait, |r| r.min(wait)));
@@ -118,7 +134,7 @@ fn still_disrupted(
     (kept, recheck)
 }
 
-fn conditions(
+fn update_conditions(
     budget: &PodDisruptionBudget,
     old: Option<Vec<Condition>>,
     allowed: i32,
@@ -136,7 +152,7 @@ fn conditions(
         reason: reason.to_owned(),
         message: String::new(),
         observed_generation: Some(budget.generation()),
-        last_transition_time: time::api(now),
+        last_transition_time: time::api_time(now),
     };
     match all.iter_mut().find(|c| c.type_ == CONDITION) {
         Some(c) => {
@@ -165,31 +181,31 @@ struct Disruption {
 }
 
 /// Sets up the disruption controller.
-pub fn disruption(setup: &mut Setup, workers: usize) {
+pub fn add_disruption_controller(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
     let budgets = setup
         .informers
-        .of::<PodDisruptionBudget>()
+        .for_kind::<PodDisruptionBudget>()
         .index_namespace()
-        .on(wake::itself(&queue))
+        .on_event(wake::enqueue_object(&queue))
         .cache();
     let (waiting, known) = (queue.clone(), budgets.clone());
     let pods = setup
         .informers
-        .of::<Pod>()
+        .for_kind::<Pod>()
         .index_namespace()
-        .on(move |event| {
+        .on_event(move |event| {
             let (old, new) = match event {
                 Event::Applied { old, new } => (old.as_ref(), Some(new)),
                 Event::Deleted(last) => (Some(last), None),
             };
             if let (Some(old), Some(new)) = (old, new)
-                && face(old) == face(new)
+                && disruption_fields(old) == disruption_fields(new)
             {
                 return;
             }
-            for budget in known.within(event.object().namespace()) {
-                if old.into_iter().chain(new).any(|p| covers(&budget, p)) {
+            for budget in known.in_namespace(event.object().namespace()) {
+                if old.into_iter().chain(new).any(|p| is_covered(&budget, p)) {
                     waiting.add(budget.key());
                 }
             }
@@ -215,7 +231,7 @@ pub fn disruption(setup: &mut Setup, workers: usize) {
         controllers,
         stateful,
     };
-    setup.decide("disruption-controller", workers, queue, controller);
+    setup.add_reconciler("disruption-controller", workers, queue, controller);
 }
 
 /// Registers a kind; if an object's size changes, the budgets of its namespace are enqueued.
@@ -226,7 +242,7 @@ fn scaled_kind<K: controllers_runtime::Object>(
     size: fn(&K) -> Option<i32>,
 ) -> Cache<K> {
     let (queue, budgets) = (queue.clone(), budgets.clone());
-    let kind = setup.informers.of::<K>().on(move |event| {
+    let kind = setup.informers.for_kind::<K>().on_event(move |event| {
         if let Event::Applied {
             old: Some(old),
             new,
@@ -234,7 +250,7 @@ fn scaled_kind<K: controllers_runtime::Object>(
             && size(old) != size(new)
         {
             budgets
-                .within(new.namespace())
+                .in_namespace(new.namespace())
                 .iter()
                 .for_each(|b| queue.add(b.key()));
         }
@@ -242,40 +258,42 @@ fn scaled_kind<K: controllers_runtime::Object>(
     kind.cache()
 }
 
-fn face(pod: &Pod) -> impl PartialEq + use<> {
+fn disruption_fields(pod: &Pod) -> impl PartialEq + use<> {
     (
         pods::is_ready(pod),
-        pod.deleting(),
+        pod.is_deleting(),
         pods::is_terminal(pod),
         pod.meta().labels.clone(),
     )
 }
 
-fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
+fn is_covered(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
     let selector = budget.spec.as_ref().and_then(|s| s.selector.as_ref());
     selector.is_some_and(|s| labels::labels_match(Some(s), pod.meta().labels.as_ref()))
 }
 
 impl Disruption {
-    fn scale(&self, pod: &Pod) -> Option<(String, i32)> {
+    fn find_scale(&self, pod: &Pod) -> Option<(String, i32)> {
         let owner = pod.controller()?;
         let named = |uid: &str, size: Option<i32>| Some((uid.to_owned(), size.unwrap_or(1)));
         let ns = pod.namespace();
         match owner.kind.as_str() {
             "ReplicaSet" => {
-                let set = self.sets.named(ns, &owner.name)?;
+                let set = self.sets.get_by_name(ns, &owner.name)?;
+                // Budgets count the Deployment, whose size does not change while pods move between
+                // its sets.
                 let above = set.controller().filter(|r| r.kind == "Deployment");
-                match above.and_then(|r| self.deployments.named(ns, &r.name)) {
+                match above.and_then(|r| self.deployments.get_by_name(ns, &r.name)) {
                     Some(d) => named(d.uid(), d.spec.as_ref().and_then(|s| s.replicas)),
                     None => named(set.uid(), set.spec.as_ref().and_then(|s| s.replicas)),
                 }
             }
             "StatefulSet" => {
-                let set = self.stateful.named(ns, &owner.name)?;
+                let set = self.stateful.get_by_name(ns, &owner.name)?;
                 named(set.uid(), set.spec.as_ref().and_then(|s| s.replicas))
             }
             "ReplicationController" => {
-                let set = self.controllers.named(ns, &owner.name)?;
+                let set = self.controllers.get_by_name(ns, &owner.name)?;
                 named(set.uid(), set.spec.as_ref().and_then(|s| s.replicas))
             }
             _ => None,
@@ -288,15 +306,15 @@ impl Decide for Disruption {
         let Some(budget) = self.budgets.get(key) else {
             return Vec::new();
         };
-        let all = self.pods.within(split_key(key).0);
+        let all = self.pods.in_namespace(split_key(key).0);
         let covered: Vec<_> = all
             .into_iter()
-            .filter(|p| covers(&budget, p) && !pods::is_terminal(p))
+            .filter(|p| is_covered(&budget, p) && !pods::is_terminal(p))
             .collect();
-        let mut actions = reconcile(&budget, &covered, &|p| self.scale(p), now);
+        let mut actions = reconcile_budget(&budget, &covered, &|p| self.find_scale(p), now);
         if covered.is_empty() && budget.status.is_none() {
             actions.push(Action::event(
-                &reference(budget.as_ref()),
+                &object_reference(budget.as_ref()),
                 "NoPods",
                 "No matching pods found",
             ));
@@ -356,7 +374,7 @@ mod tests {
             )
             .unwrap();
             let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-            let got = reconcile(&budget, &pods, &scale, now);
+            let got = reconcile_budget(&budget, &pods, &scale, now);
             let done: PodDisruptionBudget =
                 serde_json::from_value(got[0].as_write().unwrap().body.clone()).unwrap();
             let s = done.status.clone().unwrap();
@@ -367,7 +385,78 @@ mod tests {
                 s.disruptions_allowed.unwrap(),
             );
             assert_eq!(have, expect, "{spec}");
-            assert!(reconcile(&done, &pods, &scale, now).is_empty());
+            assert!(reconcile_budget(&done, &pods, &scale, now).is_empty());
         }
+    }
+
+    fn status_of(budget: Value, pods: &[Arc<Pod>], now: &str) -> (Value, Vec<Action>) {
+        let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
+        let scale = |_: &Pod| Some(("set".to_owned(), 3));
+        let got = reconcile_budget(&budget, pods, &scale, now.parse().unwrap());
+        (got[0].as_write().unwrap().body["status"].clone(), got)
+    }
+
+    fn ready_pod(name: &str, deleting: bool) -> Arc<Pod> {
+        let tree = json!({"metadata": {"name": name, "uid": name,
+            "deletionTimestamp": deleting.then_some("2026-01-01T00:00:00Z")},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        Arc::new(serde_json::from_value(tree).unwrap())
+    }
+
+    #[test]
+    fn evicted_pod_is_not_healthy_until_its_record_expires() {
+        let budget = json!({"metadata": {"name": "b"}, "spec": {"maxUnavailable": 1},
+            "status": {"disruptedPods": {"a": "2026-01-01T00:00:00Z"}}});
+        let pods = [
+            ready_pod("a", false),
+            ready_pod("b", false),
+            ready_pod("c", false),
+        ];
+        let (status, actions) = status_of(budget.clone(), &pods, "2026-01-01T00:01:00Z");
+        assert_eq!(
+            (&status["currentHealthy"], &status["disruptionsAllowed"]),
+            (&json!(2), &json!(0))
+        );
+        assert!(matches!(actions[1], Action::Requeue(wait) if wait.as_secs() == 60));
+        let (status, _) = status_of(budget, &pods, "2026-01-01T00:02:00Z");
+        assert_eq!(
+            (&status["currentHealthy"], &status["disruptionsAllowed"]),
+            (&json!(3), &json!(1))
+        );
+        assert!(status["disruptedPods"].is_null());
+    }
+
+    #[test]
+    fn pod_in_deletion_is_not_healthy() {
+        let budget = json!({"metadata": {"name": "b"}, "spec": {"maxUnavailable": 1}});
+        let pods = [
+            ready_pod("a", true),
+            ready_pod("b", false),
+            ready_pod("c", false),
+        ];
+        let (status, _) = status_of(budget, &pods, "2026-01-01T00:00:00Z");
+        assert_eq!(status["currentHealthy"], 2);
+        assert_eq!(status["conditions"][0]["reason"], "InsufficientPods");
+    }
+
+    #[test]
+    fn percentages_are_rounded_up() {
+        for (spec, desired) in [
+            (json!({"minAvailable": "50%"}), 2),
+            (json!({"maxUnavailable": "50%"}), 1),
+            (json!({"maxUnavailable": "1%"}), 2),
+            (json!({"maxUnavailable": 5}), 0),
+        ] {
+            let budget = json!({"metadata": {"name": "b"}, "spec": spec});
+            let (status, _) = status_of(budget, &[ready_pod("a", false)], "2026-01-01T00:00:00Z");
+            assert_eq!(status["desiredHealthy"], desired, "{spec}");
+        }
+    }
+
+    #[test]
+    fn budget_without_pods_allows_no_disruption() {
+        let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 0}});
+        let (status, _) = status_of(budget, &[], "2026-01-01T00:00:00Z");
+        assert_eq!(status["disruptionsAllowed"], 0);
     }
 }

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use serde_json::{Value, json};
 
 use controllers_runtime::{
-    Action, Meta, Object, Target, Verb, Write, controller_reference, hash, normalized, tree,
+    Action, Meta, Object, Target, Verb, Write, controller_reference, hash, normalize_tree, to_tree,
 };
 
 /// Label with a revision's hash.
@@ -31,14 +31,15 @@ pub struct Current {
 }
 
 /// Finds or creates the revision of `template`. `revisions` are the owned ones.
-pub fn current<O: Object>(
+pub fn find_current<O: Object>(
     owner: &O,
     template: &PodTemplateSpec,
     collisions: Option<i32>,
     revisions: &[Arc<ControllerRevision>],
 ) -> Current {
-    let wanted = data(template);
+    let wanted = revision_data(template);
     let newest = revisions.iter().max_by_key(|r| r.revision);
+    // Numbers only grow: `kubectl rollout undo` finds the previous revision by its number.
     let next = newest.map_or(0, |r| r.revision) + 1;
     let equal = revisions
         .iter()
@@ -59,9 +60,11 @@ pub fn current<O: Object>(
             }
         }
         None => {
-            let revision = build(owner, template, wanted, collisions, next);
+            let revision = build_revision(owner, template, wanted, collisions, next);
             let mut write = Write::create(&revision);
-            write.if_exists = vec![collision(owner, collisions)];
+            // The name is a hash. If another object has it, a higher collision count gives another
+            // name in the next reconcile.
+            write.if_exists = vec![count_collision(owner, collisions)];
             Current {
                 revision,
                 actions: vec![write.into()],
@@ -71,7 +74,7 @@ pub fn current<O: Object>(
 }
 
 /// Deletes unused revisions above `limit`, oldest first.
-pub fn truncate(
+pub fn truncate_history(
     revisions: &[Arc<ControllerRevision>],
     in_use: &dyn Fn(&ControllerRevision) -> bool,
     limit: i32,
@@ -88,12 +91,12 @@ pub fn truncate(
 }
 
 /// Returns the template of a revision.
-pub fn template(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
+pub fn revision_template(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
     let template = revision.data.as_ref()?.0.pointer("/spec/template")?;
     serde_json::from_value(template.clone()).ok()
 }
 
-fn data(template: &PodTemplateSpec) -> Value {
+fn revision_data(template: &PodTemplateSpec) -> Value {
     let mut tree = serde_json::to_value(template).unwrap_or_default();
     if let Some(map) = tree.as_object_mut() {
         map.insert("$patch".to_owned(), Value::from("replace"));
@@ -107,17 +110,18 @@ fn same_data(revision: &ControllerRevision, wanted: &Value) -> bool {
         .as_ref()
         .map(|d| d.0.clone())
         .unwrap_or_default();
-    normalized(held) == normalized(wanted.clone())
+    // Not by hash: the API server may return fields that were absent when the revision was written.
+    normalize_tree(held) == normalize_tree(wanted.clone())
 }
 
-fn build<O: Object>(
+fn build_revision<O: Object>(
     owner: &O,
     template: &PodTemplateSpec,
     data: Value,
     collisions: Option<i32>,
     number: i64,
 ) -> ControllerRevision {
-    let digest = hash::template(template, collisions);
+    let digest = hash::hash_template(template, collisions);
     let mut labels = template
         .metadata
         .as_ref()
@@ -142,8 +146,8 @@ fn build<O: Object>(
 }
 
 /// Counts a collision, so that the next hash differs: another object has the name.
-fn collision<O: Object>(owner: &O, collisions: Option<i32>) -> Action {
-    let mut body = tree(owner);
+fn count_collision<O: Object>(owner: &O, collisions: Option<i32>) -> Action {
+    let mut body = to_tree(owner);
     if let Some(map) = body.as_object_mut() {
         let status = map.entry("status").or_insert_with(|| json!({}));
         status["collisionCount"] = Value::from(collisions.unwrap_or(0) + 1);
@@ -152,16 +156,84 @@ fn collision<O: Object>(owner: &O, collisions: Option<i32>) -> Action {
 }
 
 /// Returns the owner's revisions, with the adoptions they need.
-pub fn claim<O: Object>(
+pub fn claim_revisions<O: Object>(
     owner: &O,
     selector: &LabelSelector,
     candidates: &[Arc<ControllerRevision>],
 ) -> controllers_runtime::claim::Claim<ControllerRevision> {
-    controllers_runtime::claim::claim(
+    controllers_runtime::claim::claim_objects(
         owner,
         selector,
         candidates,
         |r| r.name().starts_with(owner.name()),
         &[],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use controllers_runtime::describe_actions;
+    use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
+
+    fn owner() -> StatefulSet {
+        serde_json::from_value(json!({"metadata": {"name": "s", "namespace": "n", "uid": "s"}}))
+            .unwrap()
+    }
+
+    fn revision(name: &str, number: i64) -> Arc<ControllerRevision> {
+        Arc::new(
+            serde_json::from_value(json!({"metadata": {"name": name}, "revision": number}))
+                .unwrap(),
+        )
+    }
+
+    #[test]
+    fn template_is_restored_from_its_revision() {
+        let template: PodTemplateSpec =
+            serde_json::from_value(json!({"metadata": {"labels": {"a": "b"}}})).unwrap();
+        let found = find_current(&owner(), &template, None, &[]);
+        assert_eq!(found.revision.revision, 1);
+        assert_eq!(revision_template(&found.revision), Some(template));
+    }
+
+    #[test]
+    fn collision_count_changes_the_name_of_a_revision() {
+        let template = PodTemplateSpec::default();
+        let name = |count| {
+            let found = find_current(&owner(), &template, count, &[]);
+            found.revision.metadata.name.unwrap()
+        };
+        assert_ne!(name(None), name(Some(1)));
+        assert_eq!(name(None), name(Some(0)));
+    }
+
+    #[test]
+    fn revision_of_a_daemon_set_carries_the_label_of_its_pods() {
+        let set: DaemonSet = serde_json::from_value(json!({"metadata": {"name": "d"}})).unwrap();
+        let label = |labels: Option<std::collections::BTreeMap<String, String>>| {
+            labels.unwrap().contains_key(POD_LABEL)
+        };
+        let template = PodTemplateSpec::default();
+        let daemon = find_current(&set, &template, None, &[]).revision;
+        assert!(label(daemon.metadata.labels));
+        let stateful = find_current(&owner(), &template, None, &[]).revision;
+        assert!(!label(stateful.metadata.labels));
+    }
+
+    #[test]
+    fn unused_revisions_above_the_limit_are_deleted_oldest_first() {
+        let all = [
+            revision("c", 3),
+            revision("a", 1),
+            revision("used", 2),
+            revision("d", 4),
+        ];
+        let in_use = |r: &ControllerRevision| r.name() == "used";
+        let deleted = |limit| describe_actions(&truncate_history(&all, &in_use, limit));
+        assert!(deleted(3).is_empty());
+        assert_eq!(deleted(2), ["delete ControllerRevision a"]);
+        assert_eq!(deleted(0).len(), 3);
+    }
 }

@@ -21,12 +21,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
 
-use controllers_runtime::{Action, Meta, claim, pods as pod_state, reference, time};
+use controllers_runtime::{Action, Meta, claim, object_reference, pods as pod_state, time};
 
 use count::Tally;
 use indexes::Indexes;
 pub use outcome::finished_at;
-pub use wiring::jobs;
+pub use wiring::add_job_controller;
 
 /// Finalizer of pods that are not counted yet.
 pub const TRACKING: &str = "batch.kubernetes.io/job-tracking";
@@ -47,7 +47,7 @@ pub struct View<'a> {
 
 impl View<'_> {
     /// Returns whether completions are indexed.
-    pub fn indexed(&self) -> bool {
+    pub fn is_indexed(&self) -> bool {
         self.spec.completion_mode.as_deref() == Some("Indexed")
     }
 
@@ -64,20 +64,21 @@ impl View<'_> {
     }
 
     /// Returns whether the Job is suspended: it may have no pods.
-    pub fn suspended(&self) -> bool {
+    pub fn is_suspended(&self) -> bool {
         self.spec.suspend == Some(true)
     }
 
     /// Returns whether a pod is replaced only after it has terminated.
-    pub fn only_failed(&self) -> bool {
+    pub fn replaces_only_failed(&self) -> bool {
         match self.spec.pod_replacement_policy.as_deref() {
             Some(policy) => policy == "Failed",
+            // With a failure policy the reason of a pod's end must be known before it is replaced.
             None => self.spec.pod_failure_policy.is_some(),
         }
     }
 
     /// Returns pods that are running or pending.
-    pub fn active(&self) -> Vec<Arc<Pod>> {
+    pub fn active_pods(&self) -> Vec<Arc<Pod>> {
         self.pods
             .iter()
             .filter(|p| pod_state::is_active(p))
@@ -86,7 +87,7 @@ impl View<'_> {
     }
 
     /// Returns the number of pods that are being deleted.
-    pub fn terminating(&self) -> usize {
+    pub fn count_terminating(&self) -> usize {
         self.pods
             .iter()
             .filter(|p| pod_state::is_terminating(p))
@@ -94,13 +95,14 @@ impl View<'_> {
     }
 
     /// Returns whether the pod counts as failed.
-    pub fn failed(&self, pod: &Pod) -> bool {
+    pub fn has_failed(&self, pod: &Pod) -> bool {
         let phase = pod_state::phase(pod);
-        phase == "Failed" || (!self.only_failed() && pod.deleting() && phase != "Succeeded")
+        phase == "Failed"
+            || (!self.replaces_only_failed() && pod.is_deleting() && phase != "Succeeded")
     }
 
     /// Returns a condition that was true before the reconcile.
-    pub fn holds(&self, kind: &str) -> Option<&JobCondition> {
+    pub fn find_true_condition(&self, kind: &str) -> Option<&JobCondition> {
         let all = self.old.conditions.iter().flatten();
         all.into_iter()
             .find(|c| c.type_ == kind && c.status == "True")
@@ -108,19 +110,20 @@ impl View<'_> {
 }
 
 /// Returns the actions for one Job. `candidates` are the namespace's pods that match or are owned.
-pub fn reconcile(job: &Job, candidates: &[Arc<Pod>], now: Timestamp) -> Vec<Action> {
+pub fn reconcile_job(job: &Job, candidates: &[Arc<Pod>], now: Timestamp) -> Vec<Action> {
     let Some(spec) = &job.spec else {
         return Vec::new();
     };
     if spec
         .managed_by
         .as_deref()
+        // KEP-4368: such a Job belongs to another controller, including its status and finalizers.
         .is_some_and(|m| m != "kubernetes.io/job-controller")
     {
         return Vec::new();
     }
     let selector = spec.selector.clone().unwrap_or_default();
-    let claim = claim::claim(job, &selector, candidates, |_| true, &[TRACKING]);
+    let claim = claim::claim_objects(job, &selector, candidates, |_| true, &[TRACKING]);
     let old = job.status.clone().unwrap_or_default();
     let view = View {
         job,
@@ -130,16 +133,18 @@ pub fn reconcile(job: &Job, candidates: &[Arc<Pod>], now: Timestamp) -> Vec<Acti
         now,
     };
     let mut actions = claim.actions;
+    // Pods of a finished Job only lose their finalizer. New failures must not change a recorded
+    // end.
     if finished_at(job).is_some() {
-        actions.extend(pods::release(view.pods.iter()));
+        actions.extend(pods::release_pods(view.pods.iter()));
         return actions;
     }
-    actions.extend(advance(&view));
+    actions.extend(advance_job(&view));
     actions
 }
 
-fn advance(view: &View<'_>) -> Vec<Action> {
-    let indexes = view.indexed().then(|| Indexes::of(view));
+fn advance_job(view: &View<'_>) -> Vec<Action> {
+    let indexes = view.is_indexed().then(|| Indexes::from_view(view));
     let kept = indexes
         .as_ref()
         .map(|indexes| retry::find_kept_pods(view, indexes))
@@ -148,41 +153,45 @@ fn advance(view: &View<'_>) -> Vec<Action> {
     let mut status = view.old.clone();
     let mut actions = Vec::new();
     let mut requeue: Vec<Duration> = Vec::new();
-    start(view, &mut status);
-    let end = outcome::decide(view, &tally, indexes.as_ref());
+    set_start_time(view, &mut status);
+    // The end is decided before pods are created, so that no pod starts for a Job that has failed.
+    let end = outcome::decide_end(view, &tally, indexes.as_ref());
     if end.is_some() && !kept.is_empty() {
         // The Job ends, so no pod keeps its finalizer for a successor: count all.
         tally = count_pods(view, indexes.as_ref(), &HashSet::new());
     }
-    let mut active = view.active().len();
+    let mut active = view.active_pods().len();
     if end.is_some() {
-        actions.extend(pods::stop(view, &view.active(), false));
+        actions.extend(pods::stop_pods(view, &view.active_pods(), false));
         active = 0;
-    } else if !view.job.deleting() {
-        let moved = pods::manage(view, &tally, indexes.as_ref());
+    } else if !view.job.is_deleting() {
+        let moved = pods::manage_pods(view, &tally, indexes.as_ref());
         active = moved.active;
         actions.extend(moved.actions);
         requeue.extend(moved.requeue);
-        suspend(view, &mut status, &mut actions);
+        update_suspension(view, &mut status, &mut actions);
     }
-    let end = end.or_else(|| outcome::complete(view, &tally, active));
-    outcome::target(view, &mut status, end.as_ref());
-    fill(view, &tally, indexes.as_ref(), active, &mut status);
-    outcome::conclude(view, &tally, &mut status, &mut actions);
+    // Success is decided last: an end by failure or by policy takes precedence, as upstream.
+    let end = end.or_else(|| outcome::completion_end(view, &tally, active));
+    outcome::write_end_condition(view, &mut status, end.as_ref());
+    fill_status(view, &tally, indexes.as_ref(), active, &mut status);
+    outcome::write_terminal_condition(view, &tally, &mut status, &mut actions);
     if status != view.old {
         actions.push(Action::update_status(&Job {
             status: Some(status.clone()),
             ..view.job.clone()
         }));
     }
-    actions.extend(pods::release(tally.release.iter()));
-    requeue.extend(deadline(view, &status));
+    // After the status write: once a finalizer is removed the pod may disappear, and its end is
+    // known only from the status.
+    actions.extend(pods::release_pods(tally.release.iter()));
+    requeue.extend(deadline_delay(view, &status));
     actions.extend(requeue.into_iter().min().map(Action::Requeue));
     actions
 }
 
 fn count_pods(view: &View<'_>, indexes: Option<&Indexes>, kept: &HashSet<&str>) -> Tally {
-    let mut tally = count::tally(view, kept);
+    let mut tally = count::tally_pods(view, kept);
     if let Some(indexes) = indexes {
         tally.succeeded = indexes.succeeded.len();
     }
@@ -190,18 +199,18 @@ fn count_pods(view: &View<'_>, indexes: Option<&Indexes>, kept: &HashSet<&str>) 
 }
 
 /// Sets the start time of a Job that is not suspended.
-fn start(view: &View<'_>, status: &mut JobStatus) {
-    if status.start_time.is_none() && !view.suspended() {
-        status.start_time = Some(time::api(view.now));
+fn set_start_time(view: &View<'_>, status: &mut JobStatus) {
+    if status.start_time.is_none() && !view.is_suspended() {
+        status.start_time = Some(time::api_time(view.now));
     }
 }
 
 /// Updates the Suspended condition; resuming sets a new start time.
-fn suspend(view: &View<'_>, status: &mut JobStatus, actions: &mut Vec<Action>) {
-    let before = view.holds("Suspended").is_some();
-    let about = reference(view.job);
-    if view.suspended() && !before {
-        outcome::set(
+fn update_suspension(view: &View<'_>, status: &mut JobStatus, actions: &mut Vec<Action>) {
+    let before = view.find_true_condition("Suspended").is_some();
+    let about = object_reference(view.job);
+    if view.is_suspended() && !before {
+        outcome::set_condition(
             status,
             view.now,
             "Suspended",
@@ -209,10 +218,11 @@ fn suspend(view: &View<'_>, status: &mut JobStatus, actions: &mut Vec<Action>) {
             "JobSuspended",
             "Job suspended",
         );
+        // A suspended Job has no running time: resuming starts its deadline again.
         status.start_time = None;
         actions.push(Action::event(&about, "Suspended", "Job suspended"));
-    } else if !view.suspended() && before {
-        outcome::set(
+    } else if !view.is_suspended() && before {
+        outcome::set_condition(
             status,
             view.now,
             "Suspended",
@@ -220,12 +230,12 @@ fn suspend(view: &View<'_>, status: &mut JobStatus, actions: &mut Vec<Action>) {
             "JobResumed",
             "Job resumed",
         );
-        status.start_time = Some(time::api(view.now));
+        status.start_time = Some(time::api_time(view.now));
         actions.push(Action::event(&about, "Resumed", "Job resumed"));
     }
 }
 
-fn fill(
+fn fill_status(
     view: &View<'_>,
     tally: &Tally,
     indexes: Option<&Indexes>,
@@ -241,7 +251,7 @@ fn fill(
         .count();
     status.active = some(active);
     status.ready = Some(number(ready.min(active)));
-    status.terminating = Some(number(view.terminating()));
+    status.terminating = Some(number(view.count_terminating()));
     status.failed = some(tally.counted_failed);
     status.succeeded = some(tally.counted_succeeded);
     status.uncounted_terminated_pods = Some(tally.uncounted.clone());
@@ -254,16 +264,19 @@ fn fill(
 }
 
 /// Returns the time until `activeDeadlineSeconds` expires.
-fn deadline(view: &View<'_>, status: &JobStatus) -> Option<Duration> {
+fn deadline_delay(view: &View<'_>, status: &JobStatus) -> Option<Duration> {
     let seconds = view.spec.active_deadline_seconds?;
     let start = status.start_time.as_ref()?;
-    let open = !view.suspended()
+    let open = !view.is_suspended()
         && !status
             .conditions
             .iter()
             .flatten()
             .any(|c| c.type_ == "FailureTarget");
-    open.then(|| time::until(time::after(start.0, seconds), view.now) + Duration::from_millis(50))
+    open.then(|| {
+        time::duration_until(time::seconds_after(start.0, seconds), view.now)
+            + Duration::from_millis(50)
+    })
 }
 
 #[cfg(test)]

@@ -13,34 +13,34 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ReplicaSetCondition, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::Pod;
 
-use controllers_runtime::{Action, Meta, Write, claim, labels, pods, reference, time};
+use controllers_runtime::{Action, Meta, Write, claim, labels, object_reference, pods, time};
 
 use crate::set::PodSet;
 use crate::template;
 
-pub use wiring::{ReplicaSetController, replica_sets, replication_controllers};
+pub use wiring::{ReplicaSetController, add_replica_set_controller, add_replication_controller};
 
 /// Maximum number of creations or deletions in one reconcile.
 const BURST: usize = 500;
 
 /// Returns the actions for one set. `candidates` are the namespace's pods that match or are owned;
 /// `siblings` are the active pods of sets with the same owner, for spreading deletions.
-pub fn reconcile<S: PodSet>(
+pub fn reconcile_set<S: PodSet>(
     set: &S,
     candidates: &[Arc<Pod>],
     siblings: &[Arc<Pod>],
     now: Timestamp,
 ) -> Vec<Action> {
-    let (mut actions, owned) = members(set, candidates);
+    let (mut actions, owned) = claim_pods(set, candidates);
     let active: Vec<_> = owned
         .iter()
         .filter(|p| pods::is_active(p))
         .cloned()
         .collect();
-    if !set.deleting() {
-        actions.extend(manage(set, &active, siblings));
+    if !set.is_deleting() {
+        actions.extend(manage_pods(set, &active, siblings));
     }
-    let status = status(set, &owned, now, None);
+    let status = compute_status(set, &owned, now, None);
     if let Some(wait) = next_available(set, &active, now) {
         actions.push(Action::Requeue(wait));
     }
@@ -49,41 +49,46 @@ pub fn reconcile<S: PodSet>(
 }
 
 /// Returns the status to write after pods could not be created or deleted.
-pub fn failed<S: PodSet>(
+pub fn report_failure<S: PodSet>(
     set: &S,
     candidates: &[Arc<Pod>],
     error: &str,
     now: Timestamp,
 ) -> Vec<Action> {
-    let (_, owned) = members(set, candidates);
-    write_status(set, status(set, &owned, now, Some(error)))
+    let (_, owned) = claim_pods(set, candidates);
+    write_status(set, compute_status(set, &owned, now, Some(error)))
         .into_iter()
         .collect()
 }
 
-fn members<S: PodSet>(set: &S, candidates: &[Arc<Pod>]) -> (Vec<Action>, Vec<Arc<Pod>>) {
+fn claim_pods<S: PodSet>(set: &S, candidates: &[Arc<Pod>]) -> (Vec<Action>, Vec<Arc<Pod>>) {
+    // Upstream filters inactive pods before it claims, so that a set does not adopt pods that have
+    // terminated.
     let live: Vec<_> = candidates
         .iter()
         .filter(|p| !pods::is_terminal(p))
         .cloned()
         .collect();
-    let claim = claim::claim(set, &set.selector(), &live, |_| true, &[]);
+    // Pods in deletion stay owned: they count as terminatingReplicas.
+    let claim = claim::claim_objects(set, &set.pod_selector(), &live, |_| true, &[]);
     (claim.actions, claim.owned)
 }
 
-fn manage<S: PodSet>(set: &S, active: &[Arc<Pod>], siblings: &[Arc<Pod>]) -> Option<Action> {
+fn manage_pods<S: PodSet>(set: &S, active: &[Arc<Pod>], siblings: &[Arc<Pod>]) -> Option<Action> {
     let wanted = usize::try_from(set.replicas()).unwrap_or(0);
-    let about = reference(set);
+    let about = object_reference(set);
     let writes: Vec<_> = if active.len() < wanted {
-        let write = Write::create(&template::pod(set, &set.template())).notes(
+        let write = Write::create(&template::build_pod(set, &set.pod_template())).notes(
             &about,
             ("SuccessfulCreate", "Created pod: {name}"),
             ("FailedCreate", "Error creating: {error}"),
         );
+        // The burst bounds the writes of one reconcile. The event of the status update starts the
+        // next one.
         vec![write; (wanted - active.len()).min(BURST)]
     } else {
         let surplus = (active.len() - wanted).min(BURST);
-        rank::victims(active, siblings, surplus)
+        rank::select_victims(active, siblings, surplus)
             .iter()
             .map(|pod| {
                 Write::delete(pod.as_ref()).notes(
@@ -97,7 +102,7 @@ fn manage<S: PodSet>(set: &S, active: &[Arc<Pod>], siblings: &[Arc<Pod>]) -> Opt
     (!writes.is_empty()).then_some(Action::Batch(writes))
 }
 
-fn status<S: PodSet>(
+fn compute_status<S: PodSet>(
     set: &S,
     owned: &[Arc<Pod>],
     now: Timestamp,
@@ -109,7 +114,7 @@ fn status<S: PodSet>(
         i32::try_from(active.iter().filter(|p| test(p)).count()).unwrap_or(i32::MAX)
     };
     let template = set
-        .template()
+        .pod_template()
         .metadata
         .unwrap_or_default()
         .labels
@@ -124,11 +129,11 @@ fn status<S: PodSet>(
         available_replicas: Some(count(&|p| pods::is_available(p, set.min_ready(), now))),
         terminating_replicas: Some(i32::try_from(terminating).unwrap_or(i32::MAX)),
         observed_generation: Some(set.generation()),
-        conditions: conditions(old.conditions, set.replicas(), active.len(), error, now),
+        conditions: update_conditions(old.conditions, set.replicas(), active.len(), error, now),
     }
 }
 
-fn conditions(
+fn update_conditions(
     old: Option<Vec<ReplicaSetCondition>>,
     wanted: i32,
     active: usize,
@@ -137,9 +142,13 @@ fn conditions(
 ) -> Option<Vec<ReplicaSetCondition>> {
     let mut all = old.unwrap_or_default();
     let Some(error) = error else {
+        // A reconcile without an error clears the condition, which a Deployment would otherwise
+        // show forever.
         all.retain(|c| c.type_ != "ReplicaFailure");
         return (!all.is_empty()).then_some(all);
     };
+    // The first error stays until it is resolved, so that its transition time is that of the first
+    // failure.
     if !all.iter().any(|c| c.type_ == "ReplicaFailure") {
         let short = i64::from(wanted) > i64::try_from(active).unwrap_or(i64::MAX);
         all.push(ReplicaSetCondition {
@@ -154,7 +163,7 @@ fn conditions(
                 .to_owned(),
             ),
             message: Some(error.to_owned()),
-            last_transition_time: Some(time::api(now)),
+            last_transition_time: Some(time::api_time(now)),
         });
     }
     Some(all)
@@ -163,6 +172,7 @@ fn conditions(
 /// Returns a status update if the status differs.
 fn write_status<S: PodSet>(set: &S, status: ReplicaSetStatus) -> Option<Action> {
     let fresh = set.with_status(status);
+    // The API server omits zeros and empty lists of the status.
     let zero = |s: ReplicaSetStatus| ReplicaSetStatus {
         fully_labeled_replicas: s.fully_labeled_replicas.filter(|n| *n != 0),
         ready_replicas: s.ready_replicas.filter(|n| *n != 0),
@@ -176,6 +186,7 @@ fn write_status<S: PodSet>(set: &S, status: ReplicaSetStatus) -> Option<Action> 
 
 /// Returns the time until the next ready pod becomes available.
 fn next_available<S: PodSet>(set: &S, active: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
+    // A pod becomes available by the passing of time alone, without an event.
     let waits = active
         .iter()
         .filter_map(|p| pods::available_in(p, set.min_ready(), now));

@@ -14,9 +14,9 @@ pub trait PodSet: Object {
     /// Returns the desired number of pods.
     fn replicas(&self) -> i32;
     /// Returns the selector of its pods.
-    fn selector(&self) -> LabelSelector;
+    fn pod_selector(&self) -> LabelSelector;
     /// Returns the template of its pods.
-    fn template(&self) -> PodTemplateSpec;
+    fn pod_template(&self) -> PodTemplateSpec;
     /// Returns `minReadySeconds`.
     fn min_ready(&self) -> i32;
     /// Returns the status.
@@ -30,14 +30,14 @@ impl PodSet for ReplicaSet {
         self.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
     }
 
-    fn selector(&self) -> LabelSelector {
+    fn pod_selector(&self) -> LabelSelector {
         self.spec
             .as_ref()
             .map(|s| s.selector.clone())
             .unwrap_or_default()
     }
 
-    fn template(&self) -> PodTemplateSpec {
+    fn pod_template(&self) -> PodTemplateSpec {
         self.spec
             .as_ref()
             .and_then(|s| s.template.clone())
@@ -68,11 +68,11 @@ impl PodSet for ReplicationController {
         self.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
     }
 
-    fn selector(&self) -> LabelSelector {
+    fn pod_selector(&self) -> LabelSelector {
         labels::from_map(self.spec.as_ref().and_then(|s| s.selector.as_ref()))
     }
 
-    fn template(&self) -> PodTemplateSpec {
+    fn pod_template(&self) -> PodTemplateSpec {
         self.spec
             .as_ref()
             .and_then(|s| s.template.clone())

@@ -20,7 +20,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use controllers_runtime::{Action, Meta, claim, pods};
 
 use crate::history;
-pub use wiring::stateful_sets;
+pub use wiring::add_stateful_set_controller;
 
 /// Claims of a namespace by name.
 pub type Claims = BTreeMap<String, Arc<PersistentVolumeClaim>>;
@@ -43,7 +43,7 @@ pub struct View<'a> {
 
 impl View<'_> {
     /// Returns the first ordinal.
-    pub fn start(&self) -> i32 {
+    pub fn first_ordinal(&self) -> i32 {
         self.set
             .spec
             .as_ref()
@@ -58,7 +58,7 @@ impl View<'_> {
     }
 
     /// Returns whether pods wait for the pods before them.
-    pub fn ordered(&self) -> bool {
+    pub fn is_ordered(&self) -> bool {
         let policy = self
             .set
             .spec
@@ -77,7 +77,7 @@ impl View<'_> {
     }
 
     /// Returns whether the update strategy is RollingUpdate.
-    pub fn rolls(&self) -> bool {
+    pub fn is_rolling(&self) -> bool {
         let strategy = self
             .set
             .spec
@@ -87,7 +87,7 @@ impl View<'_> {
     }
 
     /// Returns the partition: ordinals below `start + partition` keep the current revision.
-    pub fn partition(&self) -> i32 {
+    pub fn update_partition(&self) -> i32 {
         let strategy = self
             .set
             .spec
@@ -100,19 +100,19 @@ impl View<'_> {
     }
 
     /// Returns whether the pod is ready and not terminating.
-    pub fn healthy(&self, pod: &Pod) -> bool {
-        pods::phase(pod) == "Running" && pods::is_ready(pod) && !pod.deleting()
+    pub fn is_healthy(&self, pod: &Pod) -> bool {
+        pods::phase(pod) == "Running" && pods::is_ready(pod) && !pod.is_deleting()
     }
 
     /// Returns whether the pod has been healthy for `minReadySeconds`.
-    pub fn available(&self, pod: &Pod) -> bool {
-        self.healthy(pod) && pods::is_available(pod, self.min_ready(), self.now)
+    pub fn is_pod_available(&self, pod: &Pod) -> bool {
+        self.is_healthy(pod) && pods::is_available(pod, self.min_ready(), self.now)
     }
 }
 
 /// Returns the actions for one StatefulSet. `candidates` are the namespace's pods that match or are
 /// owned, `revisions` the owned ControllerRevisions.
-pub fn reconcile(
+pub fn reconcile_stateful_set(
     set: &StatefulSet,
     candidates: &[Arc<Pod>],
     revisions: &[Arc<ControllerRevision>],
@@ -122,16 +122,19 @@ pub fn reconcile(
     let Some(spec) = &set.spec else {
         return Vec::new();
     };
-    let claim = claim::claim(
+    let claim = claim::claim_objects(
         set,
         &spec.selector,
         candidates,
-        |p| identity::ordinal(set, p).is_some(),
+        // A pod with another name could never be replaced by one of the same name, so it is not
+        // adopted.
+        |p| identity::parse_ordinal(set, p).is_some(),
         &[],
     );
     let mut actions = claim.actions;
     let collisions = set.status.as_ref().and_then(|s| s.collision_count);
-    let latest = history::current(set, &spec.template, collisions, revisions);
+    // The revision of the template is needed even while the set is deleted: the status reports it.
+    let latest = history::find_current(set, &spec.template, collisions, revisions);
     let named = set
         .status
         .as_ref()
@@ -141,31 +144,36 @@ pub fn reconcile(
         .iter()
         .find(|r| r.name() == named)
         .map(|r| r.as_ref().clone());
-    if !set.deleting() {
+    if !set.is_deleting() {
         actions.extend(latest.actions);
     }
     let view = View {
         set,
         pods: claim.owned,
+        // A set without a recorded revision is new, so its first pods are of the latest one.
         current: current.unwrap_or_else(|| latest.revision.clone()),
         update: latest.revision,
         claims,
         now,
     };
-    if !set.deleting() {
-        order::steps(&view, &mut actions);
-        actions.extend(prune(
+    if !set.is_deleting() {
+        order::plan_steps(&view, &mut actions);
+        actions.extend(prune_revisions(
             &view,
             revisions,
             spec.revision_history_limit.unwrap_or(10),
         ));
     }
-    actions.extend(status::write(&view));
+    actions.extend(status::update_status(&view));
     actions.extend(next_available(&view));
     actions
 }
 
-fn prune(view: &View<'_>, revisions: &[Arc<ControllerRevision>], limit: i32) -> Vec<Action> {
+fn prune_revisions(
+    view: &View<'_>,
+    revisions: &[Arc<ControllerRevision>],
+    limit: i32,
+) -> Vec<Action> {
     let in_use = |r: &ControllerRevision| {
         r.name() == view.current.name()
             || r.name() == view.update.name()
@@ -174,7 +182,7 @@ fn prune(view: &View<'_>, revisions: &[Arc<ControllerRevision>], limit: i32) -> 
                 .iter()
                 .any(|p| p.label(history::POD_LABEL) == Some(r.name()))
     };
-    history::truncate(revisions, &in_use, limit)
+    history::truncate_history(revisions, &in_use, limit)
 }
 
 fn next_available(view: &View<'_>) -> Option<Action> {

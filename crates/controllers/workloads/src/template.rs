@@ -6,11 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use controllers_runtime::{Meta, Object, controller_reference};
 
 /// Builds a pod of `owner` from `template`; the server generates its name.
-pub fn pod<O: Object>(owner: &O, template: &PodTemplateSpec) -> Pod {
+pub fn build_pod<O: Object>(owner: &O, template: &PodTemplateSpec) -> Pod {
     let meta = template.metadata.clone().unwrap_or_default();
     Pod {
         metadata: ObjectMeta {
-            generate_name: Some(prefix(owner.name())),
+            generate_name: Some(name_prefix(owner.name())),
             namespace: owner.meta().namespace.clone(),
             labels: meta.labels,
             annotations: meta.annotations,
@@ -24,6 +24,6 @@ pub fn pod<O: Object>(owner: &O, template: &PodTemplateSpec) -> Pod {
 }
 
 /// Returns `name-`, the prefix of generated pod names.
-fn prefix(name: &str) -> String {
+fn name_prefix(name: &str) -> String {
     format!("{name}-")
 }

@@ -126,7 +126,7 @@ fn daemon_pass(count: usize) -> anyhow::Result<Duration> {
     })?;
     let now = "2026-01-01T00:00:00Z".parse()?;
     Ok(time(|| {
-        controllers_workloads::daemonset::reconcile(&set, &pods, &nodes, &[], now)
+        controllers_workloads::daemonset::reconcile_daemon_set(&set, &pods, &nodes, &[], now)
     }))
 }
 
@@ -141,7 +141,7 @@ fn service_pass(count: usize) -> anyhow::Result<Duration> {
             "podIPs": [{"ip": format!("10.{}.{}.{}", i / 65536, i / 256 % 256, i % 256)}]}})
     })?;
     let zone = |_: &str| Some("z".to_owned());
-    let made = controllers_network::slicing::reconcile(&service, &pods, &zone, &[]);
+    let made = controllers_network::slicing::reconcile_service(&service, &pods, &zone, &[]);
     let slices = made
         .iter()
         .filter_map(controllers_runtime::Action::as_write)
@@ -153,7 +153,7 @@ fn service_pass(count: usize) -> anyhow::Result<Duration> {
         });
     let slices = slices.collect::<Result<Vec<_>, serde_json::Error>>()?;
     Ok(time(|| {
-        controllers_network::slicing::reconcile(&service, &pods, &zone, &slices)
+        controllers_network::slicing::reconcile_service(&service, &pods, &zone, &slices)
     }))
 }
 
@@ -190,7 +190,7 @@ fn job_pass(completions: usize) -> anyhow::Result<Duration> {
     )?;
     let now = "2026-01-01T00:00:00Z".parse()?;
     Ok(time(|| {
-        controllers_workloads::job::reconcile(&job, &[], now)
+        controllers_workloads::job::reconcile_job(&job, &[], now)
     }))
 }
 

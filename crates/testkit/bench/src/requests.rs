@@ -41,7 +41,7 @@ pub async fn measure(options: &Options) -> anyhow::Result<Value> {
     };
     let mut rows = Rows::default();
     let before = server.count().await?;
-    let found = controllers_runtime::discovery::discover(&client).await?;
+    let found = controllers_runtime::discovery::discover_resources(&client).await?;
     let discovery = server.since(before).await?;
     rows.add_count(
         "requests of one discovery",

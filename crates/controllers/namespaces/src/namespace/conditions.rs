@@ -170,4 +170,57 @@ mod tests {
             "All resources successfully discovered"
         );
     }
+
+    #[test]
+    fn transition_time_changes_only_with_the_status() {
+        let mut namespace = Namespace::default();
+        let time = |text: &str| text.parse::<Timestamp>().unwrap();
+        let find = |n: &Namespace| {
+            let all = n.status.clone().unwrap().conditions.unwrap();
+            let mut found = all
+                .into_iter()
+                .filter(|c| c.type_ == "NamespaceContentRemaining");
+            found.next().unwrap()
+        };
+        let mut content = Content::default();
+        content.remaining.insert("pods.".to_owned(), 2);
+        update_conditions(&mut namespace, &content, &[], time("2026-01-01T00:00:00Z"));
+        content.remaining.insert("pods.".to_owned(), 1);
+        update_conditions(&mut namespace, &content, &[], time("2026-01-01T00:01:00Z"));
+        let changed = find(&namespace);
+        assert_eq!(
+            changed.last_transition_time.unwrap().0,
+            time("2026-01-01T00:00:00Z")
+        );
+        update_conditions(
+            &mut namespace,
+            &Content::default(),
+            &[],
+            time("2026-01-01T00:02:00Z"),
+        );
+        let done = find(&namespace);
+        assert_eq!(
+            (done.status.as_str(), done.reason.as_deref()),
+            ("False", Some("ContentRemoved"))
+        );
+        assert_eq!(
+            done.last_transition_time.unwrap().0,
+            time("2026-01-01T00:02:00Z")
+        );
+    }
+
+    #[test]
+    fn failed_discovery_is_a_condition() {
+        let mut namespace = Namespace::default();
+        let failures = ["x.io/v1: down".to_owned()];
+        update_conditions(
+            &mut namespace,
+            &Content::default(),
+            &failures,
+            Timestamp::UNIX_EPOCH,
+        );
+        let all = namespace.status.unwrap().conditions.unwrap();
+        assert_eq!(all[0].status, "True");
+        assert_eq!(all[0].reason.as_deref(), Some("DiscoveryFailed"));
+    }
 }

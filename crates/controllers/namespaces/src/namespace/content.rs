@@ -33,7 +33,8 @@ impl Content {
 /// Deletes all content: pods first, and the rest when no pod is left.
 pub async fn delete_content(client: &Client, namespace: &str, found: &Discovered) -> Content {
     let mut content = Content::default();
-    let deletable = |s: &&Served| s.resource.namespaced && s.has("delete") && s.has("list");
+    let deletable =
+        |s: &&Served| s.resource.namespaced && s.has_verb("delete") && s.has_verb("list");
     let is_pods = |s: &&Served| s.resource.group.is_empty() && s.resource.plural == "pods";
     let (pods, rest): (Vec<_>, Vec<_>) = found
         .resources
@@ -47,6 +48,8 @@ pub async fn delete_content(client: &Client, namespace: &str, found: &Discovered
             delete_resource(client, namespace, resource).await,
         );
     }
+    // Pods first: their kubelet still needs Secrets, ConfigMaps and the service account's token to
+    // stop them.
     if !content.is_deleted() {
         return content;
     }
@@ -69,7 +72,8 @@ async fn delete_resource(
 ) -> Result<Vec<PartialObject>, Error> {
     let api = client.metadata(&served.resource, Some(namespace));
     let background = DeleteParams::background();
-    if served.has("deletecollection") {
+    // Resources of aggregated API servers need not serve deletecollection.
+    if served.has_verb("deletecollection") {
         // Most kinds are empty, and a read is cheaper than a write.
         if api.list(&ListParams::default()).await?.items.is_empty() {
             return Ok(Vec::new());
@@ -118,4 +122,60 @@ fn record_remaining(
         }
     }
     content.remaining.insert(name, left.len());
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn served(plural: &str, group: &str) -> Served {
+        Served {
+            resource: client::ApiResource {
+                group: group.to_owned(),
+                version: "v1".to_owned(),
+                kind: String::new(),
+                plural: plural.to_owned(),
+                namespaced: true,
+            },
+            verbs: Vec::new(),
+        }
+    }
+
+    fn object(finalizers: &[&str], grace: Option<i64>) -> PartialObject {
+        serde_json::from_value(json!({"metadata": {"name": "o", "finalizers": finalizers,
+            "deletionGracePeriodSeconds": grace}}))
+        .unwrap()
+    }
+
+    #[test]
+    fn remaining_objects_and_their_finalizers_are_counted_by_name() {
+        let mut content = Content::default();
+        let left = vec![object(&["a", "b"], None), object(&["a"], None)];
+        record_remaining(&mut content, &served("deployments", "apps"), Ok(left));
+        assert_eq!(content.remaining["deployments.apps"], 2);
+        assert_eq!((content.finalizers["a"], content.finalizers["b"]), (2, 1));
+        assert!(!content.is_deleted());
+    }
+
+    #[test]
+    fn longest_grace_period_of_pods_is_kept() {
+        let mut content = Content::default();
+        let left = vec![object(&[], Some(5)), object(&[], Some(30))];
+        record_remaining(&mut content, &served("pods", ""), Ok(left));
+        record_remaining(
+            &mut content,
+            &served("things", "x"),
+            Ok(vec![object(&[], Some(90))]),
+        );
+        assert_eq!(content.grace, Some(30));
+    }
+
+    #[test]
+    fn empty_resources_leave_the_content_deleted() {
+        let mut content = Content::default();
+        record_remaining(&mut content, &served("pods", ""), Ok(Vec::new()));
+        assert!(content.is_deleted());
+    }
 }

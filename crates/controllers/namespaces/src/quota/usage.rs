@@ -212,4 +212,89 @@ mod tests {
             Some(("jobs", "batch"))
         );
     }
+
+    fn usage_of(hard: Value, services: Value, claims: Value) -> BTreeMap<String, String> {
+        let quota: ResourceQuota = serde_json::from_value(json!({"spec": {"hard": hard}})).unwrap();
+        let objects = NamespaceObjects {
+            pods: vec![],
+            services: serde_json::from_value::<Vec<Service>>(services)
+                .unwrap()
+                .into_iter()
+                .map(Arc::new)
+                .collect(),
+            claims: serde_json::from_value::<Vec<PersistentVolumeClaim>>(claims)
+                .unwrap()
+                .into_iter()
+                .map(Arc::new)
+                .collect(),
+        };
+        let used = compute_usage(&quota, &objects, Timestamp::UNIX_EPOCH);
+        used.into_iter()
+            .map(|(name, amount)| (name, amount.0))
+            .collect()
+    }
+
+    #[test]
+    fn node_ports_and_load_balancers_are_counted() {
+        let service = |kind: &str, ports: usize, allocate: Value| {
+            json!({"spec": {"type": kind,
+            "allocateLoadBalancerNodePorts": allocate, "ports": vec![json!({"port": 1}); ports]}})
+        };
+        let used = usage_of(
+            json!({"services": "9", "services.nodeports": "9", "services.loadbalancers": "9"}),
+            json!([
+                service("ClusterIP", 3, json!(null)),
+                service("NodePort", 2, json!(null)),
+                service("LoadBalancer", 1, json!(null)),
+                service("LoadBalancer", 1, json!(false))
+            ]),
+            json!([]),
+        );
+        assert_eq!(used["services"], "4");
+        assert_eq!(used["services.nodeports"], "3");
+        assert_eq!(used["services.loadbalancers"], "2");
+    }
+
+    #[test]
+    fn storage_is_counted_in_total_and_by_class() {
+        let claim = |class: &str, size: &str| {
+            json!({"spec": {"storageClassName": class,
+            "resources": {"requests": {"storage": size}}}})
+        };
+        let used = usage_of(
+            json!({"requests.storage": "9", "persistentvolumeclaims": "9",
+                "gold.storageclass.storage.k8s.io/requests.storage": "9",
+                "gold.storageclass.storage.k8s.io/persistentvolumeclaims": "9"}),
+            json!([]),
+            json!([
+                claim("gold", "2Gi"),
+                claim("gold", "1Gi"),
+                claim("tin", "1Gi")
+            ]),
+        );
+        assert_eq!(used["requests.storage"], "4Gi");
+        assert_eq!(used["persistentvolumeclaims"], "3");
+        assert_eq!(
+            used["gold.storageclass.storage.k8s.io/requests.storage"],
+            "3Gi"
+        );
+        assert_eq!(
+            used["gold.storageclass.storage.k8s.io/persistentvolumeclaims"],
+            "2"
+        );
+    }
+
+    #[test]
+    fn counted_resources_have_a_group_or_are_of_the_core_group() {
+        for (name, expect) in [
+            ("count/deployments.apps", Some(("deployments", "apps"))),
+            ("count/secrets", Some(("secrets", ""))),
+            ("secrets", Some(("secrets", ""))),
+            ("resourcequotas", Some(("resourcequotas", ""))),
+            ("deployments", None),
+            ("requests.cpu", None),
+        ] {
+            assert_eq!(parse_counted_resource(name), expect, "{name}");
+        }
+    }
 }

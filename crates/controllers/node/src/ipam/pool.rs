@@ -37,14 +37,14 @@ impl Pool {
 
     /// Marks every subnet that overlaps a network as allocated.
     pub fn occupy(&mut self, net: IpNet) {
-        for position in self.positions(net) {
+        for position in self.overlapped_positions(net) {
             *self.taken.entry(position).or_default() += 1;
         }
     }
 
     /// Reverts one [`Pool::occupy`].
     pub fn release(&mut self, net: IpNet) {
-        for position in self.positions(net) {
+        for position in self.overlapped_positions(net) {
             if let Some(count) = self.taken.get_mut(&position) {
                 *count -= 1;
                 if *count == 0 {
@@ -57,19 +57,19 @@ impl Pool {
 
     /// Returns the first free subnet without allocating it.
     pub fn free(&mut self) -> Option<IpNet> {
-        let end = self.count();
+        let end = self.count_subnets();
         while self.lowest < end && self.taken.contains_key(&self.lowest) {
             self.lowest += 1;
         }
         if self.lowest < end {
-            self.subnet(self.lowest)
+            self.subnet_at(self.lowest)
         } else {
             None
         }
     }
 
     /// Returns the number of subnets.
-    fn count(&self) -> u128 {
+    fn count_subnets(&self) -> u128 {
         1u128
             .checked_shl(u32::from(
                 self.range
@@ -80,7 +80,7 @@ impl Pool {
     }
 
     /// Returns the number of host bits of a subnet.
-    fn shift(&self) -> u32 {
+    fn host_bits(&self) -> u32 {
         u32::from(
             self.range
                 .cluster
@@ -89,9 +89,9 @@ impl Pool {
         )
     }
 
-    fn subnet(&self, position: u128) -> Option<IpNet> {
-        let address =
-            number(self.range.cluster.network()) | position.checked_shl(self.shift()).unwrap_or(0);
+    fn subnet_at(&self, position: u128) -> Option<IpNet> {
+        let address = address_bits(self.range.cluster.network())
+            | position.checked_shl(self.host_bits()).unwrap_or(0);
         match self.range.cluster {
             IpNet::V4(_) => Ipv4Net::new(u32::try_from(address).ok()?.into(), self.range.mask)
                 .ok()
@@ -103,22 +103,22 @@ impl Pool {
     }
 
     /// Returns the positions of the subnets that a network overlaps.
-    fn positions(&self, net: IpNet) -> std::ops::Range<u128> {
+    fn overlapped_positions(&self, net: IpNet) -> std::ops::Range<u128> {
         let cluster = self.range.cluster;
         let overlaps = cluster.contains(&net) || net.contains(&cluster);
         if !overlaps {
             return 0..0;
         }
-        let first = number(cluster.network());
+        let first = address_bits(cluster.network());
         let at = |address: IpAddr| {
-            let inside = number(address).clamp(first, number(cluster.broadcast()));
-            (inside - first).checked_shr(self.shift()).unwrap_or(0)
+            let inside = address_bits(address).clamp(first, address_bits(cluster.broadcast()));
+            (inside - first).checked_shr(self.host_bits()).unwrap_or(0)
         };
         at(net.network())..at(net.broadcast()) + 1
     }
 }
 
-fn number(address: IpAddr) -> u128 {
+fn address_bits(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(four) => u128::from(u32::from(four)),
         IpAddr::V6(six) => six.into(),

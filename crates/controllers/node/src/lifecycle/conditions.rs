@@ -9,7 +9,7 @@ use controllers_runtime::time;
 const KINDS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
 /// Returns a condition by its type.
-pub fn condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondition> {
+pub fn find_condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondition> {
     node.status
         .as_ref()?
         .conditions
@@ -33,7 +33,7 @@ pub fn mark_unknown(node: &mut Node, now: Timestamp) -> bool {
                 c.status = "Unknown".to_owned();
                 c.reason = Some("NodeStatusUnknown".to_owned());
                 c.message = Some("Kubelet stopped posting node status.".to_owned());
-                c.last_transition_time = Some(time::api(now));
+                c.last_transition_time = Some(time::api_time(now));
                 changed = true;
             }
             None => {
@@ -43,11 +43,31 @@ pub fn mark_unknown(node: &mut Node, now: Timestamp) -> bool {
                     reason: Some("NodeStatusNeverUpdated".to_owned()),
                     message: Some("Kubelet never posted node status.".to_owned()),
                     last_heartbeat_time: node.metadata.creation_timestamp.clone(),
-                    last_transition_time: Some(time::api(now)),
+                    last_transition_time: Some(time::api_time(now)),
                 });
                 changed = true;
             }
         }
     }
     changed
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn conditions_that_were_never_posted_are_added_as_unknown() {
+        let mut node: Node = serde_json::from_value(json!({"metadata": {"name": "n"},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}}))
+        .unwrap();
+        assert!(mark_unknown(&mut node, Timestamp::UNIX_EPOCH));
+        let reason = |kind: &str| find_condition(&node, kind).unwrap().reason.clone().unwrap();
+        assert_eq!(reason("Ready"), "NodeStatusUnknown");
+        assert_eq!(reason("DiskPressure"), "NodeStatusNeverUpdated");
+        assert!(find_condition(&node, "NetworkUnavailable").is_none());
+        assert!(!mark_unknown(&mut node, Timestamp::UNIX_EPOCH));
+    }
 }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 
 use controllers_runtime::time;
 
-use super::condition;
+use super::find_condition;
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -21,11 +21,11 @@ const BY_CONDITION: [(&str, &str); 4] = [
 ];
 
 /// Returns the desired taints if they differ. `evict` allows NoExecute.
-pub fn wanted(node: &Node, evict: bool, now: Timestamp) -> Option<Vec<Taint>> {
+pub fn desired_taints(node: &Node, evict: bool, now: Timestamp) -> Option<Vec<Taint>> {
     let spec = node.spec.clone().unwrap_or_default();
     let old = spec.taints.unwrap_or_default();
     let mut keys: Vec<(&str, &str)> = Vec::new();
-    let ready = condition(node, "Ready").map(|c| c.status.as_str());
+    let ready = find_condition(node, "Ready").map(|c| c.status.as_str());
     let lost = match ready {
         Some("True") => None,
         Some("Unknown") => Some(UNREACHABLE),
@@ -33,21 +33,23 @@ pub fn wanted(node: &Node, evict: bool, now: Timestamp) -> Option<Vec<Taint>> {
     };
     if let Some(key) = lost {
         keys.push((key, "NoSchedule"));
+        // A node that never reported has no pods that could be evicted.
         if evict && ready.is_some() {
             keys.push((key, "NoExecute"));
         }
     }
     for (kind, key) in BY_CONDITION {
-        if condition(node, kind).is_some_and(|c| c.status == "True") {
+        if find_condition(node, kind).is_some_and(|c| c.status == "True") {
             keys.push((key, "NoSchedule"));
         }
     }
     if spec.unschedulable == Some(true) {
         keys.push((UNSCHEDULABLE, "NoSchedule"));
     }
+    // Taints of other owners stay, in their order.
     let mut fresh: Vec<_> = old
         .iter()
-        .filter(|t| !is_ours(t) || listed(&keys, t))
+        .filter(|t| !is_ours(t) || contains_taint(&keys, t))
         .cloned()
         .collect();
     for (key, effect) in keys {
@@ -55,7 +57,7 @@ pub fn wanted(node: &Node, evict: bool, now: Timestamp) -> Option<Vec<Taint>> {
             fresh.push(Taint {
                 key: key.to_owned(),
                 effect: effect.to_owned(),
-                time_added: Some(time::api(now)),
+                time_added: Some(time::api_time(now)),
                 value: None,
             });
         }
@@ -63,7 +65,7 @@ pub fn wanted(node: &Node, evict: bool, now: Timestamp) -> Option<Vec<Taint>> {
     (fresh != old).then_some(fresh)
 }
 
-fn listed(keys: &[(&str, &str)], taint: &Taint) -> bool {
+fn contains_taint(keys: &[(&str, &str)], taint: &Taint) -> bool {
     keys.iter()
         .any(|(key, effect)| taint.key == *key && taint.effect == *effect)
 }
@@ -76,5 +78,65 @@ fn is_ours(taint: &Taint) -> bool {
         "NoExecute" => lost,
         "NoSchedule" => lost || other,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn taints_of(conditions: serde_json::Value, unschedulable: bool, evict: bool) -> Vec<String> {
+        let node = serde_json::from_value(json!({"metadata": {"name": "n"},
+            "spec": {"unschedulable": unschedulable}, "status": {"conditions": conditions}}))
+        .unwrap();
+        let found = desired_taints(&node, evict, Timestamp::UNIX_EPOCH).unwrap_or_default();
+        found
+            .iter()
+            .map(|t| format!("{}:{}", t.key.rsplit('/').next().unwrap(), t.effect))
+            .collect()
+    }
+
+    #[test]
+    fn taints_follow_the_conditions_of_the_node() {
+        let with = |kind: &str, status: &str| {
+            json!([{"type": "Ready", "status": "True"},
+            {"type": kind, "status": status}])
+        };
+        for (conditions, expect) in [
+            (
+                with("MemoryPressure", "True"),
+                vec!["memory-pressure:NoSchedule"],
+            ),
+            (
+                with("DiskPressure", "True"),
+                vec!["disk-pressure:NoSchedule"],
+            ),
+            (with("PIDPressure", "True"), vec!["pid-pressure:NoSchedule"]),
+            (
+                with("NetworkUnavailable", "True"),
+                vec!["network-unavailable:NoSchedule"],
+            ),
+            (with("MemoryPressure", "False"), vec![]),
+            (with("MemoryPressure", "Unknown"), vec![]),
+        ] {
+            assert_eq!(
+                taints_of(conditions.clone(), false, true),
+                expect,
+                "{conditions}"
+            );
+        }
+    }
+
+    #[test]
+    fn cordoned_node_is_tainted_as_unschedulable() {
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        assert_eq!(taints_of(ready, true, true), ["unschedulable:NoSchedule"]);
+    }
+
+    #[test]
+    fn node_without_a_ready_condition_is_not_ready_but_evicts_nothing() {
+        assert_eq!(taints_of(json!([]), false, true), ["not-ready:NoSchedule"]);
     }
 }

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 use super::*;
-use controllers_runtime::describe;
+use controllers_runtime::describe_actions;
 use serde_json::Value;
 
 fn node(ready: &str, taints: Value) -> Node {
@@ -12,7 +12,7 @@ fn node(ready: &str, taints: Value) -> Node {
     .unwrap()
 }
 
-fn run(node: &Node, silence: i64, light: bool) -> Vec<Action> {
+fn reconcile_silent_node(node: &Node, silence: i64, any_heartbeat: bool) -> Vec<Action> {
     let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
     let pod: Pod = serde_json::from_value(
         json!({"metadata": {"name": "p", "namespace": "n", "uid": "p"},
@@ -21,13 +21,13 @@ fn run(node: &Node, silence: i64, light: bool) -> Vec<Action> {
     .unwrap();
     let view = View {
         node,
-        heard: time::after(now, -silence),
+        last_heartbeat: time::seconds_after(now, -silence),
         grace: Duration::from_secs(50),
-        light,
+        any_heartbeat,
         pods: &[Arc::new(pod)],
         now,
     };
-    reconcile(&view)
+    reconcile_node(&view)
 }
 
 fn taints(actions: &[Action]) -> Vec<String> {
@@ -52,30 +52,30 @@ fn taints(actions: &[Action]) -> Vec<String> {
 #[test]
 fn healthy_node_is_left_alone() {
     assert_eq!(
-        describe(&run(&node("True", json!([])), 5, true)),
+        describe_actions(&reconcile_silent_node(&node("True", json!([])), 5, true)),
         ["requeue 45s"]
     );
 }
 
 #[test]
 fn silent_node_is_unknown_and_tainted() {
-    let got = run(&node("True", json!([])), 60, true);
-    assert_eq!(describe(&got)[0], "status Node a");
-    assert!(describe(&got).contains(&"status Pod p".to_owned()));
+    let got = reconcile_silent_node(&node("True", json!([])), 60, true);
+    assert_eq!(describe_actions(&got)[0], "status Node a");
+    assert!(describe_actions(&got).contains(&"status Pod p".to_owned()));
     let unknown = serde_json::from_value(got[0].as_write().unwrap().body.clone()).unwrap();
     assert_eq!(
-        taints(&run(&unknown, 60, true)),
+        taints(&reconcile_silent_node(&unknown, 60, true)),
         ["unreachable:NoSchedule", "unreachable:NoExecute"]
     );
     assert_eq!(
-        taints(&run(&unknown, 60, false)),
+        taints(&reconcile_silent_node(&unknown, 60, false)),
         ["unreachable:NoSchedule"]
     );
 }
 
 #[test]
 fn taints_are_patched_only_on_the_version_that_they_were_computed_from() {
-    let marked = run(&node("True", json!([])), 60, true);
+    let marked = reconcile_silent_node(&node("True", json!([])), 60, true);
     assert_eq!(
         taints(&marked),
         Vec::<String>::new(),
@@ -83,8 +83,8 @@ fn taints_are_patched_only_on_the_version_that_they_were_computed_from() {
     );
     let unknown: Node = serde_json::from_value(marked[0].as_write().unwrap().body.clone()).unwrap();
     for actions in [
-        run(&unknown, 60, true),
-        run(&node("False", json!([])), 5, true),
+        reconcile_silent_node(&unknown, 60, true),
+        reconcile_silent_node(&node("False", json!([])), 5, true),
     ] {
         let patch = actions
             .iter()
@@ -98,11 +98,11 @@ fn taints_are_patched_only_on_the_version_that_they_were_computed_from() {
 fn recovery_takes_only_our_taints_away() {
     let old = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}, {"key": "mine", "effect": "NoSchedule"}]);
     assert_eq!(
-        taints(&run(&node("True", old), 5, true)),
+        taints(&reconcile_silent_node(&node("True", old), 5, true)),
         ["mine:NoSchedule"]
     );
     assert_eq!(
-        taints(&run(&node("False", json!([])), 5, true)),
+        taints(&reconcile_silent_node(&node("False", json!([])), 5, true)),
         ["not-ready:NoSchedule", "not-ready:NoExecute"]
     );
 }

@@ -8,8 +8,8 @@ use k8s_openapi::api::autoscaling::v2::{
 
 use controllers_runtime::{Action, Meta, time};
 
-use super::about;
 use super::metrics::Reading;
+use super::scaler_reference;
 
 /// Ratios this close to 1 do not change the size.
 const TOLERANCE: f64 = 0.1;
@@ -30,14 +30,14 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    fn set(&mut self, kind: &str, status: bool, reason: &str, message: &str) {
+    fn set_condition(&mut self, kind: &str, status: bool, reason: &str, message: &str) {
         let all = self.status.conditions.get_or_insert_default();
         let fresh = HorizontalPodAutoscalerCondition {
             type_: kind.to_owned(),
             status: if status { "True" } else { "False" }.to_owned(),
             reason: Some(reason.to_owned()),
             message: Some(message.to_owned()),
-            last_transition_time: Some(time::api(self.now)),
+            last_transition_time: Some(time::api_time(self.now)),
         };
         match all.iter_mut().find(|c| c.type_ == kind) {
             Some(old) => {
@@ -55,7 +55,7 @@ impl Draft<'_> {
         }
     }
 
-    fn finish(self) -> Vec<Action> {
+    fn into_actions(self) -> Vec<Action> {
         let mut actions = self.events;
         if Some(&self.status) != self.scaler.status.as_ref() {
             actions.push(Action::update_status(&HorizontalPodAutoscaler {
@@ -67,7 +67,7 @@ impl Draft<'_> {
     }
 }
 
-fn draft(scaler: &HorizontalPodAutoscaler, now: Timestamp) -> Draft<'_> {
+fn new_draft(scaler: &HorizontalPodAutoscaler, now: Timestamp) -> Draft<'_> {
     let mut status = scaler.status.clone().unwrap_or_default();
     status.observed_generation = scaler.meta().generation;
     Draft {
@@ -80,37 +80,41 @@ fn draft(scaler: &HorizontalPodAutoscaler, now: Timestamp) -> Draft<'_> {
 
 /// Returns the actions for a target that is missing or has no size.
 pub fn no_target(scaler: &HorizontalPodAutoscaler, problem: &str, now: Timestamp) -> Vec<Action> {
-    let mut draft = draft(scaler, now);
+    let mut draft = new_draft(scaler, now);
     let text =
         format!("the HPA controller was unable to get the target's current scale: {problem}");
-    draft.set("AbleToScale", false, "FailedGetScale", &text);
-    draft
-        .events
-        .push(Action::warning(&about(scaler), "FailedGetScale", problem));
-    draft.finish()
+    draft.set_condition("AbleToScale", false, "FailedGetScale", &text);
+    draft.events.push(Action::warning(
+        &scaler_reference(scaler),
+        "FailedGetScale",
+        problem,
+    ));
+    draft.into_actions()
 }
 
 /// Computes size and status from the target's scale and the metrics.
-pub fn decide(
+pub fn decide_size(
     scaler: &HorizontalPodAutoscaler,
     scale: &Scale,
     readings: &[Reading],
     now: Timestamp,
 ) -> Outcome {
-    let mut draft = draft(scaler, now);
+    let mut draft = new_draft(scaler, now);
     let spec = &scaler.spec;
     let (low, high) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
     let current = scale.spec.as_ref().and_then(|s| s.replicas).unwrap_or(0);
     draft.status.current_replicas = Some(current);
-    draft.set(
+    draft.set_condition(
         "AbleToScale",
         true,
         "SucceededGetScale",
         "the HPA controller was able to get the target's current scale",
     );
+    // Zero replicas disable autoscaling, so that an operator can stop an application without
+    // deleting the autoscaler.
     if current == 0 && low != 0 {
         draft.status.desired_replicas = 0;
-        draft.set(
+        draft.set_condition(
             "ScalingActive",
             false,
             "ScalingDisabled",
@@ -118,9 +122,10 @@ pub fn decide(
         );
         return Outcome {
             rescale: None,
-            actions: draft.finish(),
+            actions: draft.into_actions(),
         };
     }
+    // Bounds are enforced even if metrics can't be read.
     let (desired, why) = if current > high {
         (
             high,
@@ -138,20 +143,20 @@ pub fn decide(
     if desired == current {
         return Outcome {
             rescale: None,
-            actions: draft.finish(),
+            actions: draft.into_actions(),
         };
     }
-    draft.status.last_scale_time = Some(time::api(now));
+    draft.status.last_scale_time = Some(time::api_time(now));
     let text = format!("the HPA controller was able to update the target scale to {desired}");
-    draft.set("AbleToScale", true, "SucceededRescale", &text);
+    draft.set_condition("AbleToScale", true, "SucceededRescale", &text);
     draft.events.push(Action::event(
-        &about(scaler),
+        &scaler_reference(scaler),
         "SuccessfulRescale",
         format!("New size: {desired}; reason: {why}"),
     ));
     Outcome {
         rescale: Some(desired),
-        actions: draft.finish(),
+        actions: draft.into_actions(),
     }
 }
 
@@ -185,8 +190,8 @@ fn by_metrics(
         let text = format!(
             "the HPA was unable to compute the replica count: failed to get {name} utilization: {problem}"
         );
-        draft.set("ScalingActive", false, "FailedGetResourceMetric", &text);
-        let about = about(draft.scaler);
+        draft.set_condition("ScalingActive", false, "FailedGetResourceMetric", &text);
+        let about = scaler_reference(draft.scaler);
         draft.events.push(Action::warning(
             &about,
             "FailedGetResourceMetric",
@@ -200,25 +205,25 @@ fn by_metrics(
     let text = format!(
         "the HPA was able to successfully calculate a replica count from {name} resource utilization"
     );
-    draft.set("ScalingActive", true, "ValidMetricFound", &text);
+    draft.set_condition("ScalingActive", true, "ValidMetricFound", &text);
     // One step at most doubles the size, but may always reach 4: upstream's limit.
     let desired = wanted
         .clamp(low, high)
         .min(current.saturating_mul(2).max(4));
     match desired {
-        n if n < wanted => draft.set(
+        n if n < wanted => draft.set_condition(
             "ScalingLimited",
             true,
             "TooManyReplicas",
             "the desired replica count is more than the maximum replica count",
         ),
-        n if n > wanted => draft.set(
+        n if n > wanted => draft.set_condition(
             "ScalingLimited",
             true,
             "TooFewReplicas",
             "the desired replica count is less than the minimum replica count",
         ),
-        _ => draft.set(
+        _ => draft.set_condition(
             "ScalingLimited",
             false,
             "DesiredWithinRange",
@@ -269,7 +274,7 @@ mod tests {
                 json!({"spec": {"replicas": size}, "status": {"replicas": 0}}),
             )
             .unwrap();
-            let got = decide(
+            let got = decide_size(
                 &scaler,
                 &scale,
                 &readings,

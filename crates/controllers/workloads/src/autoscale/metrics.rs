@@ -49,7 +49,7 @@ struct Usage {
 type UsageByPod = HashMap<String, Vec<Usage>>;
 
 /// Reads every metric of the autoscaler.
-pub async fn read(
+pub async fn read_metrics(
     client: &Client,
     scaler: &HorizontalPodAutoscaler,
     scale: &Scale,
@@ -66,7 +66,7 @@ pub async fn read(
         Err(problem) => {
             return specs
                 .iter()
-                .map(|spec| unread(spec, problem.clone()))
+                .map(|spec| failed_reading(spec, problem.clone()))
                 .collect();
         }
     };
@@ -90,7 +90,10 @@ pub async fn read(
             .map(|pod| (pod.metadata.name, pod.containers))
             .collect()
     });
-    specs.iter().map(|spec| one(spec, &usage, &mine)).collect()
+    specs
+        .iter()
+        .map(|spec| read_metric(spec, &usage, &mine))
+        .collect()
 }
 
 /// Returns the active pods that the target's selector matches. A target without a selector matches
@@ -108,7 +111,7 @@ fn select_pods<'p>(selector: &str, pods: &'p [Arc<Pod>]) -> Result<Vec<&'p Arc<P
         .collect())
 }
 
-fn unread(spec: &MetricSpec, problem: String) -> Reading {
+fn failed_reading(spec: &MetricSpec, problem: String) -> Reading {
     let name = spec
         .resource
         .as_ref()
@@ -119,9 +122,13 @@ fn unread(spec: &MetricSpec, problem: String) -> Reading {
     }
 }
 
-fn one(spec: &MetricSpec, usage: &Result<UsageByPod, String>, pods: &[&Arc<Pod>]) -> Reading {
+fn read_metric(
+    spec: &MetricSpec,
+    usage: &Result<UsageByPod, String>,
+    pods: &[&Arc<Pod>],
+) -> Reading {
     let Some(resource) = &spec.resource else {
-        return unread(
+        return failed_reading(
             spec,
             format!("no adapter serves metrics of type {}", spec.type_),
         );
@@ -131,12 +138,12 @@ fn one(spec: &MetricSpec, usage: &Result<UsageByPod, String>, pods: &[&Arc<Pod>]
         Err(problem) => Err(format!(
             "unable to get metrics for resource {name}: unable to fetch metrics from resource metrics API: {problem}"
         )),
-        Ok(usage) => ratio(&name, resource, usage, pods),
+        Ok(usage) => usage_ratio(&name, resource, usage, pods),
     };
     Reading { name, ratio }
 }
 
-fn ratio(
+fn usage_ratio(
     name: &str,
     resource: &k8s_openapi::api::autoscaling::v2::ResourceMetricSource,
     usage: &UsageByPod,
@@ -146,6 +153,8 @@ fn ratio(
     let mut asked = 0;
     let mut count: i64 = 0;
     for pod in pods {
+        // Left out of the ratio. Upstream assumes a usage for such pods, which damps the change; that is
+        // not implemented.
         let Some(containers) = usage.get(pod.name()) else {
             continue;
         };
@@ -153,7 +162,7 @@ fn ratio(
             .iter()
             .filter_map(|c| c.usage.get(name)?.parse::<Quantity>().ok());
         used += values.map(|q| q.milli_value()).sum::<i64>();
-        asked += requested(pod, name)?;
+        asked += requested_amount(pod, name)?;
         count += 1;
     }
     if count == 0 {
@@ -173,7 +182,8 @@ fn ratio(
 
 /// Returns the pod-level request, if the pod has pod-level requests, or else the sum over containers
 /// and sidecars, in thousandths. Each of them must have a request.
-fn requested(pod: &Pod, name: &str) -> Result<i64, String> {
+fn requested_amount(pod: &Pod, name: &str) -> Result<i64, String> {
+    // KEP-2837: pod-level requests replace the sum over containers.
     if has_pod_level_requests(pod) {
         let request = pod_requests(pod, &Options::default()).get(name);
         return request
@@ -231,7 +241,7 @@ mod tests {
             ),
         ] {
             let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
-            assert_eq!(requested(&pod, "cpu").ok(), expected, "{spec}");
+            assert_eq!(requested_amount(&pod, "cpu").ok(), expected, "{spec}");
         }
     }
 

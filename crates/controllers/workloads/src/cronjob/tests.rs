@@ -1,11 +1,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 use std::sync::Arc;
 
-use controllers_runtime::describe;
+use controllers_runtime::describe_actions;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use serde_json::{Value, json};
 
-use super::reconcile;
+use super::reconcile_cron_job;
 
 fn cron(spec: Value, last: Option<&str>) -> CronJob {
     let mut value = json!({
@@ -29,7 +29,7 @@ fn job(name: &str, end: Option<&str>, started: i64) -> Arc<Job> {
 }
 
 fn run(cron: &CronJob, jobs: &[Arc<Job>], now: &str) -> Vec<String> {
-    describe(&reconcile(cron, jobs, now.parse().unwrap()))
+    describe_actions(&reconcile_cron_job(cron, jobs, now.parse().unwrap()))
 }
 
 #[test]
@@ -139,4 +139,85 @@ fn history_is_trimmed() {
         "2026-01-01T00:00:50Z",
     );
     assert_eq!(got, ["delete Job a", "delete Job f", "status CronJob c"]);
+}
+
+#[test]
+fn schedule_is_read_in_the_zone_of_the_cron_job() {
+    let berlin = cron(
+        json!({"schedule": "0 9 * * *", "timeZone": "Europe/Berlin"}),
+        Some("2026-06-01T07:00:00Z"),
+    );
+    let got = run(&berlin, &[], "2026-06-02T07:00:01Z");
+    assert_eq!(got[0], "create Job c-29673060");
+    let utc = cron(
+        json!({"schedule": "0 9 * * *"}),
+        Some("2026-06-01T09:00:00Z"),
+    );
+    assert!(run(&utc, &[], "2026-06-02T07:00:01Z")[0].starts_with("requeue"));
+}
+
+#[test]
+fn unknown_time_zone_is_reported() {
+    let lines = run(
+        &cron(json!({"timeZone": "Mars/Base"}), None),
+        &[],
+        "2026-01-01T00:01:00Z",
+    );
+    assert!(lines[0].starts_with("event UnknownTimeZone"), "{lines:?}");
+    assert!(!lines.iter().any(|l| l.starts_with("create")), "{lines:?}");
+}
+
+#[test]
+fn schedule_that_cannot_be_parsed_is_reported() {
+    let lines = run(
+        &cron(json!({"schedule": "every day"}), None),
+        &[],
+        "2026-01-01T00:01:00Z",
+    );
+    assert!(
+        lines[0].starts_with("event UnparseableSchedule"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn job_is_annotated_with_its_time_and_owned_by_the_cron_job() {
+    let got = reconcile_cron_job(
+        &cron(json!({"timeZone": "Asia/Tokyo"}), None),
+        &[],
+        "2026-01-01T00:01:00Z".parse().unwrap(),
+    );
+    let job = &got[0].as_write().unwrap().body;
+    assert_eq!(
+        job["metadata"]["annotations"]["batch.kubernetes.io/cronjob-scheduled-timestamp"],
+        "2026-01-01T09:01:00+09:00"
+    );
+    assert_eq!(job["metadata"]["ownerReferences"][0]["controller"], true);
+}
+
+#[test]
+fn finished_jobs_leave_the_active_list() {
+    let mut c = cron(json!({"suspend": true}), None);
+    c.status = serde_json::from_value(json!({"active": [{"uid": "done", "name": "done"},
+        {"uid": "lost", "name": "lost"}]}))
+    .unwrap();
+    let got = reconcile_cron_job(
+        &c,
+        &[job("done", Some("Complete"), 1)],
+        "2026-01-01T00:00:50Z".parse().unwrap(),
+    );
+    let write = got
+        .iter()
+        .filter_map(controllers_runtime::Action::as_write)
+        .find(|w| w.target.kind == "CronJob")
+        .unwrap();
+    let active = write.body["status"]["active"].as_array();
+    assert_eq!(active.map_or(0, Vec::len), 0, "{active:?}");
+}
+
+#[test]
+fn cron_job_in_deletion_starts_nothing() {
+    let mut c = cron(json!({}), None);
+    c.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).ok();
+    assert!(run(&c, &[], "2026-01-01T00:01:00Z").is_empty());
 }

@@ -5,7 +5,7 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, wake};
 
-use super::reconcile;
+use super::reconcile_cron_job;
 
 struct CronJobController {
     crons: Cache<CronJob>,
@@ -13,21 +13,25 @@ struct CronJobController {
 }
 
 /// Sets up the CronJob controller.
-pub fn cron_jobs(setup: &mut Setup, workers: usize) {
+pub fn add_cron_job_controller(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
     let crons = setup
         .informers
-        .of::<CronJob>()
-        .on(wake::itself(&queue))
+        .for_kind::<CronJob>()
+        .on_event(wake::enqueue_object(&queue))
         .cache();
     let waiting = queue.clone();
-    let jobs = setup.informers.of::<Job>().index_claims().on(move |event| {
-        if let Some(key) = wake::owner_key::<CronJob, Job>(event.object()) {
-            waiting.add(key);
-        }
-    });
+    let jobs = setup
+        .informers
+        .for_kind::<Job>()
+        .index_claims()
+        .on_event(move |event| {
+            if let Some(key) = wake::owner_key::<CronJob, Job>(event.object()) {
+                waiting.add(key);
+            }
+        });
     let jobs = jobs.cache();
-    setup.decide(
+    setup.add_reconciler(
         "cronjob-controller",
         workers,
         queue,
@@ -40,6 +44,6 @@ impl Decide for CronJobController {
         let Some(cron) = self.crons.get(key) else {
             return Vec::new();
         };
-        reconcile(&cron, &self.jobs.owned(cron.uid()), now)
+        reconcile_cron_job(&cron, &self.jobs.owned_by(cron.uid()), now)
     }
 }

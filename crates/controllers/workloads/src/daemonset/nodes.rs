@@ -19,12 +19,12 @@ pub struct Fit {
 }
 
 /// Matches nodes with one DaemonSet; parses its template once.
-pub struct Judge {
+pub struct NodeMatcher {
     template: PodSpec,
     tolerations: Vec<Toleration>,
 }
 
-impl Judge {
+impl NodeMatcher {
     /// Parses the template.
     pub fn new(set: &DaemonSet) -> Self {
         let template = set
@@ -33,13 +33,13 @@ impl Judge {
             .and_then(|s| s.template.spec.clone())
             .unwrap_or_default();
         Self {
-            tolerations: pod::tolerations(&template),
+            tolerations: pod::list_tolerations(&template),
             template,
         }
     }
 
     /// Matches one node.
-    pub fn fit(&self, node: &Node) -> Fit {
+    pub fn match_node(&self, node: &Node) -> Fit {
         let named = self.template.node_name.as_deref().filter(|n| !n.is_empty());
         if named.is_some_and(|n| n != node.name()) || !pod_allows_node(&self.template, node) {
             return Fit {
@@ -54,12 +54,14 @@ impl Judge {
         };
         for taint in taints.filter(|t| !any_tolerates(&self.tolerations, t)) {
             match taint.effect.as_str() {
+                // Taint eviction would delete the pod, so creating it would loop.
                 "NoExecute" => {
                     fit = Fit {
                         run: false,
                         stay: false,
                     }
                 }
+                // A running pod is not affected by NoSchedule and stays.
                 "NoSchedule" => fit.run = false,
                 _ => {}
             }

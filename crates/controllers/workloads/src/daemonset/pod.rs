@@ -21,25 +21,26 @@ const ALWAYS: [(&str, &str); 6] = [
 ];
 
 /// Builds a pod for one node.
-pub fn build(set: &DaemonSet, node: &str, hash: &str) -> Pod {
+pub fn build_pod(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     let source = set
         .spec
         .as_ref()
         .map(|s| s.template.clone())
         .unwrap_or_default();
-    let mut pod = template::pod(set, &source);
+    let mut pod = template::build_pod(set, &source);
     let labels = pod.metadata.labels.get_or_insert_default();
     labels.insert(history::POD_LABEL.to_owned(), hash.to_owned());
     if let Some(generation) = set.annotation(GENERATION) {
         labels.insert("pod-template-generation".to_owned(), generation.to_owned());
     }
     let spec = pod.spec.get_or_insert_default();
-    spec.tolerations = Some(tolerations(spec));
+    spec.tolerations = Some(list_tolerations(spec));
     let affinity = spec
         .affinity
         .get_or_insert_default()
         .node_affinity
         .get_or_insert_default();
+    // A field and not a label: the label of the host name may be changed or shared by two nodes.
     let here = NodeSelectorRequirement {
         key: FIELD.to_owned(),
         operator: "In".to_owned(),
@@ -55,8 +56,10 @@ pub fn build(set: &DaemonSet, node: &str, hash: &str) -> Pod {
 }
 
 /// Returns the template's tolerations and those of every daemon.
-pub fn tolerations(spec: &PodSpec) -> Vec<Toleration> {
+pub fn list_tolerations(spec: &PodSpec) -> Vec<Toleration> {
     let mut all = spec.tolerations.clone().unwrap_or_default();
+    // A pod on the host's network does not need the pod network, and often is the one that sets it
+    // up.
     let network = ("node.kubernetes.io/network-unavailable", "NoSchedule");
     let extra = (spec.host_network == Some(true)).then_some(network);
     for (key, effect) in ALWAYS.into_iter().chain(extra) {

@@ -7,9 +7,9 @@ use controllers_runtime::{Action, Meta, pods};
 use super::View;
 
 /// Returns a status update if the status differs.
-pub fn write(view: &View<'_>) -> Option<Action> {
+pub fn update_status(view: &View<'_>) -> Option<Action> {
     let old = view.set.status.clone().unwrap_or_default();
-    let status = calculate(view, &old);
+    let status = compute_status(view, &old);
     if status == old {
         return None;
     }
@@ -19,21 +19,23 @@ pub fn write(view: &View<'_>) -> Option<Action> {
     }))
 }
 
-fn calculate(view: &View<'_>, old: &DaemonSetStatus) -> DaemonSetStatus {
+fn compute_status(view: &View<'_>, old: &DaemonSetStatus) -> DaemonSetStatus {
     let (mut desired, mut current, mut misplaced, mut ready, mut updated, mut available) =
         (0, 0, 0, 0, 0, 0);
     for (node, fit) in &view.nodes {
-        let here = view.on(node.name());
+        let here = view.pods_on(node.name());
         if !fit.run {
             misplaced += i32::from(!here.is_empty());
             continue;
         }
         desired += 1;
+        // Only the first pod of a node counts, otherwise duplicates would raise the counts above
+        // the nodes.
         let Some(pod) = here.first() else { continue };
         current += 1;
         ready += i32::from(pods::is_ready(pod));
         available += i32::from(pods::is_available(pod, view.min_ready(), view.now));
-        updated += i32::from(view.updated(pod));
+        updated += i32::from(view.is_updated(pod));
     }
     let some = |n: i32| Some(n).filter(|n| *n != 0);
     DaemonSetStatus {

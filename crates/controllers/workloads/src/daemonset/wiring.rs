@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, wake};
 
-use super::reconcile;
+use super::reconcile_daemon_set;
 use crate::history;
 
 struct DaemonSetController {
@@ -20,36 +20,43 @@ struct DaemonSetController {
 }
 
 /// Sets up the DaemonSet controller.
-pub fn daemon_sets(setup: &mut Setup, workers: usize) {
+pub fn add_daemon_set_controller(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
     let sets = setup
         .informers
-        .of::<DaemonSet>()
+        .for_kind::<DaemonSet>()
         .index_namespace()
-        .on(wake::itself(&queue))
+        .on_event(wake::enqueue_object(&queue))
         .cache();
-    let pods = wake::on_owned(setup.informers.of::<Pod>(), &queue, &sets, selector);
-    let revisions = wake::on_owned(
-        setup.informers.of::<ControllerRevision>(),
+    let pods = wake::on_owned(
+        setup.informers.for_kind::<Pod>(),
         &queue,
         &sets,
-        selector,
+        pod_selector,
+    );
+    let revisions = wake::on_owned(
+        setup.informers.for_kind::<ControllerRevision>(),
+        &queue,
+        &sets,
+        pod_selector,
     );
     let (waiting, known) = (queue.clone(), sets.clone());
-    let nodes = setup.informers.of::<Node>().on(move |event| {
+    let nodes = setup.informers.for_kind::<Node>().on_event(move |event| {
         let same = match event {
             Event::Applied {
                 old: Some(old),
                 new,
-            } => face(old) == face(new),
+            } => scheduling_fields(old) == scheduling_fields(new),
             _ => false,
         };
+        // Any node may gain or lose a pod of any set. Heartbeats do not change these fields, so
+        // they cause no work.
         if !same {
             known.list().iter().for_each(|set| waiting.add(set.key()));
         }
     });
     let nodes = nodes.cache();
-    setup.decide(
+    setup.add_reconciler(
         "daemon-set-controller",
         workers,
         queue,
@@ -63,7 +70,7 @@ pub fn daemon_sets(setup: &mut Setup, workers: usize) {
 }
 
 /// Returns the parts of a node that affect pods.
-fn face(node: &Node) -> impl PartialEq + use<> {
+fn scheduling_fields(node: &Node) -> impl PartialEq + use<> {
     let taints = node
         .spec
         .as_ref()
@@ -76,7 +83,7 @@ fn face(node: &Node) -> impl PartialEq + use<> {
     (node.meta().labels.clone(), taints)
 }
 
-fn selector(set: &DaemonSet) -> LabelSelector {
+fn pod_selector(set: &DaemonSet) -> LabelSelector {
     set.spec
         .as_ref()
         .map(|s| s.selector.clone())
@@ -88,13 +95,13 @@ impl Decide for DaemonSetController {
         let Some(set) = self.sets.get(key) else {
             return Vec::new();
         };
-        let pods = self.pods.candidates(set.namespace(), set.uid());
-        let revisions = self.revisions.candidates(set.namespace(), set.uid());
-        let owned = history::claim(set.as_ref(), &selector(&set), &revisions);
+        let pods = self.pods.claim_candidates(set.namespace(), set.uid());
+        let revisions = self.revisions.claim_candidates(set.namespace(), set.uid());
+        let owned = history::claim_revisions(set.as_ref(), &pod_selector(&set), &revisions);
         let mut nodes = self.nodes.list();
         nodes.sort_by(|a, b| a.name().cmp(b.name()));
         let mut actions = owned.actions;
-        actions.extend(reconcile(&set, &pods, &nodes, &owned.owned, now));
+        actions.extend(reconcile_daemon_set(&set, &pods, &nodes, &owned.owned, now));
         actions
     }
 }

@@ -12,25 +12,29 @@ pub fn is_rolling(d: &Deployment) -> bool {
 }
 
 /// Returns the desired number of pods.
-pub fn wanted(d: &Deployment) -> i32 {
+pub fn desired_replicas(d: &Deployment) -> i32 {
     d.spec.as_ref().and_then(|s| s.replicas).unwrap_or(1)
 }
 
 /// Returns the number of pods allowed above the desired number.
 pub fn max_surge(d: &Deployment) -> i32 {
-    if is_rolling(d) { resolve(d).0 } else { 0 }
+    if is_rolling(d) {
+        resolve_bounds(d).0
+    } else {
+        0
+    }
 }
 
 /// Returns the number of pods that may be unavailable.
 pub fn max_unavailable(d: &Deployment) -> i32 {
-    if !is_rolling(d) || wanted(d) == 0 {
+    if !is_rolling(d) || desired_replicas(d) == 0 {
         0
     } else {
-        resolve(d).1.min(wanted(d))
+        resolve_bounds(d).1.min(desired_replicas(d))
     }
 }
 
-fn resolve(d: &Deployment) -> (i32, i32) {
+fn resolve_bounds(d: &Deployment) -> (i32, i32) {
     let rolling = d
         .spec
         .as_ref()
@@ -43,8 +47,12 @@ fn resolve(d: &Deployment) -> (i32, i32) {
     let unavailable = rolling
         .and_then(|r| r.max_unavailable.as_ref())
         .unwrap_or(&quarter);
-    let surge = scaled(surge, wanted(d), true);
-    let unavailable = scaled(unavailable, wanted(d), false);
+    // Upstream's ResolveFenceposts: rounding apart keeps a small Deployment available, with one
+    // more pod rather than one less.
+    let surge = scale_value(surge, desired_replicas(d), true);
+    let unavailable = scale_value(unavailable, desired_replicas(d), false);
+    // Validation rejects two zeros, but percentages may round down to them. Without room in one
+    // direction a rollout would never move.
     if surge == 0 && unavailable == 0 {
         (0, 1)
     } else {
@@ -53,7 +61,7 @@ fn resolve(d: &Deployment) -> (i32, i32) {
 }
 
 /// Resolves a number, or a percentage of `total` rounded up or down.
-pub fn scaled(value: &IntOrString, total: i32, up: bool) -> i32 {
+pub fn scale_value(value: &IntOrString, total: i32, up: bool) -> i32 {
     match value {
         IntOrString::Int(n) => *n,
         IntOrString::String(text) => {
@@ -86,13 +94,13 @@ mod tests {
         ] {
             assert_eq!(
                 (
-                    scaled(&percent, total, true),
-                    scaled(&percent, total, false)
+                    scale_value(&percent, total, true),
+                    scale_value(&percent, total, false)
                 ),
                 (up, down),
                 "{total}"
             );
         }
-        assert_eq!(scaled(&IntOrString::Int(3), 1, true), 3);
+        assert_eq!(scale_value(&IntOrString::Int(3), 1, true), 3);
     }
 }

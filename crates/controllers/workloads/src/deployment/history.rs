@@ -10,11 +10,13 @@ pub fn clean_up(plan: &mut Plan<'_>) {
     let Some(limit) = plan.d.spec.as_ref().and_then(|s| s.revision_history_limit) else {
         return;
     };
-    let mut alive: Vec<_> = plan.old.iter().filter(|w| !w.rs.deleting()).collect();
+    let mut alive: Vec<_> = plan.old.iter().filter(|w| !w.rs.is_deleting()).collect();
     let surplus = alive
         .len()
         .saturating_sub(usize::try_from(limit).unwrap_or(0));
-    alive.sort_by_key(|w| revision::number(&w.rs));
+    // By revision and not by age: an undo gives an old set a new revision, and it must not be
+    // deleted first.
+    alive.sort_by_key(|w| revision::revision_of(&w.rs));
     let gone: Vec<_> = alive
         .into_iter()
         .take(surplus)
@@ -26,6 +28,8 @@ pub fn clean_up(plan: &mut Plan<'_>) {
 
 fn is_idle(work: &Work) -> bool {
     let status = work.rs.status.clone().unwrap_or_default();
+    // A set that is still scaling down has pods. Deleting it would orphan or cascade in the middle
+    // of a rollout.
     status.replicas == 0
         && work.replicas() == 0
         && status.observed_generation.unwrap_or(0) >= work.rs.generation()

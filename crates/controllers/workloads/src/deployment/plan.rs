@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use serde_json::Value;
 
-use controllers_runtime::{Action, Meta, Write, reference, tree};
+use controllers_runtime::{Action, Meta, Write, object_reference, to_tree};
 
 use super::{bounds, revision};
 use crate::set::PodSet;
@@ -62,9 +62,11 @@ impl<'a> Plan<'a> {
     /// Sorts the owned sets into new and old.
     pub fn new(d: &'a Deployment, sets: &[Arc<ReplicaSet>], now: Timestamp) -> Self {
         let mut sorted = sets.to_vec();
+        // If several sets have the template, the oldest is the new one, as upstream: it is the same
+        // choice in every reconcile.
         sorted.sort_by(|a, b| {
-            a.created()
-                .cmp(&b.created())
+            a.created_at()
+                .cmp(&b.created_at())
                 .then_with(|| a.name().cmp(b.name()))
         });
         let new_uid = sorted
@@ -98,18 +100,18 @@ impl<'a> Plan<'a> {
     }
 
     /// Returns the desired number of pods.
-    pub fn wanted(&self) -> i32 {
-        bounds::wanted(&self.d)
+    pub fn desired_replicas(&self) -> i32 {
+        bounds::desired_replicas(&self.d)
     }
 
     /// Yields all sets.
-    pub fn all(&self) -> impl Iterator<Item = &Work> {
+    pub fn all_sets(&self) -> impl Iterator<Item = &Work> {
         self.old.iter().chain(&self.new)
     }
 
     /// Returns the sum of the sets' desired pods.
-    pub fn total(&self) -> i32 {
-        self.all().map(Work::replicas).sum()
+    pub fn total_replicas(&self) -> i32 {
+        self.all_sets().map(Work::replicas).sum()
     }
 
     /// Scales the new set; returns true if that changes anything.
@@ -117,7 +119,7 @@ impl<'a> Plan<'a> {
         let Some(mut work) = self.new.take() else {
             return false;
         };
-        let changed = self.scale(&mut work, replicas);
+        let changed = self.scale_set(&mut work, replicas);
         self.new = Some(work);
         changed
     }
@@ -128,12 +130,12 @@ impl<'a> Plan<'a> {
             return false;
         }
         let mut work = self.old.remove(index);
-        let changed = self.scale(&mut work, replicas);
+        let changed = self.scale_set(&mut work, replicas);
         self.old.insert(index, work);
         changed
     }
 
-    fn scale(&self, work: &mut Work, replicas: i32) -> bool {
+    fn scale_set(&self, work: &mut Work, replicas: i32) -> bool {
         let from = work.replicas();
         if from != replicas {
             if let Some(spec) = &mut work.rs.spec {
@@ -145,11 +147,13 @@ impl<'a> Plan<'a> {
                 work.rs.name()
             );
             work.events.push(Action::event(
-                &reference(self.original),
+                &object_reference(self.original),
                 "ScalingReplicaSet",
                 text,
             ));
         }
+        // The annotations are written even if the size stays: a later change of the Deployment's
+        // size is recognized by comparing with them.
         if from != replicas || replicas > 0 {
             revision::set_size_annotations(&mut work.rs, &self.d);
         }
@@ -157,11 +161,13 @@ impl<'a> Plan<'a> {
     }
 
     /// Returns the writes, each object once.
-    pub fn finish(mut self) -> Vec<Action> {
+    pub fn into_actions(mut self) -> Vec<Action> {
+        // The new set first: in a rolling update its pods are created before old ones are removed,
+        // also if the second write fails.
         let works: Vec<_> = self.new.take().into_iter().chain(self.old).collect();
         for work in works {
             match &work.before {
-                None => self.actions.push(create(self.original, &work)),
+                None => self.actions.push(create_set(self.original, &work)),
                 Some(before) if before.as_ref() != &work.rs => {
                     self.actions.push(Action::update(&work.rs))
                 }
@@ -180,9 +186,9 @@ impl<'a> Plan<'a> {
 
 /// Builds the create of a set; if the name belongs to another object, it counts a collision
 /// instead.
-fn create(d: &Deployment, work: &Work) -> Action {
+fn create_set(d: &Deployment, work: &Work) -> Action {
     let mut write = Write::create(&work.rs).notes(
-        &reference(d),
+        &object_reference(d),
         ("", ""),
         (
             "ReplicaSetCreateError",
@@ -190,7 +196,9 @@ fn create(d: &Deployment, work: &Work) -> Action {
         ),
     );
     write.notes.success = None;
-    let mut bumped = tree(d);
+    // The name is a hash of the template and of the collision count. A higher count gives another
+    // name in the next reconcile.
+    let mut bumped = to_tree(d);
     let count = d
         .status
         .as_ref()
@@ -207,6 +215,8 @@ fn create(d: &Deployment, work: &Work) -> Action {
         controllers_runtime::Target::of(d),
         bumped,
     );
+    // The cached Deployment may be old. The event of its newer version starts the next reconcile
+    // anyway.
     status.tolerate.conflict = true;
     write.if_exists = vec![status.into()];
     write.into()

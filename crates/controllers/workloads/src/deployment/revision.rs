@@ -4,7 +4,9 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use controllers_runtime::{Action, Meta, controller_reference, hash, reference, same};
+use controllers_runtime::{
+    Action, Meta, controller_reference, hash, object_reference, semantically_equal,
+};
 
 use super::plan::{Plan, Work};
 use super::{bounds, status};
@@ -29,6 +31,8 @@ const NOT_COPIED: [&str; 6] = [
 
 /// Returns whether the set has the Deployment's current template.
 pub fn has_template(rs: &ReplicaSet, d: &Deployment) -> bool {
+    // The hash label is added to the template of the set, so it must not take part in the
+    // comparison.
     let bare = |template: Option<&PodTemplateSpec>| {
         let mut template = template.cloned().unwrap_or_default();
         if let Some(labels) = template.metadata.as_mut().and_then(|m| m.labels.as_mut()) {
@@ -37,14 +41,16 @@ pub fn has_template(rs: &ReplicaSet, d: &Deployment) -> bool {
         template
     };
     let wanted = d.spec.as_ref().map(|s| &s.template);
-    same(
+    // Not by hash: an API server of a newer version may default new fields of an old set, which
+    // would start a rollout of every Deployment.
+    semantically_equal(
         &bare(rs.spec.as_ref().and_then(|s| s.template.as_ref())),
         &bare(wanted),
     )
 }
 
 /// Returns a set's revision, 0 if it has none.
-pub fn number(rs: &ReplicaSet) -> i64 {
+pub fn revision_of(rs: &ReplicaSet) -> i64 {
     rs.annotation(REVISION)
         .and_then(|v| v.parse().ok())
         .unwrap_or(0)
@@ -52,10 +58,16 @@ pub fn number(rs: &ReplicaSet) -> i64 {
 
 /// Sets revision and annotations of the new set; creates the set if it is missing and `create` is
 /// true.
-pub fn sync(plan: &mut Plan<'_>, create: bool) {
-    let next = plan.old.iter().map(|w| number(&w.rs)).max().unwrap_or(0) + 1;
+pub fn sync_revision(plan: &mut Plan<'_>, create: bool) {
+    let next = plan
+        .old
+        .iter()
+        .map(|w| revision_of(&w.rs))
+        .max()
+        .unwrap_or(0)
+        + 1;
     if let Some(mut work) = plan.new.take() {
-        annotate(&mut work.rs, &plan.d, next, true);
+        set_annotations(&mut work.rs, &plan.d, next, true);
         if let Some(spec) = &mut work.rs.spec {
             let wanted = plan
                 .d
@@ -67,24 +79,26 @@ pub fn sync(plan: &mut Plan<'_>, create: bool) {
                 spec.min_ready_seconds = wanted;
             }
         }
-        let revision = number(&work.rs);
+        let revision = revision_of(&work.rs);
         let text = format!("Found new replica set \"{}\"", work.rs.name());
         plan.new = Some(work);
-        record(plan, revision);
+        record_revision(plan, revision);
         status::mark_found(plan, "FoundNewReplicaSet", text, false);
     } else if create {
-        make(plan, next);
+        plan_new_set(plan, next);
     }
 }
 
-fn make(plan: &mut Plan<'_>, revision: i64) {
-    let mut rs = build(&plan.d);
-    annotate(&mut rs, &plan.d, revision, false);
-    let room = plan.wanted() + bounds::max_surge(&plan.d) - plan.total();
+fn plan_new_set(plan: &mut Plan<'_>, revision: i64) {
+    let mut rs = build_set(&plan.d);
+    set_annotations(&mut rs, &plan.d, revision, false);
+    // Upstream's NewRSNewReplicas: the surge bounds the sum over all sets, because old pods still
+    // exist.
+    let room = plan.desired_replicas() + bounds::max_surge(&plan.d) - plan.total_replicas();
     let count = if bounds::is_rolling(&plan.d) {
-        room.min(plan.wanted()).max(0)
+        room.min(plan.desired_replicas()).max(0)
     } else {
-        plan.wanted()
+        plan.desired_replicas()
     };
     if let Some(spec) = &mut rs.spec {
         spec.replicas = Some(count);
@@ -95,7 +109,7 @@ fn make(plan: &mut Plan<'_>, revision: i64) {
     if count > 0 {
         let text = format!("Scaled up replica set {name} from 0 to {count}");
         events.push(Action::event(
-            &reference(&plan.d),
+            &object_reference(&plan.d),
             "ScalingReplicaSet",
             text,
         ));
@@ -105,7 +119,7 @@ fn make(plan: &mut Plan<'_>, revision: i64) {
         before: None,
         events,
     });
-    record(plan, revision);
+    record_revision(plan, revision);
     status::mark_found(
         plan,
         "NewReplicaSetCreated",
@@ -114,9 +128,9 @@ fn make(plan: &mut Plan<'_>, revision: i64) {
     );
 }
 
-fn build(d: &Deployment) -> ReplicaSet {
+fn build_set(d: &Deployment) -> ReplicaSet {
     let spec = d.spec.clone().unwrap_or_default();
-    let digest = hash::template(
+    let digest = hash::hash_template(
         &spec.template,
         d.status.as_ref().and_then(|s| s.collision_count),
     );
@@ -150,8 +164,8 @@ fn build(d: &Deployment) -> ReplicaSet {
 
 /// Copies the Deployment's annotations and raises the revision; an existing set keeps a history of
 /// its revisions.
-fn annotate(rs: &mut ReplicaSet, d: &Deployment, revision: i64, existing: bool) {
-    let before = number(rs);
+fn set_annotations(rs: &mut ReplicaSet, d: &Deployment, revision: i64, existing: bool) {
+    let before = revision_of(rs);
     let old = rs.annotation(REVISION).map(str::to_owned);
     let notes = rs.metadata.annotations.get_or_insert_default();
     for (key, value) in d.meta().annotations.iter().flatten() {
@@ -159,6 +173,7 @@ fn annotate(rs: &mut ReplicaSet, d: &Deployment, revision: i64, existing: bool) 
             notes.insert(key.clone(), value.clone());
         }
     }
+    // Revisions only grow. A stale cache may compute a smaller one.
     if before >= revision {
         return;
     }
@@ -176,13 +191,13 @@ fn annotate(rs: &mut ReplicaSet, d: &Deployment, revision: i64, existing: bool) 
 /// Writes the Deployment's size and upper bound into a set's annotations.
 pub fn set_size_annotations(rs: &mut ReplicaSet, d: &Deployment) {
     let notes = rs.metadata.annotations.get_or_insert_default();
-    let wanted = bounds::wanted(d);
+    let wanted = bounds::desired_replicas(d);
     notes.insert(DESIRED.to_owned(), wanted.to_string());
     notes.insert(MAX.to_owned(), (wanted + bounds::max_surge(d)).to_string());
 }
 
 /// Writes the revision of the new set into the Deployment's annotations.
-fn record(plan: &mut Plan<'_>, revision: i64) {
+fn record_revision(plan: &mut Plan<'_>, revision: i64) {
     let notes = plan.d.metadata.annotations.get_or_insert_default();
     notes.insert(REVISION.to_owned(), revision.to_string());
 }

@@ -8,17 +8,19 @@ use super::{bounds, revision};
 
 /// Returns whether an active set was scaled for another size of the Deployment.
 pub fn is_due(plan: &Plan<'_>) -> bool {
-    plan.all().filter(|w| w.replicas() > 0).any(|w| {
+    plan.all_sets().filter(|w| w.replicas() > 0).any(|w| {
+        // A changed size is recognized by the annotation. spec.replicas of a set differs from it in
+        // every rollout.
         let desired =
             w.rs.annotation(revision::DESIRED)
                 .and_then(|v| v.parse::<i32>().ok());
-        desired.is_some_and(|n| n != plan.wanted())
+        desired.is_some_and(|n| n != plan.desired_replicas())
     })
 }
 
 /// Scales all sets to the Deployment's size.
-pub fn all(plan: &mut Plan<'_>) {
-    let wanted = plan.wanted();
+pub fn scale_all(plan: &mut Plan<'_>) {
+    let wanted = plan.desired_replicas();
     let active: Vec<_> = plan
         .old
         .iter()
@@ -40,12 +42,13 @@ pub fn all(plan: &mut Plan<'_>) {
             plan.scale_old(*only, wanted);
         }
         (several, _) => {
+            // The rollout is complete, so old sets have no claim to a share of the new size.
             if plan.new.as_ref().is_some_and(|w| is_saturated(w, wanted)) {
                 for index in several {
                     plan.scale_old(*index, 0);
                 }
             } else if bounds::is_rolling(&plan.d) {
-                share(plan);
+                scale_proportionally(plan);
             }
         }
     }
@@ -60,27 +63,29 @@ fn is_saturated(new: &Work, wanted: i32) -> bool {
 }
 
 /// Distributes the pods to add or remove over the active sets; the largest gets the remainder.
-fn share(plan: &mut Plan<'_>) {
-    let wanted = plan.wanted();
+fn scale_proportionally(plan: &mut Plan<'_>) {
+    let wanted = plan.desired_replicas();
     let allowed = if wanted > 0 {
         wanted + bounds::max_surge(&plan.d)
     } else {
         0
     };
-    let to_add = allowed - plan.total();
+    let to_add = allowed - plan.total_replicas();
     let mut active: Vec<(Option<usize>, i32, i64)> = Vec::new();
     active.extend(
         plan.old
             .iter()
             .enumerate()
-            .map(|(i, w)| (Some(i), w.replicas(), w.rs.created())),
+            .map(|(i, w)| (Some(i), w.replicas(), w.rs.created_at())),
     );
     active.extend(
         plan.new
             .iter()
-            .map(|w| (None, w.replicas(), w.rs.created())),
+            .map(|w| (None, w.replicas(), w.rs.created_at())),
     );
     active.retain(|(_, size, _)| *size > 0);
+    // The largest set first. Equal sets: a newer one grows first, an older one shrinks first, so
+    // that a rollout is not reverted by scaling.
     active.sort_by(|a, b| {
         b.1.cmp(&a.1).then_with(|| {
             if to_add > 0 {
@@ -94,10 +99,11 @@ fn share(plan: &mut Plan<'_>) {
     let mut sizes: Vec<(Option<usize>, i32)> = Vec::new();
     for (slot, size, _) in active {
         let work = slot.map_or(plan.new.as_ref(), |i| plan.old.get(i));
-        let part = work.map_or(0, |w| proportion(plan, w, to_add, added));
+        let part = work.map_or(0, |w| set_proportion(plan, w, to_add, added));
         added += part;
         sizes.push((slot, size + part));
     }
+    // Rounding leaves a remainder. Without this the sum would miss the allowed number.
     if let Some(first) = sizes.first_mut() {
         first.1 = (first.1 + to_add - added).max(0);
     }
@@ -110,11 +116,11 @@ fn share(plan: &mut Plan<'_>) {
 }
 
 /// Returns one set's part of `to_add` (which may be negative).
-fn proportion(plan: &Plan<'_>, work: &Work, to_add: i32, added: i32) -> i32 {
+fn set_proportion(plan: &Plan<'_>, work: &Work, to_add: i32, added: i32) -> i32 {
     if to_add == 0 || to_add == added {
         return 0;
     }
-    let part = fraction(plan, work);
+    let part = replica_set_fraction(plan, work);
     if to_add > 0 {
         part.min(to_add - added)
     } else {
@@ -122,12 +128,14 @@ fn proportion(plan: &Plan<'_>, work: &Work, to_add: i32, added: i32) -> i32 {
     }
 }
 
-fn fraction(plan: &Plan<'_>, work: &Work) -> i32 {
+fn replica_set_fraction(plan: &Plan<'_>, work: &Work) -> i32 {
     let size = work.replicas();
-    if plan.wanted() == 0 {
+    if plan.desired_replicas() == 0 {
         return -size;
     }
-    let bound = f64::from(plan.wanted() + bounds::max_surge(&plan.d));
+    let bound = f64::from(plan.desired_replicas() + bounds::max_surge(&plan.d));
+    // The share is computed from the bound when the set was last scaled. The present bound would
+    // let shares drift in repeated scaling.
     let recorded = work
         .rs
         .annotation(revision::MAX)

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, wake};
 
-use super::{bounds, reconcile};
+use super::{bounds, reconcile_deployment};
 
 struct DeploymentController {
     deployments: Cache<Deployment>,
@@ -20,27 +20,27 @@ struct DeploymentController {
 }
 
 /// Sets up the Deployment controller.
-pub fn deployments(setup: &mut Setup, workers: usize) {
+pub fn add_deployment_controller(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
     let deployments = setup
         .informers
-        .of::<Deployment>()
+        .for_kind::<Deployment>()
         .index_namespace()
-        .on(wake::itself(&queue))
+        .on_event(wake::enqueue_object(&queue))
         .cache();
     let sets = wake::on_owned(
-        setup.informers.of::<ReplicaSet>(),
+        setup.informers.for_kind::<ReplicaSet>(),
         &queue,
         &deployments,
-        selector,
+        pod_selector,
     );
     let pods = setup
         .informers
-        .of::<Pod>()
+        .for_kind::<Pod>()
         .index_claims()
-        .on(pod_gone(&queue, &deployments, &sets))
+        .on_event(pod_gone(&queue, &deployments, &sets))
         .cache();
-    setup.decide(
+    setup.add_reconciler(
         "deployment-controller",
         workers,
         queue,
@@ -52,7 +52,7 @@ pub fn deployments(setup: &mut Setup, workers: usize) {
     );
 }
 
-fn selector(d: &Deployment) -> LabelSelector {
+fn pod_selector(d: &Deployment) -> LabelSelector {
     d.spec
         .as_ref()
         .map(|s| s.selector.clone())
@@ -77,6 +77,8 @@ fn pod_gone(
         let Some(key) = owner.and_then(|rs| wake::owner_key::<Deployment, ReplicaSet>(&rs)) else {
             return;
         };
+        // Only Recreate waits for the end of pods; for other strategies the status of the sets is
+        // enough.
         if deployments
             .get(&key)
             .is_some_and(|d| !bounds::is_rolling(&d))
@@ -91,16 +93,16 @@ impl Decide for DeploymentController {
         let Some(d) = self.deployments.get(key) else {
             return Vec::new();
         };
-        let candidates = self.sets.candidates(d.namespace(), d.uid());
+        let candidates = self.sets.claim_candidates(d.namespace(), d.uid());
         let members: Vec<Arc<Pod>> = if bounds::is_rolling(&d) {
             Vec::new()
         } else {
             candidates
                 .iter()
-                .filter(|rs| rs.controlled_by(d.uid()))
-                .flat_map(|rs| self.pods.owned(rs.uid()))
+                .filter(|rs| rs.is_controlled_by(d.uid()))
+                .flat_map(|rs| self.pods.owned_by(rs.uid()))
                 .collect()
         };
-        reconcile(&d, &candidates, &members, now)
+        reconcile_deployment(&d, &candidates, &members, now)
     }
 }

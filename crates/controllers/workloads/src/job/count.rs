@@ -34,7 +34,7 @@ pub struct Tally {
 
 /// Counts the pods. Pods whose UID is in `kept` keep their finalizer and are not written as counted
 /// yet.
-pub fn tally(view: &View<'_>, kept: &HashSet<&str>) -> Tally {
+pub fn tally_pods(view: &View<'_>, kept: &HashSet<&str>) -> Tally {
     let number = |n: Option<i32>| usize::try_from(n.unwrap_or(0)).unwrap_or(0);
     let mut t = Tally {
         counted_failed: number(view.old.failed),
@@ -52,30 +52,32 @@ pub fn tally(view: &View<'_>, kept: &HashSet<&str>) -> Tally {
         .filter(|p| p.has_finalizer(TRACKING))
         .map(|p| p.uid())
         .collect();
-    let (failed, done) = settle(old.failed, &held);
+    // A UID without a pod that still has the finalizer was released in an earlier reconcile, so it
+    // becomes a count now.
+    let (failed, done) = settle_uncounted(old.failed, &held);
     t.counted_failed += done;
-    let (succeeded, done) = settle(old.succeeded, &held);
+    let (succeeded, done) = settle_uncounted(old.succeeded, &held);
     t.counted_succeeded += done;
     t.uncounted = UncountedTerminatedPods {
-        failed: some(failed),
-        succeeded: some(succeeded),
+        failed: nonempty_list(failed),
+        succeeded: nonempty_list(succeeded),
     };
     let lists = [&t.uncounted.failed, &t.uncounted.succeeded];
     let known: HashSet<String> = lists.into_iter().flatten().flatten().cloned().collect();
     for pod in &view.pods {
-        consider(view, pod, &known, kept, &mut t);
+        count_pod(view, pod, &known, kept, &mut t);
     }
     t.failed += t.counted_failed + t.uncounted.failed.as_ref().map_or(0, Vec::len);
     t.succeeded = t.counted_succeeded + t.uncounted.succeeded.as_ref().map_or(0, Vec::len);
     t
 }
 
-fn some(list: Vec<String>) -> Option<Vec<String>> {
+fn nonempty_list(list: Vec<String>) -> Option<Vec<String>> {
     (!list.is_empty()).then_some(list)
 }
 
 /// Returns the UIDs that remain uncounted, and the number of those that become counted.
-fn settle(uids: Option<Vec<String>>, held: &BTreeSet<&str>) -> (Vec<String>, usize) {
+fn settle_uncounted(uids: Option<Vec<String>>, held: &BTreeSet<&str>) -> (Vec<String>, usize) {
     let all = uids.unwrap_or_default();
     let total = all.len();
     let waiting: Vec<_> = all
@@ -86,7 +88,7 @@ fn settle(uids: Option<Vec<String>>, held: &BTreeSet<&str>) -> (Vec<String>, usi
     (waiting, done)
 }
 
-fn consider(
+fn count_pod(
     view: &View<'_>,
     pod: &Arc<Pod>,
     known: &HashSet<String>,
@@ -94,12 +96,12 @@ fn consider(
     t: &mut Tally,
 ) {
     let succeeded = pod_state::phase(pod) == "Succeeded";
-    let failed = view.failed(pod);
+    let failed = view.has_failed(pod);
     if !succeeded && !failed {
         return;
     }
     if failed {
-        judge(view, pod, t);
+        apply_failure_policy(view, pod, t);
     }
     if !pod.has_finalizer(TRACKING) {
         return;
@@ -108,16 +110,19 @@ fn consider(
     if !kept {
         t.release.push(pod.clone());
     }
+    // The status already lists the pod; counting it again after a crash would count it twice.
     if known.contains(pod.uid()) {
         return;
     }
-    let ignored = failed && policy::judge(view, pod).is_some_and(|v| matches!(v, Verdict::Ignore));
+    let ignored = failed
+        && policy::match_failure_policy(view, pod).is_some_and(|v| matches!(v, Verdict::Ignore));
     if failed {
         t.fresh_failures.push((pod.clone(), ignored));
     }
     if ignored {
         return;
     }
+    // Not yet in the status, but it must count against the limit now.
     if kept {
         t.failed += 1;
         return;
@@ -130,8 +135,8 @@ fn consider(
     list.get_or_insert_default().push(pod.uid().to_owned());
 }
 
-fn judge(view: &View<'_>, pod: &Pod, t: &mut Tally) {
-    if let Some(Verdict::FailJob(text)) = policy::judge(view, pod) {
+fn apply_failure_policy(view: &View<'_>, pod: &Pod, t: &mut Tally) {
+    if let Some(Verdict::FailJob(text)) = policy::match_failure_policy(view, pod) {
         t.fail_job.get_or_insert(text);
     }
 }

@@ -27,16 +27,16 @@ pub struct Indexes {
 
 impl Indexes {
     /// Computes the state from the status and the pods.
-    pub fn of(view: &View<'_>) -> Self {
+    pub fn from_view(view: &View<'_>) -> Self {
         let total = view.completions().unwrap_or(0);
         let (mut succeeded, mut failed) = (BTreeSet::new(), BTreeSet::new());
         for pod in &view.pods {
-            let Some(index) = index(pod).filter(|i| *i < total) else {
+            let Some(index) = completion_index(pod).filter(|i| *i < total) else {
                 continue;
             };
             if pod_state::phase(pod) == "Succeeded" {
                 succeeded.insert(index);
-            } else if view.failed(pod) && given_up(view, pod) {
+            } else if view.has_failed(pod) && given_up(view, pod) {
                 failed.insert(index);
             }
         }
@@ -45,20 +45,22 @@ impl Indexes {
         let succeeded = known(&view.old.completed_indexes).union(&succeeded.into_iter().collect());
         let failed = known(&view.old.failed_indexes).union(&failed.into_iter().collect());
         Self {
+            // An index that succeeded after all, for instance by a second pod, is not failed.
             failed: failed.minus(&succeeded),
             succeeded,
         }
     }
 
     /// Yields indexes that need a pod, in ascending order.
-    pub fn pending(&self, view: &View<'_>) -> impl Iterator<Item = usize> + use<> {
+    pub fn pending_indexes(&self, view: &View<'_>) -> impl Iterator<Item = usize> + use<> {
         let busy: HashSet<usize> = view
             .pods
             .iter()
             .filter(|p| {
-                pod_state::is_active(p) || (view.only_failed() && pod_state::is_terminating(p))
+                pod_state::is_active(p)
+                    || (view.replaces_only_failed() && pod_state::is_terminating(p))
             })
-            .filter_map(|p| index(p))
+            .filter_map(|p| completion_index(p))
             .collect();
         let settled = self.succeeded.union(&self.failed);
         settled
@@ -72,14 +74,14 @@ fn given_up(view: &View<'_>, pod: &Pod) -> bool {
     let Some(limit) = view.spec.backoff_limit_per_index else {
         return false;
     };
-    match policy::judge(view, pod) {
+    match policy::match_failure_policy(view, pod) {
         Some(Verdict::FailIndex) => true,
         Some(Verdict::Ignore) => false,
-        _ => retry::Failures::before(pod).counted >= i64::from(limit),
+        _ => retry::Failures::before_pod(pod).counted >= i64::from(limit),
     }
 }
 
 /// Returns a pod's index.
-pub fn index(pod: &Pod) -> Option<usize> {
+pub fn completion_index(pod: &Pod) -> Option<usize> {
     pod.annotation(INDEX)?.parse().ok()
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus, SuccessPolicyRule};
 
-use controllers_runtime::{Action, pods as pod_state, reference, time};
+use controllers_runtime::{Action, object_reference, pods as pod_state, time};
 
 use super::View;
 use super::count::Tally;
@@ -49,9 +49,11 @@ pub fn finished_at(job: &Job) -> Option<Timestamp> {
 }
 
 /// Returns the end that stops all pods, if it is reached.
-pub fn decide(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Option<End> {
+pub fn decide_end(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Option<End> {
+    // A decided end is never reconsidered: pods that fail while they are stopped must not change
+    // it.
     for kind in [FAILURE, SUCCESS] {
-        if let Some(known) = view.holds(kind) {
+        if let Some(known) = view.find_true_condition(kind) {
             let text = |t: &Option<String>| t.clone().unwrap_or_default();
             return Some(End {
                 kind,
@@ -63,14 +65,14 @@ pub fn decide(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Opti
     if let Some(text) = &tally.fail_job {
         return Some(End::new(FAILURE, "PodFailurePolicy", text.clone()));
     }
-    if exceeded(view, tally) {
+    if exceeds_backoff_limit(view, tally) {
         return Some(End::new(
             FAILURE,
             "BackoffLimitExceeded",
             "Job has reached the specified backoff limit",
         ));
     }
-    if overdue(view) {
+    if exceeds_deadline(view) {
         return Some(End::new(
             FAILURE,
             "DeadlineExceeded",
@@ -80,7 +82,7 @@ pub fn decide(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Opti
     indexes.and_then(|i| by_index(view, i))
 }
 
-fn exceeded(view: &View<'_>, tally: &Tally) -> bool {
+fn exceeds_backoff_limit(view: &View<'_>, tally: &Tally) -> bool {
     let limit = i64::from(view.spec.backoff_limit.unwrap_or(6));
     let failed = i64::try_from(tally.failed).unwrap_or(i64::MAX);
     if failed > limit {
@@ -92,6 +94,8 @@ fn exceeded(view: &View<'_>, tally: &Tally) -> bool {
         .spec
         .as_ref()
         .and_then(|s| s.restart_policy.as_deref());
+    // With Never each failure is a pod of its own. With OnFailure containers restart in place and
+    // only their restarts show it.
     if policy != Some("OnFailure") {
         return false;
     }
@@ -99,7 +103,7 @@ fn exceeded(view: &View<'_>, tally: &Tally) -> bool {
         .pods
         .iter()
         .filter(|p| matches!(pod_state::phase(p), "Running" | "Pending"));
-    let restarts = i64::from(alive.map(|p| pod_state::restarts(p)).sum::<i32>());
+    let restarts = i64::from(alive.map(|p| pod_state::count_restarts(p)).sum::<i32>());
     if limit == 0 {
         restarts > 0
     } else {
@@ -107,12 +111,13 @@ fn exceeded(view: &View<'_>, tally: &Tally) -> bool {
     }
 }
 
-fn overdue(view: &View<'_>) -> bool {
+fn exceeds_deadline(view: &View<'_>) -> bool {
     let (Some(limit), Some(start)) = (view.spec.active_deadline_seconds, &view.old.start_time)
     else {
         return false;
     };
-    !view.suspended() && time::until(time::after(start.0, limit), view.now).is_zero()
+    !view.is_suspended()
+        && time::duration_until(time::seconds_after(start.0, limit), view.now).is_zero()
 }
 
 fn by_index(view: &View<'_>, indexes: &Indexes) -> Option<End> {
@@ -133,7 +138,7 @@ fn by_index(view: &View<'_>, indexes: &Indexes) -> Option<End> {
     let rules = view.spec.success_policy.iter().flat_map(|p| &p.rules);
     let hit = rules
         .enumerate()
-        .find(|(_, rule)| satisfied(rule, indexes, total))?;
+        .find(|(_, rule)| satisfies_rule(rule, indexes, total))?;
     Some(End::new(
         SUCCESS,
         "SuccessPolicy",
@@ -141,7 +146,7 @@ fn by_index(view: &View<'_>, indexes: &Indexes) -> Option<End> {
     ))
 }
 
-fn satisfied(rule: &SuccessPolicyRule, indexes: &Indexes, total: usize) -> bool {
+fn satisfies_rule(rule: &SuccessPolicyRule, indexes: &Indexes, total: usize) -> bool {
     let count = rule.succeeded_count.and_then(|n| usize::try_from(n).ok());
     match &rule.succeeded_indexes {
         Some(text) => {
@@ -154,12 +159,12 @@ fn satisfied(rule: &SuccessPolicyRule, indexes: &Indexes, total: usize) -> bool 
 }
 
 /// Returns the end of a Job that has all its completions.
-pub fn complete(view: &View<'_>, tally: &Tally, active: usize) -> Option<End> {
+pub fn completion_end(view: &View<'_>, tally: &Tally, active: usize) -> Option<End> {
     let done = match view.completions() {
         None => tally.succeeded > 0 && active == 0,
         Some(n) => tally.succeeded >= n,
     };
-    (done && !view.suspended()).then(|| {
+    (done && !view.is_suspended()).then(|| {
         End::new(
             SUCCESS,
             "CompletionsReached",
@@ -169,9 +174,9 @@ pub fn complete(view: &View<'_>, tally: &Tally, active: usize) -> Option<End> {
 }
 
 /// Writes the decided end as a condition.
-pub fn target(view: &View<'_>, status: &mut JobStatus, end: Option<&End>) {
+pub fn write_end_condition(view: &View<'_>, status: &mut JobStatus, end: Option<&End>) {
     if let Some(end) = end {
-        set(
+        set_condition(
             status,
             view.now,
             end.kind,
@@ -183,7 +188,12 @@ pub fn target(view: &View<'_>, status: &mut JobStatus, end: Option<&End>) {
 }
 
 /// Writes the terminal condition once every pod has terminated and is counted.
-pub fn conclude(view: &View<'_>, tally: &Tally, status: &mut JobStatus, actions: &mut Vec<Action>) {
+pub fn write_terminal_condition(
+    view: &View<'_>,
+    tally: &Tally,
+    status: &mut JobStatus,
+    actions: &mut Vec<Action>,
+) {
     let uncounted = tally
         .uncounted
         .failed
@@ -192,6 +202,8 @@ pub fn conclude(view: &View<'_>, tally: &Tally, status: &mut JobStatus, actions:
         .flatten()
         .next()
         .is_some();
+    // The terminal condition means that no pod runs any more, so it waits for pods in
+    // deletion too.
     let running = view.pods.iter().any(|p| !pod_state::is_terminal(p));
     if uncounted
         || running
@@ -200,7 +212,7 @@ pub fn conclude(view: &View<'_>, tally: &Tally, status: &mut JobStatus, actions:
     {
         return;
     }
-    let about = reference(view.job);
+    let about = object_reference(view.job);
     let held = |status: &JobStatus, kind: &str| {
         let all = status.conditions.iter().flatten();
         all.into_iter()
@@ -212,21 +224,21 @@ pub fn conclude(view: &View<'_>, tally: &Tally, status: &mut JobStatus, actions:
             end.reason.unwrap_or_default(),
             end.message.unwrap_or_default(),
         );
-        set(status, view.now, "Failed", "True", &reason, &message);
+        set_condition(status, view.now, "Failed", "True", &reason, &message);
         actions.push(Action::warning(&about, &reason, message));
     } else if let Some(end) = held(status, SUCCESS) {
         let (reason, message) = (
             end.reason.unwrap_or_default(),
             end.message.unwrap_or_default(),
         );
-        set(status, view.now, "Complete", "True", &reason, &message);
-        status.completion_time = Some(time::api(view.now));
+        set_condition(status, view.now, "Complete", "True", &reason, &message);
+        status.completion_time = Some(time::api_time(view.now));
         actions.push(Action::event(&about, "Completed", "Job completed"));
     }
 }
 
 /// Sets a condition; the transition time changes with the status only.
-pub fn set(
+pub fn set_condition(
     status: &mut JobStatus,
     now: Timestamp,
     kind: &str,
@@ -240,10 +252,11 @@ pub fn set(
         status: value.to_owned(),
         reason: Some(reason.to_owned()),
         message: Some(message.to_owned()),
-        last_probe_time: Some(time::api(now)),
-        last_transition_time: Some(time::api(now)),
+        last_probe_time: Some(time::api_time(now)),
+        last_transition_time: Some(time::api_time(now)),
     };
     match all.iter_mut().find(|c| c.type_ == kind) {
+        // The first reason stays.
         Some(old) if old.status == value => {}
         Some(old) => *old = fresh,
         None => all.push(fresh),

@@ -7,10 +7,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 use serde_json::json;
 
-use controllers_runtime::{Action, Meta, Target, Write, pods as pod_state, reference};
+use controllers_runtime::{Action, Meta, Target, Write, object_reference, pods as pod_state};
 
 use super::count::Tally;
-use super::indexes::{INDEX, Indexes, index};
+use super::indexes::{INDEX, Indexes, completion_index};
 use super::retry::Failures;
 use super::{TRACKING, View, retry};
 use crate::template;
@@ -30,29 +30,30 @@ pub struct Moved {
 }
 
 /// Brings the number of active pods to the desired number.
-pub fn manage(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Moved {
-    let active = view.active();
-    if view.suspended() {
+pub fn manage_pods(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Moved {
+    let active = view.active_pods();
+    if view.is_suspended() {
         return Moved {
             active: 0,
-            actions: stop(view, &active, true),
+            actions: stop_pods(view, &active, true),
             requeue: None,
         };
     }
-    let wanted = wanted(view, tally, indexes, active.len());
-    let useless = useless(view, indexes, &active);
+    let wanted = desired_pods(view, tally, indexes, active.len());
+    let useless = find_useless_pods(view, indexes, &active);
     let surplus = (active.len() - useless.len()).saturating_sub(wanted);
     if surplus > 0 || !useless.is_empty() {
-        let gone = removal(&active, &useless, surplus);
+        let gone = select_removals(&active, &useless, surplus);
         let left = active.len() - gone.len();
         return Moved {
             active: left,
-            actions: stop(view, &gone, true),
+            actions: stop_pods(view, &gone, true),
             requeue: None,
         };
     }
-    let waiting = if view.only_failed() {
-        view.terminating()
+    // A terminating pod still runs. Its replacement waits, otherwise parallelism would be exceeded.
+    let waiting = if view.replaces_only_failed() {
+        view.count_terminating()
     } else {
         0
     };
@@ -63,10 +64,10 @@ pub fn manage(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Move
             ..Moved::default()
         };
     }
-    create(view, indexes, active.len(), missing)
+    create_pods(view, indexes, active.len(), missing)
 }
 
-fn wanted(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>, active: usize) -> usize {
+fn desired_pods(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>, active: usize) -> usize {
     let Some(completions) = view.completions() else {
         // A work queue with a success starts no further pods.
         return if tally.succeeded > 0 {
@@ -75,6 +76,7 @@ fn wanted(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>, active: usi
             view.parallelism()
         };
     };
+    // A failed index needs no further pods, although it never completes.
     let given_up = indexes.map_or(0, |i| i.failed.len());
     completions
         .saturating_sub(tally.succeeded + given_up)
@@ -82,14 +84,18 @@ fn wanted(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>, active: usi
 }
 
 /// Returns pods whose index is complete, out of range or used twice.
-fn useless(view: &View<'_>, indexes: Option<&Indexes>, active: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
+fn find_useless_pods(
+    view: &View<'_>,
+    indexes: Option<&Indexes>,
+    active: &[Arc<Pod>],
+) -> Vec<Arc<Pod>> {
     let Some(indexes) = indexes else {
         return Vec::new();
     };
     let total = view.completions().unwrap_or(0);
     let mut seen = BTreeSet::new();
     let idle = |p: &&Arc<Pod>| {
-        let number = index(p).filter(|i| {
+        let number = completion_index(p).filter(|i| {
             *i < total && !indexes.succeeded.contains(*i) && !indexes.failed.contains(*i)
         });
         number.is_none_or(|i| !seen.insert(i))
@@ -97,18 +103,19 @@ fn useless(view: &View<'_>, indexes: Option<&Indexes>, active: &[Arc<Pod>]) -> V
     active.iter().filter(idle).cloned().collect()
 }
 
-fn removal(active: &[Arc<Pod>], useless: &[Arc<Pod>], surplus: usize) -> Vec<Arc<Pod>> {
+fn select_removals(active: &[Arc<Pod>], useless: &[Arc<Pod>], surplus: usize) -> Vec<Arc<Pod>> {
     let gone: HashSet<&str> = useless.iter().map(|p| p.uid()).collect();
     let mut rest: Vec<_> = active
         .iter()
         .filter(|p| !gone.contains(p.uid()))
         .cloned()
         .collect();
+    // Pods that have done the least are removed first: unbound, not ready, young.
     rest.sort_by_key(|p| {
         (
             !pod_state::node_name(p).is_empty(),
             pod_state::is_ready(p),
-            std::cmp::Reverse(p.created()),
+            std::cmp::Reverse(p.created_at()),
         )
     });
     useless
@@ -118,7 +125,7 @@ fn removal(active: &[Arc<Pod>], useless: &[Arc<Pod>], surplus: usize) -> Vec<Arc
         .collect()
 }
 
-fn create(view: &View<'_>, indexes: Option<&Indexes>, active: usize, missing: usize) -> Moved {
+fn create_pods(view: &View<'_>, indexes: Option<&Indexes>, active: usize, missing: usize) -> Moved {
     let mut moved = Moved {
         active,
         ..Moved::default()
@@ -127,14 +134,14 @@ fn create(view: &View<'_>, indexes: Option<&Indexes>, active: usize, missing: us
     let delay = if per_index {
         Duration::ZERO
     } else {
-        retry::delay(view)
+        retry::pod_delay(view)
     };
     if !delay.is_zero() {
         moved.requeue = Some(delay);
         return moved;
     }
     let made = match indexes {
-        None => std::iter::repeat_with(|| build(view, None, Failures::default()))
+        None => std::iter::repeat_with(|| build_pod(view, None, Failures::default()))
             .take(missing)
             .collect(),
         Some(indexes) => {
@@ -143,10 +150,10 @@ fn create(view: &View<'_>, indexes: Option<&Indexes>, active: usize, missing: us
             } else {
                 HashMap::new()
             };
-            let due = indexes.pending(view).filter_map(|number| {
+            let due = indexes.pending_indexes(view).filter_map(|number| {
                 let (wait, failures) = retry::index_delay(view, latest.get(&number).copied());
                 if wait.is_zero() {
-                    return Some(build(view, Some(number), failures));
+                    return Some(build_pod(view, Some(number), failures));
                 }
                 moved.requeue = Some(moved.requeue.map_or(wait, |w| w.min(wait)));
                 None
@@ -155,7 +162,7 @@ fn create(view: &View<'_>, indexes: Option<&Indexes>, active: usize, missing: us
         }
     };
     moved.active += made.len();
-    let about = reference(view.job);
+    let about = object_reference(view.job);
     let note = |pod: Pod| {
         Write::create(&pod).notes(
             &about,
@@ -170,8 +177,8 @@ fn create(view: &View<'_>, indexes: Option<&Indexes>, active: usize, missing: us
     moved
 }
 
-fn build(view: &View<'_>, number: Option<usize>, failures: Failures) -> Pod {
-    let mut pod = template::pod(view.job, &view.spec.template);
+fn build_pod(view: &View<'_>, number: Option<usize>, failures: Failures) -> Pod {
+    let mut pod = template::build_pod(view.job, &view.spec.template);
     pod.metadata
         .finalizers
         .get_or_insert_default()
@@ -220,12 +227,12 @@ fn tell_index(container: &mut Container) {
 }
 
 /// Deletes pods. With `uncounted` the finalizer is removed first, so that they are not counted.
-pub fn stop(view: &View<'_>, gone: &[Arc<Pod>], uncounted: bool) -> Vec<Action> {
+pub fn stop_pods(view: &View<'_>, gone: &[Arc<Pod>], uncounted: bool) -> Vec<Action> {
     let mut actions = Vec::new();
     if uncounted {
-        actions.extend(release(gone.iter()));
+        actions.extend(release_pods(gone.iter()));
     }
-    let about = reference(view.job);
+    let about = object_reference(view.job);
     let note = |pod: &Arc<Pod>| {
         Write::delete(pod.as_ref()).notes(
             &about,
@@ -239,15 +246,15 @@ pub fn stop(view: &View<'_>, gone: &[Arc<Pod>], uncounted: bool) -> Vec<Action> 
 }
 
 /// Removes the tracking finalizer from pods that have it.
-pub fn release<'p>(pods: impl Iterator<Item = &'p Arc<Pod>>) -> Option<Action> {
+pub fn release_pods<'p>(pods: impl Iterator<Item = &'p Arc<Pod>>) -> Option<Action> {
     let writes: Vec<_> = pods
         .filter(|p| p.has_finalizer(TRACKING))
-        .map(untrack)
+        .map(untrack_pod)
         .collect();
     (!writes.is_empty()).then_some(Action::Batch(writes))
 }
 
-fn untrack(pod: &Arc<Pod>) -> Write {
+fn untrack_pod(pod: &Arc<Pod>) -> Write {
     let meta = json!({ "uid": pod.uid(), "$deleteFromPrimitiveList/finalizers": [TRACKING] });
     let mut write = Write::new(
         controllers_runtime::Verb::Strategic(None),

@@ -21,15 +21,16 @@ pub enum Verdict {
 }
 
 /// Returns the action for a failed pod; None without a matching rule.
-pub fn judge(view: &View<'_>, pod: &Pod) -> Option<Verdict> {
+pub fn match_failure_policy(view: &View<'_>, pod: &Pod) -> Option<Verdict> {
     let policy = view.spec.pod_failure_policy.as_ref()?;
+    // Exit codes of a pod that is still being deleted are not final.
     if pod_state::phase(pod) != "Failed" {
         return None;
     }
     let matching = policy.rules.iter().enumerate();
     let (rule, text) = matching
         .into_iter()
-        .find_map(|(index, rule)| Some((rule, matched(rule, index, pod)?)))?;
+        .find_map(|(index, rule)| Some((rule, match_rule(rule, index, pod)?)))?;
     Some(match rule.action.as_str() {
         "FailJob" => Verdict::FailJob(text),
         "FailIndex" => Verdict::FailIndex,
@@ -38,7 +39,7 @@ pub fn judge(view: &View<'_>, pod: &Pod) -> Option<Verdict> {
     })
 }
 
-fn matched(rule: &PodFailurePolicyRule, index: usize, pod: &Pod) -> Option<String> {
+fn match_rule(rule: &PodFailurePolicyRule, index: usize, pod: &Pod) -> Option<String> {
     if let Some(codes) = &rule.on_exit_codes {
         let (container, code) = exit_code(codes, pod)?;
         return Some(format!(
@@ -73,6 +74,7 @@ fn exit_code(wanted: &PodFailurePolicyOnExitCodesRequirement, pod: &Pod) -> Opti
         named.filter_map(|c| Some((c, c.state.as_ref()?.terminated.as_ref()?.exit_code)));
     let hit = ended.find(|(_, code)| {
         let listed = wanted.values.contains(code);
+        // Success never matches a rule, not even one with NotIn.
         *code != 0
             && if wanted.operator == "NotIn" {
                 !listed

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use controllers_runtime::{Meta, pods as pod_state, time};
 
 use super::View;
-use super::indexes::{Indexes, index};
+use super::indexes::{Indexes, completion_index};
 use super::policy::{self, Verdict};
 
 /// Annotation with the index's earlier failures that count against the limit.
@@ -33,7 +33,7 @@ pub struct Failures {
 
 impl Failures {
     /// Returns the failures of the pod's index before the pod.
-    pub fn before(pod: &Pod) -> Self {
+    pub fn before_pod(pod: &Pod) -> Self {
         let number = |key: &str| {
             pod.annotation(key)
                 .and_then(|v| v.parse().ok())
@@ -46,9 +46,9 @@ impl Failures {
     }
 
     /// Returns the failures of the pod's index including the failed pod.
-    fn with(view: &View<'_>, pod: &Pod) -> Self {
-        let before = Self::before(pod);
-        match policy::judge(view, pod) {
+    fn including_pod(view: &View<'_>, pod: &Pod) -> Self {
+        let before = Self::before_pod(pod);
+        match policy::match_failure_policy(view, pod) {
             Some(Verdict::Ignore) => Self {
                 ignored: before.ignored.saturating_add(1),
                 ..before
@@ -60,7 +60,7 @@ impl Failures {
         }
     }
 
-    fn total(self) -> i64 {
+    fn total_failures(self) -> i64 {
         self.counted.saturating_add(self.ignored)
     }
 }
@@ -68,9 +68,16 @@ impl Failures {
 /// Returns the latest failed pod of each index, which carries the index's failure count.
 pub fn latest_by_index<'v>(view: &'v View<'_>) -> HashMap<usize, &'v Arc<Pod>> {
     let mut latest: HashMap<usize, &Arc<Pod>> = HashMap::new();
-    let age = |pod: &Pod| (Failures::before(pod).total(), end(pod));
-    for pod in view.pods.iter().filter(|p| view.failed(p)) {
-        let Some(index) = index(pod) else { continue };
+    let age = |pod: &Pod| {
+        (
+            Failures::before_pod(pod).total_failures(),
+            termination_time(pod),
+        )
+    };
+    for pod in view.pods.iter().filter(|p| view.has_failed(p)) {
+        let Some(index) = completion_index(pod) else {
+            continue;
+        };
         let known = latest.entry(index).or_insert(pod);
         if age(known) <= age(pod) {
             *known = pod;
@@ -82,14 +89,14 @@ pub fn latest_by_index<'v>(view: &'v View<'_>) -> HashMap<usize, &'v Arc<Pod>> {
 /// Returns UIDs of failed pods that keep their finalizer until the next pod of their index exists:
 /// the index's failure count is stored only in them.
 pub fn find_kept_pods<'v>(view: &'v View<'_>, indexes: &Indexes) -> HashSet<&'v str> {
-    if view.spec.backoff_limit_per_index.is_none() || view.job.deleting() {
+    if view.spec.backoff_limit_per_index.is_none() || view.job.is_deleting() {
         return HashSet::new();
     }
     let active: HashSet<usize> = view
         .pods
         .iter()
         .filter(|p| pod_state::is_active(p))
-        .filter_map(|p| index(p))
+        .filter_map(|p| completion_index(p))
         .collect();
     let total = view.completions().unwrap_or(0);
     let open = |i: usize| {
@@ -106,17 +113,19 @@ pub fn find_kept_pods<'v>(view: &'v View<'_>, indexes: &Indexes) -> HashSet<&'v 
 }
 
 /// Returns the delay of the Job's next pod.
-pub fn delay(view: &View<'_>) -> Duration {
+pub fn pod_delay(view: &View<'_>) -> Duration {
     let ended = |phase: &str| {
         let of = view.pods.iter().filter(move |p| {
             if phase == "Failed" {
-                view.failed(p)
+                view.has_failed(p)
             } else {
                 pod_state::phase(p) == phase
             }
         });
-        of.map(|p| end(p)).collect::<Vec<_>>()
+        of.map(|p| termination_time(p)).collect::<Vec<_>>()
     };
+    // A success resets the back-off, as upstream: the pods can work, so the next one starts at
+    // once.
     let last_success = ended("Succeeded").into_iter().max();
     let failures: Vec<_> = ended("Failed")
         .into_iter()
@@ -125,7 +134,7 @@ pub fn delay(view: &View<'_>) -> Duration {
     let Some(last) = failures.iter().max() else {
         return Duration::ZERO;
     };
-    wait(*last, failures.len(), view.now)
+    backoff_delay(*last, failures.len(), view.now)
 }
 
 /// Returns the delay of an index's next pod after its latest failed pod, and the failures of the
@@ -134,27 +143,27 @@ pub fn index_delay(view: &View<'_>, latest: Option<&Arc<Pod>>) -> (Duration, Fai
     let Some(last) = latest else {
         return (Duration::ZERO, Failures::default());
     };
-    let failures = Failures::with(view, last);
+    let failures = Failures::including_pod(view, last);
     (
-        wait(
-            end(last),
-            usize::try_from(failures.total()).unwrap_or(1),
+        backoff_delay(
+            termination_time(last),
+            usize::try_from(failures.total_failures()).unwrap_or(1),
             view.now,
         ),
         failures,
     )
 }
 
-fn wait(last: Timestamp, failures: usize, now: Timestamp) -> Duration {
+fn backoff_delay(last: Timestamp, failures: usize, now: Timestamp) -> Duration {
     let doublings = u32::try_from(failures.saturating_sub(1))
         .unwrap_or(u32::MAX)
         .min(10);
     let seconds = (BASE << doublings).min(LIMIT);
-    time::until(time::after(last, seconds), now)
+    time::duration_until(time::seconds_after(last, seconds), now)
 }
 
 /// Returns the time at which a pod terminated.
-fn end(pod: &Pod) -> Timestamp {
+fn termination_time(pod: &Pod) -> Timestamp {
     let status = pod.status.as_ref();
     let containers = status
         .iter()
@@ -172,9 +181,11 @@ fn end(pod: &Pod) -> Timestamp {
         .max();
     let ready = pod_state::condition(pod, "Ready")
         .and_then(|c| c.last_transition_time.as_ref().map(|t| t.0));
+    // deletionTimestamp lies in the future by the grace period. The deletion was requested before
+    // it.
     let deleted = pod.meta().deletion_timestamp.as_ref().map(|t| {
         let grace = pod.meta().deletion_grace_period_seconds.unwrap_or(0);
-        time::after(t.0, -grace)
+        time::seconds_after(t.0, -grace)
     });
     let created = pod.meta().creation_timestamp.as_ref().map(|t| t.0);
     finished

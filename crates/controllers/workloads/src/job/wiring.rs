@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, wake};
 
-use super::{TRACKING, pods, reconcile};
+use super::{TRACKING, pods, reconcile_job};
 
 const NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 const TRACKED: &str = "job-tracked";
@@ -20,27 +20,27 @@ struct JobController {
 }
 
 /// Sets up the Job controller.
-pub fn jobs(setup: &mut Setup, workers: usize) {
+pub fn add_job_controller(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
     let jobs = setup
         .informers
-        .of::<Job>()
+        .for_kind::<Job>()
         .index_namespace()
         .index_claims()
-        .on(wake::itself(&queue))
+        .on_event(wake::enqueue_object(&queue))
         .cache();
     let waiting = queue.clone();
     let kind = setup
         .informers
-        .of::<Pod>()
-        .index(TRACKED, |pod| tracked(pod).into_iter().collect());
-    let kind = kind.on(move |event| {
-        tracked(event.object())
+        .for_kind::<Pod>()
+        .index(TRACKED, |pod| tracking_job(pod).into_iter().collect());
+    let kind = kind.on_event(move |event| {
+        tracking_job(event.object())
             .into_iter()
             .for_each(|key| waiting.add(key))
     });
-    let pods = wake::on_owned(kind, &queue, &jobs, selector);
-    setup.decide(
+    let pods = wake::on_owned(kind, &queue, &jobs, pod_selector);
+    setup.add_reconciler(
         "job-controller",
         workers,
         queue,
@@ -48,7 +48,7 @@ pub fn jobs(setup: &mut Setup, workers: usize) {
     );
 }
 
-fn selector(job: &Job) -> LabelSelector {
+fn pod_selector(job: &Job) -> LabelSelector {
     job.spec
         .as_ref()
         .and_then(|s| s.selector.clone())
@@ -56,7 +56,7 @@ fn selector(job: &Job) -> LabelSelector {
 }
 
 /// Returns the key of the current or former Job of a pod with the finalizer.
-fn tracked(pod: &Pod) -> Option<String> {
+fn tracking_job(pod: &Pod) -> Option<String> {
     if !pod.has_finalizer(TRACKING) {
         return None;
     }
@@ -70,22 +70,24 @@ fn tracked(pod: &Pod) -> Option<String> {
 
 impl Decide for JobController {
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
-        let tracked = self.pods.by(TRACKED, key);
+        let tracked = self.pods.by_index(TRACKED, key);
         let Some(job) = self.jobs.get(key) else {
-            return pods::release(tracked.iter()).into_iter().collect();
+            return pods::release_pods(tracked.iter()).into_iter().collect();
         };
-        let candidates = self.pods.candidates(job.namespace(), job.uid());
-        let mut actions = reconcile(&job, &candidates, now);
+        let candidates = self.pods.claim_candidates(job.namespace(), job.uid());
+        let mut actions = reconcile_job(&job, &candidates, now);
+        // A pod with the finalizer that no longer belongs to the Job would never be deleted,
+        // because no other controller removes it.
         let stray = |p: &&Arc<Pod>| match p.controller() {
             Some(owner) => owner.uid != job.uid(),
             None => {
                 !controllers_runtime::labels::labels_match(
-                    Some(&selector(&job)),
+                    Some(&pod_selector(&job)),
                     p.meta().labels.as_ref(),
-                ) || job.deleting()
+                ) || job.is_deleting()
             }
         };
-        actions.extend(pods::release(tracked.iter().filter(stray)));
+        actions.extend(pods::release_pods(tracked.iter().filter(stray)));
         actions
     }
 }

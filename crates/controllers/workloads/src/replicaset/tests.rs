@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 use super::*;
-use controllers_runtime::describe;
+use controllers_runtime::describe_actions;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use serde_json::{Value, json};
 
@@ -43,14 +43,14 @@ fn now() -> Timestamp {
 
 #[test]
 fn creates_what_is_missing_and_reports() {
-    let got = reconcile(
+    let got = reconcile_set(
         &set(3, json!({"replicas": 0})),
         &[pod("a", true, json!({}))],
         &[],
         now(),
     );
     assert_eq!(
-        describe(&got),
+        describe_actions(&got),
         ["create Pod r-", "create Pod r-", "status ReplicaSet r"]
     );
 }
@@ -59,7 +59,7 @@ fn creates_what_is_missing_and_reports() {
 fn settled_set_writes_nothing() {
     let status = json!({"replicas": 1, "readyReplicas": 1, "availableReplicas": 1,
         "fullyLabeledReplicas": 1, "observedGeneration": 1});
-    assert!(reconcile(&set(1, status), &[pod("a", true, json!({}))], &[], now()).is_empty());
+    assert!(reconcile_set(&set(1, status), &[pod("a", true, json!({}))], &[], now()).is_empty());
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn removes_in_order() {
         (2, vec!["nowhere", "unready", "cheap"]),
         (1, vec!["nowhere", "unready", "cheap", "young"]),
     ] {
-        let got = reconcile(&set(count, json!({"replicas": 5})), &all, &all, now());
-        let names: Vec<_> = describe(&got)
+        let got = reconcile_set(&set(count, json!({"replicas": 5})), &all, &all, now());
+        let names: Vec<_> = describe_actions(&got)
             .iter()
             .filter_map(|l| l.strip_prefix("delete Pod ").map(str::to_owned))
             .collect();
@@ -100,7 +100,7 @@ fn removes_in_order() {
 
 #[test]
 fn failure_shows_and_clears() {
-    let refused = failed(
+    let refused = report_failure(
         &set(1, json!({"replicas": 0})),
         &[],
         "exceeded quota: q",
@@ -121,7 +121,7 @@ fn failure_shows_and_clears() {
             }),
         ..set
     };
-    let cleared = reconcile(&set, &[], &[], now());
+    let cleared = reconcile_set(&set, &[], &[], now());
     assert!(
         cleared[0]
             .as_write()
@@ -139,6 +139,91 @@ fn availability_waits_for_min_ready_seconds() {
         json!({"replicas": 1, "readyReplicas": 1, "fullyLabeledReplicas": 1, "observedGeneration": 1}),
     );
     set.spec.as_mut().unwrap().min_ready_seconds = Some(7);
-    let got = reconcile(&set, &[pod("a", true, json!({}))], &[], now());
-    assert_eq!(describe(&got), ["requeue 2s"]);
+    let got = reconcile_set(&set, &[pod("a", true, json!({}))], &[], now());
+    assert_eq!(describe_actions(&got), ["requeue 2s"]);
+}
+
+#[test]
+fn terminated_and_deleted_pods_are_replaced() {
+    let ended = pod("f", false, json!({"status": {"phase": "Failed"}}));
+    let deleted = pod(
+        "d",
+        true,
+        json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    );
+    let got = reconcile_set(
+        &set(1, json!({"replicas": 0})),
+        &[ended, deleted],
+        &[],
+        now(),
+    );
+    assert_eq!(describe_actions(&got)[0], "create Pod r-");
+}
+
+#[test]
+fn pods_on_crowded_nodes_are_deleted_first() {
+    let on = |name: &str, node: &str| pod(name, true, json!({"spec": {"nodeName": node}}));
+    let own = [on("a", "crowded"), on("b", "free")];
+    let siblings = [own[0].clone(), own[1].clone(), on("c", "crowded")];
+    let got = reconcile_set(&set(1, json!({"replicas": 2})), &own, &siblings, now());
+    assert_eq!(describe_actions(&got)[0], "delete Pod a");
+}
+
+#[test]
+fn pods_with_more_restarts_are_deleted_first() {
+    let restarted = |name: &str, count: i32| {
+        pod(
+            name,
+            true,
+            json!({"status": {"containerStatuses": [{"name": "c", "image": "", "imageID": "",
+                "ready": true, "restartCount": count}]}}),
+        )
+    };
+    let own = [restarted("calm", 0), restarted("restless", 3)];
+    let got = reconcile_set(&set(1, json!({"replicas": 2})), &own, &own, now());
+    assert_eq!(describe_actions(&got)[0], "delete Pod restless");
+}
+
+#[test]
+fn set_in_deletion_creates_and_deletes_no_pods() {
+    let mut own = set(3, json!({"replicas": 0}));
+    own.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).ok();
+    let got = describe_actions(&reconcile_set(
+        &own,
+        &[pod("a", true, json!({}))],
+        &[],
+        now(),
+    ));
+    assert_eq!(got, ["status ReplicaSet r"]);
+}
+
+#[test]
+fn failed_deletion_is_reported_with_its_own_reason() {
+    let own = set(0, json!({"replicas": 1}));
+    let got = report_failure(&own, &[pod("a", true, json!({}))], "denied", now());
+    let condition = got[0].as_write().unwrap().body["status"]["conditions"][0].clone();
+    assert_eq!(condition["reason"], "FailedDelete");
+    assert_eq!(condition["message"], "denied");
+}
+
+#[test]
+fn pods_in_deletion_count_as_terminating_replicas() {
+    let deleted = pod(
+        "d",
+        true,
+        json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    );
+    let got = reconcile_set(&set(0, json!({"replicas": 1})), &[deleted], &[], now());
+    let status = &got[0].as_write().unwrap().body["status"];
+    assert_eq!(status["terminatingReplicas"], 1);
+    assert_eq!(status["replicas"], 0);
+}
+
+#[test]
+fn at_most_one_burst_of_pods_is_created_at_once() {
+    let got = reconcile_set(&set(2000, json!({"replicas": 0})), &[], &[], now());
+    let Action::Batch(writes) = &got[0] else {
+        panic!("{got:?}")
+    };
+    assert_eq!(writes.len(), BURST);
 }

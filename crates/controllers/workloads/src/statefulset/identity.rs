@@ -11,8 +11,9 @@ const NAME_LABEL: &str = "statefulset.kubernetes.io/pod-name";
 const INDEX_LABEL: &str = "apps.kubernetes.io/pod-index";
 
 /// Returns the ordinal in a pod's name, if the name belongs to this set.
-pub fn ordinal(set: &StatefulSet, pod: &Pod) -> Option<i32> {
+pub fn parse_ordinal(set: &StatefulSet, pod: &Pod) -> Option<i32> {
     let (parent, number) = pod.name().rsplit_once('-')?;
+    // Leading zeros would give two names to one ordinal.
     let plain =
         number.bytes().all(|b| b.is_ascii_digit()) && (number == "0" || !number.starts_with('0'));
     if parent != set.name() || !plain {
@@ -22,15 +23,15 @@ pub fn ordinal(set: &StatefulSet, pod: &Pod) -> Option<i32> {
 }
 
 /// Returns the revision label of a pod.
-pub fn revision(pod: &Pod) -> &str {
+pub fn pod_revision(pod: &Pod) -> &str {
     pod.label(history::POD_LABEL).unwrap_or_default()
 }
 
 /// Builds a pod of the set at one ordinal and revision.
-pub fn pod(set: &StatefulSet, revision: &ControllerRevision, ordinal: i32) -> Pod {
+pub fn build_pod(set: &StatefulSet, revision: &ControllerRevision, ordinal: i32) -> Pod {
     let spec = set.spec.clone().unwrap_or_default();
-    let source = history::template(revision).unwrap_or(spec.template);
-    let mut pod = template::pod(set, &source);
+    let source = history::revision_template(revision).unwrap_or(spec.template);
+    let mut pod = template::build_pod(set, &source);
     let name = format!("{}-{ordinal}", set.name());
     pod.metadata.generate_name = Some(format!("{}-", set.name()));
     pod.metadata.name = Some(name.clone());
@@ -43,6 +44,7 @@ pub fn pod(set: &StatefulSet, revision: &ControllerRevision, ordinal: i32) -> Po
     body.subdomain = spec.service_name.filter(|s| !s.is_empty());
     let volumes = body.volumes.get_or_insert_default();
     for claim in spec.volume_claim_templates.iter().flatten() {
+        // A claim template replaces a volume of the same name, as upstream.
         volumes.retain(|v| v.name != claim.name());
         volumes.push(Volume {
             name: claim.name().to_owned(),

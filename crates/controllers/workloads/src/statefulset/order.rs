@@ -6,32 +6,34 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use controllers_runtime::{Action, Meta, Write, pods, reference};
+use controllers_runtime::{Action, Meta, Write, object_reference, pods};
 
 use super::{View, claims, identity};
-use crate::deployment::scaled;
+use crate::deployment::scale_value;
 
 /// Adds the next steps: create missing pods, then delete surplus ones, then replace those of an old
 /// revision.
-pub fn steps(view: &View<'_>, actions: &mut Vec<Action>) {
-    let (present, condemned) = sort(view);
-    let _ = make(view, &present, actions)
+pub fn plan_steps(view: &View<'_>, actions: &mut Vec<Action>) {
+    let (present, condemned) = sort_pods(view);
+    // Upstream's order in updateStatefulSet: no pod is deleted or replaced while a lower ordinal is
+    // missing or not available.
+    let _ = create_missing(view, &present, actions)
         .is_continue()
-        .then(|| remove(view, &present, &condemned, actions))
+        .then(|| delete_condemned(view, &present, &condemned, actions))
         .filter(ControlFlow::is_continue)
-        .map(|_| renew(view, &present, actions));
+        .map(|_| replace_outdated(view, &present, actions));
 }
 
 /// Returns pods by ordinal in range, and those out of range from the highest down.
-fn sort(view: &View<'_>) -> (Vec<Option<Arc<Pod>>>, Vec<Arc<Pod>>) {
+fn sort_pods(view: &View<'_>) -> (Vec<Option<Arc<Pod>>>, Vec<Arc<Pod>>) {
     let count = usize::try_from(view.replicas()).unwrap_or(0);
     let mut present = vec![None; count];
     let mut condemned = Vec::new();
     for pod in &view.pods {
-        let Some(ordinal) = identity::ordinal(view.set, pod) else {
+        let Some(ordinal) = identity::parse_ordinal(view.set, pod) else {
             continue;
         };
-        let slot = usize::try_from(i64::from(ordinal) - i64::from(view.start())).ok();
+        let slot = usize::try_from(i64::from(ordinal) - i64::from(view.first_ordinal())).ok();
         match slot.and_then(|s| present.get_mut(s)) {
             Some(slot) => *slot = Some(pod.clone()),
             None => condemned.push((ordinal, pod.clone())),
@@ -41,36 +43,40 @@ fn sort(view: &View<'_>) -> (Vec<Option<Arc<Pod>>>, Vec<Arc<Pod>>) {
     (present, condemned.into_iter().map(|(_, p)| p).collect())
 }
 
-fn make(
+fn create_missing(
     view: &View<'_>,
     present: &[Option<Arc<Pod>>],
     actions: &mut Vec<Action>,
 ) -> ControlFlow<()> {
-    let ordered = view.ordered();
-    for (ordinal, slot) in (view.start()..).zip(present) {
+    let ordered = view.is_ordered();
+    for (ordinal, slot) in (view.first_ordinal()..).zip(present) {
         match slot {
             None => {
-                if claims::ensure(view, ordinal, actions) {
-                    actions.push(create(view, ordinal));
+                if claims::ensure_claims(view, ordinal, actions) {
+                    actions.push(create_pod(view, ordinal));
                 }
                 if ordered {
                     return ControlFlow::Break(());
                 }
             }
+            // The name is in use until the object is deleted, so the pod can't be created in the
+            // same reconcile.
             Some(pod) if pods::is_terminal(pod) => {
-                if !pod.deleting() {
-                    actions.push(recreate(view, pod));
+                if !pod.is_deleting() {
+                    actions.push(recreate_pod(view, pod));
                 }
                 if ordered {
                     return ControlFlow::Break(());
                 }
             }
             Some(pod) => {
-                claims::own(view, pod, false, actions);
+                claims::update_owners(view, pod, false, actions);
+                // The claim may have been deleted before the pod was scheduled, and the pod would
+                // wait for it forever.
                 if pods::phase(pod) == "Pending" {
-                    claims::ensure(view, ordinal, actions);
+                    claims::ensure_claims(view, ordinal, actions);
                 }
-                if ordered && !view.available(pod) {
+                if ordered && !view.is_pod_available(pod) {
                     return ControlFlow::Break(());
                 }
             }
@@ -79,29 +85,31 @@ fn make(
     ControlFlow::Continue(())
 }
 
-fn remove(
+fn delete_condemned(
     view: &View<'_>,
     present: &[Option<Arc<Pod>>],
     condemned: &[Arc<Pod>],
     actions: &mut Vec<Action>,
 ) -> ControlFlow<()> {
+    // The first unhealthy pod: scaling down must not take a second member from a group that has
+    // lost one.
     let sick = present
         .iter()
         .flatten()
         .chain(condemned.iter().rev())
-        .find(|p| !view.healthy(p));
+        .find(|p| !view.is_healthy(p));
     for pod in condemned {
-        claims::own(view, pod, true, actions);
+        claims::update_owners(view, pod, true, actions);
     }
     for pod in condemned {
-        let blocked =
-            pod.deleting() || (!view.available(pod) && sick.is_some_and(|s| s.uid() != pod.uid()));
-        if view.ordered() && blocked {
+        let blocked = pod.is_deleting()
+            || (!view.is_pod_available(pod) && sick.is_some_and(|s| s.uid() != pod.uid()));
+        if view.is_ordered() && blocked {
             return ControlFlow::Break(());
         }
-        if !pod.deleting() {
-            actions.push(delete(view, pod));
-            if view.ordered() {
+        if !pod.is_deleting() {
+            actions.push(delete_pod(view, pod));
+            if view.is_ordered() {
                 return ControlFlow::Break(());
             }
         }
@@ -111,26 +119,28 @@ fn remove(
 
 /// Replaces pods of an old revision from the highest ordinal down, within maxUnavailable. Replacing
 /// an unavailable pod costs no availability, but counts as one of the steps of this reconcile.
-fn renew(view: &View<'_>, present: &[Option<Arc<Pod>>], actions: &mut Vec<Action>) {
-    if !view.rolls() {
+fn replace_outdated(view: &View<'_>, present: &[Option<Arc<Pod>>], actions: &mut Vec<Action>) {
+    if !view.is_rolling() {
         return;
     }
     let limit = max_unavailable(view);
     let down = present
         .iter()
-        .filter(|p| p.as_ref().is_none_or(|p| !view.available(p)))
+        .filter(|p| p.as_ref().is_none_or(|p| !view.is_pod_available(p)))
         .count();
+    // Missing and terminating pods are unavailable as well, so they use up the budget.
     let mut budget = limit.saturating_sub(down);
     let mut steps = limit;
-    let floor = usize::try_from(view.partition()).unwrap_or(0);
+    // Ordinals below the partition are never replaced; that is how a canary is held.
+    let floor = usize::try_from(view.update_partition()).unwrap_or(0);
     for pod in present.iter().skip(floor).rev().flatten() {
-        let old = identity::revision(pod) != view.update.name() && !pod.deleting();
-        let cost = usize::from(view.available(pod));
+        let old = identity::pod_revision(pod) != view.update.name() && !pod.is_deleting();
+        let cost = usize::from(view.is_pod_available(pod));
         if !old && cost == 0 && budget == 0 || old && (steps == 0 || cost > budget) {
             return;
         }
         if old {
-            actions.push(delete(view, pod));
+            actions.push(delete_pod(view, pod));
             budget -= cost;
             steps -= 1;
         }
@@ -148,24 +158,28 @@ fn max_unavailable(view: &View<'_>) -> usize {
         .and_then(|s| s.rolling_update.as_ref())
         .and_then(|r| r.max_unavailable.as_ref())
         .unwrap_or(&one);
-    usize::try_from(scaled(value, view.replicas(), false))
+    // At least one: a percentage of a small set rounds down to zero, and the update would never
+    // move.
+    usize::try_from(scale_value(value, view.replicas(), false))
         .unwrap_or(1)
         .max(1)
 }
 
-fn create(view: &View<'_>, ordinal: i32) -> Action {
-    let early = view.rolls() && ordinal < view.start() + view.partition();
+fn create_pod(view: &View<'_>, ordinal: i32) -> Action {
+    // A pod below the partition is created from the revision before the update, so that a crash
+    // does not update it.
+    let early = view.is_rolling() && ordinal < view.first_ordinal() + view.update_partition();
     let revision = if early { &view.current } else { &view.update };
-    let pod = identity::pod(view.set, revision, ordinal);
-    noted(view, Write::create(&pod), "create", pod.name(), "Create")
+    let pod = identity::build_pod(view.set, revision, ordinal);
+    with_events(view, Write::create(&pod), "create", pod.name(), "Create")
 }
 
-fn delete(view: &View<'_>, pod: &Pod) -> Action {
-    noted(view, Write::delete(pod), "delete", pod.name(), "Delete")
+fn delete_pod(view: &View<'_>, pod: &Pod) -> Action {
+    with_events(view, Write::delete(pod), "delete", pod.name(), "Delete")
 }
 
 /// Deletes a finished pod; the next reconcile creates it again under its name.
-fn recreate(view: &View<'_>, pod: &Pod) -> Action {
+fn recreate_pod(view: &View<'_>, pod: &Pod) -> Action {
     let (set, ns) = (view.set.name(), view.set.namespace());
     let failed = pods::phase(pod) == "Failed";
     let (word, reason) = if failed {
@@ -177,7 +191,7 @@ fn recreate(view: &View<'_>, pod: &Pod) -> Action {
         "StatefulSet {ns}/{set} is recreating {word} Pod {}",
         pod.name()
     );
-    let about = reference(view.set);
+    let about = object_reference(view.set);
     let mut write = Write::delete(pod);
     let note = if failed {
         controllers_runtime::Note::warning(&about, reason, &text)
@@ -188,14 +202,14 @@ fn recreate(view: &View<'_>, pod: &Pod) -> Action {
     write.into()
 }
 
-fn noted(view: &View<'_>, write: Write, verb: &str, pod: &str, word: &str) -> Action {
+fn with_events(view: &View<'_>, write: Write, verb: &str, pod: &str, word: &str) -> Action {
     let set = view.set.name();
     let success = format!("{verb} Pod {pod} in StatefulSet {set} successful");
     let failure = format!("{verb} Pod {pod} in StatefulSet {set} failed error: {{error}}");
     let reasons = (format!("Successful{word}"), format!("Failed{word}"));
     write
         .notes(
-            &reference(view.set),
+            &object_reference(view.set),
             (&reasons.0, &success),
             (&reasons.1, &failure),
         )

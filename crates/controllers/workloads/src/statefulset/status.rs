@@ -8,9 +8,9 @@ use controllers_runtime::{Action, Meta, pods};
 use super::{View, identity};
 
 /// Returns a status update if the status differs.
-pub fn write(view: &View<'_>) -> Option<Action> {
+pub fn update_status(view: &View<'_>) -> Option<Action> {
     let old = view.set.status.clone().unwrap_or_default();
-    let status = calculate(view, &old);
+    let status = compute_status(view, &old);
     if status == old {
         return None;
     }
@@ -20,12 +20,12 @@ pub fn write(view: &View<'_>) -> Option<Action> {
     }))
 }
 
-fn calculate(view: &View<'_>, old: &StatefulSetStatus) -> StatefulSetStatus {
+fn compute_status(view: &View<'_>, old: &StatefulSetStatus) -> StatefulSetStatus {
     let count = |test: &dyn Fn(&Pod) -> bool| {
         i32::try_from(view.pods.iter().filter(|p| test(p)).count()).unwrap_or(i32::MAX)
     };
     let ready = |p: &Pod| pods::phase(p) == "Running" && pods::is_ready(p);
-    let of = |p: &Pod, name: &str| !p.deleting() && identity::revision(p) == name;
+    let of = |p: &Pod, name: &str| !p.is_deleting() && identity::pod_revision(p) == name;
     let mut status = StatefulSetStatus {
         observed_generation: Some(view.set.generation()),
         replicas: count(&|_| true),
@@ -43,7 +43,7 @@ fn calculate(view: &View<'_>, old: &StatefulSetStatus) -> StatefulSetStatus {
     // An update is complete only if every desired pod exists, is updated and ready; a set without
     // pods must not count.
     let wanted = view.replicas();
-    let complete = view.rolls()
+    let complete = view.is_rolling()
         && status.replicas == wanted
         && status.updated_replicas == Some(wanted)
         && status.ready_replicas == Some(wanted);

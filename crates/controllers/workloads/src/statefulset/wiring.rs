@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, wake};
 
-use super::{Claims, reconcile};
+use super::{Claims, reconcile_stateful_set};
 
 struct StatefulSetController {
     sets: Cache<StatefulSet>,
@@ -17,27 +17,32 @@ struct StatefulSetController {
 }
 
 /// Sets up the StatefulSet controller.
-pub fn stateful_sets(setup: &mut Setup, workers: usize) {
+pub fn add_stateful_set_controller(setup: &mut Setup, workers: usize) {
     let queue = Queue::new();
     let sets = setup
         .informers
-        .of::<StatefulSet>()
+        .for_kind::<StatefulSet>()
         .index_namespace()
-        .on(wake::itself(&queue))
+        .on_event(wake::enqueue_object(&queue))
         .cache();
-    let pods = wake::on_owned(setup.informers.of::<Pod>(), &queue, &sets, selector);
-    let revisions = wake::on_owned(
-        setup.informers.of::<ControllerRevision>(),
+    let pods = wake::on_owned(
+        setup.informers.for_kind::<Pod>(),
         &queue,
         &sets,
-        selector,
+        pod_selector,
+    );
+    let revisions = wake::on_owned(
+        setup.informers.for_kind::<ControllerRevision>(),
+        &queue,
+        &sets,
+        pod_selector,
     );
     let claims = setup
         .informers
-        .of::<PersistentVolumeClaim>()
+        .for_kind::<PersistentVolumeClaim>()
         .index_namespace()
         .cache();
-    setup.decide(
+    setup.add_reconciler(
         "statefulset-controller",
         workers,
         queue,
@@ -50,7 +55,7 @@ pub fn stateful_sets(setup: &mut Setup, workers: usize) {
     );
 }
 
-fn selector(set: &StatefulSet) -> LabelSelector {
+fn pod_selector(set: &StatefulSet) -> LabelSelector {
     set.spec
         .as_ref()
         .map(|s| s.selector.clone())
@@ -62,21 +67,27 @@ impl Decide for StatefulSetController {
         let Some(set) = self.sets.get(key) else {
             return Vec::new();
         };
-        let pods = self.pods.candidates(set.namespace(), set.uid());
-        let revisions = self.revisions.candidates(set.namespace(), set.uid());
-        let owned = crate::history::claim(set.as_ref(), &selector(&set), &revisions);
+        let pods = self.pods.claim_candidates(set.namespace(), set.uid());
+        let revisions = self.revisions.claim_candidates(set.namespace(), set.uid());
+        let owned = crate::history::claim_revisions(set.as_ref(), &pod_selector(&set), &revisions);
         let has_claims = set
             .spec
             .as_ref()
             .is_some_and(|s| s.volume_claim_templates.iter().flatten().next().is_some());
         let claims: Claims = if has_claims {
-            let all = self.claims.within(set.namespace());
+            let all = self.claims.in_namespace(set.namespace());
             all.into_iter().map(|c| (c.name().to_owned(), c)).collect()
         } else {
             Claims::new()
         };
         let mut actions = owned.actions;
-        actions.extend(reconcile(&set, &pods, &owned.owned, &claims, now));
+        actions.extend(reconcile_stateful_set(
+            &set,
+            &pods,
+            &owned.owned,
+            &claims,
+            now,
+        ));
         actions
     }
 }

@@ -21,10 +21,10 @@ impl Intervals {
             let (from, to) = (from.parse().ok()?, to.parse::<usize>().ok()?.min(last));
             (from <= to).then_some((from, to))
         });
-        Self::joined(runs.collect())
+        Self::from_runs(runs.collect())
     }
 
-    fn joined(mut runs: Vec<(usize, usize)>) -> Self {
+    fn from_runs(mut runs: Vec<(usize, usize)>) -> Self {
         runs.sort_unstable();
         let mut joined: Vec<(usize, usize)> = Vec::with_capacity(runs.len());
         for (from, to) in runs {
@@ -57,7 +57,7 @@ impl Intervals {
 
     /// Returns the union.
     pub fn union(&self, other: &Self) -> Self {
-        Self::joined(self.runs.iter().chain(&other.runs).copied().collect())
+        Self::from_runs(self.runs.iter().chain(&other.runs).copied().collect())
     }
 
     /// Returns the indexes of this set that are not in the other.
@@ -93,7 +93,7 @@ impl Intervals {
 
 impl FromIterator<usize> for Intervals {
     fn from_iter<I: IntoIterator<Item = usize>>(indexes: I) -> Self {
-        Self::joined(indexes.into_iter().map(|index| (index, index)).collect())
+        Self::from_runs(indexes.into_iter().map(|index| (index, index)).collect())
     }
 }
 
