@@ -77,7 +77,7 @@ async fn list_follows_the_pages() {
             .await
             .unwrap();
     }
-    let list = api.list(&ListParams::new().limit(3)).await.unwrap();
+    let list = api.list(&ListParams::new().with_limit(3)).await.unwrap();
     let names: Vec<&str> = list.items.iter().map(name_of).collect();
     assert_eq!(names, ["c0", "c1", "c2", "c3", "c4", "c5", "c6"]);
     assert_eq!(api.count().await.unwrap(), 7);
@@ -120,7 +120,7 @@ async fn informer_keeps_its_store_equal_to_the_cluster() {
             events.lock().unwrap().push(text);
         })
         .spawn(&tasks);
-    store.synced().await;
+    store.wait_until_synced().await;
     assert_eq!(store.len(), 1);
     let mut object = api.create(&config_map("after")).await.unwrap();
     object.data = Some([("a".to_owned(), "1".to_owned())].into());

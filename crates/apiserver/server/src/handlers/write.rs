@@ -99,7 +99,7 @@ async fn create_on_update(
     if !object.uid().is_empty() {
         let uid = object.uid();
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
-        return Err(write.conflict(&why));
+        return Err(write.conflict_error(&why));
     }
     if object.name().is_empty() {
         object.set_meta_str("name", &write.name);
