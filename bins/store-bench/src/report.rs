@@ -117,3 +117,36 @@ pub fn write_json(
     std::fs::write(path, serde_json::to_string_pretty(&all)?)
         .with_context(|| path.display().to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn json_has_the_disk_the_figures_and_the_quantities() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("figures.json");
+        let figure = Figure {
+            server: "kvstore".to_owned(),
+            work: "put".to_owned(),
+            ..Figure::default()
+        };
+        let quantity = Quantity {
+            server: "kvstore".to_owned(),
+            what: "RSS idle".to_owned(),
+            value: 9.5,
+            unit: "MiB",
+        };
+        write_json(&path, &[[1.0, 2.0, 3.0]], &[figure], &[quantity]).unwrap();
+        let found: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!(found["fdatasync_ms"][0][2], 3.0);
+        assert_eq!(found["figures"][0]["work"], "put");
+        assert_eq!(found["quantities"][0]["value"], 9.5);
+        assert!(
+            write_json(folder.path(), &[], &[], &[]).is_err(),
+            "a directory"
+        );
+    }
+}

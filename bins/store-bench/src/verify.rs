@@ -335,3 +335,92 @@ async fn read_back(run: Arc<Run>, number: usize) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn verifying(operations: u64, rate: u64) -> Run {
+        let begin = Instant::now();
+        let mut ledger = Ledger::default();
+        let active = (0..SLOTS).map(|_| ledger.add_key()).collect();
+        let counts = Counts {
+            begun: 0,
+            puts: 0,
+            reads: 0,
+            read_back: 0,
+            failed: 0,
+            unknown: 0,
+            answered: begin,
+        };
+        Run {
+            plan: Plan {
+                addresses: Vec::new(),
+                operations,
+                rate,
+                seed: 1,
+            },
+            prefix: "verify/1".to_owned(),
+            begin,
+            state: Mutex::new(State {
+                ledger,
+                active,
+                counts,
+            }),
+        }
+    }
+
+    #[test]
+    fn operations_start_at_the_rate() {
+        let run = verifying(100, 10);
+        for number in 1..4 {
+            let start = run.next_start().unwrap();
+            assert_eq!(start - run.begin, Duration::from_millis(100) * number);
+        }
+        let unlimited = verifying(100, 0);
+        assert_eq!(unlimited.next_start(), Some(unlimited.begin));
+    }
+
+    #[test]
+    fn load_ends_after_the_number_of_completed_operations() {
+        let run = verifying(3, 0);
+        for (puts, reads, more) in [(1, 1, true), (1, 2, false), (3, 0, false)] {
+            {
+                let counts = &mut run.lock_state().counts;
+                (counts.puts, counts.reads) = (puts, reads);
+            }
+            assert_eq!(
+                run.next_start().is_some(),
+                more,
+                "{puts} puts, {reads} reads"
+            );
+        }
+    }
+
+    #[test]
+    fn violation_names_key_and_member() {
+        let run = verifying(1, 0);
+        let member = client::create_members(&["m1:2379".to_owned()]).remove(0);
+        assert!(run.check_outcome(Ok(()), 3, &member).is_ok());
+        let lost = Violation::Behind { value: 1, known: 2 };
+        let error = run
+            .check_outcome(Err(lost), 3, &member)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("verify/1/3 through m1:2379: the value is 1 although 2"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn chosen_key_is_in_the_ledger() {
+        let run = verifying(1, 0);
+        let state = run.lock_state();
+        let mut random = Random::new(1);
+        for _ in 0..100 {
+            assert!(choose_key(&state, &mut random) < state.ledger.key_count());
+        }
+    }
+}

@@ -40,3 +40,13 @@ pub async fn check_serving(address: &str) -> Result<()> {
         .await?
         .map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn closed_port_does_not_serve() {
+        assert!(check_serving("127.0.0.1:1").await.is_err());
+    }
+}

@@ -280,3 +280,47 @@ impl Drop for Cluster {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn running_servers_are_not_ours_and_have_no_figures() {
+        let cluster = Cluster::use_running(&[]).await.unwrap();
+        assert!(!cluster.is_ours());
+        assert_eq!(cluster.member_count(), 0);
+        assert!(cluster.cpu_seconds() == 0.0 && cluster.memory_mib() == 0.0);
+        assert!(cluster.first_address().is_err());
+    }
+
+    #[tokio::test]
+    async fn binary_that_can_not_be_started_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let binary = Path::new("/absent/kvstore");
+        let started = Cluster::start("kvstore", binary, 1, folder.path(), &[]).await;
+        let error = started.err().unwrap().to_string();
+        assert!(error.contains("/absent/kvstore"), "{error}");
+    }
+
+    #[test]
+    fn disk_space_is_that_of_the_blocks_of_all_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("m0/member/wal");
+        std::fs::create_dir_all(&deep).unwrap();
+        let cluster = Cluster {
+            name: "test".to_owned(),
+            binary: PathBuf::new(),
+            members: Vec::new(),
+            folder,
+        };
+        assert!(cluster.disk_mib() < 0.5);
+        std::fs::write(deep.join("segment"), vec![7; 1 << 20]).unwrap();
+        // A sparse file occupies nothing.
+        let sparse = std::fs::File::create(deep.join("sparse")).unwrap();
+        sparse.set_len(1 << 30).unwrap();
+        let used = cluster.disk_mib();
+        assert!((1.0..1.5).contains(&used), "{used}");
+    }
+}

@@ -255,3 +255,30 @@ async fn measure_calls_during(
     }
     Ok(took)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latencies_are_named_by_their_load_and_share() {
+        let mut found = Vec::new();
+        let mut quantities = ServerQuantities {
+            server: "etcd".to_owned(),
+            found: &mut found,
+        };
+        let mut measured = Measurement {
+            latencies: vec![1_000, 2_000, 9_000],
+            ..Measurement::default()
+        };
+        quantities.add_latencies("renewal", &mut measured, &[("p50", 0.5), ("longest", 1.0)]);
+        let found: Vec<_> = found
+            .iter()
+            .map(|one| (one.what.as_str(), one.value, one.unit))
+            .collect();
+        assert_eq!(
+            found,
+            [("renewal: p50", 2.0, "ms"), ("renewal: longest", 9.0, "ms")]
+        );
+    }
+}
