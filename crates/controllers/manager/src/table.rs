@@ -344,7 +344,8 @@ pub fn select_controllers(list: &[String]) -> anyhow::Result<Vec<&'static Row>> 
                 );
             }
         } else if name != "*" && !TABLE.iter().any(|r| r.is_called(name)) {
-            let near = base_cli::nearest_word(name, TABLE.iter().map(|r| r.name)).unwrap_or_default();
+            let near =
+                base_cli::nearest_word(name, TABLE.iter().map(|r| r.name)).unwrap_or_default();
             bail!(
                 "--controllers names {name:?}, which is not known; the nearest known one is {near:?}"
             );
