@@ -95,7 +95,7 @@ pub async fn serve_http<S, B>(
 
 /// Hides the types of a service and its bodies.
 ///
-/// hyper's connection is compiled anew for every service, body and stream type, in each crate that
+/// hyper's connection is compiled again for every service, body and stream type, in each crate that
 /// serves. Two allocations and two indirect calls per request avoid that.
 fn erase_types<S, B>(service: S) -> ErasedService
 where
