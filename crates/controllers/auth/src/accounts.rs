@@ -14,6 +14,7 @@ pub fn reconcile_namespace(
     namespace: &Namespace,
     existing: Option<&ServiceAccount>,
 ) -> Vec<Action> {
+    // Nothing can be created in a namespace in deletion.
     if namespace.is_deleting() || existing.is_some() {
         return Vec::new();
     }

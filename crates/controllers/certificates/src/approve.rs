@@ -43,6 +43,8 @@ impl Drive for CsrApprover {
         let Some(csr) = self.requests.get(key) else {
             return Ok(Vec::new());
         };
+        // Only requests for kubelets' client certificates are approved automatically. Serving
+        // certificates need a decision about host names, which upstream leaves to an operator, too.
         if is_signed(&csr)
             || has_condition(&csr, "Approved")
             || has_condition(&csr, "Denied")

@@ -96,6 +96,8 @@ impl Ca {
         request.verify_signature()?;
         let life = self.validity(requested, now.as_second())?;
         let mut params = CertificateParams::default();
+        // Stated explicitly, so that no client takes the certificate for a CA of an old kind
+        // without constraints.
         params.is_ca = IsCa::ExplicitNoCa;
         (params.not_before, params.not_after) = life;
         params.use_authority_key_identifier_extension = true;
@@ -121,6 +123,7 @@ impl Ca {
         let life = requested.map_or(longest, |requested| {
             seconds(requested).max(SHORTEST).min(longest)
         });
+        // Short certificates keep their full lifetime: five minutes of ten would be half of it.
         let backdate = if life < SHORT { 0 } else { BACKDATE };
         if now >= self.end {
             return Err(CaError::Rejected("the signer has expired"));

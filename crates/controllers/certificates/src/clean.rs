@@ -34,6 +34,8 @@ impl Decide for CsrCleaner {
             .status
             .iter()
             .flat_map(|s| s.conditions.iter().flatten());
+        // The last change counts: a request that was denied after its approval is kept for an hour
+        // from then.
         let decided = decided
             .filter_map(|c| c.last_update_time.as_ref().map(|t| t.0))
             .max();

@@ -17,6 +17,7 @@ pub fn check_signer_rules(csr: &Csr, request: &CertificateRequest) -> Result<(),
         KUBELET_CLIENT => request.check_kubelet_client(&usages)?,
         KUBELET_SERVING => {
             request.check_kubelet_serving(&usages)?;
+            // A kubelet may request a serving certificate for itself only.
             if csr.spec.username.as_deref() != Some(&request.common_name) {
                 return Err(CaError::Rejected("the subject is not the one who asks"));
             }

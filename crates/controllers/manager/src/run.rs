@@ -25,6 +25,8 @@ const USER_AGENT: &str = concat!("kube-controller-manager/", env!("CARGO_PKG_VER
 /// A flag, file or port can't be used.
 pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<()> {
     let rows = Arc::new(table::select_controllers(&options.controllers)?);
+    // Checked before the election: a wrong flag must end the process at once and not when it
+    // becomes the leader.
     options.node_ranges()?;
     let lease = options.election.leader_config()?;
     let files = Arc::new(Files::read_files(&options)?);

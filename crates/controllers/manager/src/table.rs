@@ -337,6 +337,7 @@ pub fn select_controllers(list: &[String]) -> anyhow::Result<Vec<&'static Row>> 
     for word in &words {
         let name = word.strip_prefix('-').unwrap_or(word);
         if let Some(controller) = find_absent(name) {
+            // Disabling a controller that does not exist needs no warning.
             if *word == name {
                 tracing::warn!(
                     controller,

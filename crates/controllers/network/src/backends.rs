@@ -93,6 +93,8 @@ fn find_port_number(port: &ServicePort, pod: &Pod) -> Option<i32> {
         None | Some(IntOrString::Int(0)) => Some(port.port),
         Some(IntOrString::Int(n)) => Some(*n),
         Some(IntOrString::String(name)) if name.is_empty() => Some(port.port),
+        // A named port may have another number in each pod; that is how a rolling update changes a
+        // port.
         Some(IntOrString::String(name)) => {
             let wanted = protocol_or_tcp(port.protocol.as_deref());
             let held = list_containers(pod).flat_map(|c| c.ports.iter().flatten());
@@ -108,6 +110,8 @@ fn find_port_number(port: &ServicePort, pod: &Pod) -> Option<i32> {
 fn list_containers(pod: &Pod) -> impl Iterator<Item = &Container> {
     let spec = pod.spec.iter();
     spec.flat_map(|s| {
+        // Sidecars run as long as the pod, so their ports count. Those of other init containers do
+        // not.
         let sidecars = s
             .init_containers
             .iter()

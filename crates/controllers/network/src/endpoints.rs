@@ -79,6 +79,7 @@ fn build_subset(mut subset: EndpointSubset, ports: Vec<PodPort>) -> EndpointSubs
         .into_iter()
         .flatten()
     {
+        // Sorted, so that two reconciles of the same pods write the same object.
         list.sort_by(|a, b| a.ip.cmp(&b.ip));
     }
     let port = |p: PodPort| EndpointPort {
@@ -186,6 +187,7 @@ impl Decide for EndpointsController {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
         let existing = self.endpoints.get(key);
         let Some(service) = self.services.get(key) else {
+            // Endpoints without the label were written by hand and stay.
             let ours = existing.filter(|e| e.label(MANAGED_BY) == Some(MANAGER));
             return ours
                 .map(|e| Action::delete(e.as_ref()))

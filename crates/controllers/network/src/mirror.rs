@@ -87,6 +87,7 @@ fn group_subset(subset: &EndpointSubset) -> Vec<Group> {
     ["IPv4", "IPv6"]
         .into_iter()
         .filter_map(|family| {
+            // A slice has one address family, a subset may mix them.
             let six = family == "IPv6";
             let inside = all
                 .iter()

@@ -100,6 +100,7 @@ fn fits_group(slice: &EndpointSlice, group: &Group) -> bool {
 
 fn endpoint_identity(endpoint: &Endpoint) -> String {
     match endpoint.target_ref.as_ref().and_then(|t| t.uid.as_ref()) {
+        // By UID: a pod keeps its endpoint even if its address changes.
         Some(uid) => uid.clone(),
         None => endpoint.addresses.join(","),
     }

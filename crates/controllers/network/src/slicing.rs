@@ -32,6 +32,7 @@ pub fn reconcile_service(
     let Some(selector) = backends::service_selector(service) else {
         return Vec::new();
     };
+    // The garbage collector deletes the slices with the Service that owns them.
     if service.is_deleting() {
         return Vec::new();
     }
@@ -131,6 +132,7 @@ fn build_endpoint(
     zone: &dyn Fn(&str) -> Option<String>,
 ) -> Endpoint {
     let conditions = endpoint_conditions(service, pod);
+    // A zone is known only through the node, so both are absent for a pod that is not bound.
     let node = Some(pods::node_name(pod).to_owned()).filter(|n| !n.is_empty());
     let zone = node.as_deref().and_then(zone);
     Endpoint {
@@ -246,6 +248,7 @@ fn on_node(event: &Event<Node>, queue: &Queue, services: &Cache<Service>, on_nod
         Event::Applied { old, new } => old.as_ref().and_then(|o| o.label(ZONE)) != new.label(ZONE),
         Event::Deleted(_) => false,
     };
+    // Only the zone of a node stands in endpoints; its heartbeats must not enqueue anything.
     if moved {
         let here = on_nodes.by_index(pods::BY_NODE, event.object().name());
         let keys: BTreeSet<_> = here

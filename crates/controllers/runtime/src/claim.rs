@@ -7,13 +7,12 @@
 
 use std::sync::Arc;
 
+use api_semantics::owners::controller_reference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::json;
 
 use crate::action::Action;
 use crate::labels;
-use api_semantics::owners::controller_reference;
-
 use crate::object::{Meta, Object, Target};
 
 /// The owned objects, and the patches that adopt and release.

@@ -120,6 +120,8 @@ impl Setup {
         let recorder = Recorder::new(self.client.clone(), name, "");
         let executor = Executor::new(Arc::new(root.for_controller(name)), recorder);
         let logic = Logic::Drive(Arc::new(logic));
+        // The kinds that this controller declared during its set-up: it starts when these are
+        // listed.
         let needs = self.informers.take_touched();
         self.registered.push(Registered {
             name,
@@ -213,6 +215,8 @@ impl Setup {
                     worker.run().await;
                 };
                 tokio::select! {
+                    // The lost lease is checked first, so that no key is taken from the queue after
+                    // it.
                     biased;
                     () = stop.cancelled() => {}
                     () = work => {}
@@ -222,6 +226,7 @@ impl Setup {
         let (queue, stop) = (controller.queue, stop.clone());
         self.tasks.spawn_critical(controller.name, async move {
             stop.cancelled().await;
+            // Workers end when the queue is closed, also those that wait for a key.
             queue.close();
         });
     }

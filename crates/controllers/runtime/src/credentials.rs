@@ -58,9 +58,12 @@ pub struct Account {
 impl Account {
     /// Returns a client with this identity.
     pub async fn client(&self) -> Result<Client, Error> {
+        // Without separate accounts every controller writes with the rights of the process.
         let Some(anonymous) = &self.accounts.anonymous else {
             return Ok(self.accounts.root.clone());
         };
+        // Held across the request: parallel workers of one controller must not request a token
+        // each.
         let mut held = self.held.lock().await;
         if let Some((client, until)) = held.as_ref()
             && Instant::now() < *until

@@ -181,6 +181,7 @@ impl Discovered {
             served.resource.group.clone(),
             served.resource.plural.clone(),
         );
+        // The versions of a group arrive with the preferred one first.
         if self.known.insert(id) {
             self.resources.push(served);
         }

@@ -118,6 +118,7 @@ impl Executor {
                 Action::Batch(writes) => self.write_batch(writes, done).await?,
                 Action::Confirm(target) => self.confirm_object(&target).await?,
                 Action::Event(note) => self.record_event(&note),
+                // The shortest delay wins, because a reconcile looks at everything again.
                 Action::Requeue(after) => {
                     done.requeue = Some(done.requeue.map_or(after, |sooner| sooner.min(after)));
                 }
@@ -133,6 +134,7 @@ impl Executor {
     /// its deletion was requested.
     async fn confirm_object(&self, target: &Target) -> Result<(), Error> {
         let found: PartialObject = self.send_request(Request::get(target.path())).await?;
+        // Another UID means an object of the same name: adopting for it would be wrong, too.
         let same = target.uid.as_deref().is_none_or(|uid| uid == found.uid());
         if same && !found.is_deleting() {
             return Ok(());
@@ -290,6 +292,7 @@ fn pending_write(write: &Write, response: &Value) -> Option<Pending> {
             key: target.key(),
             uid: target.uid.clone()?,
         }
+    // A subresource such as eviction returns a Status, which has no resourceVersion to wait for.
     } else if matches!(write.verb, Verb::Post(_)) {
         return None;
     } else {

@@ -265,6 +265,7 @@ impl Informers {
             let Some((informer, cache)) = slot.and_then(|s| Some((s.informer?, s.cache))) else {
                 return Box::pin(async {});
             };
+            // The cache is filled only here, so that event handlers can hold it before the start.
             let (store, run) = informer.start(stop.clone());
             let _ = cache.store.set(store.clone());
             tasks.spawn_critical("informer", run);
@@ -316,6 +317,7 @@ impl View {
     pub fn has_reached(&self, group: &str, kind: &str, version: u64) -> bool {
         self.seen
             .get(&qualify_kind(group, kind))
+            // A kind without an informer shows no writes, so there is nothing to wait for.
             .is_none_or(|s| s.version() >= version)
     }
 
