@@ -19,7 +19,7 @@ pub struct Context {
 
 impl Context {
     /// Returns an object from the watch cache, or from the store if the cache does not have it.
-    pub async fn find(
+    pub async fn find_object(
         &self,
         group: &str,
         resource: &str,
@@ -38,7 +38,7 @@ impl Context {
     }
 
     /// Lists the cached objects of a resource in a namespace (empty: in all).
-    pub fn list(&self, group: &str, resource: &str, namespace: &str) -> Vec<Arc<Value>> {
+    pub fn list_objects(&self, group: &str, resource: &str, namespace: &str) -> Vec<Arc<Value>> {
         self.objects.cached_list(
             &GroupResource::new(group, resource),
             (!namespace.is_empty()).then_some(namespace),

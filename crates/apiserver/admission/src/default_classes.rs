@@ -35,11 +35,11 @@ impl Admission for DefaultStorageClass {
         {
             return Ok(());
         }
-        let said = request
+        let has_class = request
             .object
             .pointer("/spec/storageClassName")
             .is_some_and(|c| !c.is_null());
-        if said
+        if has_class
             || request
                 .object
                 .annotation("volume.beta.kubernetes.io/storage-class")
@@ -51,9 +51,10 @@ impl Admission for DefaultStorageClass {
             "storageclass.kubernetes.io/is-default-class",
             "storageclass.beta.kubernetes.io/is-default-class",
         ];
-        if let Some(class) =
-            newest_class(self.0.list("storage.k8s.io", "storageclasses", ""), &marks)
-        {
+        if let Some(class) = newest_class(
+            self.0.list_objects("storage.k8s.io", "storageclasses", ""),
+            &marks,
+        ) {
             request.object["spec"]["storageClassName"] = class.into();
         }
         Ok(())
@@ -72,8 +73,8 @@ impl Admission for DefaultIngressClass {
         {
             return Ok(());
         }
-        let said = !string_at(&request.object, "/spec/ingressClassName").is_empty();
-        if said
+        let has_class = !string_at(&request.object, "/spec/ingressClassName").is_empty();
+        if has_class
             || request
                 .object
                 .annotation("kubernetes.io/ingress.class")
@@ -83,7 +84,8 @@ impl Admission for DefaultIngressClass {
         }
         let marks = ["ingressclass.kubernetes.io/is-default-class"];
         if let Some(class) = newest_class(
-            self.0.list("networking.k8s.io", "ingressclasses", ""),
+            self.0
+                .list_objects("networking.k8s.io", "ingressclasses", ""),
             &marks,
         ) {
             request.object["spec"]["ingressClassName"] = class.into();

@@ -1,7 +1,7 @@
 //! LimitRanges: defaults for containers, and bounds for containers, pods and claims.
 
 use crate::context::{Context, forbidden_error, is_for, list_at, string_at};
-use crate::resources::{Amounts, owned, parse_amounts};
+use crate::resources::{Amounts, parse_amounts, to_owned_amounts};
 use api_meta::{ApiError, Quantity};
 use api_semantics::resources::{Options, pod_limits, pod_requests};
 use api_semantics::tree;
@@ -24,7 +24,7 @@ impl Admission for LimitRanger {
         if !is_for(request, "", "pods") || request.operation != Operation::Create {
             return Ok(());
         }
-        for range in self.ranges(request) {
+        for range in self.list_ranges(request) {
             fill_pod(&mut request.object, &range);
         }
         Ok(())
@@ -44,7 +44,7 @@ impl Admission for LimitRanger {
         if !claim && !pod {
             return Ok(());
         }
-        for range in self.ranges(request) {
+        for range in self.list_ranges(request) {
             let mut problems = Vec::new();
             for limit in list_at(&range, "/spec/limits") {
                 if claim {
@@ -64,8 +64,8 @@ impl Admission for LimitRanger {
 }
 
 impl LimitRanger {
-    fn ranges(&self, request: &AdmissionRequest<'_>) -> Vec<Arc<Value>> {
-        self.0.list("", "limitranges", request.namespace)
+    fn list_ranges(&self, request: &AdmissionRequest<'_>) -> Vec<Arc<Value>> {
+        self.0.list_objects("", "limitranges", request.namespace)
     }
 }
 
@@ -84,7 +84,7 @@ fn default_amounts(range: &Value) -> (Amounts, Amounts) {
 
 fn fill_pod(pod: &mut Value, range: &Value) {
     let (requests, limits) = default_amounts(range);
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     for (field, what) in [
         ("containers", "container"),
         ("initContainers", "init container"),
@@ -102,14 +102,14 @@ fn fill_pod(pod: &mut Value, range: &Value) {
             ] {
                 let set = fill_defaults(container, part, defaults);
                 if !set.is_empty() {
-                    said.push(format!("{} {word} for {what} {name}", set.join(", ")));
+                    messages.push(format!("{} {word} for {what} {name}", set.join(", ")));
                 }
             }
         }
     }
-    if !said.is_empty() {
+    if !messages.is_empty() {
         pod["metadata"]["annotations"][ANNOTATION] =
-            format!("LimitRanger plugin set: {}", said.join("; ")).into();
+            format!("LimitRanger plugin set: {}", messages.join("; ")).into();
     }
 }
 
@@ -173,8 +173,8 @@ fn check_pod(pod: &Value, limit: &Value, problems: &mut Vec<String>) {
                 exclude_overhead: true,
                 ..Options::default()
             };
-            let requests = owned(&pod_requests(&pod, &options));
-            let limits = owned(&pod_limits(&pod, &options));
+            let requests = to_owned_amounts(&pod_requests(&pod, &options));
+            let limits = to_owned_amounts(&pod_limits(&pod, &options));
             check_limit("Pod", limit, &requests, &limits, problems);
         }
         _ => {}

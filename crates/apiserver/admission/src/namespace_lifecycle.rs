@@ -18,12 +18,12 @@ impl Admission for NamespaceLifecycle {
     }
 
     async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
-        self.check(request).await
+        self.check_request(request).await
     }
 
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         if request.operation == Operation::Delete {
-            self.check(request).await
+            self.check_request(request).await
         } else {
             Ok(())
         }
@@ -31,7 +31,7 @@ impl Admission for NamespaceLifecycle {
 }
 
 impl NamespaceLifecycle {
-    async fn check(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    async fn check_request(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         if request.group.is_empty() && request.resource == "namespaces" {
             let deleted = request.operation == Operation::Delete && request.subresource.is_empty();
             if deleted && IMMORTAL.contains(&request.name) {
@@ -47,10 +47,10 @@ impl NamespaceLifecycle {
         if request.namespace.is_empty() || request.operation == Operation::Delete || review {
             return Ok(());
         }
-        self.content(request).await
+        self.check_namespace(request).await
     }
 
-    async fn content(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    async fn check_namespace(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let namespaces = GroupResource::new("", "namespaces");
         let mut found = self
             .0

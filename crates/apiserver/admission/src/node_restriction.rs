@@ -22,16 +22,16 @@ impl Admission for NodeRestriction {
     }
 
     async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
-        self.check(request).await
+        self.check_request(request).await
     }
 
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
-        self.check(request).await
+        self.check_request(request).await
     }
 }
 
 impl NodeRestriction {
-    async fn check(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    async fn check_request(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let Some(node) = node_name(request.user) else {
             return Ok(());
         };
@@ -40,12 +40,12 @@ impl NodeRestriction {
             return Err(forbidden_error(request, why));
         }
         match (request.group, request.resource) {
-            ("", "pods") => self.pod(request, node).await,
-            ("", "nodes") => own_node(request, node),
+            ("", "pods") => self.check_pod(request, node).await,
+            ("", "nodes") => check_own_node(request, node),
             ("", "persistentvolumeclaims") => check_claim(request, node),
-            ("", "serviceaccounts") => self.token(request, node).await,
+            ("", "serviceaccounts") => self.check_token(request, node).await,
             ("coordination.k8s.io", "leases") => check_lease(request, node),
-            ("storage.k8s.io", "csinodes") => csi_node(request, node),
+            ("storage.k8s.io", "csinodes") => check_csi_node(request, node),
             ("resource.k8s.io", "resourceslices") => check_slice(request, node),
             ("certificates.k8s.io", "certificatesigningrequests") => check_certificate(request),
             _ => Ok(()),
@@ -53,7 +53,7 @@ impl NodeRestriction {
     }
 }
 
-fn own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
+fn check_own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
     let name = if request.name.is_empty() {
         request.object.name()
     } else {
@@ -194,7 +194,7 @@ fn check_lease(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiErro
     Ok(())
 }
 
-fn csi_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
+fn check_csi_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
     let name = if request.operation == Operation::Create {
         request.object.name()
     } else {

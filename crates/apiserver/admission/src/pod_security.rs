@@ -71,13 +71,15 @@ pub fn pod_template_path(request: &AdmissionRequest<'_>) -> Option<&'static str>
 }
 
 impl PodSecurity {
-    async fn policy(&self, namespace: &str, mode: &str) -> Result<Policy, ApiError> {
-        let found = self.0.find("", "namespaces", "", namespace).await?;
-        Ok(found.map(|n| Policy::of(&n, mode)).unwrap_or_default())
+    async fn read_policy(&self, namespace: &str, mode: &str) -> Result<Policy, ApiError> {
+        let found = self.0.find_object("", "namespaces", "", namespace).await?;
+        Ok(found
+            .map(|n| Policy::from_labels(&n, mode))
+            .unwrap_or_default())
     }
 
     /// Returns the checked part of a request: (pod-shaped value, is it a pod).
-    fn subject<'a>(&self, request: &'a AdmissionRequest<'_>) -> Option<(&'a Value, bool)> {
+    fn find_subject<'a>(&self, request: &'a AdmissionRequest<'_>) -> Option<(&'a Value, bool)> {
         let write = matches!(request.operation, Operation::Create | Operation::Update);
         if !write || request.namespace.is_empty() {
             return None;
@@ -93,13 +95,13 @@ impl PodSecurity {
     fn warn_about_pods(&self, request: &mut AdmissionRequest<'_>) {
         let Some(old) = &request.old else { return };
         let (before, after) = (
-            Policy::of(old, "enforce"),
-            Policy::of(&request.object, "enforce"),
+            Policy::from_labels(old, "enforce"),
+            Policy::from_labels(&request.object, "enforce"),
         );
         if before == after || after.level == Level::Privileged {
             return;
         }
-        let pods = self.0.list("", "pods", request.name);
+        let pods = self.0.list_objects("", "pods", request.name);
         let mut found: std::collections::BTreeMap<String, Vec<String>> =
             std::collections::BTreeMap::new();
         for pod in pods.iter().take(LOOKED_AT) {
@@ -159,9 +161,9 @@ impl Admission for PodSecurity {
             self.warn_about_pods(request);
             return Ok(());
         }
-        let warn = match self.subject(request) {
+        let warn = match self.find_subject(request) {
             Some((pod, _)) => {
-                let policy = self.policy(request.namespace, "warn").await?;
+                let policy = self.read_policy(request.namespace, "warn").await?;
                 let found = list_violations(policy, &pod["metadata"], &pod["spec"]);
                 (!found.is_empty()).then(|| {
                     format!(
@@ -180,10 +182,10 @@ impl Admission for PodSecurity {
         if is_namespace(request) {
             return check_labels(&request.object, request.old.as_ref());
         }
-        let Some((pod, true)) = self.subject(request) else {
+        let Some((pod, true)) = self.find_subject(request) else {
             return Ok(());
         };
-        let policy = self.policy(request.namespace, "enforce").await?;
+        let policy = self.read_policy(request.namespace, "enforce").await?;
         let found = list_violations(policy, &pod["metadata"], &pod["spec"]);
         if found.is_empty() {
             return Ok(());

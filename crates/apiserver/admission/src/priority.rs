@@ -21,7 +21,7 @@ struct Class {
 }
 
 impl Class {
-    fn of(object: &Value) -> Class {
+    fn from_object(object: &Value) -> Class {
         let policy = string_at(object, "/preemptionPolicy");
         Class {
             name: object.name().to_owned(),
@@ -49,7 +49,7 @@ impl Admission for Priority {
             return Ok(());
         }
         match request.operation {
-            Operation::Create => self.pod(request).await,
+            Operation::Create => self.resolve_priority(request).await,
             Operation::Update => {
                 keep_priority(request);
                 Ok(())
@@ -67,7 +67,7 @@ impl Admission for Priority {
             return Ok(());
         }
         let other = self
-            .defaults()
+            .default_classes()
             .into_iter()
             .find(|c| c.name != request.object.name());
         match other {
@@ -98,25 +98,25 @@ fn keep_priority(request: &mut AdmissionRequest<'_>) {
 }
 
 impl Priority {
-    fn defaults(&self) -> Vec<Class> {
-        let all = self.0.list(GROUP, "priorityclasses", "");
+    fn default_classes(&self) -> Vec<Class> {
+        let all = self.0.list_objects(GROUP, "priorityclasses", "");
         all.iter()
             .filter(|c| c.get("globalDefault") == Some(&Value::Bool(true)))
-            .map(|c| Class::of(c))
+            .map(|c| Class::from_object(c))
             .collect()
     }
 
-    async fn pod(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+    async fn resolve_priority(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
         let name = string_at(&request.object, "/spec/priorityClassName").to_owned();
         let class = if name.is_empty() {
-            let lowest = self.defaults().into_iter().min_by_key(|c| c.value);
+            let lowest = self.default_classes().into_iter().min_by_key(|c| c.value);
             lowest.unwrap_or(Class {
                 name: String::new(),
                 value: 0,
                 policy: "PreemptLowerPriority".into(),
             })
         } else {
-            self.class(&name).await?.ok_or_else(|| {
+            self.find_class(&name).await?.ok_or_else(|| {
                 forbidden_error(
                     request,
                     format!("no PriorityClass with name {name} was found"),
@@ -126,9 +126,13 @@ impl Priority {
         apply_class(request, &class)
     }
 
-    async fn class(&self, name: &str) -> Result<Option<Class>, ApiError> {
-        if let Some(object) = self.0.find(GROUP, "priorityclasses", "", name).await? {
-            return Ok(Some(Class::of(&object)));
+    async fn find_class(&self, name: &str) -> Result<Option<Class>, ApiError> {
+        if let Some(object) = self
+            .0
+            .find_object(GROUP, "priorityclasses", "", name)
+            .await?
+        {
+            return Ok(Some(Class::from_object(&object)));
         }
         let system = SYSTEM.iter().find(|(n, _)| *n == name);
         Ok(system.map(|(name, value)| Class {
@@ -141,24 +145,24 @@ impl Priority {
 
 fn apply_class(request: &mut AdmissionRequest<'_>, class: &Class) -> Result<(), ApiError> {
     let spec = &request.object["spec"];
-    if let Some(said) = spec.get("priority").and_then(Value::as_i64)
-        && said != class.value
+    if let Some(given) = spec.get("priority").and_then(Value::as_i64)
+        && given != class.value
     {
         return Err(forbidden_error(
             request,
             format!(
-                "the integer value of priority ({said}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",
+                "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",
                 class.value
             ),
         ));
     }
-    if let Some(said) = spec.get("preemptionPolicy").and_then(Value::as_str)
-        && said != class.policy
+    if let Some(given) = spec.get("preemptionPolicy").and_then(Value::as_str)
+        && given != class.policy
     {
         return Err(forbidden_error(
             request,
             format!(
-                "the string value of PreemptionPolicy ({said}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",
+                "the string value of PreemptionPolicy ({given}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",
                 class.policy
             ),
         ));

@@ -78,7 +78,9 @@ impl Admission for ResourceQuota {
         if request.namespace.is_empty() || !counted || !write {
             return Ok(());
         }
-        let quotas = self.context.list("", "resourcequotas", request.namespace);
+        let quotas = self
+            .context
+            .list_objects("", "resourcequotas", request.namespace);
         if quotas.is_empty() {
             return Ok(());
         }
@@ -88,11 +90,11 @@ impl Admission for ResourceQuota {
         }
         let mut charged: Vec<String> = Vec::new();
         for quota in quotas.iter().filter(|q| scope::matches_scopes(q, request)) {
-            match self.charge(request, quota, &delta).await {
+            match self.charge_request(request, quota, &delta).await {
                 Ok(true) => charged.push(quota.name().to_owned()),
                 Ok(false) => {}
                 Err(e) => {
-                    self.give_back(request, &charged, &delta).await;
+                    self.release_charges(request, &charged, &delta).await;
                     return Err(e);
                 }
             }
@@ -118,7 +120,7 @@ fn usage_delta(request: &AdmissionRequest<'_>) -> Amounts {
 
 impl ResourceQuota {
     /// Charges one quota; returns false if the quota does not apply to the write.
-    async fn charge(
+    async fn charge_request(
         &self,
         request: &AdmissionRequest<'_>,
         quota: &Value,
@@ -152,8 +154,13 @@ impl ResourceQuota {
         Ok(true)
     }
 
-    async fn give_back(&self, request: &AdmissionRequest<'_>, quotas: &[String], delta: &Amounts) {
-        let change = |fresh: &Value| Ok(return_quota(fresh, delta));
+    async fn release_charges(
+        &self,
+        request: &AdmissionRequest<'_>,
+        quotas: &[String],
+        delta: &Amounts,
+    ) {
+        let change = |fresh: &Value| Ok(release_usage(fresh, delta));
         for name in quotas.iter().filter(|_| !request.dry_run) {
             // If this fails, the quota controller corrects the usage.
             let _ = self
@@ -216,7 +223,7 @@ fn charge_quota(quota: &Value, delta: &Amounts) -> Result<Value, String> {
     Ok(with_used(quota, &total))
 }
 
-fn return_quota(quota: &Value, delta: &Amounts) -> Value {
+fn release_usage(quota: &Value, delta: &Amounts) -> Value {
     let mut used = parse_amounts(quota.pointer("/status/used"));
     for (name, amount) in delta {
         if let Some(have) = used.get_mut(name) {

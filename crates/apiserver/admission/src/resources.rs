@@ -26,7 +26,7 @@ pub fn add_amounts(sum: &mut Amounts, more: &Amounts) {
 }
 
 /// Converts a list to owned names.
-pub fn owned(list: &ResourceList<'_>) -> Amounts {
+pub fn to_owned_amounts(list: &ResourceList<'_>) -> Amounts {
     list.iter()
         .map(|(name, amount)| (name.to_owned(), amount))
         .collect()

@@ -19,14 +19,14 @@ impl Admission for RuntimeClass {
         if !is_for(request, "", "pods") || request.operation != Operation::Create {
             return Ok(());
         }
-        let Some(class) = self.class(request).await? else {
+        let Some(class) = self.find_class(request).await? else {
             return Ok(());
         };
         if let Some(overhead) = class.pointer("/overhead/podFixed").filter(|o| !o.is_null()) {
-            let said = request.object["spec"]
+            let given = request.object["spec"]
                 .get("overhead")
                 .filter(|o| !o.is_null());
-            if said.is_some_and(|s| s != overhead) {
+            if given.is_some_and(|s| s != overhead) {
                 return Err(forbidden_error(
                     request,
                     "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead",
@@ -41,7 +41,7 @@ impl Admission for RuntimeClass {
         if !is_for(request, "", "pods") || request.operation != Operation::Create {
             return Ok(());
         }
-        let class = self.class(request).await?;
+        let class = self.find_class(request).await?;
         let has = class.is_some_and(|c| {
             c.pointer("/overhead/podFixed")
                 .is_some_and(|o| !o.is_null())
@@ -59,14 +59,17 @@ impl Admission for RuntimeClass {
 }
 
 impl RuntimeClass {
-    async fn class(&self, request: &AdmissionRequest<'_>) -> Result<Option<Arc<Value>>, ApiError> {
+    async fn find_class(
+        &self,
+        request: &AdmissionRequest<'_>,
+    ) -> Result<Option<Arc<Value>>, ApiError> {
         let name = string_at(&request.object, "/spec/runtimeClassName");
         if name.is_empty() {
             return Ok(None);
         }
         match self
             .0
-            .find("node.k8s.io", "runtimeclasses", "", name)
+            .find_object("node.k8s.io", "runtimeclasses", "", name)
             .await?
         {
             Some(class) => Ok(Some(class)),
@@ -85,8 +88,8 @@ fn merge_scheduling(request: &mut AdmissionRequest<'_>, class: &Value) -> Result
         .into_iter()
         .flatten()
     {
-        let said = request.object["spec"]["nodeSelector"].get(key);
-        if let Some(other) = said.filter(|s| *s != value) {
+        let given = request.object["spec"]["nodeSelector"].get(key);
+        if let Some(other) = given.filter(|s| *s != value) {
             let shown = |v: &Value| v.as_str().unwrap_or_default().to_owned();
             let why = format!(
                 "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {}; pod.spec.nodeSelector[{key}] = {}",

@@ -42,7 +42,7 @@ impl Admission for ServiceAccount {
         }
         let name = string_at(&request.object, "/spec/serviceAccountName").to_owned();
         let account = self
-            .account(request.namespace, &name)
+            .find_account(request.namespace, &name)
             .await
             .map_err(|why| {
                 forbidden_error(
@@ -75,7 +75,7 @@ impl Admission for ServiceAccount {
         }
         let account = self
             .0
-            .find("", "serviceaccounts", request.namespace, name)
+            .find_object("", "serviceaccounts", request.namespace, name)
             .await?;
         match account
             .and_then(|account| mountable_secrets::find_forbidden(&request.object, &account))
@@ -87,7 +87,7 @@ impl Admission for ServiceAccount {
 }
 
 impl ServiceAccount {
-    async fn account(&self, namespace: &str, name: &str) -> Result<Arc<Value>, String> {
+    async fn find_account(&self, namespace: &str, name: &str) -> Result<Arc<Value>, String> {
         let problems = names::path_segment(name);
         if !problems.is_empty() {
             return Err(format!(
@@ -100,7 +100,10 @@ impl ServiceAccount {
             if attempt > 0 {
                 tokio::time::sleep(PAUSE).await;
             }
-            let found = self.0.find("", "serviceaccounts", namespace, name).await;
+            let found = self
+                .0
+                .find_object("", "serviceaccounts", namespace, name)
+                .await;
             if let Some(account) = found.map_err(|e| e.to_string())? {
                 return Ok(account);
             }
@@ -142,9 +145,9 @@ fn check_mirror_pod(request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
 }
 
 fn is_automounted(account: &Value, pod: &Value) -> bool {
-    let said = |v: Option<&Value>| v.and_then(Value::as_bool);
-    said(pod.pointer("/spec/automountServiceAccountToken"))
-        .or_else(|| said(account.get("automountServiceAccountToken")))
+    let setting = |v: Option<&Value>| v.and_then(Value::as_bool);
+    setting(pod.pointer("/spec/automountServiceAccountToken"))
+        .or_else(|| setting(account.get("automountServiceAccountToken")))
         .unwrap_or(true)
 }
 

@@ -75,7 +75,7 @@ impl Admission for ClaimResize {
         let class = string_at(&request.object, "/spec/storageClassName");
         let class = self
             .0
-            .find("storage.k8s.io", "storageclasses", "", class)
+            .find_object("storage.k8s.io", "storageclasses", "", class)
             .await?;
         if class.is_some_and(|c| c.get("allowVolumeExpansion") == Some(&Value::Bool(true))) {
             return Ok(());

@@ -27,7 +27,7 @@ pub enum Anonymous {
 }
 
 impl Anonymous {
-    fn allows(&self, path: &str) -> bool {
+    fn allows_path(&self, path: &str) -> bool {
         match self {
             Anonymous::AllPaths => true,
             Anonymous::Paths(paths) => paths.iter().any(|allowed| allowed == path),
@@ -142,7 +142,7 @@ impl Authn {
     ) -> Result<User, AuthnError> {
         match self.authenticate(credentials).await? {
             Some(user) => Ok(user),
-            None if self.anonymous.allows(path) => Ok(User::anonymous()),
+            None if self.anonymous.allows_path(path) => Ok(User::anonymous()),
             None => Err(AuthnError("the request carries no credentials".into())),
         }
     }
@@ -163,7 +163,7 @@ impl Authn {
     }
 
     /// Returns the token authenticators, for TokenReview.
-    pub(crate) fn tokens(&self) -> &[Arc<dyn Authenticator>] {
+    pub(crate) fn token_authenticators(&self) -> &[Arc<dyn Authenticator>] {
         &self.tokens
     }
 
@@ -192,15 +192,15 @@ pub fn with_authenticated_group(mut user: User) -> User {
 #[async_trait::async_trait]
 impl Authenticator for Authn {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
-        let mut refused = None;
+        let mut certificate_error = None;
         for authenticator in &self.certificates {
             match authenticator.authenticate(credentials).await {
                 Ok(Some(user)) => return Ok(Some(with_authenticated_group(user))),
                 Ok(None) => {}
-                Err(e) => refused = Some(e),
+                Err(e) => certificate_error = Some(e),
             }
         }
-        match (self.by_token(credentials).await, refused) {
+        match (self.by_token(credentials).await, certificate_error) {
             (Ok(Some(user)), _) => Ok(Some(with_authenticated_group(user))),
             (Ok(None), Some(e)) | (Err(e), _) => Err(e),
             (Ok(None), None) => Ok(None),
@@ -221,9 +221,9 @@ mod tests {
             ("/livezz", false),
             ("/api", false),
         ] {
-            assert_eq!(health.allows(path), expect, "{path}");
+            assert_eq!(health.allows_path(path), expect, "{path}");
         }
-        assert!(Anonymous::AllPaths.allows("/api"));
-        assert!(!Anonymous::Disabled.allows("/livez"));
+        assert!(Anonymous::AllPaths.allows_path("/api"));
+        assert!(!Anonymous::Disabled.allows_path("/livez"));
     }
 }

@@ -30,7 +30,7 @@ impl Default for CertificateLife {
 }
 
 impl CertificateLife {
-    pub(crate) fn observe(&self, left: i64) {
+    pub(crate) fn observe_remaining(&self, left: i64) {
         self.0.observe(left as f64);
     }
 

@@ -47,7 +47,7 @@ impl HeaderAuthenticator {
         Ok(HeaderAuthenticator { options, verifier })
     }
 
-    fn values<'a>(
+    fn header_values<'a>(
         &'a self,
         names: &'a [String],
         credentials: &'a Credentials,
@@ -65,7 +65,7 @@ impl HeaderAuthenticator {
             .filter(|v| !v.is_empty())
     }
 
-    fn extra(&self, credentials: &Credentials) -> BTreeMap<String, Vec<String>> {
+    fn read_extra(&self, credentials: &Credentials) -> BTreeMap<String, Vec<String>> {
         let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (header, value) in &credentials.remote_headers {
             let key = self
@@ -109,7 +109,7 @@ fn unescape_key(key: &str) -> String {
 impl Authenticator for HeaderAuthenticator {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
         let Some(name) = self
-            .values(&self.options.username_headers, credentials)
+            .header_values(&self.options.username_headers, credentials)
             .next()
         else {
             return Ok(None);
@@ -117,7 +117,7 @@ impl Authenticator for HeaderAuthenticator {
         let Some(leaf) = credentials.certificates.first() else {
             return Ok(None);
         };
-        if !self.verifier.verify(&credentials.certificates) {
+        if !self.verifier.is_valid_chain(&credentials.certificates) {
             return Ok(None);
         }
         let (proxy, _) = certificate_subject(leaf).unwrap_or_default();
@@ -129,15 +129,15 @@ impl Authenticator for HeaderAuthenticator {
         Ok(Some(User {
             name: name.to_owned(),
             uid: self
-                .values(&self.options.uid_headers, credentials)
+                .header_values(&self.options.uid_headers, credentials)
                 .next()
                 .unwrap_or_default()
                 .to_owned(),
             groups: self
-                .values(&self.options.group_headers, credentials)
+                .header_values(&self.options.group_headers, credentials)
                 .map(str::to_owned)
                 .collect(),
-            extra: self.extra(credentials),
+            extra: self.read_extra(credentials),
         }))
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 impl Authn {
     /// Returns the `status` of a TokenReview. Without audiences, this server's are used.
     pub async fn review(&self, token: &str, audiences: &[String]) -> Value {
-        match self.reviewed(token, audiences).await {
+        match self.authenticate_token(token, audiences).await {
             Some((user, audiences)) => {
                 let user = user_info(&with_authenticated_group(user));
                 json!({"authenticated": true, "user": user, "audiences": audiences})
@@ -18,7 +18,11 @@ impl Authn {
         }
     }
 
-    async fn reviewed(&self, token: &str, audiences: &[String]) -> Option<(User, Vec<String>)> {
+    async fn authenticate_token(
+        &self,
+        token: &str,
+        audiences: &[String],
+    ) -> Option<(User, Vec<String>)> {
         if let Some(accounts) = self.accounts()
             && let Ok(Some(found)) = accounts.verify(token, audiences).await
         {
@@ -32,7 +36,7 @@ impl Authn {
             bearer: Some(token.to_owned()),
             ..Credentials::default()
         };
-        for authenticator in self.tokens() {
+        for authenticator in self.token_authenticators() {
             if let Ok(Some(user)) = authenticator.authenticate(&credentials).await {
                 return Some((user, Vec::new()));
             }

@@ -32,7 +32,7 @@ struct Roots {
 }
 
 impl Roots {
-    fn read(path: &Path) -> Result<Self, TlsError> {
+    fn read_roots(path: &Path) -> Result<Self, TlsError> {
         let roots = base_tls::parse_roots(&base_tls::read_file(path)?, path)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let inner = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
@@ -45,7 +45,7 @@ impl Roots {
     }
 
     /// Returns the seconds for which a valid chain's leaf remains valid.
-    fn left(&self, chain: &[Vec<u8>]) -> Option<i64> {
+    fn remaining_seconds(&self, chain: &[Vec<u8>]) -> Option<i64> {
         let (leaf, rest) = chain.split_first()?;
         let now = jiff::Timestamp::now().as_second();
         let digest = secret::digest_secret(leaf);
@@ -80,7 +80,7 @@ impl Verifier {
     /// Creates a verifier for the CA certificates of a PEM file.
     pub fn from_file(path: &Path) -> Result<Self, OptionsError> {
         let make = |paths: &[PathBuf]| match paths {
-            [path] => Roots::read(path),
+            [path] => Roots::read_roots(path),
             _ => Err(TlsError::Refused("one file expected".into())),
         };
         Ok(Verifier(Followed::load(vec![path.to_owned()], make)?))
@@ -88,12 +88,12 @@ impl Verifier {
 
     /// Returns whether a chain (leaf first) leads to the CA, is valid now and may authenticate
     /// clients.
-    pub fn verify(&self, chain: &[Vec<u8>]) -> bool {
-        self.left(chain).is_some()
+    pub fn is_valid_chain(&self, chain: &[Vec<u8>]) -> bool {
+        self.remaining_seconds(chain).is_some()
     }
 
-    fn left(&self, chain: &[Vec<u8>]) -> Option<i64> {
-        self.0.current().left(chain)
+    fn remaining_seconds(&self, chain: &[Vec<u8>]) -> Option<i64> {
+        self.0.current().remaining_seconds(chain)
     }
 }
 
@@ -142,7 +142,7 @@ impl Authenticator for ClientCertificates {
         let Some(leaf) = credentials.certificates.first() else {
             return Ok(None);
         };
-        let Some(left) = self.verifier.left(&credentials.certificates) else {
+        let Some(left) = self.verifier.remaining_seconds(&credentials.certificates) else {
             let why =
                 "the client certificate is not signed by the client CA, expired or not for clients";
             return Err(AuthnError(why.into()));
@@ -153,7 +153,7 @@ impl Authenticator for ClientCertificates {
         if name.is_empty() {
             return Ok(None);
         }
-        self.life.observe(left);
+        self.life.observe_remaining(left);
         let id = format!("X509SHA256={}", hex_digits(&secret::digest_secret(leaf)));
         let extra = [(
             "authentication.kubernetes.io/credential-id".to_owned(),

@@ -79,7 +79,12 @@ pub fn apply_intent(
         &without_managed_fields(live_value),
         &without_managed_fields(&merged),
     );
-    let conflicts = find_conflicts(&entries, writer, &identity.manager, &difference.set());
+    let conflicts = find_conflicts(
+        &entries,
+        writer,
+        &identity.manager,
+        &difference.changed_paths(),
+    );
     if !conflicts.is_empty() && !force {
         return Err(ApplyError { conflicts });
     }
@@ -156,8 +161,8 @@ fn merge_values(shape: Shape, live: &Value, intent: &Value) -> Value {
 /// positions.
 fn merge_lists(shape: Shape, live: &Value, present: &[Value], wanted: &[Value]) -> Value {
     let known = by_step(shape, Some(live));
-    let asked: Vec<Step> = wanted.iter().map(|element| shape.step(element)).collect();
-    let mut rest = wanted.iter().zip(&asked).peekable();
+    let intended_steps: Vec<Step> = wanted.iter().map(|element| shape.step(element)).collect();
+    let mut rest = wanted.iter().zip(&intended_steps).peekable();
     let mut out = Vec::with_capacity(present.len() + wanted.len());
     let take = |element: &Value, step: &Step| match known.get(step) {
         Some(present) => merge_values(shape.element(), present, element),
@@ -165,13 +170,13 @@ fn merge_lists(shape: Shape, live: &Value, present: &[Value], wanted: &[Value]) 
     };
     for element in present {
         let step = shape.step(element);
-        if !asked.contains(&step) {
+        if !intended_steps.contains(&step) {
             out.push(element.clone());
             continue;
         }
         // First all elements of the intent up to this one.
         while let Some((element, wanted)) = rest.next_if(|(_, wanted)| **wanted != step) {
-            if asked_before(&out, shape, wanted) {
+            if is_already_merged(&out, shape, wanted) {
                 continue;
             }
             out.push(take(element, wanted));
@@ -184,7 +189,7 @@ fn merge_lists(shape: Shape, live: &Value, present: &[Value], wanted: &[Value]) 
     dedup_list(shape, out)
 }
 
-fn asked_before(out: &[Value], shape: Shape, step: &Step) -> bool {
+fn is_already_merged(out: &[Value], shape: Shape, step: &Step) -> bool {
     out.iter().any(|element| shape.step(element) == *step)
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct Comparison {
 
 impl Comparison {
     /// Returns the paths that the new object adds or changes.
-    pub(crate) fn set(&self) -> FieldSet {
+    pub(crate) fn changed_paths(&self) -> FieldSet {
         self.added.clone().union(&self.modified)
     }
 }

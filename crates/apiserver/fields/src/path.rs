@@ -30,7 +30,7 @@ impl Step {
     }
 
     /// Returns the serialized form.
-    pub(crate) fn text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         match self {
             Step::Field(name) => format!("f:{name}"),
             Step::Key(keys) => format!("k:{keys}"),
@@ -39,7 +39,7 @@ impl Step {
     }
 
     /// Returns the form of paths in messages: `.name`, `[name="x"]`, `[="x"]`.
-    pub(crate) fn display(&self) -> String {
+    pub(crate) fn to_message_text(&self) -> String {
         match self {
             Step::Field(name) => format!(".{name}"),
             Step::Key(keys) => {

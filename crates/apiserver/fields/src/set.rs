@@ -66,16 +66,16 @@ impl FieldSet {
     /// Returns every path of the set, in the form of messages.
     pub(crate) fn paths(&self) -> Vec<String> {
         let mut all = Vec::new();
-        self.collect("", &mut all);
+        self.collect_paths("", &mut all);
         all
     }
 
-    fn collect(&self, at: &str, all: &mut Vec<String>) {
+    fn collect_paths(&self, at: &str, all: &mut Vec<String>) {
         if self.member {
             all.push(at.to_owned());
         }
         for (step, child) in &self.children {
-            child.collect(&format!("{at}{}", step.display()), all);
+            child.collect_paths(&format!("{at}{}", step.to_message_text()), all);
         }
     }
 
@@ -88,26 +88,26 @@ impl FieldSet {
         map.extend(
             self.children
                 .iter()
-                .map(|(step, child)| (step.text(), child.to_json())),
+                .map(|(step, child)| (step.to_text(), child.to_json())),
         );
         Value::Object(map)
     }
 
     /// Decodes `FieldsV1`; omits what can't be decoded.
     pub fn from_json(value: &Value) -> FieldSet {
-        let mut root = FieldSet::read(value);
+        let mut root = FieldSet::read_node(value);
         // The root is never a member itself.
         root.member = false;
         root
     }
 
-    fn read(value: &Value) -> FieldSet {
+    fn read_node(value: &Value) -> FieldSet {
         let Some(map) = value.as_object() else {
             return FieldSet::default();
         };
         let children: BTreeMap<Step, FieldSet> = map
             .iter()
-            .filter_map(|(key, child)| Some((Step::parse(key)?, FieldSet::read(child))))
+            .filter_map(|(key, child)| Some((Step::parse(key)?, FieldSet::read_node(child))))
             .collect();
         FieldSet {
             member: children.is_empty() || map.contains_key("."),

@@ -60,7 +60,7 @@ pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
     give_ownership(&mut entries, identity, writer.now, |fields| {
         fields
             .difference(&difference.removed)
-            .union(&difference.set())
+            .union(&difference.changed_paths())
     });
     managers::write_entries(new, entries);
 }
@@ -71,7 +71,7 @@ pub(crate) fn take_from_others(
     identity: &Identity,
     difference: &Comparison,
 ) {
-    let gone = difference.set().union(&difference.removed);
+    let gone = difference.changed_paths().union(&difference.removed);
     for entry in entries
         .iter_mut()
         .filter(|entry| entry.identity != *identity)

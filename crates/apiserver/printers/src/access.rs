@@ -21,7 +21,7 @@ pub(crate) static ROLE_BINDING: Printer = Printer {
             view.text("/roleRef/kind"),
             view.text("/roleRef/name")
         );
-        let subjects = |kind: &str| json!(subjects(view, kind));
+        let subjects = |kind: &str| json!(join_subjects(view, kind));
         vec![
             view.name(),
             json!(role),
@@ -33,7 +33,7 @@ pub(crate) static ROLE_BINDING: Printer = Printer {
     },
 };
 
-fn subjects(view: &View<'_>, kind: &str) -> String {
+fn join_subjects(view: &View<'_>, kind: &str) -> String {
     let of_kind = view
         .list("/subjects")
         .iter()
@@ -186,7 +186,7 @@ pub(crate) static WEBHOOKS: Printer = Printer {
 
 const PARAM_KIND: crate::Column = text_column("ParamKind", "Kind of the parameters.");
 
-fn policy(view: &View<'_>, rules: &str) -> Vec<Value> {
+fn policy_cells(view: &View<'_>, rules: &str) -> Vec<Value> {
     let kind = view.at("/spec/paramKind").map_or_else(
         || "<unset>".to_owned(),
         |kind| {
@@ -212,7 +212,7 @@ pub(crate) static VALIDATING_POLICY: Printer = Printer {
         PARAM_KIND,
         AGE,
     ],
-    cells: |view| policy(view, "/spec/validations"),
+    cells: |view| policy_cells(view, "/spec/validations"),
 };
 
 pub(crate) static MUTATING_POLICY: Printer = Printer {
@@ -222,7 +222,7 @@ pub(crate) static MUTATING_POLICY: Printer = Printer {
         PARAM_KIND,
         AGE,
     ],
-    cells: |view| policy(view, "/spec/mutations"),
+    cells: |view| policy_cells(view, "/spec/mutations"),
 };
 
 pub(crate) static POLICY_BINDING: Printer = Printer {

@@ -81,12 +81,12 @@ pub(crate) static RESOURCE_QUOTA: Printer = Printer {
         AGE,
     ],
     cells: |view| {
-        let [request, limit] = [false, true].map(|limits| json!(quotas(view, limits)));
+        let [request, limit] = [false, true].map(|limits| json!(quota_text(view, limits)));
         vec![view.name(), request, limit, view.age()]
     },
 };
 
-fn quotas(view: &View<'_>, limits: bool) -> String {
+fn quota_text(view: &View<'_>, limits: bool) -> String {
     let hard = view.at("/status/hard").and_then(Value::as_object);
     let used = view.at("/status/used");
     let quota = |(name, hard): (&String, &Value)| {
@@ -118,11 +118,11 @@ pub(crate) static EVENT: Printer = Printer {
             ..NAME
         },
     ],
-    cells: event,
+    cells: event_cells,
 };
 
 /// Prints both versions of events: each value has one of two names.
-fn event(view: &View<'_>) -> Vec<Value> {
+fn event_cells(view: &View<'_>) -> Vec<Value> {
     let either = |a: &str, b: &str| {
         Some(view.text(a))
             .filter(|text| !text.is_empty())
@@ -160,7 +160,7 @@ fn event(view: &View<'_>) -> Vec<Value> {
         json!(view.text("/reason")),
         json!(target),
         json!(object("fieldPath")),
-        json!(source(view)),
+        json!(event_source(view)),
         json!(either("/message", "/note").trim()),
         json!(view.ago(first)),
         json!(if series {
@@ -172,7 +172,7 @@ fn event(view: &View<'_>) -> Vec<Value> {
     ]
 }
 
-fn source(view: &View<'_>) -> String {
+fn event_source(view: &View<'_>) -> String {
     let first = |pointers: &[&str]| {
         pointers
             .iter()

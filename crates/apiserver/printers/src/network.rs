@@ -94,10 +94,10 @@ pub(crate) static ENDPOINTS: Printer = Printer {
         text_column("Endpoints", "Addresses and ports that are ready."),
         AGE,
     ],
-    cells: |view| vec![view.name(), json!(endpoints(view)), view.age()],
+    cells: |view| vec![view.name(), json!(endpoint_addresses(view)), view.age()],
 };
 
-fn endpoints(view: &View<'_>) -> String {
+fn endpoint_addresses(view: &View<'_>) -> String {
     let subsets = view.list("/subsets");
     if subsets.is_empty() {
         return "<none>".to_owned();
@@ -181,7 +181,7 @@ pub(crate) static INGRESS: Printer = Printer {
         vec![
             view.name(),
             json!(if class.is_empty() { "<none>" } else { class }),
-            json!(hosts(view)),
+            json!(ingress_hosts(view)),
             json!(load_balancers(view).join(",")),
             json!(if view.list("/spec/tls").is_empty() {
                 "80"
@@ -193,7 +193,7 @@ pub(crate) static INGRESS: Printer = Printer {
     },
 };
 
-fn hosts(view: &View<'_>) -> String {
+fn ingress_hosts(view: &View<'_>) -> String {
     let host = |rule: &Value| {
         Some(text_of(rule.get("host")))
             .filter(|host| !host.is_empty())

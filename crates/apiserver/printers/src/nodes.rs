@@ -25,21 +25,21 @@ pub(crate) static NODE: Printer = Printer {
             |name: &str| json!(view.text_or(&format!("/status/nodeInfo/{name}"), "<unknown>"));
         vec![
             view.name(),
-            json!(status(view)),
-            json!(roles(view)),
+            json!(node_status(view)),
+            json!(node_roles(view)),
             view.age(),
             json!(view.text("/status/nodeInfo/kubeletVersion")),
-            json!(address(view, "InternalIP")),
-            json!(address(view, "ExternalIP")),
+            json!(node_address(view, "InternalIP")),
+            json!(node_address(view, "ExternalIP")),
             info("osImage"),
-            json!(kernel(view)),
+            json!(kernel_version(view)),
             info("containerRuntimeVersion"),
         ]
     },
 };
 
 /// Returns the kernel's version and the architecture: `6.18.44 (amd64)`.
-fn kernel(view: &View<'_>) -> String {
+fn kernel_version(view: &View<'_>) -> String {
     let version = view.text_or("/status/nodeInfo/kernelVersion", "<unknown>");
     match view.text("/status/nodeInfo/architecture") {
         "" => version.to_owned(),
@@ -47,7 +47,7 @@ fn kernel(view: &View<'_>) -> String {
     }
 }
 
-fn status(view: &View<'_>) -> String {
+fn node_status(view: &View<'_>) -> String {
     let ready = match view.condition("Ready") {
         Some(condition) if text_of(condition.get("status")) == "True" => "Ready",
         Some(_) => "NotReady",
@@ -61,7 +61,7 @@ fn status(view: &View<'_>) -> String {
     format!("{ready}{suffix}")
 }
 
-fn roles(view: &View<'_>) -> String {
+fn node_roles(view: &View<'_>) -> String {
     let labels = view.at("/metadata/labels").and_then(Value::as_object);
     let mut roles: Vec<&str> = labels
         .into_iter()
@@ -84,7 +84,7 @@ fn roles(view: &View<'_>) -> String {
     }
 }
 
-fn address<'a>(view: &View<'a>, kind: &str) -> &'a str {
+fn node_address<'a>(view: &View<'a>, kind: &str) -> &'a str {
     let found = view
         .list("/status/addresses")
         .iter()

@@ -21,11 +21,11 @@ pub(crate) static POD: Printer = Printer {
         wide_column("Nominated Node", "Node on which room is being made."),
         wide_column("Readiness Gates", "Readiness gates that are met, of all."),
     ],
-    cells,
+    cells: pod_cells,
 };
 
-fn cells(view: &View<'_>) -> Vec<Value> {
-    let summary = Summary::of(view);
+fn pod_cells(view: &View<'_>) -> Vec<Value> {
+    let summary = Summary::from_pod(view);
     let ip = view
         .list("/status/podIPs")
         .first()
@@ -71,7 +71,7 @@ struct Summary {
 }
 
 impl Summary {
-    fn of(view: &View<'_>) -> Self {
+    fn from_pod(view: &View<'_>) -> Self {
         let sidecars = view
             .list("/spec/initContainers")
             .iter()
@@ -135,13 +135,13 @@ impl Summary {
             if terminated.is_some_and(|state| exit_code(state) == 0) {
                 continue;
             }
-            if sidecar && flag(status, "started") {
-                self.ready += usize::from(flag(status, "ready"));
+            if sidecar && is_true(status, "started") {
+                self.ready += usize::from(is_true(status, "ready"));
                 continue;
             }
             let waiting = text_of(status.pointer("/state/waiting/reason"));
             self.reason = match terminated {
-                Some(state) => format!("Init:{}", ending(state)),
+                Some(state) => format!("Init:{}", termination_text(state)),
                 None if !waiting.is_empty() && waiting != "PodInitializing" => {
                     format!("Init:{waiting}")
                 }
@@ -160,8 +160,8 @@ impl Summary {
             if !waiting.is_empty() {
                 waiting.clone_into(&mut self.reason);
             } else if let Some(state) = status.pointer("/state/terminated") {
-                self.reason = ending(state);
-            } else if flag(status, "ready") && status.pointer("/state/running").is_some() {
+                self.reason = termination_text(state);
+            } else if is_true(status, "ready") && status.pointer("/state/running").is_some() {
                 has_running = true;
                 self.ready += 1;
             }
@@ -200,7 +200,7 @@ fn finished_last(status: &Value) -> &str {
     text_of(status.pointer("/lastState/terminated/finishedAt"))
 }
 
-fn flag(status: &Value, name: &str) -> bool {
+fn is_true(status: &Value, name: &str) -> bool {
     status
         .get(name)
         .and_then(Value::as_bool)
@@ -215,7 +215,7 @@ fn exit_code(state: &Value) -> i64 {
 }
 
 /// Returns how a container terminated: its reason, signal or exit code.
-fn ending(state: &Value) -> String {
+fn termination_text(state: &Value) -> String {
     let reason = text_of(state.get("reason"));
     let signal = state
         .get("signal")

@@ -7,7 +7,7 @@ use crate::printer::{
 };
 use crate::view::{View, join_members, join_texts, list_of, plain_text, text_of};
 
-fn phase(view: &View<'_>) -> Value {
+fn phase_cell(view: &View<'_>) -> Value {
     json!(if view.has("/metadata/deletionTimestamp") {
         "Terminating"
     } else {
@@ -64,9 +64,9 @@ pub(crate) static PERSISTENT_VOLUME: Printer = Printer {
             ),
             json!(access_modes(view.list("/spec/accessModes"))),
             json!(view.text("/spec/persistentVolumeReclaimPolicy")),
-            phase(view),
+            phase_cell(view),
             json!(claim.unwrap_or_default()),
-            json!(class(view)),
+            json!(class_of_volume(view)),
             json!(view.text_or("/spec/volumeAttributesClassName", "<unset>")),
             json!(view.text("/status/reason")),
             view.age(),
@@ -76,7 +76,7 @@ pub(crate) static PERSISTENT_VOLUME: Printer = Printer {
 };
 
 /// Returns the class, from the field or the older annotation.
-fn class<'a>(view: &View<'a>) -> &'a str {
+fn class_of_volume<'a>(view: &View<'a>) -> &'a str {
     let annotation = view.text("/metadata/annotations/volume.beta.kubernetes.io~1storage-class");
     if annotation.is_empty() {
         view.text("/spec/storageClassName")
@@ -110,11 +110,11 @@ pub(crate) static PERSISTENT_VOLUME_CLAIM: Printer = Printer {
         };
         vec![
             view.name(),
-            phase(view),
+            phase_cell(view),
             json!(view.text("/spec/volumeName")),
             json!(capacity.unwrap_or_default()),
             json!(modes),
-            json!(class(view)),
+            json!(class_of_volume(view)),
             json!(view.text_or("/spec/volumeAttributesClassName", "<unset>")),
             view.age(),
             json!(view.text_or("/spec/volumeMode", "<unset>")),

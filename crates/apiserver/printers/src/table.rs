@@ -10,29 +10,29 @@ use crate::{access, config, network, nodes, pods, storage, workloads};
 
 /// Returns the columns of a resource.
 pub fn table_columns(resource: &Resource) -> Vec<Column> {
-    printer(resource).columns.to_vec()
+    find_printer(resource).columns.to_vec()
 }
 
 /// Returns the cells of one object, one for each column.
 pub fn row_cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
-    (printer(resource).cells)(&View {
+    (find_printer(resource).cells)(&View {
         resource,
         object,
         now,
     })
 }
 
-fn printer(resource: &Resource) -> &'static Printer {
+fn find_printer(resource: &Resource) -> &'static Printer {
     match (resource.group, resource.kind) {
-        ("", kind) => core(kind),
-        ("apps" | "batch" | "autoscaling" | "policy", kind) => workload(kind),
-        ("networking.k8s.io" | "discovery.k8s.io", kind) => networking(kind),
-        ("storage.k8s.io" | "resource.k8s.io", kind) => storing(kind),
-        (_, kind) => other(kind),
+        ("", kind) => core_printer(kind),
+        ("apps" | "batch" | "autoscaling" | "policy", kind) => workload_printer(kind),
+        ("networking.k8s.io" | "discovery.k8s.io", kind) => network_printer(kind),
+        ("storage.k8s.io" | "resource.k8s.io", kind) => storage_printer(kind),
+        (_, kind) => other_printer(kind),
     }
 }
 
-fn core(kind: &str) -> &'static Printer {
+fn core_printer(kind: &str) -> &'static Printer {
     match kind {
         "Pod" => &pods::POD,
         "PodTemplate" => &workloads::POD_TEMPLATE,
@@ -53,7 +53,7 @@ fn core(kind: &str) -> &'static Printer {
     }
 }
 
-fn workload(kind: &str) -> &'static Printer {
+fn workload_printer(kind: &str) -> &'static Printer {
     match kind {
         "Deployment" => &workloads::DEPLOYMENT,
         "ReplicaSet" => &workloads::REPLICA_SET,
@@ -68,7 +68,7 @@ fn workload(kind: &str) -> &'static Printer {
     }
 }
 
-fn networking(kind: &str) -> &'static Printer {
+fn network_printer(kind: &str) -> &'static Printer {
     match kind {
         "EndpointSlice" => &network::ENDPOINT_SLICE,
         "Ingress" => &network::INGRESS,
@@ -80,7 +80,7 @@ fn networking(kind: &str) -> &'static Printer {
     }
 }
 
-fn storing(kind: &str) -> &'static Printer {
+fn storage_printer(kind: &str) -> &'static Printer {
     match kind {
         "StorageClass" => &storage::STORAGE_CLASS,
         "VolumeAttachment" => &storage::VOLUME_ATTACHMENT,
@@ -94,7 +94,7 @@ fn storing(kind: &str) -> &'static Printer {
     }
 }
 
-fn other(kind: &str) -> &'static Printer {
+fn other_printer(kind: &str) -> &'static Printer {
     match kind {
         "Event" => &config::EVENT,
         "Lease" => &config::LEASE,

@@ -78,11 +78,11 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn labels(&self, pointer: &str) -> String {
-        labels(self.at(pointer))
+        format_labels(self.at(pointer))
     }
 
     pub(crate) fn selector(&self, pointer: &str) -> String {
-        selector(self.at(pointer))
+        format_selector(self.at(pointer))
     }
 
     /// Returns names and images of the containers of a template's pod spec.
@@ -144,7 +144,7 @@ pub(crate) fn seconds_between(from: Timestamp, to: Timestamp) -> i64 {
 }
 
 /// Formats `a=b,c=d`, or `<none>`.
-pub(crate) fn labels(map: Option<&Value>) -> String {
+pub(crate) fn format_labels(map: Option<&Value>) -> String {
     let map = map.and_then(Value::as_object);
     let pairs: Vec<String> = map
         .into_iter()
@@ -159,7 +159,7 @@ pub(crate) fn labels(map: Option<&Value>) -> String {
 }
 
 /// Formats a label selector, terms sorted by key, or `<none>`.
-pub(crate) fn selector(selector: Option<&Value>) -> String {
+pub(crate) fn format_selector(selector: Option<&Value>) -> String {
     let Some(selector) = selector else {
         return "<none>".to_owned();
     };
@@ -172,7 +172,7 @@ pub(crate) fn selector(selector: Option<&Value>) -> String {
     terms.extend(
         list_of(selector.get("matchExpressions"))
             .iter()
-            .map(expression),
+            .map(format_expression),
     );
     terms.sort_by_key(|(key, _)| *key);
     if terms.is_empty() {
@@ -185,7 +185,7 @@ pub(crate) fn selector(selector: Option<&Value>) -> String {
         .join(",")
 }
 
-fn expression(expression: &Value) -> (&str, String) {
+fn format_expression(expression: &Value) -> (&str, String) {
     let key = text_of(expression.get("key"));
     let mut values: Vec<&str> = list_of(expression.get("values"))
         .iter()

@@ -16,7 +16,7 @@ pub(crate) use jobs::{CRON_JOB, JOB};
 
 const TEMPLATE: &str = "/spec/template/spec/containers";
 
-fn cells(
+fn workload_cells(
     first: impl IntoIterator<Item = Value>,
     view: &View<'_>,
     selector: Option<String>,
@@ -51,7 +51,7 @@ pub(crate) static DEPLOYMENT: Printer = Printer {
             json!(view.int("/status/updatedReplicas")),
             json!(view.int("/status/availableReplicas")),
         ];
-        cells(first, view, Some(view.selector("/spec/selector")))
+        workload_cells(first, view, Some(view.selector("/spec/selector")))
     },
 };
 
@@ -75,12 +75,12 @@ pub(crate) static REPLICA_SET: Printer = Printer {
         IMAGES,
         SELECTOR,
     ],
-    cells: |view| cells(replicas(view), view, Some(view.selector("/spec/selector"))),
+    cells: |view| workload_cells(replicas(view), view, Some(view.selector("/spec/selector"))),
 };
 
 pub(crate) static REPLICATION_CONTROLLER: Printer = Printer {
     columns: REPLICA_SET.columns,
-    cells: |view| cells(replicas(view), view, Some(view.labels("/spec/selector"))),
+    cells: |view| workload_cells(replicas(view), view, Some(view.labels("/spec/selector"))),
 };
 
 pub(crate) static STATEFUL_SET: Printer = Printer {
@@ -97,7 +97,7 @@ pub(crate) static STATEFUL_SET: Printer = Printer {
             view.int("/status/readyReplicas"),
             view.int("/spec/replicas")
         );
-        cells([view.name(), json!(ready)], view, None)
+        workload_cells([view.name(), json!(ready)], view, None)
     },
 };
 
@@ -128,7 +128,7 @@ pub(crate) static DAEMON_SET: Printer = Printer {
             json!(view.int("/status/numberAvailable")),
             json!(view.labels("/spec/template/spec/nodeSelector")),
         ];
-        cells(first, view, Some(view.selector("/spec/selector")))
+        workload_cells(first, view, Some(view.selector("/spec/selector")))
     },
 };
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 impl NodeRestriction {
-    pub(super) async fn pod(
+    pub(super) async fn check_pod(
         &self,
         request: &AdmissionRequest<'_>,
         node: &str,
@@ -19,7 +19,7 @@ impl NodeRestriction {
                 check_create(request, node).map_err(|why| forbidden_error(request, why))?;
                 self.owner_is_current(request, node).await
             }
-            ("", Operation::Delete) => self.delete(request, node).await,
+            ("", Operation::Delete) => self.check_deletion(request, node).await,
             ("", _) => {
                 let why = format!(
                     "unexpected operation \"UPDATE\", node {node:?} can only create and delete mirror pods"
@@ -29,7 +29,7 @@ impl NodeRestriction {
             ("status", _) => {
                 check_status(request, node).map_err(|why| forbidden_error(request, why))
             }
-            ("eviction", _) => self.eviction(request, node).await,
+            ("eviction", _) => self.check_eviction(request, node).await,
             (other, _) => {
                 let why = format!(
                     "unexpected pod subresource {other:?}, only 'status' and 'eviction' are allowed"
@@ -48,7 +48,7 @@ impl NodeRestriction {
     ) -> Result<(), ApiError> {
         let stored = self
             .0
-            .find("", "nodes", "", node)
+            .find_object("", "nodes", "", node)
             .await?
             .ok_or_else(|| ApiError::not_found("", "nodes", node))?;
         let uid = string_at(&request.object, "/metadata/ownerReferences/0/uid");
@@ -64,12 +64,16 @@ impl NodeRestriction {
         ))
     }
 
-    async fn delete(&self, request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
+    async fn check_deletion(
+        &self,
+        request: &AdmissionRequest<'_>,
+        node: &str,
+    ) -> Result<(), ApiError> {
         let stored = match &request.old {
             Some(old) => Some(old.clone()),
             None => self
                 .0
-                .find("", "pods", request.namespace, request.name)
+                .find_object("", "pods", request.namespace, request.name)
                 .await?
                 .map(|p| (*p).clone()),
         };
@@ -83,10 +87,14 @@ impl NodeRestriction {
         ))
     }
 
-    async fn eviction(&self, request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
+    async fn check_eviction(
+        &self,
+        request: &AdmissionRequest<'_>,
+        node: &str,
+    ) -> Result<(), ApiError> {
         let pod = self
             .0
-            .find("", "pods", request.namespace, request.name)
+            .find_object("", "pods", request.namespace, request.name)
             .await?;
         let pod = pod.ok_or_else(|| ApiError::not_found("", "pods", request.name))?;
         if string_at(&pod, "/spec/nodeName") == node {

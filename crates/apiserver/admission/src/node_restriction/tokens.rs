@@ -7,7 +7,7 @@ use apiserver_request::{AdmissionRequest, Attributes, Decision, Operation};
 use serde_json::Value;
 
 impl NodeRestriction {
-    pub(super) async fn token(
+    pub(super) async fn check_token(
         &self,
         request: &AdmissionRequest<'_>,
         node: &str,
@@ -35,7 +35,10 @@ impl NodeRestriction {
                 "node requested token with a pod binding without a uid",
             ));
         }
-        let pod = self.0.find("", "pods", request.namespace, name).await?;
+        let pod = self
+            .0
+            .find_object("", "pods", request.namespace, name)
+            .await?;
         let pod = pod.ok_or_else(|| ApiError::not_found("", "pods", name))?;
         if pod.uid() != uid {
             let why = format!(
@@ -49,12 +52,16 @@ impl NodeRestriction {
                 "node requested token bound to a pod scheduled on a different node",
             ));
         }
-        self.audience(request, &pod).await
+        self.check_audience(request, &pod).await
     }
 
     /// Checks the audiences of a token: a node gets those that its pod's volumes request. The empty
     /// one is the API server's.
-    async fn audience(&self, request: &AdmissionRequest<'_>, pod: &Value) -> Result<(), ApiError> {
+    async fn check_audience(
+        &self,
+        request: &AdmissionRequest<'_>,
+        pod: &Value,
+    ) -> Result<(), ApiError> {
         let audience = match list_at(&request.object, "/spec/audiences") {
             [] => "",
             [audience] => audience.as_str().unwrap_or_default(),
@@ -83,13 +90,13 @@ impl NodeRestriction {
             if tokens.any(|token| !token.is_null() && string_at(token, "/audience") == audience) {
                 return Ok(true);
             }
-            let driver = self.driver(pod, volume).await?;
+            let driver = self.find_driver(pod, volume).await?;
             if driver.is_empty() {
                 continue;
             }
             let driver = self
                 .0
-                .find("storage.k8s.io", "csidrivers", "", &driver)
+                .find_object("storage.k8s.io", "csidrivers", "", &driver)
                 .await?
                 .unwrap_or_default();
             if list_at(&driver, "/spec/tokenRequests")
@@ -103,7 +110,7 @@ impl NodeRestriction {
     }
 
     /// Returns the CSI driver of a volume; empty without one.
-    async fn driver(&self, pod: &Value, volume: &Value) -> Result<String, ApiError> {
+    async fn find_driver(&self, pod: &Value, volume: &Value) -> Result<String, ApiError> {
         let generic = volume
             .get("ephemeral")
             .is_some_and(|source| !source.is_null());
@@ -116,7 +123,7 @@ impl NodeRestriction {
         }
         let claim = self
             .0
-            .find("", "persistentvolumeclaims", pod.namespace(), &claim)
+            .find_object("", "persistentvolumeclaims", pod.namespace(), &claim)
             .await?
             .unwrap_or_default();
         let name = string_at(&claim, "/spec/volumeName");
@@ -125,7 +132,7 @@ impl NodeRestriction {
         }
         let volume = self
             .0
-            .find("", "persistentvolumes", "", name)
+            .find_object("", "persistentvolumes", "", name)
             .await?
             .unwrap_or_default();
         Ok(string_at(&volume, "/spec/csi/driver").to_owned())

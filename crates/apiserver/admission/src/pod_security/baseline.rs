@@ -47,7 +47,7 @@ fn some_finding(reason: impl Into<String>, detail: impl Into<String>) -> Option<
 pub fn check_baseline(view: &View<'_>, restricted: bool) -> Vec<Finding> {
     let own = [
         app_armor(view),
-        if restricted && view.version.since(22) {
+        if restricted && view.version.is_at_least(22) {
             None
         } else {
             check_capabilities(view)
@@ -59,7 +59,7 @@ pub fn check_baseline(view: &View<'_>, restricted: bool) -> Vec<Finding> {
         check_privileged(view),
         proc_mount(view),
         se_linux(view),
-        if restricted && view.version.since(19) {
+        if restricted && view.version.is_at_least(19) {
             None
         } else {
             check_seccomp(view)
@@ -79,7 +79,7 @@ fn app_armor(view: &View<'_>) -> Option<Finding> {
         setters.push("pod".into());
         values.push(string_at(view.spec, TYPE).into());
     }
-    let names = view.named(forbidden);
+    let names = view.container_names(forbidden);
     if !names.is_empty() {
         setters.push(containers_text(&names));
         values.extend(
@@ -137,7 +137,7 @@ pub fn added_capabilities<'a>(view: &View<'a>, allowed: &[&str]) -> (Vec<&'a str
             .collect()
     };
     (
-        view.named(|c| !extra(c).is_empty()),
+        view.container_names(|c| !extra(c).is_empty()),
         distinct_values(view.containers().flat_map(extra)),
     )
 }
@@ -194,7 +194,7 @@ fn host_ports(view: &View<'_>) -> Option<Finding> {
             .filter_map(|p| p.get("hostPort").and_then(Value::as_i64));
         all.filter(|n| *n != 0).map(|n| n.to_string()).collect()
     };
-    let names = view.named(|c| !ports(c).is_empty());
+    let names = view.container_names(|c| !ports(c).is_empty());
     if names.is_empty() {
         return None;
     }
@@ -214,7 +214,7 @@ fn host_ports(view: &View<'_>) -> Option<Finding> {
 }
 
 fn probe_hosts(view: &View<'_>) -> Option<Finding> {
-    if !view.version.since(34) {
+    if !view.version.is_at_least(34) {
         return None;
     }
     const PLACES: [&str; 5] = [
@@ -234,7 +234,7 @@ fn probe_hosts(view: &View<'_>) -> Option<Finding> {
             .filter(|h| !matches!(h.as_str(), "" | "127.0.0.1" | "::1"))
             .collect()
     };
-    let names = view.named(|c| !hosts(c).is_empty());
+    let names = view.container_names(|c| !hosts(c).is_empty());
     if names.is_empty() {
         return None;
     }
@@ -258,7 +258,7 @@ fn probe_hosts(view: &View<'_>) -> Option<Finding> {
 }
 
 fn check_privileged(view: &View<'_>) -> Option<Finding> {
-    let names = view.named(|c| is_bool(c, "/securityContext/privileged", true));
+    let names = view.container_names(|c| is_bool(c, "/securityContext/privileged", true));
     if names.is_empty() {
         return None;
     }
@@ -276,7 +276,7 @@ fn check_privileged(view: &View<'_>) -> Option<Finding> {
 /// would be root on the node: no exception.
 fn proc_mount(view: &View<'_>) -> Option<Finding> {
     let other = |c: &Value| !matches!(string_at(c, "/securityContext/procMount"), "" | "Default");
-    let names = view.named(other);
+    let names = view.container_names(other);
     if names.is_empty() {
         return None;
     }
@@ -294,7 +294,7 @@ fn proc_mount(view: &View<'_>) -> Option<Finding> {
 
 fn se_linux(view: &View<'_>) -> Option<Finding> {
     let mut types = vec!["", "container_t", "container_init_t", "container_kvm_t"];
-    if view.version.since(31) {
+    if view.version.is_at_least(31) {
         types.push("container_engine_t");
     }
     let options = |v: &Value, field: &str| {
@@ -309,7 +309,7 @@ fn se_linux(view: &View<'_>) -> Option<Finding> {
     if bad(view.spec) {
         setters.push("pod".to_owned());
     }
-    let names = view.named(bad);
+    let names = view.container_names(bad);
     if !names.is_empty() {
         setters.push(containers_text(&names));
     }
@@ -360,7 +360,7 @@ pub fn explicit_seccomp(view: &View<'_>) -> Option<String> {
         setters.push("pod".to_owned());
         values.push(string_at(view.spec, TYPE).to_owned());
     }
-    let names = view.named(bad);
+    let names = view.container_names(bad);
     if !names.is_empty() {
         setters.push(containers_text(&names));
         values.extend(
@@ -384,7 +384,7 @@ fn check_sysctls(view: &View<'_>) -> Option<Finding> {
     let safe = |name: &str| {
         SYSCTLS
             .iter()
-            .any(|(n, since)| *n == name && view.version.since(*since))
+            .any(|(n, since)| *n == name && view.version.is_at_least(*since))
     };
     let all = list_at(view.spec, "/securityContext/sysctls")
         .iter()
@@ -403,7 +403,7 @@ fn host_process(view: &View<'_>) -> Option<Finding> {
     if is_bool(view.spec, FIELD, true) {
         setters.push("pod".to_owned());
     }
-    let names = view.named(|c| is_bool(c, FIELD, true));
+    let names = view.container_names(|c| is_bool(c, FIELD, true));
     if !names.is_empty() {
         setters.push(containers_text(&names));
     }

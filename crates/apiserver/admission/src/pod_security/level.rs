@@ -54,7 +54,7 @@ impl Version {
     }
 
     /// Returns whether these are the standards of v1.N or later.
-    pub fn since(self, minor: u32) -> bool {
+    pub fn is_at_least(self, minor: u32) -> bool {
         match self {
             Version::Latest => true,
             Version::Minor(own) => own >= minor,
@@ -74,7 +74,7 @@ pub struct Policy {
 impl Policy {
     /// Returns a namespace's policy for a mode. An invalid level counts as restricted, an invalid
     /// version as latest.
-    pub fn of(namespace: &Value, mode: &str) -> Policy {
+    pub fn from_labels(namespace: &Value, mode: &str) -> Policy {
         let level = namespace.label(&format!("{PREFIX}{mode}"));
         let version = namespace.label(&format!("{PREFIX}{mode}-version"));
         Policy {

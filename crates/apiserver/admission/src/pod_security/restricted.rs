@@ -41,14 +41,15 @@ pub fn check_restricted(view: &View<'_>) -> Vec<Finding> {
 }
 
 fn linux_only(view: &View<'_>) -> bool {
-    view.version.since(25) && view.windows()
+    view.version.is_at_least(25) && view.is_windows()
 }
 
 fn check_escalation(view: &View<'_>) -> Option<Finding> {
-    if linux_only(view) || !view.version.since(8) {
+    if linux_only(view) || !view.version.is_at_least(8) {
         return None;
     }
-    let names = view.named(|c| !is_bool(c, "/securityContext/allowPrivilegeEscalation", false));
+    let names =
+        view.container_names(|c| !is_bool(c, "/securityContext/allowPrivilegeEscalation", false));
     if names.is_empty() {
         return None;
     }
@@ -60,7 +61,7 @@ fn check_escalation(view: &View<'_>) -> Option<Finding> {
 }
 
 fn check_capabilities(view: &View<'_>) -> Option<Finding> {
-    if linux_only(view) || !view.version.since(22) {
+    if linux_only(view) || !view.version.is_at_least(22) {
         return None;
     }
     let mut details = Vec::new();
@@ -69,7 +70,7 @@ fn check_capabilities(view: &View<'_>) -> Option<Finding> {
             .iter()
             .any(|d| d == "ALL")
     };
-    let names = view.named(keeps);
+    let names = view.container_names(keeps);
     if !names.is_empty() {
         details.push(format!(
             "{} must set securityContext.capabilities.drop=[\"ALL\"]",
@@ -128,7 +129,7 @@ fn non_root(view: &View<'_>) -> Option<Finding> {
     if is_bool(view.spec, FIELD, false) {
         setters.push("pod".to_owned());
     }
-    let explicit = view.named(|c| is_bool(c, FIELD, false));
+    let explicit = view.container_names(|c| is_bool(c, FIELD, false));
     if !explicit.is_empty() {
         setters.push(containers_text(&explicit));
     }
@@ -142,7 +143,7 @@ fn non_root(view: &View<'_>) -> Option<Finding> {
     if is_bool(view.spec, FIELD, true) {
         return None;
     }
-    let unset = view.named(|c| c.pointer(FIELD).is_none_or(Value::is_null));
+    let unset = view.container_names(|c| c.pointer(FIELD).is_none_or(Value::is_null));
     if unset.is_empty() {
         return None;
     }
@@ -154,7 +155,7 @@ fn non_root(view: &View<'_>) -> Option<Finding> {
 }
 
 fn root_user(view: &View<'_>) -> Option<Finding> {
-    if !view.version.since(23) {
+    if !view.version.is_at_least(23) {
         return None;
     }
     let root = |v: &Value| {
@@ -166,7 +167,7 @@ fn root_user(view: &View<'_>) -> Option<Finding> {
     if root(view.spec) {
         setters.push("pod".to_owned());
     }
-    let names = view.named(root);
+    let names = view.container_names(root);
     if !names.is_empty() {
         setters.push(containers_text(&names));
     }
@@ -181,7 +182,7 @@ fn root_user(view: &View<'_>) -> Option<Finding> {
 }
 
 fn check_seccomp(view: &View<'_>) -> Option<Finding> {
-    if linux_only(view) || !view.version.since(19) {
+    if linux_only(view) || !view.version.is_at_least(19) {
         return None;
     }
     if let Some(detail) = baseline::explicit_seccomp(view) {
@@ -191,7 +192,7 @@ fn check_seccomp(view: &View<'_>) -> Option<Finding> {
     if !string_at(view.spec, TYPE).is_empty() {
         return None;
     }
-    let unset = view.named(|c| string_at(c, TYPE).is_empty());
+    let unset = view.container_names(|c| string_at(c, TYPE).is_empty());
     if unset.is_empty() {
         return None;
     }

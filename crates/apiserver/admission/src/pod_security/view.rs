@@ -24,7 +24,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns the names of the containers for which `bad` holds.
-    pub fn named(&self, bad: impl Fn(&Value) -> bool) -> Vec<&'a str> {
+    pub fn container_names(&self, bad: impl Fn(&Value) -> bool) -> Vec<&'a str> {
         self.containers()
             .filter(|c| bad(c))
             .map(|c| string_at(c, "/name"))
@@ -32,7 +32,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns whether the pod is for Windows, to which some checks do not apply.
-    pub fn windows(&self) -> bool {
+    pub fn is_windows(&self) -> bool {
         string_at(self.spec, "/os/name") == "windows"
     }
 }

@@ -17,7 +17,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    fn read(value: &Value) -> Option<Reference> {
+    fn from_value(value: &Value) -> Option<Reference> {
         let text = |f: &str| {
             value
                 .get(f)
@@ -31,7 +31,7 @@ impl Reference {
         })
     }
 
-    fn write(&self) -> Value {
+    fn to_value(&self) -> Value {
         let mut out = Map::new();
         out.insert("name".into(), self.name.clone().into());
         if !self.uid.is_empty() {
@@ -72,7 +72,7 @@ pub struct Claims {
 
 impl Claims {
     /// Parses a payload; None if it does not belong to a ServiceAccount of this cluster.
-    pub fn read(payload: &Value) -> Option<Claims> {
+    pub fn from_payload(payload: &Value) -> Option<Claims> {
         let text = |f: &str| {
             payload
                 .get(f)
@@ -107,7 +107,7 @@ impl Claims {
     }
 
     fn read_private(&mut self, private: &Value) {
-        let reference = |f: &str| private.get(f).and_then(Reference::read);
+        let reference = |f: &str| private.get(f).and_then(Reference::from_value);
         self.namespace = private
             .get("namespace")
             .and_then(Value::as_str)
@@ -144,7 +144,7 @@ impl Claims {
     }
 
     /// Builds the payload of a bound token.
-    pub fn write(&self) -> Value {
+    pub fn to_payload(&self) -> Value {
         let mut private = Map::new();
         private.insert("namespace".into(), self.namespace.clone().into());
         for (field, reference) in [
@@ -153,10 +153,10 @@ impl Claims {
             ("secret", &self.secret),
         ] {
             if let Some(reference) = reference {
-                private.insert(field.into(), reference.write());
+                private.insert(field.into(), reference.to_value());
             }
         }
-        private.insert("serviceaccount".into(), self.account.write());
+        private.insert("serviceaccount".into(), self.account.to_value());
         if let Some(at) = self.warn_after {
             private.insert("warnafter".into(), at.into());
         }
@@ -165,7 +165,7 @@ impl Claims {
     }
 
     /// Returns the user that the token authenticates.
-    pub fn user(&self) -> User {
+    pub fn to_user(&self) -> User {
         let mut user = User {
             name: user_name(&self.namespace, &self.account.name),
             uid: self.account.uid.clone(),
@@ -241,15 +241,18 @@ mod tests {
             secret: None,
             warn_after: Some(15),
         };
-        assert_eq!(Claims::read(&claims.write()), Some(claims.clone()));
-        let user = claims.user();
+        assert_eq!(
+            Claims::from_payload(&claims.to_payload()),
+            Some(claims.clone())
+        );
+        let user = claims.to_user();
         assert_eq!(user.name, "system:serviceaccount:n:sa");
         assert_eq!(
             user.extra["authentication.kubernetes.io/credential-id"],
             ["JTI=x"]
         );
-        let mut forged = claims.write();
+        let mut forged = claims.to_payload();
         forged["sub"] = "system:serviceaccount:kube-system:admin".into();
-        assert_eq!(Claims::read(&forged), None);
+        assert_eq!(Claims::from_payload(&forged), None);
     }
 }

@@ -7,7 +7,7 @@ impl AccountTokens {
     /// Builds `/.well-known/openid-configuration`. `address` is this server's `host:port` for
     /// clients.
     pub fn openid_configuration(&self, address: &str) -> Value {
-        let (keys, issuer, jwks_uri) = self.parts();
+        let (keys, issuer, jwks_uri) = self.discovery_parts();
         let own = format!("https://{address}/openid/v1/jwks");
         let mut algorithms: Vec<&str> = keys
             .all
@@ -23,7 +23,7 @@ impl AccountTokens {
 
     /// Builds `/openid/v1/jwks`, served as `application/jwk-set+json`.
     pub fn jwks(&self) -> Value {
-        let (keys, _, _) = self.parts();
+        let (keys, _, _) = self.discovery_parts();
         json!({"keys": keys.all.iter().map(|k| k.jwk.clone()).collect::<Vec<_>>()})
     }
 }

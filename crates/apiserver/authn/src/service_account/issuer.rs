@@ -58,7 +58,7 @@ impl TokenIssuer {
             .as_i64()
             .unwrap_or(DEFAULT_SECONDS);
         check_seconds(seconds)?;
-        let seconds = self.shorten(seconds);
+        let seconds = self.limit_lifetime(seconds);
         if request["spec"]["audiences"]
             .as_array()
             .is_none_or(Vec::is_empty)
@@ -67,10 +67,10 @@ impl TokenIssuer {
         }
         request["spec"]["expirationSeconds"] = seconds.into();
         let now = jiff::Timestamp::now();
-        let mut claims = self.claims(account, &request["spec"], now.as_second(), seconds);
-        self.bind(account, &request["spec"]["boundObjectRef"], &mut claims)
+        let mut claims = self.build_claims(account, &request["spec"], now.as_second(), seconds);
+        self.bind_object(account, &request["spec"]["boundObjectRef"], &mut claims)
             .await?;
-        let token = self.sign(&claims)?;
+        let token = self.sign_claims(&claims)?;
         let expires = now
             .checked_add(jiff::SignedDuration::from_secs(seconds))
             .unwrap_or(now);
@@ -82,7 +82,7 @@ impl TokenIssuer {
         Ok(request)
     }
 
-    fn claims(&self, account: &Value, spec: &Value, now: i64, seconds: i64) -> Claims {
+    fn build_claims(&self, account: &Value, spec: &Value, now: i64, seconds: i64) -> Claims {
         let audiences = spec["audiences"].as_array().into_iter().flatten();
         let audiences: Vec<String> = audiences
             .filter_map(Value::as_str)
@@ -93,7 +93,7 @@ impl TokenIssuer {
             && spec["boundObjectRef"]["kind"] == "Pod"
             && audiences == self.audiences;
         let lifetime = if mounted {
-            self.shorten(EXTENDED_SECONDS)
+            self.limit_lifetime(EXTENDED_SECONDS)
         } else {
             seconds
         };
@@ -115,11 +115,11 @@ impl TokenIssuer {
     }
 
     /// Applies the operator's limit, also to extended lifetimes.
-    fn shorten(&self, seconds: i64) -> i64 {
+    fn limit_lifetime(&self, seconds: i64) -> i64 {
         self.longest.map_or(seconds, |longest| seconds.min(longest))
     }
 
-    async fn bind(
+    async fn bind_object(
         &self,
         account: &Value,
         reference: &Value,
@@ -190,12 +190,12 @@ impl TokenIssuer {
         })
     }
 
-    fn sign(&self, claims: &Claims) -> Result<String, ApiError> {
+    fn sign_claims(&self, claims: &Claims) -> Result<String, ApiError> {
         let key = self.key.current();
         let mut header = Header::new(key.public.algorithm);
         header.typ = None;
         header.kid = Some(key.public.kid.clone());
-        encode(&header, &claims.write(), &key.key)
+        encode(&header, &claims.to_payload(), &key.key)
             .map_err(|_| ApiError::internal("failed to generate token"))
     }
 }

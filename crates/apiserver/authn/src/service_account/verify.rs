@@ -37,7 +37,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    fn verifying(paths: &[PathBuf]) -> Result<Self, OptionsError> {
+    fn read_verifying(paths: &[PathBuf]) -> Result<Self, OptionsError> {
         let mut all = Vec::new();
         for path in paths {
             all.extend(verifying_keys(path)?);
@@ -48,7 +48,7 @@ impl Keys {
         })
     }
 
-    fn signing(paths: &[PathBuf]) -> Result<Self, OptionsError> {
+    fn read_signing(paths: &[PathBuf]) -> Result<Self, OptionsError> {
         let all = paths
             .iter()
             .map(|path| signing_key(path).map(|key| key.public))
@@ -59,7 +59,7 @@ impl Keys {
         })
     }
 
-    fn payload(&self, token: &str) -> Option<Value> {
+    fn verify_payload(&self, token: &str) -> Option<Value> {
         let header = decode_header(token).ok()?;
         let mut fitting: Vec<&VerifyingKey> = self
             .all
@@ -86,8 +86,8 @@ impl AccountTokens {
     /// Loads the keys.
     pub fn new(options: &ServiceAccounts, objects: Arc<dyn Objects>) -> Result<Self, OptionsError> {
         let keys = match (options.key_files.as_slice(), &options.signing_key_file) {
-            ([], Some(path)) => follow_objects(vec![path.clone()], Keys::signing)?,
-            (paths, _) => follow_objects(paths.to_vec(), Keys::verifying)?,
+            ([], Some(path)) => follow_objects(vec![path.clone()], Keys::read_signing)?,
+            (paths, _) => follow_objects(paths.to_vec(), Keys::read_verifying)?,
         };
         if options.issuers.iter().all(String::is_empty) {
             return Err(OptionsError::Conflict(
@@ -110,10 +110,10 @@ impl AccountTokens {
         token: &str,
         audiences: &[String],
     ) -> Result<Option<(User, Vec<String>)>, String> {
-        let Some(claims) = self.claims(token)? else {
+        let Some(claims) = self.verified_claims(token)? else {
             return Ok(None);
         };
-        in_time(&claims, jiff::Timestamp::now().as_second())?;
+        check_times(&claims, jiff::Timestamp::now().as_second())?;
         let wanted = if audiences.is_empty() {
             &self.audiences
         } else {
@@ -135,10 +135,10 @@ impl AccountTokens {
             ));
         }
         bindings::check_bindings(&claims, token, &self.objects).await?;
-        Ok(Some((claims.user(), fitting)))
+        Ok(Some((claims.to_user(), fitting)))
     }
 
-    fn claims(&self, token: &str) -> Result<Option<Arc<Claims>>, String> {
+    fn verified_claims(&self, token: &str) -> Result<Option<Arc<Claims>>, String> {
         if token.len() > LONGEST || token.split('.').count() != 3 {
             return Ok(None);
         }
@@ -151,9 +151,9 @@ impl AccountTokens {
             return Ok(None);
         }
         let payload = keys
-            .payload(token)
+            .verify_payload(token)
             .ok_or_else(|| "the token's signature is not by a known key".to_owned())?;
-        let claims = Claims::read(&payload)
+        let claims = Claims::from_payload(&payload)
             .ok_or_else(|| "the token's claims are not those of an account".to_owned())?;
         let claims = Arc::new(claims);
         let mut signed = keys.signed.lock();
@@ -174,7 +174,7 @@ impl AccountTokens {
         issuer == claims::LEGACY_ISSUER || self.issuers.iter().any(|i| i == issuer)
     }
 
-    pub(super) fn parts(&self) -> (Arc<Keys>, &str, &str) {
+    pub(super) fn discovery_parts(&self) -> (Arc<Keys>, &str, &str) {
         (
             self.keys.current(),
             self.issuers.first().map(String::as_str).unwrap_or_default(),
@@ -204,7 +204,7 @@ fn unverified_claims(token: &str) -> Option<Value> {
     .ok()
 }
 
-fn in_time(claims: &Claims, now: i64) -> Result<(), String> {
+fn check_times(claims: &Claims, now: i64) -> Result<(), String> {
     if claims.expires.is_some_and(|at| at + LEEWAY < now)
         || (claims.expires.is_none() && !claims.is_legacy())
     {

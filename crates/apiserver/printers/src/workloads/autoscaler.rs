@@ -17,21 +17,21 @@ pub(crate) static AUTOSCALER: Printer = Printer {
     ],
     cells: |view| {
         if view.resource.version != "v1" {
-            return cells(view);
+            return autoscaler_cells(view);
         }
         let mut object = view.object.clone();
         if let Value::Object(map) = &mut object {
             map.insert("apiVersion".to_owned(), Value::from("autoscaling/v1"));
         }
         api_kinds::convert(view.resource, &mut object, "autoscaling/v2");
-        cells(&View {
+        autoscaler_cells(&View {
             object: &object,
             ..*view
         })
     },
 };
 
-fn cells(view: &View<'_>) -> Vec<Value> {
+fn autoscaler_cells(view: &View<'_>) -> Vec<Value> {
     let target = format!(
         "{}/{}",
         view.text("/spec/scaleTargetRef/kind"),
@@ -40,7 +40,7 @@ fn cells(view: &View<'_>) -> Vec<Value> {
     vec![
         view.name(),
         json!(target),
-        json!(targets(view)),
+        json!(metric_targets(view)),
         json!(
             view.at("/spec/minReplicas")
                 .map_or_else(|| "<unset>".to_owned(), plain_text)
@@ -54,7 +54,7 @@ fn cells(view: &View<'_>) -> Vec<Value> {
 /// Maximum number of metrics shown.
 const MOST: usize = 2;
 
-fn targets(view: &View<'_>) -> String {
+fn metric_targets(view: &View<'_>) -> String {
     let specs = view.list("/spec/metrics");
     if specs.is_empty() {
         return "<none>".to_owned();
@@ -63,7 +63,7 @@ fn targets(view: &View<'_>) -> String {
     let texts: Vec<String> = specs
         .iter()
         .enumerate()
-        .map(|(index, spec)| target(spec, statuses.get(index)))
+        .map(|(index, spec)| metric_target(spec, statuses.get(index)))
         .collect();
     let shown = texts
         .iter()
@@ -78,7 +78,7 @@ fn targets(view: &View<'_>) -> String {
     }
 }
 
-fn target(spec: &Value, status: Option<&Value>) -> String {
+fn metric_target(spec: &Value, status: Option<&Value>) -> String {
     let (member, named) = match text_of(spec.get("type")) {
         "External" => ("external", false),
         "Pods" => ("pods", false),

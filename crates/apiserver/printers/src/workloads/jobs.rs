@@ -3,7 +3,7 @@
 use api_meta::time;
 use serde_json::{Value, json};
 
-use super::{TEMPLATE, cells};
+use super::{TEMPLATE, workload_cells};
 use crate::printer::{
     AGE, CONTAINERS, IMAGES, NAME, Printer, SELECTOR, boolean_column, integer_column, text_column,
 };
@@ -23,15 +23,15 @@ pub(crate) static JOB: Printer = Printer {
     cells: |view| {
         let first = [
             view.name(),
-            json!(status(view)),
-            json!(completions(view)),
-            json!(duration(view)),
+            json!(job_status(view)),
+            json!(job_completions(view)),
+            json!(job_duration(view)),
         ];
-        cells(first, view, Some(view.selector("/spec/selector")))
+        workload_cells(first, view, Some(view.selector("/spec/selector")))
     },
 };
 
-fn status(view: &View<'_>) -> &'static str {
+fn job_status(view: &View<'_>) -> &'static str {
     let is = |kind: &str| view.condition_is_true(kind);
     match () {
         () if is("Complete") => "Complete",
@@ -44,7 +44,7 @@ fn status(view: &View<'_>) -> &'static str {
     }
 }
 
-fn completions(view: &View<'_>) -> String {
+fn job_completions(view: &View<'_>) -> String {
     let succeeded = view.int("/status/succeeded");
     if view.has("/spec/completions") {
         return format!("{succeeded}/{}", view.int("/spec/completions"));
@@ -55,7 +55,7 @@ fn completions(view: &View<'_>) -> String {
     }
 }
 
-fn duration(view: &View<'_>) -> String {
+fn job_duration(view: &View<'_>) -> String {
     let start = time::parse(view.text("/status/startTime"));
     let end = time::parse(view.text("/status/completionTime")).unwrap_or(view.now);
     start
@@ -87,7 +87,7 @@ pub(crate) static CRON_JOB: Printer = Printer {
             view.name(),
             json!(view.text("/spec/schedule")),
             json!(view.text_or("/spec/timeZone", "<none>")),
-            suspended(view),
+            suspended_cell(view),
             json!(view.count("/status/active")),
             json!(last),
             view.age(),
@@ -98,7 +98,7 @@ pub(crate) static CRON_JOB: Printer = Printer {
     },
 };
 
-fn suspended(view: &View<'_>) -> Value {
+fn suspended_cell(view: &View<'_>) -> Value {
     json!(match view.at("/spec/suspend").and_then(Value::as_bool) {
         Some(true) => "True",
         Some(false) => "False",
