@@ -59,6 +59,7 @@ impl Authz {
                 }
                 Mode::Node => members.push(NodeAuthorizer::observing(&**objects)),
                 Mode::AlwaysAllow => members.push(Arc::new(AlwaysAllow)),
+                // A chain without an opinion denies, so that this mode needs no member.
                 Mode::AlwaysDeny => {}
             }
         }
@@ -150,5 +151,75 @@ impl Authorizer for AlwaysAllow {
 
     fn rules(&self, _user: &User, _namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
         allow_all_rules()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed(Decision);
+
+    impl Authorizer for Fixed {
+        fn authorize(&self, _: &Attributes) -> Decision {
+            self.0.clone()
+        }
+        fn rules(&self, _: &User, _: &str) -> (Vec<Value>, Vec<Value>, bool) {
+            (vec![json!({})], Vec::new(), true)
+        }
+    }
+
+    fn chain(decisions: Vec<Decision>) -> Authz {
+        let fixed = |decision| Arc::new(Fixed(decision)) as Arc<dyn Authorizer>;
+        Authz {
+            members: decisions.into_iter().map(fixed).collect(),
+            rbac: None,
+        }
+    }
+
+    #[test]
+    fn first_opinion_decides() {
+        let (allow, deny) = (Decision::Allow("a".into()), Decision::Deny("d".into()));
+        let none = || Decision::NoOpinion(String::new());
+        for (members, expect) in [
+            (vec![none(), allow.clone(), deny.clone()], &allow),
+            (vec![deny.clone(), allow.clone()], &deny),
+        ] {
+            assert_eq!(chain(members).authorize(&Attributes::default()), *expect);
+        }
+    }
+
+    #[test]
+    fn reasons_without_an_opinion_are_joined_by_lines() {
+        let reasons = ["one", "", "two"].map(|reason| Decision::NoOpinion(reason.into()));
+        let decision = chain(reasons.into()).authorize(&Attributes::default());
+        assert_eq!(decision, Decision::NoOpinion("one\ntwo".into()));
+    }
+
+    #[test]
+    fn members_of_system_masters_may_do_everything() {
+        let mut request = Attributes::default();
+        assert_eq!(
+            PrivilegedGroup.authorize(&request),
+            Decision::NoOpinion(String::new())
+        );
+        request.user.groups.push(User::MASTERS.into());
+        assert_eq!(
+            PrivilegedGroup.authorize(&request),
+            Decision::Allow(String::new())
+        );
+        assert_eq!(PrivilegedGroup.rules(&request.user, "n"), allow_all_rules());
+    }
+
+    #[test]
+    fn unknown_authorization_mode_is_rejected() {
+        for (text, expect) in [
+            ("RBAC", Some(Mode::Rbac)),
+            ("Node", Some(Mode::Node)),
+            ("rbac", None),
+            ("", None),
+        ] {
+            assert_eq!(text.parse::<Mode>().ok(), expect, "{text:?}");
+        }
     }
 }

@@ -36,7 +36,13 @@ impl EscalationCheck {
         }
     }
 
-    fn may(&self, request: &AdmissionRequest<'_>, verb: &str, resource: &str, name: &str) -> bool {
+    fn is_authorized(
+        &self,
+        request: &AdmissionRequest<'_>,
+        verb: &str,
+        resource: &str,
+        name: &str,
+    ) -> bool {
         let attributes = Attributes {
             user: request.user.clone(),
             verb: verb.into(),
@@ -51,17 +57,17 @@ impl EscalationCheck {
         matches!(self.authorizer.authorize(&attributes), Decision::Allow(_))
     }
 
-    fn role(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    fn check_role(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let object = &request.object;
         if changes_collection_fields_only(request)
-            || self.may(request, "escalate", request.resource, request.name)
+            || self.is_authorized(request, "escalate", request.resource, request.name)
         {
             return Ok(());
         }
         // The old rule counts as well: without it the role would keep the rules that were
         // aggregated into it.
         if is_aggregated(object) || request.old.as_ref().is_some_and(is_aggregated) {
-            self.holds(request.user, &Rule::full_authority(), "")
+            self.check_holds(request.user, &Rule::full_authority(), "")
                 .map_err(|_| {
                     escalation_error(
                         request,
@@ -69,12 +75,12 @@ impl EscalationCheck {
                     )
                 })?;
         }
-        let rules = Rule::list(object.get("rules").unwrap_or(&Value::Null));
-        self.holds(request.user, &rules, request.namespace)
+        let rules = Rule::parse_list(object.get("rules").unwrap_or(&Value::Null));
+        self.check_holds(request.user, &rules, request.namespace)
             .map_err(|why| escalation_error(request, &why))
     }
 
-    async fn binding(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    async fn check_binding(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let object = &request.object;
         if changes_collection_fields_only(request) {
             return Ok(());
@@ -91,11 +97,13 @@ impl EscalationCheck {
         } else {
             ("roles", request.namespace)
         };
-        if self.may(request, "bind", resource, text("name")) {
+        // The verb `bind` on the role permits a binding without holding its rules.
+        if self.is_authorized(request, "bind", resource, text("name")) {
             return Ok(());
         }
         let role = self
             .objects
+            // Live: a stale role could hold fewer rules than the one that the binding grants.
             .read_live(
                 &GroupResource::new(GROUP, resource),
                 namespace,
@@ -103,20 +111,24 @@ impl EscalationCheck {
             )
             .await?;
         let role = role.ok_or_else(|| ApiError::not_found(GROUP, resource, text("name")))?;
-        let rules = Rule::list(role.get("rules").unwrap_or(&Value::Null));
-        self.holds(request.user, &rules, request.namespace)
+        let rules = Rule::parse_list(role.get("rules").unwrap_or(&Value::Null));
+        self.check_holds(request.user, &rules, request.namespace)
             .map_err(|why| escalation_error(request, &why))
     }
 
     /// Checks that `user` holds all of `rules` in `namespace`; the error is the stock server's
     /// text.
-    fn holds(&self, user: &User, rules: &[Rule], namespace: &str) -> Result<(), String> {
+    fn check_holds(&self, user: &User, rules: &[Rule], namespace: &str) -> Result<(), String> {
         let (own, missing_roles) = self.rbac.rules_for(user, namespace);
         let missing = uncovered_rules(&own, rules);
         if missing.is_empty() {
             return Ok(());
         }
-        let mut texts: Vec<String> = compact_rules(missing).iter().map(Rule::compact).collect();
+        let mut texts: Vec<String> = compact_rules(missing)
+            .iter()
+            .map(Rule::to_compact_text)
+            .collect();
+        // Sorted, so that the message does not depend on the order of the role's rules.
         texts.sort();
         texts.dedup();
         let groups = crate::rbac::quote_list(&user.groups);
@@ -159,11 +171,11 @@ fn changes_collection_fields_only(request: &AdmissionRequest<'_>) -> bool {
         && equal_except(&old["metadata"], &new["metadata"], &COLLECTION)
 }
 
-/// Returns the single permissions of `wanted` that no rule of `own` covers.
-fn uncovered_rules(own: &[Rule], wanted: &[Rule]) -> Vec<Rule> {
-    let singles = wanted.iter().flat_map(Rule::singles);
+/// Returns the single permissions of `requested` that no rule of `own` covers.
+fn uncovered_rules(own: &[Rule], requested: &[Rule]) -> Vec<Rule> {
+    let singles = requested.iter().flat_map(Rule::split_singles);
     singles
-        .filter(|single| !own.iter().any(|rule| rule.covers(single)))
+        .filter(|single| !own.iter().any(|rule| rule.covers_single(single)))
         .collect()
 }
 
@@ -199,13 +211,14 @@ impl Admission for EscalationCheck {
         if request.group != GROUP
             || !write
             || !request.subresource.is_empty()
+            // Needed to create the first roles: nothing is bound yet.
             || request.user.in_group(User::MASTERS)
         {
             return Ok(());
         }
         match request.resource {
-            "roles" | "clusterroles" => self.role(request),
-            "rolebindings" | "clusterrolebindings" => self.binding(request).await,
+            "roles" | "clusterroles" => self.check_role(request),
+            "rolebindings" | "clusterrolebindings" => self.check_binding(request).await,
             _ => Ok(()),
         }
     }
@@ -217,15 +230,15 @@ mod tests {
     use serde_json::json;
 
     fn rules(value: Value) -> Vec<Rule> {
-        Rule::list(&value)
+        Rule::parse_list(&value)
     }
 
     #[test]
-    fn coverage() {
-        let check = |own: Value, wanted: Value, missing: &[&str]| {
-            let found: Vec<String> = compact_rules(uncovered_rules(&rules(own), &rules(wanted)))
+    fn uncovered_rules_are_listed_by_verb() {
+        let check = |own: Value, requested: Value, missing: &[&str]| {
+            let found: Vec<String> = compact_rules(uncovered_rules(&rules(own), &rules(requested)))
                 .iter()
-                .map(Rule::compact)
+                .map(Rule::to_compact_text)
                 .collect();
             assert_eq!(found, missing);
         };
@@ -318,5 +331,201 @@ mod tests {
             json!({"metadata": old["metadata"], "rules": old["rules"],
             "aggregationRule": {"clusterRoleSelectors": [{}]}})
         ));
+    }
+
+    struct Roles(Vec<Value>);
+
+    #[async_trait::async_trait]
+    impl Objects for Roles {
+        fn cached_object(&self, _: &GroupResource, _: &str, _: &str) -> Option<Arc<Value>> {
+            None
+        }
+        fn cached_list(&self, _: &GroupResource, _: Option<&str>) -> Vec<Arc<Value>> {
+            Vec::new()
+        }
+        async fn read_live(
+            &self,
+            _: &GroupResource,
+            namespace: &str,
+            name: &str,
+        ) -> Result<Option<Value>, ApiError> {
+            let found = self
+                .0
+                .iter()
+                .find(|r| r["metadata"]["name"] == name && r["metadata"]["namespace"] == namespace);
+            Ok(found.cloned())
+        }
+        fn observe(&self, _: &GroupResource, _: Arc<dyn apiserver_request::Observer>) {}
+        fn caches_ready(&self) -> bool {
+            true
+        }
+    }
+
+    /// Checks a create by `jane`, who may get pods in every namespace and has `extra` rules.
+    fn create_as_jane(
+        extra: Value,
+        resource: &str,
+        namespace: &str,
+        object: Value,
+    ) -> Result<(), String> {
+        use apiserver_request::{ObjectEvent, Observer};
+        let rbac = Arc::new(Rbac::default());
+        let mut rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+        for rule in extra.as_array().into_iter().flatten() {
+            rules
+                .as_array_mut()
+                .into_iter()
+                .for_each(|all| all.push(rule.clone()));
+        }
+        for (resource, object) in [
+            (
+                "clusterroles",
+                json!({"metadata": {"name": "own"}, "rules": rules}),
+            ),
+            (
+                "clusterrolebindings",
+                json!({"metadata": {"name": "own"}, "roleRef": {"kind": "ClusterRole", "name": "own"},
+                "subjects": [{"kind": "User", "name": "jane"}]}),
+            ),
+        ] {
+            rbac.object_changed(
+                &GroupResource::new(GROUP, resource),
+                &ObjectEvent::Applied(Arc::new(object)),
+            );
+        }
+        let secrets = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
+        let roles = Roles(vec![
+            json!({"metadata": {"name": "pods", "namespace": ""}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]}),
+            json!({"metadata": {"name": "secrets", "namespace": ""}, "rules": secrets}),
+            json!({"metadata": {"name": "secrets", "namespace": "n"}, "rules": secrets}),
+        ]);
+        let check = EscalationCheck::new(rbac.clone(), rbac, Arc::new(roles));
+        let user = User {
+            name: "jane".into(),
+            groups: vec!["dev".into()],
+            ..User::default()
+        };
+        let request = AdmissionRequest {
+            operation: Operation::Create,
+            user: &user,
+            group: GROUP,
+            version: "v1",
+            resource,
+            subresource: "",
+            kind: "",
+            namespace,
+            name: "new",
+            object,
+            old: None,
+            options: Value::Null,
+            dry_run: false,
+            warnings: Vec::new(),
+        };
+        let mut future = check.validate(&request);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match future.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(result) => result.map_err(|error| error.message),
+            std::task::Poll::Pending => panic!("the check must not wait"),
+        }
+    }
+
+    #[test]
+    fn role_may_hold_only_rules_of_its_author() {
+        let role = |verb: &str| json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]});
+        assert_eq!(create_as_jane(json!([]), "roles", "n", role("get")), Ok(()));
+        assert_eq!(
+            create_as_jane(json!([]), "roles", "n", role("delete")),
+            Err("roles.rbac.authorization.k8s.io \"new\" is forbidden: user \"jane\" (groups=[\"dev\"]) is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"delete\"]}".into())
+        );
+    }
+
+    #[test]
+    fn verb_escalate_permits_any_rules() {
+        let escalate =
+            json!([{"apiGroups": [GROUP], "resources": ["clusterroles"], "verbs": ["escalate"]}]);
+        let role = json!({"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]});
+        assert_eq!(
+            create_as_jane(escalate.clone(), "clusterroles", "", role.clone()),
+            Ok(())
+        );
+        assert!(create_as_jane(escalate, "roles", "n", role).is_err());
+    }
+
+    #[test]
+    fn aggregated_role_needs_full_authority() {
+        let role =
+            json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}});
+        assert_eq!(
+            create_as_jane(json!([]), "clusterroles", "", role),
+            Err("clusterroles.rbac.authorization.k8s.io \"new\" is forbidden: must have cluster-admin privileges to use the aggregationRule".into())
+        );
+        let empty = json!({"aggregationRule": {"clusterRoleSelectors": []}});
+        assert_eq!(create_as_jane(json!([]), "clusterroles", "", empty), Ok(()));
+    }
+
+    #[test]
+    fn binding_needs_the_rules_of_its_role_or_the_verb_bind() {
+        let to = |kind: &str, name: &str| json!({"roleRef": {"apiGroup": GROUP, "kind": kind, "name": name}});
+        let bind = |resource: &str| json!([{"apiGroups": [GROUP], "resources": [resource], "verbs": ["bind"], "resourceNames": ["secrets"]}]);
+        for (extra, resource, namespace, object, expect) in [
+            (
+                json!([]),
+                "clusterrolebindings",
+                "",
+                to("ClusterRole", "pods"),
+                true,
+            ),
+            (
+                json!([]),
+                "clusterrolebindings",
+                "",
+                to("ClusterRole", "secrets"),
+                false,
+            ),
+            (
+                bind("clusterroles"),
+                "clusterrolebindings",
+                "",
+                to("ClusterRole", "secrets"),
+                true,
+            ),
+            (
+                bind("clusterroles"),
+                "rolebindings",
+                "n",
+                to("ClusterRole", "secrets"),
+                true,
+            ),
+            (
+                bind("clusterroles"),
+                "rolebindings",
+                "n",
+                to("Role", "secrets"),
+                false,
+            ),
+            (
+                bind("roles"),
+                "rolebindings",
+                "n",
+                to("Role", "secrets"),
+                true,
+            ),
+        ] {
+            let result = create_as_jane(extra.clone(), resource, namespace, object.clone());
+            assert_eq!(
+                result.is_ok(),
+                expect,
+                "{extra} {resource} {object}: {result:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn binding_to_a_missing_role_is_not_found() {
+        let object = json!({"roleRef": {"kind": "ClusterRole", "name": "none"}});
+        assert_eq!(
+            create_as_jane(json!([]), "clusterrolebindings", "", object),
+            Err("clusterroles.rbac.authorization.k8s.io \"none\" not found".into())
+        );
     }
 }

@@ -56,7 +56,7 @@ mod tests {
     use apiserver_request::User;
 
     #[test]
-    fn texts() {
+    fn messages_name_user_verb_and_target() {
         let user = User {
             name: "jane".into(),
             ..User::default()
@@ -82,6 +82,27 @@ mod tests {
         assert_eq!(
             forbidden_error(&path, "").message,
             "forbidden: User \"jane\" cannot get path \"/metrics\""
+        );
+    }
+
+    #[test]
+    fn message_of_a_subresource_at_the_cluster_scope_ends_with_the_reason() {
+        let request = Attributes {
+            user: User {
+                name: "jane".into(),
+                ..User::default()
+            },
+            verb: "patch".into(),
+            group: "apps".into(),
+            resource: "deployments".into(),
+            subresource: "scale".into(),
+            name: "web".into(),
+            is_resource: true,
+            ..Attributes::default()
+        };
+        assert_eq!(
+            forbidden_error(&request, "RBAC: no").message,
+            "deployments.apps \"web\" is forbidden: User \"jane\" cannot patch resource \"deployments/scale\" in API group \"apps\" at the cluster scope: RBAC: no"
         );
     }
 }

@@ -65,49 +65,58 @@ impl NodeAuthorizer {
         NodeAuthorizer {
             graph: RwLock::default(),
             rules: role
-                .map(|(_, o)| Rule::list(&o["rules"]))
+                .map(|(_, o)| Rule::parse_list(&o["rules"]))
                 .unwrap_or_default(),
         }
     }
 
-    fn decide(&self, node: &str, a: &Attributes) -> Decision {
+    fn authorize_node(&self, node: &str, a: &Attributes) -> Decision {
         if !a.is_resource {
-            return self.by_rules(a);
+            return self.authorize_by_rules(a);
         }
         match (a.group.as_str(), a.resource.as_str()) {
-            ("", "secrets") => self.read(node, Target::Secret, a),
-            ("", "configmaps") => self.read(node, Target::ConfigMap, a),
+            // list and watch of one name as well: the kubelet watches each Secret separately.
+            ("", "secrets") => self.authorize_read(node, Target::Secret, a),
+            ("", "configmaps") => self.authorize_read(node, Target::ConfigMap, a),
             ("", "persistentvolumeclaims") if a.subresource == "status" => {
-                self.claim_status(node, a)
+                self.authorize_claim_status(node, a)
             }
-            ("", "persistentvolumeclaims") => self.get(node, Target::Claim, a),
-            ("", "persistentvolumes") => self.get(node, Target::Volume, a),
-            ("resource.k8s.io", "resourceclaims") => self.get(node, Target::ResourceClaim, a),
-            ("resource.k8s.io", "resourceslices") => self.slice(node, a),
-            ("storage.k8s.io", "volumeattachments") => self.get(node, Target::Attachment, a),
-            ("", "serviceaccounts") => self.account(node, a),
+            ("", "persistentvolumeclaims") => self.authorize_get(node, Target::Claim, a),
+            ("", "persistentvolumes") => self.authorize_get(node, Target::Volume, a),
+            ("resource.k8s.io", "resourceclaims") => {
+                self.authorize_get(node, Target::ResourceClaim, a)
+            }
+            ("resource.k8s.io", "resourceslices") => self.authorize_slice(node, a),
+            ("storage.k8s.io", "volumeattachments") => {
+                self.authorize_get(node, Target::Attachment, a)
+            }
+            ("", "serviceaccounts") => self.authorize_account(node, a),
             ("coordination.k8s.io", "leases") => authorize_lease(node, a),
-            ("storage.k8s.io", "csinodes") => csi_node(node, a),
-            ("", "nodes") => own_node(node, a),
-            ("", "pods") => self.pod(node, a),
-            _ => self.by_rules(a),
+            ("storage.k8s.io", "csinodes") => authorize_csi_node(node, a),
+            ("", "nodes") => authorize_own_node(node, a),
+            ("", "pods") => self.authorize_pod(node, a),
+            _ => self.authorize_by_rules(a),
         }
     }
 
-    fn by_rules(&self, a: &Attributes) -> Decision {
-        if self.rules.iter().any(|r| r.allows(a, &a.name)) {
+    fn authorize_by_rules(&self, a: &Attributes) -> Decision {
+        if self.rules.iter().any(|r| r.allows_request(a, &a.name)) {
             allow_node()
         } else {
             deny_node("")
         }
     }
 
-    fn reach(&self, node: &str, target: Target, a: &Attributes) -> Decision {
+    fn authorize_reachable(&self, node: &str, target: Target, a: &Attributes) -> Decision {
         let name = effective_name(a);
         if name.is_empty() {
             return deny_node("No Object name found");
         }
-        if self.graph.read().reaches(node, target, &a.namespace, name) {
+        if self
+            .graph
+            .read()
+            .reaches_object(node, target, &a.namespace, name)
+        {
             return allow_node();
         }
         deny_node(format!(
@@ -115,7 +124,7 @@ impl NodeAuthorizer {
         ))
     }
 
-    fn read(&self, node: &str, target: Target, a: &Attributes) -> Decision {
+    fn authorize_read(&self, node: &str, target: Target, a: &Attributes) -> Decision {
         if !matches!(a.verb.as_str(), "get" | "list" | "watch") {
             return deny_node("can only read resources of this type");
         }
@@ -125,40 +134,42 @@ impl NodeAuthorizer {
         if a.namespace.is_empty() {
             return deny_node("can only read namespaced object of this type");
         }
-        self.reach(node, target, a)
+        self.authorize_reachable(node, target, a)
     }
 
-    fn get(&self, node: &str, target: Target, a: &Attributes) -> Decision {
+    fn authorize_get(&self, node: &str, target: Target, a: &Attributes) -> Decision {
         if a.verb != "get" {
             return deny_node("can only get individual resources of this type");
         }
         if !a.subresource.is_empty() {
             return deny_node("cannot get subresource");
         }
-        self.reach(node, target, a)
+        self.authorize_reachable(node, target, a)
     }
 
-    fn claim_status(&self, node: &str, a: &Attributes) -> Decision {
+    fn authorize_claim_status(&self, node: &str, a: &Attributes) -> Decision {
         if !matches!(a.verb.as_str(), "update" | "patch") {
             return deny_node("can only get/update/patch this type");
         }
-        self.reach(node, Target::Claim, a)
+        self.authorize_reachable(node, Target::Claim, a)
     }
 
-    fn account(&self, node: &str, a: &Attributes) -> Decision {
+    fn authorize_account(&self, node: &str, a: &Attributes) -> Decision {
         match (a.verb.as_str(), a.subresource.as_str()) {
-            ("get", "") | ("create", "token") => self.reach(node, Target::Account, a),
+            ("get", "") | ("create", "token") => self.authorize_reachable(node, Target::Account, a),
             _ => deny_node(
                 "can only get service accounts or create tokens for individual service accounts",
             ),
         }
     }
 
-    fn slice(&self, node: &str, a: &Attributes) -> Decision {
+    fn authorize_slice(&self, node: &str, a: &Attributes) -> Decision {
         match (a.subresource.as_str(), a.verb.as_str()) {
             // The admission plugin NodeRestriction checks the new slice's node.
             ("", "create") => allow_node(),
-            ("", "get" | "update" | "patch" | "delete") => self.reach(node, Target::Slice, a),
+            ("", "get" | "update" | "patch" | "delete") => {
+                self.authorize_reachable(node, Target::Slice, a)
+            }
             ("", "list" | "watch" | "deletecollection") if selects_node(node, a) => allow_node(),
             ("", "list" | "watch" | "deletecollection") => deny_node(
                 "can only list/watch/deletecollection resourceslices with spec.nodeName field selector",
@@ -168,12 +179,13 @@ impl NodeAuthorizer {
         }
     }
 
-    fn pod(&self, node: &str, a: &Attributes) -> Decision {
+    fn authorize_pod(&self, node: &str, a: &Attributes) -> Decision {
         match (a.subresource.as_str(), a.verb.as_str()) {
+            // The admission plugin NodeRestriction checks the content of these writes.
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 allow_node()
             }
-            ("", "get") => self.reach(node, Target::Pod, a),
+            ("", "get") => self.authorize_reachable(node, Target::Pod, a),
             ("", "list" | "watch") => {
                 if selects_node(node, a) {
                     return allow_node();
@@ -187,10 +199,11 @@ impl NodeAuthorizer {
 
 /// Returns whether the field selector limits the request to objects of `node`.
 fn selects_node(node: &str, a: &Attributes) -> bool {
-    let wanted = format!("spec.nodeName={node}");
+    let term_of_node = format!("spec.nodeName={node}");
     a.field_selector
         .split(',')
-        .any(|term| term.replacen("==", "=", 1) == wanted)
+        // A selector is a conjunction: one term for the node is enough.
+        .any(|term| term.replacen("==", "=", 1) == term_of_node)
 }
 
 fn authorize_lease(node: &str, a: &Attributes) -> Decision {
@@ -209,7 +222,7 @@ fn authorize_lease(node: &str, a: &Attributes) -> Decision {
     allow_node()
 }
 
-fn csi_node(node: &str, a: &Attributes) -> Decision {
+fn authorize_csi_node(node: &str, a: &Attributes) -> Decision {
     if !matches!(
         a.verb.as_str(),
         "get" | "create" | "update" | "patch" | "delete"
@@ -225,7 +238,7 @@ fn csi_node(node: &str, a: &Attributes) -> Decision {
     allow_node()
 }
 
-fn own_node(node: &str, a: &Attributes) -> Decision {
+fn authorize_own_node(node: &str, a: &Attributes) -> Decision {
     match (a.subresource.as_str(), a.verb.as_str()) {
         // Writes to other nodes are rejected by the admission plugin NodeRestriction, whose message
         // gives the reason.
@@ -246,15 +259,15 @@ fn own_node(node: &str, a: &Attributes) -> Decision {
 impl Observer for NodeAuthorizer {
     fn object_changed(&self, resource: &GroupResource, event: &ObjectEvent) {
         let mut graph = self.graph.write();
-        let (object, gone) = match event {
+        let (object, deleted) = match event {
             ObjectEvent::Applied(object) => (object, false),
             ObjectEvent::Deleted(object) => (object, true),
         };
         match resource.resource.as_str() {
-            "pods" => graph.pod(object, gone),
-            "persistentvolumes" => graph.volume(object, gone),
-            "resourceslices" => graph.slice(object, gone),
-            _ => graph.attachment(object, gone),
+            "pods" => graph.update_pod(object, deleted),
+            "persistentvolumes" => graph.update_volume(object, deleted),
+            "resourceslices" => graph.update_slice(object, deleted),
+            _ => graph.update_attachment(object, deleted),
         }
     }
 }
@@ -265,7 +278,7 @@ impl Authorizer for NodeAuthorizer {
             return deny_node("");
         }
         match node_name(&attributes.user) {
-            Some(node) if !node.is_empty() => self.decide(node, attributes),
+            Some(node) if !node.is_empty() => self.authorize_node(node, attributes),
             Some(_) => deny_node(format!("unknown node for user {:?}", attributes.user.name)),
             None => deny_node(""),
         }
@@ -306,7 +319,7 @@ mod tests {
         node
     }
 
-    fn ask(verb: &str, resource: &str, namespace: &str, name: &str) -> Attributes {
+    fn attributes(verb: &str, resource: &str, namespace: &str, name: &str) -> Attributes {
         let (group, resource) = resource.split_once(':').unwrap_or(("", resource));
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         Attributes {
@@ -327,10 +340,10 @@ mod tests {
     }
 
     #[test]
-    fn what_pods_use_and_nothing_else() {
+    fn node_may_read_objects_that_its_pods_use() {
         let node = authorizer();
         let check = |verb: &str, resource: &str, namespace: &str, name: &str, expect: bool| {
-            let decision = node.authorize(&ask(verb, resource, namespace, name));
+            let decision = node.authorize(&attributes(verb, resource, namespace, name));
             assert_eq!(
                 matches!(decision, Decision::Allow(_)),
                 expect,
@@ -383,9 +396,9 @@ mod tests {
     }
 
     #[test]
-    fn pods_are_listed_by_node() {
+    fn pods_are_listed_with_the_selector_of_the_node() {
         let node = authorizer();
-        let mut list = ask("list", "pods", "", "");
+        let mut list = attributes("list", "pods", "", "");
         assert!(matches!(node.authorize(&list), Decision::NoOpinion(_)));
         list.field_selector = "spec.nodeName=one".into();
         assert!(matches!(node.authorize(&list), Decision::Allow(_)));
@@ -394,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_of_other_nodes_are_out_of_reach() {
+    fn slices_of_other_nodes_are_not_accessible() {
         let node = authorizer();
         let slices = GroupResource::new("resource.k8s.io", "resourceslices");
         for (name, of) in [("mine", "one"), ("theirs", "two")] {
@@ -402,9 +415,9 @@ mod tests {
             node.object_changed(&slices, &ObjectEvent::Applied(Arc::new(slice)));
         }
         let allows = |verb: &str, name: &str, selector: &str| {
-            let mut asked = ask(verb, "resource.k8s.io:resourceslices", "", name);
-            asked.field_selector = selector.into();
-            matches!(node.authorize(&asked), Decision::Allow(_))
+            let mut request = attributes(verb, "resource.k8s.io:resourceslices", "", name);
+            request.field_selector = selector.into();
+            matches!(node.authorize(&request), Decision::Allow(_))
         };
         for verb in ["get", "update", "patch", "delete"] {
             assert!(allows(verb, "mine", ""), "{verb}");
@@ -425,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_goes_away_takes_its_references_along() {
+    fn deleted_pod_ends_access_to_its_objects() {
         let node = authorizer();
         let pod = json!({"metadata": {"name": "p", "namespace": "n"}});
         node.object_changed(
@@ -433,8 +446,167 @@ mod tests {
             &ObjectEvent::Deleted(Arc::new(pod)),
         );
         assert_eq!(
-            node.authorize(&ask("get", "secrets", "n", "mine")),
+            node.authorize(&attributes("get", "secrets", "n", "mine")),
             Decision::NoOpinion("no relationship found between node 'one' and this object".into())
         );
+    }
+
+    fn reason_for(node: &NodeAuthorizer, request: &Attributes) -> String {
+        match node.authorize(request) {
+            Decision::NoOpinion(reason) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn mirror_pod_gives_its_node_no_access_to_secrets() {
+        let node = NodeAuthorizer::new();
+        let pod = json!({"metadata": {"name": "m", "namespace": "n", "annotations": {"kubernetes.io/config.mirror": "x"}},
+            "spec": {"nodeName": "one", "volumes": [{"name": "v", "secret": {"secretName": "any"}}]}});
+        node.object_changed(
+            &GroupResource::new("", "pods"),
+            &ObjectEvent::Applied(Arc::new(pod)),
+        );
+        assert!(matches!(
+            node.authorize(&attributes("get", "secrets", "n", "any")),
+            Decision::NoOpinion(_)
+        ));
+    }
+
+    #[test]
+    fn secret_shared_by_two_pods_stays_reachable_until_both_are_deleted() {
+        let node = NodeAuthorizer::new();
+        let pods = GroupResource::new("", "pods");
+        let pod = |name: &str| {
+            Arc::new(json!({"metadata": {"name": name, "namespace": "n"},
+                "spec": {"nodeName": "one", "imagePullSecrets": [{"name": "shared"}]}}))
+        };
+        let allowed = || {
+            matches!(
+                node.authorize(&attributes("get", "secrets", "n", "shared")),
+                Decision::Allow(_)
+            )
+        };
+        for name in ["a", "b"] {
+            node.object_changed(&pods, &ObjectEvent::Applied(pod(name)));
+        }
+        node.object_changed(&pods, &ObjectEvent::Deleted(pod("a")));
+        assert!(allowed());
+        node.object_changed(&pods, &ObjectEvent::Deleted(pod("b")));
+        assert!(!allowed());
+    }
+
+    #[test]
+    fn rejected_node_requests_give_upstreams_reason() {
+        let node = authorizer();
+        for (verb, resource, namespace, name, reason) in [
+            (
+                "update",
+                "secrets",
+                "n",
+                "mine",
+                "can only read resources of this type",
+            ),
+            (
+                "list",
+                "configmaps",
+                "",
+                "",
+                "can only read namespaced object of this type",
+            ),
+            (
+                "list",
+                "persistentvolumes",
+                "",
+                "",
+                "can only get individual resources of this type",
+            ),
+            ("list", "secrets", "n", "", "No Object name found"),
+            (
+                "get",
+                "persistentvolumeclaims/status",
+                "n",
+                "claim",
+                "can only get/update/patch this type",
+            ),
+            (
+                "list",
+                "coordination.k8s.io:leases",
+                "kube-node-lease",
+                "",
+                "can only get, create, update, patch, or delete a node lease",
+            ),
+            (
+                "get",
+                "storage.k8s.io:csinodes",
+                "",
+                "two",
+                "can only access CSINode with the same name as the requesting node",
+            ),
+            (
+                "list",
+                "nodes",
+                "",
+                "",
+                "node 'one' cannot read all nodes, only its own Node object",
+            ),
+            (
+                "get",
+                "nodes",
+                "",
+                "two",
+                "node 'one' cannot read 'two', only its own Node object",
+            ),
+            (
+                "list",
+                "pods",
+                "",
+                "",
+                "can only list/watch pods with spec.nodeName field selector",
+            ),
+        ] {
+            let request = attributes(verb, resource, namespace, name);
+            assert_eq!(
+                reason_for(&node, &request),
+                reason,
+                "{verb} {resource} {namespace}/{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn attachment_is_readable_by_its_node_only() {
+        let node = NodeAuthorizer::new();
+        let attachments = GroupResource::new("storage.k8s.io", "volumeattachments");
+        for (name, of) in [("mine", "one"), ("theirs", "two")] {
+            let attachment = json!({"metadata": {"name": name}, "spec": {"nodeName": of}});
+            node.object_changed(&attachments, &ObjectEvent::Applied(Arc::new(attachment)));
+        }
+        for (name, expect) in [("mine", true), ("theirs", false)] {
+            let request = attributes("get", "storage.k8s.io:volumeattachments", "", name);
+            assert_eq!(
+                matches!(node.authorize(&request), Decision::Allow(_)),
+                expect,
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn node_group_without_a_node_name_gets_no_decision() {
+        let node = authorizer();
+        let mut request = attributes("get", "nodes", "", "one");
+        request.user.name = "jane".into();
+        assert_eq!(reason_for(&node, &request), "");
+        request.user.name = "system:node:".into();
+        assert_eq!(
+            reason_for(&node, &request),
+            "unknown node for user \"system:node:\""
+        );
+        request.user = User {
+            name: "system:node:one".into(),
+            ..User::default()
+        };
+        assert_eq!(reason_for(&node, &request), "");
     }
 }

@@ -50,7 +50,7 @@ impl Rbac {
     /// Returns all rules that `user` holds in `namespace` (empty: cluster-wide), and the missing
     /// roles that bindings name.
     pub fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Vec<String>) {
-        let found = self.find(user, namespace);
+        let found = self.find_rules(user, namespace);
         (
             found
                 .rules
@@ -65,18 +65,18 @@ impl Rbac {
     pub fn role_rules(&self, kind: &str, namespace: &str, name: &str) -> Option<Vec<Rule>> {
         self.index
             .read()
-            .role(kind, namespace, name)
+            .find_role(kind, namespace, name)
             .map(|rules| rules.to_vec())
     }
 
-    fn find(&self, user: &User, namespace: &str) -> RuleMatch {
+    fn find_rules(&self, user: &User, namespace: &str) -> RuleMatch {
         let index = self.index.read();
         let mut found = RuleMatch {
             rules: Vec::new(),
             missing: Vec::new(),
         };
-        index.visit(user, namespace, |grant| {
-            match index.role(&grant.role_kind, &grant.namespace, &grant.role) {
+        index.visit_grants(user, namespace, |grant| {
+            match index.find_role(&grant.role_kind, &grant.namespace, &grant.role) {
                 Some(rules) => found.rules.push((rules.clone(), grant.clone())),
                 None => found.missing.push(grant.missing_role()),
             }
@@ -85,18 +85,23 @@ impl Rbac {
         found
     }
 
-    fn decide(&self, attributes: &Attributes) -> Decision {
+    fn decide_request(&self, attributes: &Attributes) -> Decision {
         let index = self.index.read();
         let name = effective_name(attributes);
         let mut allowed = None;
         let mut missing = Vec::new();
-        index.visit(&attributes.user, &attributes.namespace, |grant| {
-            let Some(rules) = index.role(&grant.role_kind, &grant.namespace, &grant.role) else {
+        index.visit_grants(&attributes.user, &attributes.namespace, |grant| {
+            // A missing role grants nothing and does not end the search: another binding may allow.
+            let Some(rules) = index.find_role(&grant.role_kind, &grant.namespace, &grant.role)
+            else {
                 missing.push(grant.missing_role());
                 return true;
             };
-            if rules.iter().any(|rule| rule.allows(attributes, name)) {
-                allowed = Some(grant.describe());
+            if rules
+                .iter()
+                .any(|rule| rule.allows_request(attributes, name))
+            {
+                allowed = Some(grant.describe_binding());
             }
             allowed.is_none()
         });
@@ -112,6 +117,7 @@ impl Rbac {
 /// Returns the object's name. A list or watch restricted to one name by field selector counts as
 /// naming it.
 pub fn effective_name(attributes: &Attributes) -> &str {
+    // A rule with resourceNames can allow list and watch only for a request that names one object.
     if !attributes.name.is_empty()
         || !matches!(
             attributes.verb.as_str(),
@@ -134,15 +140,15 @@ impl Observer for Rbac {
     fn object_changed(&self, resource: &GroupResource, event: &ObjectEvent) {
         let mut index = self.index.write();
         match event {
-            ObjectEvent::Applied(object) => index.apply(&resource.resource, object),
-            ObjectEvent::Deleted(object) => index.delete(&resource.resource, object),
+            ObjectEvent::Applied(object) => index.apply_object(&resource.resource, object),
+            ObjectEvent::Deleted(object) => index.delete_object(&resource.resource, object),
         }
     }
 }
 
 impl Authorizer for Rbac {
     fn authorize(&self, attributes: &Attributes) -> Decision {
-        self.decide(attributes)
+        self.decide_request(attributes)
     }
 
     fn rules(&self, user: &User, namespace: &str) -> (Vec<Value>, Vec<Value>, bool) {
@@ -237,7 +243,7 @@ mod tests {
         rbac
     }
 
-    fn ask(user: &str, verb: &str, resource: &str, name: &str) -> Attributes {
+    fn attributes(user: &str, verb: &str, resource: &str, name: &str) -> Attributes {
         let (group, resource) = resource.split_once(':').unwrap_or(("", resource));
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         Attributes {
@@ -258,11 +264,11 @@ mod tests {
     }
 
     #[test]
-    fn resources() {
+    fn role_grants_listed_verbs_resources_and_names() {
         let rbac = rbac();
         let check = |user: &str, verb: &str, resource: &str, name: &str, expect: bool| {
             let allowed = matches!(
-                rbac.authorize(&ask(user, verb, resource, name)),
+                rbac.authorize(&attributes(user, verb, resource, name)),
                 Decision::Allow(_)
             );
             assert_eq!(allowed, expect, "{user} {verb} {resource} {name}");
@@ -278,10 +284,10 @@ mod tests {
         check("jane", "update", "apps:deployments", "d", false);
         check("joe", "get", "pods", "x", false);
         check("system:serviceaccount:m:robot", "get", "pods", "x", true);
-        let mut elsewhere = ask("jane", "get", "pods", "x");
+        let mut elsewhere = attributes("jane", "get", "pods", "x");
         elsewhere.namespace = "m".into();
         assert!(matches!(rbac.authorize(&elsewhere), Decision::NoOpinion(_)));
-        let mut by_selector = ask("jane", "list", "secrets", "");
+        let mut by_selector = attributes("jane", "list", "secrets", "");
         by_selector.field_selector = "metadata.name=one".into();
         assert_eq!(
             rbac.authorize(&by_selector),
@@ -292,36 +298,36 @@ mod tests {
     }
 
     #[test]
-    fn paths() {
+    fn cluster_role_grants_non_resource_paths() {
         let rbac = rbac();
-        let ask = |path: &str, verb: &str| Attributes {
+        let path_request = |path: &str, verb: &str| Attributes {
             path: path.into(),
             verb: verb.into(),
             is_resource: false,
             namespace: String::new(),
             resource: String::new(),
-            ..ask("x", "", "", "")
+            ..attributes("x", "", "", "")
         };
         assert!(matches!(
-            rbac.authorize(&ask("/metrics", "get")),
+            rbac.authorize(&path_request("/metrics", "get")),
             Decision::Allow(_)
         ));
         assert!(matches!(
-            rbac.authorize(&ask("/debug/a/b", "get")),
+            rbac.authorize(&path_request("/debug/a/b", "get")),
             Decision::Allow(_)
         ));
         assert!(matches!(
-            rbac.authorize(&ask("/metrics", "post")),
+            rbac.authorize(&path_request("/metrics", "post")),
             Decision::NoOpinion(_)
         ));
         assert!(matches!(
-            rbac.authorize(&ask("/", "get")),
+            rbac.authorize(&path_request("/", "get")),
             Decision::NoOpinion(_)
         ));
     }
 
     #[test]
-    fn a_binding_that_goes_away_grants_nothing() {
+    fn deleted_binding_grants_nothing() {
         let rbac = rbac();
         let gone = binding(
             "b",
@@ -334,13 +340,13 @@ mod tests {
             &ObjectEvent::Deleted(Arc::new(gone)),
         );
         assert!(matches!(
-            rbac.authorize(&ask("jane", "get", "pods", "x")),
+            rbac.authorize(&attributes("jane", "get", "pods", "x")),
             Decision::NoOpinion(_)
         ));
     }
 
     #[test]
-    fn a_missing_role_is_named() {
+    fn missing_role_is_the_reason_of_the_decision() {
         let rbac = Rbac::default();
         apply(
             &rbac,
@@ -353,10 +359,127 @@ mod tests {
             ),
         );
         assert_eq!(
-            rbac.authorize(&ask("jane", "get", "pods", "x")),
+            rbac.authorize(&attributes("jane", "get", "pods", "x")),
             Decision::NoOpinion(
                 "RBAC: clusterrole.rbac.authorization.k8s.io \"none\" not found".into()
             )
+        );
+    }
+
+    #[test]
+    fn cluster_role_bound_in_a_namespace_grants_there_only() {
+        let rbac = Rbac::default();
+        let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+        apply(&rbac, "clusterroles", role("viewer", "", rules));
+        let jane = json!({"kind": "User", "name": "jane"});
+        apply(
+            &rbac,
+            "rolebindings",
+            binding("b", "n", ("ClusterRole", "viewer"), jane),
+        );
+        let mut request = attributes("jane", "get", "pods", "x");
+        assert!(matches!(rbac.authorize(&request), Decision::Allow(_)));
+        for namespace in ["m", ""] {
+            request.namespace = namespace.into();
+            assert!(
+                matches!(rbac.authorize(&request), Decision::NoOpinion(_)),
+                "{namespace:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn binding_that_is_changed_no_longer_grants_to_its_former_subject() {
+        let rbac = rbac();
+        let joe = json!({"kind": "User", "name": "joe"});
+        apply(
+            &rbac,
+            "rolebindings",
+            binding("b", "n", ("Role", "reader"), joe),
+        );
+        let allows = |user: &str| {
+            matches!(
+                rbac.authorize(&attributes(user, "get", "pods", "x")),
+                Decision::Allow(_)
+            )
+        };
+        assert!(allows("joe"));
+        assert!(!allows("jane"));
+    }
+
+    #[test]
+    fn service_account_subject_without_namespace_is_in_that_of_the_binding() {
+        let rbac = rbac();
+        let robot = json!({"kind": "ServiceAccount", "name": "local"});
+        apply(
+            &rbac,
+            "rolebindings",
+            binding("l", "n", ("Role", "reader"), robot.clone()),
+        );
+        apply(
+            &rbac,
+            "clusterrolebindings",
+            binding("l", "", ("ClusterRole", "paths"), robot),
+        );
+        let decision = rbac.authorize(&attributes(
+            "system:serviceaccount:n:local",
+            "get",
+            "pods",
+            "x",
+        ));
+        assert_eq!(
+            decision,
+            Decision::Allow("RBAC: allowed by RoleBinding \"l/n\" of Role \"reader\" to ServiceAccount \"local/n\"".into())
+        );
+    }
+
+    #[test]
+    fn several_missing_roles_are_listed_in_brackets() {
+        let rbac = Rbac::default();
+        let jane = json!({"kind": "User", "name": "jane"});
+        apply(
+            &rbac,
+            "clusterrolebindings",
+            binding("a", "", ("ClusterRole", "one"), jane.clone()),
+        );
+        apply(
+            &rbac,
+            "rolebindings",
+            binding("b", "n", ("Role", "two"), jane),
+        );
+        assert_eq!(
+            rbac.authorize(&attributes("jane", "get", "pods", "x")),
+            Decision::NoOpinion("RBAC: [clusterrole.rbac.authorization.k8s.io \"one\" not found, role.rbac.authorization.k8s.io \"two\" not found]".into())
+        );
+    }
+
+    #[test]
+    fn name_selector_counts_as_name_for_collection_verbs_only() {
+        for (verb, selector, expect) in [
+            ("list", "metadata.name=a", "a"),
+            ("watch", "metadata.name==a", "a"),
+            ("deletecollection", "spec.x=y,metadata.name=a", "a"),
+            ("list", "metadata.name!=a", ""),
+            ("list", "", ""),
+            ("create", "metadata.name=a", ""),
+        ] {
+            let request = Attributes {
+                verb: verb.into(),
+                field_selector: selector.into(),
+                ..Attributes::default()
+            };
+            assert_eq!(effective_name(&request), expect, "{verb} {selector}");
+        }
+    }
+
+    #[test]
+    fn rules_review_separates_resources_from_paths() {
+        let user = attributes("jane", "", "", "").user;
+        let (resources, paths, incomplete) = Authorizer::rules(&rbac(), &user, "n");
+        assert_eq!((resources.len(), paths.len(), incomplete), (3, 1, false));
+        assert_eq!(
+            paths[0],
+            json!({"verbs": ["get"], "nonResourceURLs": ["/metrics", "/debug/*"]})
         );
     }
 }

@@ -48,6 +48,7 @@ pub fn bootstrap_objects() -> Vec<(&'static str, Value)> {
             _ => unreachable!("the policy text is part of this program: {line}"),
         }
     }
+    // A binding is created after its role, so that it never names a missing one.
     roles.extend(bindings);
     roles
 }
@@ -76,6 +77,7 @@ fn cluster_role(name: &str, options: &[&str]) -> Value {
     for option in options {
         if let Some(part) = option.strip_prefix("collects=") {
             role["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {aggregation_label(part): "true"}}]});
+            // A controller fills the rules of an aggregated role.
             role["rules"] = Value::Null;
         }
         for part in option
@@ -148,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_policy_is_whole() {
+    fn policy_holds_upstreams_number_of_roles_and_bindings() {
         let all = bootstrap_objects();
         let count = |resource: &str| all.iter().filter(|(r, _)| *r == resource).count();
         assert_eq!(

@@ -21,6 +21,7 @@ pub fn reconcile_object(stored: Option<&Value>, desired: &Value) -> Option<Write
     let Some(stored) = stored else {
         return Some(Write::Create(desired.clone()));
     };
+    // The administrator's way to keep own changes of a bootstrap object.
     if stored["metadata"]["annotations"][AUTOUPDATE] == "false" {
         return None;
     }
@@ -41,6 +42,7 @@ pub fn reconcile_object(stored: Option<&Value>, desired: &Value) -> Option<Write
 
 fn merge_map(merged: &mut Value, desired: &Value, field: &str) {
     for (key, value) in desired["metadata"][field].as_object().into_iter().flatten() {
+        // A changed value is the administrator's; only missing keys are added.
         if merged["metadata"][field].get(key).is_none() {
             merged["metadata"][field][key.as_str()] = value.clone();
         }
@@ -69,12 +71,13 @@ fn merge_rules(merged: &mut Value, stored: &Value, desired: &Value) {
         }
         return;
     }
-    let have = Rule::list(&stored["rules"]);
+    let have = Rule::parse_list(&stored["rules"]);
     for rule in desired["rules"].as_array().into_iter().flatten() {
-        let singles = Rule::from_value(rule).singles();
+        // Compared by permission, not by text: an administrator may have merged rules.
+        let singles = Rule::from_value(rule).split_singles();
         if singles
             .iter()
-            .all(|single| have.iter().any(|h| h.covers(single)))
+            .all(|single| have.iter().any(|h| h.covers_single(single)))
         {
             continue;
         }
@@ -94,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_get_what_they_lack_and_keep_what_they_have() {
+    fn reconciled_role_gains_missing_rules_and_keeps_others() {
         let pods = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]});
         let nodes = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]});
         let desired = role(json!([pods]));
@@ -130,6 +133,37 @@ mod tests {
         assert_eq!(
             reconcile_object(Some(&make("other", json!([]))), &desired),
             Some(Write::Recreate(desired.clone()))
+        );
+    }
+
+    #[test]
+    fn aggregation_rule_is_added_and_aggregated_rules_are_kept() {
+        let rules = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+        let mut desired = role(Value::Null);
+        desired["aggregationRule"] =
+            json!({"clusterRoleSelectors": [{"matchLabels": {"x": "true"}}]});
+        let stored = role(rules.clone());
+        let Some(Write::Update(merged)) = reconcile_object(Some(&stored), &desired) else {
+            panic!("the stored role lacks the aggregation rule");
+        };
+        assert_eq!(
+            (&merged["rules"], &merged["aggregationRule"]),
+            (&rules, &desired["aggregationRule"])
+        );
+    }
+
+    #[test]
+    fn labels_of_the_cluster_admin_are_not_overwritten() {
+        let mut stored = role(json!([]));
+        stored["metadata"]["labels"] = json!({"a": "other"});
+        let mut desired = role(json!([]));
+        desired["metadata"]["labels"] = json!({"a": "b", "c": "d"});
+        let Some(Write::Update(merged)) = reconcile_object(Some(&stored), &desired) else {
+            panic!("the stored role lacks a label");
+        };
+        assert_eq!(
+            merged["metadata"]["labels"],
+            json!({"a": "other", "c": "d"})
         );
     }
 }

@@ -50,7 +50,7 @@ struct Volume {
 
 impl Graph {
     /// Returns whether a pod or volume on `node` uses the object.
-    pub fn reaches(&self, node: &str, target: Target, namespace: &str, name: &str) -> bool {
+    pub fn reaches_object(&self, node: &str, target: Target, namespace: &str, name: &str) -> bool {
         match target {
             Target::Volume => self
                 .volumes
@@ -59,13 +59,14 @@ impl Graph {
             Target::Attachment => self.attachments.get(name).is_some_and(|n| n == node),
             Target::Slice => self.slices.get(name).is_some_and(|n| n == node),
             Target::Secret => {
-                self.uses(node, target, namespace, name) || self.by_volume(node, namespace, name)
+                self.uses_object(node, target, namespace, name)
+                    || self.uses_by_volume(node, namespace, name)
             }
-            _ => self.uses(node, target, namespace, name),
+            _ => self.uses_object(node, target, namespace, name),
         }
     }
 
-    fn uses(&self, node: &str, target: Target, namespace: &str, name: &str) -> bool {
+    fn uses_object(&self, node: &str, target: Target, namespace: &str, name: &str) -> bool {
         let key = (target, namespace.to_owned(), name.to_owned());
         self.users
             .get(&key)
@@ -73,10 +74,10 @@ impl Graph {
     }
 
     fn uses_claim(&self, node: &str, (namespace, name): &(String, String)) -> bool {
-        !name.is_empty() && self.uses(node, Target::Claim, namespace, name)
+        !name.is_empty() && self.uses_object(node, Target::Claim, namespace, name)
     }
 
-    fn by_volume(&self, node: &str, namespace: &str, name: &str) -> bool {
+    fn uses_by_volume(&self, node: &str, namespace: &str, name: &str) -> bool {
         let volumes = self
             .secret_volumes
             .get(&(namespace.to_owned(), name.to_owned()))
@@ -88,14 +89,15 @@ impl Graph {
     }
 
     /// Records an added, changed or deleted pod.
-    pub fn pod(&mut self, pod: &Value, gone: bool) {
+    pub fn update_pod(&mut self, pod: &Value, deleted: bool) {
         let key = (pod.namespace().to_owned(), pod.name().to_owned());
+        // The former references first, since a changed pod may name other objects.
         if let Some((node, targets)) = self.pods.remove(&key) {
-            targets.iter().for_each(|t| self.release(&node, t));
+            targets.iter().for_each(|t| self.release_target(&node, t));
         }
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
         // Mirror pods are created by kubelets, so their references prove nothing.
-        if gone || node.is_empty() || pod.annotation("kubernetes.io/config.mirror").is_some() {
+        if deleted || node.is_empty() || pod.annotation("kubernetes.io/config.mirror").is_some() {
             return;
         }
         let mut targets: Vec<Key> = references::of_pod(pod)
@@ -114,11 +116,12 @@ impl Graph {
         self.pods.insert(key, (node.to_owned(), targets));
     }
 
-    fn release(&mut self, node: &str, target: &Key) {
+    fn release_target(&mut self, node: &str, target: &Key) {
         let Some(nodes) = self.users.get_mut(target) else {
             return;
         };
         if let Some(count) = nodes.get_mut(node) {
+            // Several pods of a node may use the object.
             *count -= 1;
             if *count == 0 {
                 nodes.remove(node);
@@ -130,7 +133,7 @@ impl Graph {
     }
 
     /// Records an added, changed or deleted volume.
-    pub fn volume(&mut self, volume: &Value, gone: bool) {
+    pub fn update_volume(&mut self, volume: &Value, deleted: bool) {
         let name = volume.name().to_owned();
         if let Some(old) = self.volumes.remove(&name) {
             for secret in old.secrets {
@@ -139,7 +142,7 @@ impl Graph {
                 }
             }
         }
-        if gone {
+        if deleted {
             return;
         }
         let claim = &volume["spec"]["claimRef"];
@@ -156,20 +159,20 @@ impl Graph {
     }
 
     /// Records an added, changed or deleted attachment.
-    pub fn attachment(&mut self, attachment: &Value, gone: bool) {
-        follow_node(&mut self.attachments, attachment, gone);
+    pub fn update_attachment(&mut self, attachment: &Value, deleted: bool) {
+        follow_node(&mut self.attachments, attachment, deleted);
     }
 
     /// Records an added, changed or deleted slice.
-    pub fn slice(&mut self, slice: &Value, gone: bool) {
-        follow_node(&mut self.slices, slice, gone);
+    pub fn update_slice(&mut self, slice: &Value, deleted: bool) {
+        follow_node(&mut self.slices, slice, deleted);
     }
 }
 
-fn follow_node(nodes: &mut HashMap<String, String>, object: &Value, gone: bool) {
+fn follow_node(nodes: &mut HashMap<String, String>, object: &Value, deleted: bool) {
     let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
     // Some slices belong to no node.
-    if gone || node.is_empty() {
+    if deleted || node.is_empty() {
         nodes.remove(object.name());
     } else {
         nodes.insert(object.name().to_owned(), node.to_owned());

@@ -73,6 +73,7 @@ fn volume_references(volume: &Value, pod_name: &str, out: &mut Vec<(Target, Stri
     out.extend(name_at(volume, "/configMap/name").map(|n| (Target::ConfigMap, n)));
     out.extend(name_at(volume, "/persistentVolumeClaim/claimName").map(|n| (Target::Claim, n)));
     if volume.get("ephemeral").is_some_and(|e| !e.is_null()) {
+        // The name that the ephemeral volume controller gives to the claim.
         let own = volume["name"].as_str().unwrap_or_default();
         out.push((Target::Claim, format!("{pod_name}-{own}")));
     }

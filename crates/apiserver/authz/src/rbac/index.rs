@@ -31,12 +31,13 @@ pub struct Grant {
 
 impl Grant {
     /// Formats `RoleBinding "b/n" of Role "r" to User "u"`.
-    pub fn describe(&self) -> String {
+    pub fn describe_binding(&self) -> String {
         let (kind, name) = if self.namespace.is_empty() {
             ("ClusterRoleBinding", self.binding.clone())
         } else {
             (
                 "RoleBinding",
+                // Name before namespace, as upstream prints it.
                 format!("{}/{}", self.binding, self.namespace),
             )
         };
@@ -70,13 +71,13 @@ pub struct Index {
 
 impl Index {
     /// Returns the rules of a role; `namespace` matters for kind `Role` only.
-    pub fn role(&self, kind: &str, namespace: &str, name: &str) -> Option<&Arc<[Rule]>> {
+    pub fn find_role(&self, kind: &str, namespace: &str, name: &str) -> Option<&Arc<[Rule]>> {
         let namespace = if kind == "ClusterRole" { "" } else { namespace };
         self.roles.get(&(namespace.to_owned(), name.to_owned()))
     }
 
     /// Calls `see` with each grant of the user, cluster-wide ones first, until it returns false.
-    pub fn visit(&self, user: &User, namespace: &str, mut see: impl FnMut(&Grant) -> bool) {
+    pub fn visit_grants(&self, user: &User, namespace: &str, mut see: impl FnMut(&Grant) -> bool) {
         let mut scopes = vec![""];
         if !namespace.is_empty() {
             scopes.push(namespace);
@@ -93,28 +94,29 @@ impl Index {
     }
 
     /// Records a changed role or binding.
-    pub fn apply(&mut self, resource: &str, object: &Value) {
+    pub fn apply_object(&mut self, resource: &str, object: &Value) {
         let key = (object.namespace().to_owned(), object.name().to_owned());
         if resource.ends_with("roles") {
-            let rules = Rule::list(object.get("rules").unwrap_or(&Value::Null));
+            let rules = Rule::parse_list(object.get("rules").unwrap_or(&Value::Null));
             self.roles.insert(key, rules.into());
             return;
         }
-        self.unbind(&key);
-        self.bind(key, object);
+        // Subjects and role may both have changed.
+        self.unbind_subjects(&key);
+        self.bind_subjects(key, object);
     }
 
     /// Removes a deleted role or binding.
-    pub fn delete(&mut self, resource: &str, object: &Value) {
+    pub fn delete_object(&mut self, resource: &str, object: &Value) {
         let key = (object.namespace().to_owned(), object.name().to_owned());
         if resource.ends_with("roles") {
             self.roles.remove(&key);
         } else {
-            self.unbind(&key);
+            self.unbind_subjects(&key);
         }
     }
 
-    fn bind(&mut self, key: (String, String), object: &Value) {
+    fn bind_subjects(&mut self, key: (String, String), object: &Value) {
         let str_of = |v: &Value, field: &str| {
             v.get(field)
                 .and_then(Value::as_str)
@@ -152,7 +154,7 @@ impl Index {
         self.bound.insert(key, subjects);
     }
 
-    fn unbind(&mut self, key: &(String, String)) {
+    fn unbind_subjects(&mut self, key: &(String, String)) {
         let Some(subjects) = self.bound.remove(key) else {
             return;
         };
@@ -188,6 +190,7 @@ fn parse_subject(
             } else {
                 namespace
             };
+            // A ClusterRoleBinding must say in which namespace the account is.
             if namespace.is_empty() {
                 return None;
             }

@@ -44,7 +44,7 @@ impl Rule {
     }
 
     /// Parses the rules of a role or of a list.
-    pub fn list(rules: &Value) -> Vec<Rule> {
+    pub fn parse_list(rules: &Value) -> Vec<Rule> {
         rules
             .as_array()
             .into_iter()
@@ -72,7 +72,7 @@ impl Rule {
     }
 
     /// Returns whether the rule allows a request for an object called `name`.
-    pub fn allows(&self, a: &Attributes, name: &str) -> bool {
+    pub fn allows_request(&self, a: &Attributes, name: &str) -> bool {
         if !matches_item(&self.verbs, &a.verb) {
             return false;
         }
@@ -86,6 +86,7 @@ impl Rule {
 
     fn has_resource(&self, resource: &str, subresource: &str) -> bool {
         self.resources.iter().any(|r| match r.split_once('/') {
+            // "*" includes subresources, while "pods" does not include "pods/log".
             _ if r == "*" => true,
             None => subresource.is_empty() && r == resource,
             Some((own, sub)) => {
@@ -103,7 +104,7 @@ impl Rule {
 
     /// Returns whether this rule allows everything that `single` (a rule of one verb, group,
     /// resource, name or path) allows.
-    pub fn covers(&self, single: &Rule) -> bool {
+    pub fn covers_single(&self, single: &Rule) -> bool {
         let all = |have: &[String], want: &[String]| want.iter().all(|w| matches_item(have, w));
         if !all(&self.verbs, &single.verbs) {
             return false;
@@ -117,6 +118,7 @@ impl Rule {
             }
             None => matches_item(&self.resources, r),
         });
+        // No names means all names, so that only a rule without names covers it.
         let names = if single.names.is_empty() {
             self.names.is_empty()
         } else {
@@ -133,7 +135,7 @@ impl Rule {
     }
 
     /// Splits the rule into rules of one verb, group, resource and name (or path) each.
-    pub fn singles(&self) -> Vec<Rule> {
+    pub fn split_singles(&self) -> Vec<Rule> {
         let mut out = Vec::new();
         for verb in &self.verbs {
             let verbs = vec![verb.clone()];
@@ -166,7 +168,7 @@ impl Rule {
     }
 
     /// Formats `{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}`.
-    pub fn compact(&self) -> String {
+    pub fn to_compact_text(&self) -> String {
         let parts = [
             ("APIGroups", &self.groups),
             ("Resources", &self.resources),
@@ -208,3 +210,6 @@ pub fn quote_list(list: &[String]) -> String {
     let quoted: Vec<String> = list.iter().map(|s| format!("{s:?}")).collect();
     format!("[{}]", quoted.join(" "))
 }
+
+#[cfg(test)]
+mod tests;
