@@ -77,6 +77,7 @@ pub(crate) static SIGNING_REQUEST: Printer = Printer {
 fn signing_state(view: &View<'_>) -> String {
     let has = |kind: &str| view.condition(kind).is_some();
     let mut state = match () {
+        // Denied wins: a denied request can not be approved again.
         () if has("Denied") => "Denied",
         () if has("Approved") => "Approved",
         () => "Pending",

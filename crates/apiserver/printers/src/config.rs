@@ -95,6 +95,7 @@ fn quota_text(view: &View<'_>, limits: bool) -> String {
             .map_or_else(|| "0".to_owned(), plain_text);
         format!("{name}: {used}/{}", plain_text(hard))
     };
+    // Everything without the prefix counts as a request, object counts included.
     let hard = hard
         .into_iter()
         .flatten()

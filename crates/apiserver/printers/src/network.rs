@@ -110,12 +110,14 @@ fn endpoint_addresses(view: &View<'_>) -> String {
                 .map(|address| text_of(address.get("ip")))
         };
         let ports = list_of(subset.get("ports"));
+        // A headless Service may have no ports.
         if ports.is_empty() {
             all.extend(ips().map(str::to_owned));
         }
         for port in ports {
             let port = port.get("port").map(plain_text).unwrap_or_default();
             all.extend(ips().map(|ip| {
+                // IPv6 needs brackets before a port.
                 if ip.contains(':') {
                     format!("[{ip}]:{port}")
                 } else {

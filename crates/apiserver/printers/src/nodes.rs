@@ -69,6 +69,7 @@ fn node_roles(view: &View<'_>) -> String {
         .filter_map(
             |(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
                 Some(role) => Some(role),
+                // The older label holds the role in its value.
                 None if key == "kubernetes.io/role" => value.as_str(),
                 None => None,
             },

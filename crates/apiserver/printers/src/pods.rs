@@ -92,6 +92,8 @@ impl Summary {
             "SchedulingGated".clone_into(&mut summary.reason);
         }
         let (initializing, of_sidecars) = summary.add_init_containers(view);
+        // Restarts of ordinary init containers are history once the pod runs; sidecars keep
+        // running.
         if !initializing || view.condition_is_true("Initialized") {
             (summary.restarts, summary.last_restart) = of_sidecars;
             summary.add_containers(view);
@@ -142,6 +144,7 @@ impl Summary {
             let waiting = text_of(status.pointer("/state/waiting/reason"));
             self.reason = match terminated {
                 Some(state) => format!("Init:{}", termination_text(state)),
+                // PodInitializing only repeats that the pod waits; the progress says more.
                 None if !waiting.is_empty() && waiting != "PodInitializing" => {
                     format!("Init:{waiting}")
                 }
@@ -154,6 +157,7 @@ impl Summary {
 
     fn add_containers(&mut self, view: &View<'_>) {
         let mut has_running = false;
+        // In reverse, so that the first container with a reason has the last word.
         for status in view.list("/status/containerStatuses").iter().rev() {
             self.count_restarts(status);
             let waiting = text_of(status.pointer("/state/waiting/reason"));
@@ -166,6 +170,7 @@ impl Summary {
                 self.ready += 1;
             }
         }
+        // One container completed while others run: the pod as a whole has not.
         if self.reason == "Completed" && has_running {
             let ready = view.condition_is_true("Ready");
             self.reason = if ready { "Running" } else { "NotReady" }.to_owned();
@@ -177,6 +182,7 @@ impl Summary {
             return;
         }
         let terminal = is_terminal_phase(view.text("/status/phase"));
+        // The kubelet can not confirm the deletion, so the state is unknown.
         if view.text("/status/reason") == "NodeLost" {
             "Unknown".clone_into(&mut self.reason);
         } else if !terminal {

@@ -103,6 +103,7 @@ pub(crate) static PERSISTENT_VOLUME_CLAIM: Printer = Printer {
             .at("/status/capacity/storage")
             .filter(|_| bound)
             .map(plain_text);
+        // Until a claim is bound, its status describes nothing that exists.
         let modes = if bound {
             access_modes(view.list("/status/accessModes"))
         } else {

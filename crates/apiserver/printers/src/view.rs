@@ -174,6 +174,7 @@ pub(crate) fn format_selector(selector: Option<&Value>) -> String {
             .iter()
             .map(format_expression),
     );
+    // kubectl's order: by key, not labels before expressions.
     terms.sort_by_key(|(key, _)| *key);
     if terms.is_empty() {
         return "<none>".to_owned();

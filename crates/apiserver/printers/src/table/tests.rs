@@ -2,6 +2,12 @@
 use super::*;
 use serde_json::json;
 
+mod access;
+mod config;
+mod pods;
+mod storage;
+mod workloads;
+
 fn cells(group: &str, version: &str, plural: &str, mut object: Value) -> Vec<Value> {
     let resource = api_kinds::find(group, version, plural).unwrap();
     object["metadata"]["creationTimestamp"] = json!("2024-01-01T00:00:00Z");
@@ -20,7 +26,7 @@ fn pod(status: Value, deleted: bool) -> Vec<Value> {
 }
 
 #[test]
-fn pods_in_one_word() {
+fn pod_row_summarizes_the_states_of_its_containers() {
     let check = |status: Value, want: [&str; 3]| {
         let got = pod(status.clone(), false);
         assert_eq!(got[1..4], want.map(Value::from), "{status}");
@@ -57,7 +63,7 @@ fn pods_in_one_word() {
 }
 
 #[test]
-fn other_kinds() {
+fn rows_equal_those_of_kubectl_get() {
     let check = |group: &str, version: &str, plural: &str, object: Value, want: Value| {
         assert_eq!(
             Value::Array(cells(group, version, plural, object)),

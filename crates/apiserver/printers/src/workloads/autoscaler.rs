@@ -19,6 +19,7 @@ pub(crate) static AUTOSCALER: Printer = Printer {
         if view.resource.version != "v1" {
             return autoscaler_cells(view);
         }
+        // Only v2 holds all metrics; v1 keeps the others in annotations.
         let mut object = view.object.clone();
         if let Value::Object(map) = &mut object {
             map.insert("apiVersion".to_owned(), Value::from("autoscaling/v1"));

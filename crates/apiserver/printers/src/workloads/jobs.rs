@@ -34,6 +34,7 @@ pub(crate) static JOB: Printer = Printer {
 fn job_status(view: &View<'_>) -> &'static str {
     let is = |kind: &str| view.condition_is_true(kind);
     match () {
+        // Final conditions first: they stay while the job is deleted.
         () if is("Complete") => "Complete",
         () if is("Failed") => "Failed",
         () if view.has("/metadata/deletionTimestamp") => "Terminating",
@@ -50,6 +51,7 @@ fn job_completions(view: &View<'_>) -> String {
         return format!("{succeeded}/{}", view.int("/spec/completions"));
     }
     match view.int("/spec/parallelism") {
+        // Without completions, the success of any pod completes the job.
         parallelism if parallelism > 1 => format!("{succeeded}/1 of {parallelism}"),
         _ => format!("{succeeded}/1"),
     }
