@@ -104,6 +104,7 @@ impl Authn {
     pub fn new(options: Options, objects: Arc<dyn Objects>) -> Result<Arc<Authn>, OptionsError> {
         let life = Arc::new(CertificateLife::default());
         let mut certificates: Vec<Arc<dyn Authenticator>> = Vec::new();
+        // Before client certificates: a front proxy's own certificate must not become the user.
         if let Some(headers) = options.request_header {
             certificates.push(Arc::new(HeaderAuthenticator::new(headers)?));
         }
@@ -168,6 +169,7 @@ impl Authn {
     }
 
     async fn by_token(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
+        // An empty token is no credential, as in upstream.
         if credentials.bearer.as_deref().is_none_or(str::is_empty) {
             return Ok(None);
         }
@@ -182,6 +184,7 @@ impl Authn {
 
 /// Adds the group of authenticated users.
 pub fn with_authenticated_group(mut user: User) -> User {
+    // A front proxy may already pass either group.
     let known = |g: &String| g == AUTHENTICATED || g == "system:unauthenticated";
     if user.name != User::ANONYMOUS && !user.groups.iter().any(known) {
         user.groups.push(AUTHENTICATED.to_owned());
@@ -192,6 +195,8 @@ pub fn with_authenticated_group(mut user: User) -> User {
 #[async_trait::async_trait]
 impl Authenticator for Authn {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
+        // An invalid certificate does not end the chain: a valid token may still authenticate the
+        // request, as in upstream's union.
         let mut certificate_error = None;
         for authenticator in &self.certificates {
             match authenticator.authenticate(credentials).await {
@@ -202,6 +207,7 @@ impl Authenticator for Authn {
         }
         match (self.by_token(credentials).await, certificate_error) {
             (Ok(Some(user)), _) => Ok(Some(with_authenticated_group(user))),
+            // Credentials that failed make a 401, never an anonymous request.
             (Ok(None), Some(e)) | (Err(e), _) => Err(e),
             (Ok(None), None) => Ok(None),
         }

@@ -46,6 +46,7 @@ fn user_of_secret(
         && data("token-id")? == id
         && secret::is_same_digest(data("token-secret")?.as_bytes(), token_secret.as_bytes())
         && data("usage-bootstrap-authentication")? == "true";
+    // An expiration that can not be parsed counts as passed.
     let expired =
         data("expiration").is_some_and(|e| api_meta::time::parse(&e).is_none_or(|at| at < now));
     if !good || expired {
@@ -56,6 +57,7 @@ fn user_of_secret(
     groups.extend(
         extra
             .split(',')
+            // A Secret in kube-system must not grant membership in arbitrary groups.
             .filter(|g| g.starts_with("system:bootstrappers:"))
             .map(str::to_owned),
     );
@@ -86,7 +88,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn tokens() {
+    fn bootstrap_token_must_match_its_secret_and_not_be_expired() {
         let b = |s: &str| STANDARD.encode(s);
         let stored = |expiration: &str| {
             json!({"metadata": {}, "type": TYPE, "data": {"token-id": b("abcdef"), "token-secret": b("0123456789abcdef"),

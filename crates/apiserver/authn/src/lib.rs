@@ -23,3 +23,6 @@ pub use life::CertificateLife;
 pub use request_header::RequestHeader;
 pub use review::user_info;
 pub use service_account::{AccountTokens, ServiceAccounts, TokenIssuer};
+
+#[cfg(test)]
+mod tests;

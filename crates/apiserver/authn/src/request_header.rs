@@ -34,6 +34,7 @@ impl HeaderAuthenticator {
     /// Loads the CA; converts header names to lower case.
     pub fn new(mut options: RequestHeader) -> Result<Self, OptionsError> {
         let verifier = Verifier::from_file(&options.client_ca_file)?;
+        // HTTP/2 sends header names in lower case, and the flags name them in any case.
         let lists = [
             &mut options.username_headers,
             &mut options.group_headers,
@@ -90,6 +91,7 @@ fn unescape_key(key: &str) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     let mut i = 0;
     while let Some(&b) = bytes.get(i) {
+        // Header names can not hold a slash, which keys of extra values contain.
         let escaped = (b == b'%').then(|| key.get(i + 1..i + 3)).flatten();
         match escaped.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
             Some(decoded) => {
@@ -117,9 +119,11 @@ impl Authenticator for HeaderAuthenticator {
         let Some(leaf) = credentials.certificates.first() else {
             return Ok(None);
         };
+        // Not an error: the certificate may be one of a client, for the next authenticator.
         if !self.verifier.is_valid_chain(&credentials.certificates) {
             return Ok(None);
         }
+        // The chain only proves the CA. Other components may hold certificates of it.
         let (proxy, _) = certificate_subject(leaf).unwrap_or_default();
         if !self.options.allowed_names.is_empty() && !self.options.allowed_names.contains(&proxy) {
             return Err(AuthnError(format!(

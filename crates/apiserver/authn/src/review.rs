@@ -23,6 +23,7 @@ impl Authn {
         token: &str,
         audiences: &[String],
     ) -> Option<(User, Vec<String>)> {
+        // Only ServiceAccount tokens carry audiences, so they are tried first.
         if let Some(accounts) = self.accounts()
             && let Ok(Some(found)) = accounts.verify(token, audiences).await
         {

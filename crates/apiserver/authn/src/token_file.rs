@@ -34,6 +34,7 @@ impl TokenFile {
             if token.is_empty() {
                 return Err(bad(format!("line {} has an empty token", number + 1)));
             }
+            // The fourth column is one quoted list.
             let groups = rest.first().map(String::as_str).unwrap_or_default();
             let groups = groups
                 .split(',')
@@ -102,7 +103,7 @@ mod tests {
     use super::parse_fields;
 
     #[test]
-    fn csv() {
+    fn quoted_fields_of_a_line_are_split() {
         assert_eq!(parse_fields("t,u,1"), ["t", "u", "1"]);
         assert_eq!(parse_fields("t, u ,1,\"a,b\""), ["t", "u", "1", "a,b"]);
         assert_eq!(parse_fields("\"t\"\"x\",u,1"), ["t\"x", "u", "1"]);

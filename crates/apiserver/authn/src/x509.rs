@@ -34,6 +34,7 @@ struct Roots {
 impl Roots {
     fn read_roots(path: &Path) -> Result<Self, TlsError> {
         let roots = base_tls::parse_roots(&base_tls::read_file(path)?, path)?;
+        // An explicit provider: the process-wide default may not be installed in tests and tools.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let inner = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
         let refused =
@@ -49,6 +50,8 @@ impl Roots {
         let (leaf, rest) = chain.split_first()?;
         let now = jiff::Timestamp::now().as_second();
         let digest = secret::digest_secret(leaf);
+        // The chain needs no second verification while its leaf is valid; signatures cost the most
+        // here.
         if let Some(end) = self.known.lock().get(&digest).filter(|end| now <= **end) {
             return Some(end - now);
         }
@@ -150,6 +153,7 @@ impl Authenticator for ClientCertificates {
         let Some((name, groups)) = certificate_subject(leaf) else {
             return Ok(None);
         };
+        // A certificate without a common name is no identity.
         if name.is_empty() {
             return Ok(None);
         }

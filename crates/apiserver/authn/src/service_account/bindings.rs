@@ -25,6 +25,7 @@ pub async fn check_bindings(
     if let Some(reference) = &claims.secret {
         let stored = read_current(objects, "secrets", namespace, reference).await;
         let stored = check_alive(stored, reference, "secret", now)?;
+        // A legacy token has no expiration: deleting its Secret is the way to revoke it.
         if claims.is_legacy() {
             check_secret(&stored, token)?;
         }
@@ -37,6 +38,8 @@ pub async fn check_bindings(
             now,
         )?;
     } else if let Some(node) = &claims.node {
+        // A pod's token also names its node, for information. Only a token bound to the node itself
+        // depends on it.
         check_alive(
             read_current(objects, "nodes", "", node).await,
             node,
@@ -87,6 +90,7 @@ async fn read_current(
     let cached = objects.cached_object(&resource, namespace, &wanted.name);
     if cached
         .as_ref()
+        // The cache may still hold the former object of this name.
         .is_some_and(|o| wanted.uid.is_empty() || o.uid() == wanted.uid)
     {
         return cached;
@@ -112,6 +116,7 @@ fn check_alive(
             wanted.name
         ));
     }
+    // A pod that terminates gracefully still needs its token.
     let deleted = api_meta::time::parse(object.meta_str("deletionTimestamp"));
     if deleted.is_some_and(|at| at.as_second() + DELETION_LEEWAY < now) {
         return Err(format!("the {what} {:?} is being deleted", wanted.name));

@@ -83,6 +83,7 @@ impl Claims {
         let number = |f: &str| {
             payload
                 .get(f)
+                // Other implementations write times as floating-point numbers.
                 .and_then(|v| v.as_i64().or_else(|| v.as_f64().map(|x| x as i64)))
         };
         let mut claims = Claims {
@@ -100,6 +101,8 @@ impl Claims {
             claims.read_private(payload.get(PRIVATE)?);
         }
         let subject = user_name(&claims.namespace, &claims.account.name);
+        // The subject repeats namespace and name. A mismatch means that another issuer made the
+        // token.
         let whole = !claims.namespace.is_empty()
             && !claims.account.name.is_empty()
             && !claims.account.uid.is_empty();
@@ -192,6 +195,7 @@ impl Claims {
             extra("node-uid", &node.uid);
         }
         if !self.id.is_empty() {
+            // Audit events show which token was used, without the token.
             extra("credential-id", &format!("JTI={}", self.id));
         }
         user
@@ -220,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_survive_the_wire() {
+    fn claims_survive_encoding_and_a_forged_subject_is_rejected() {
         let reference = |n: &str| {
             Some(Reference {
                 name: n.into(),

@@ -42,6 +42,7 @@ impl TokenIssuer {
             return Ok(None);
         };
         Ok(Some(TokenIssuer {
+            // Only the first issuer signs. The others stay accepted while an issuer is replaced.
             issuer: options.issuers.first().cloned().unwrap_or_default(),
             audiences: options.api_audiences(),
             key: follow_objects(vec![path.clone()], read_key)?,
@@ -88,6 +89,8 @@ impl TokenIssuer {
             .filter_map(Value::as_str)
             .map(str::to_owned)
             .collect();
+        // Exactly the request that a kubelet makes for a mounted token; other lifetimes are meant
+        // as they are.
         let mounted = self.extend
             && seconds == MOUNTED_SECONDS
             && spec["boundObjectRef"]["kind"] == "Pod"
@@ -148,6 +151,7 @@ impl TokenIssuer {
             .read_live(&GroupResource::new("", resource), namespace, name)
             .await?;
         let found = found.ok_or_else(|| ApiError::not_found("", resource, name))?;
+        // The client refers to an earlier object of this name.
         if !text("uid").is_empty() && text("uid") != found.uid() {
             let why = format!(
                 "the UID in the bound object reference ({}) does not match the UID in record. The object might have been deleted and then recreated",
@@ -166,6 +170,7 @@ impl TokenIssuer {
                 let own = found["spec"]["serviceAccountName"]
                     .as_str()
                     .unwrap_or_default();
+                // Otherwise an account could issue tokens that name another account's pod.
                 if own != account.name() {
                     return Err(ApiError::bad_request(format!(
                         "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
@@ -173,6 +178,8 @@ impl TokenIssuer {
                     )));
                 }
                 claims.pod = bound;
+                // A token of a pod names the node for audit. The cached Node may be missing, so the
+                // uid may be empty.
                 claims.node = self.node_of(&found);
             }
         }
@@ -193,6 +200,7 @@ impl TokenIssuer {
     fn sign_claims(&self, claims: &Claims) -> Result<String, ApiError> {
         let key = self.key.current();
         let mut header = Header::new(key.public.algorithm);
+        // Upstream's tokens have no typ.
         header.typ = None;
         header.kid = Some(key.public.kid.clone());
         encode(&header, &claims.to_payload(), &key.key)

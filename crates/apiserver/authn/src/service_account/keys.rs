@@ -57,6 +57,7 @@ pub fn verifying_keys(path: &PathBuf) -> Result<Vec<VerifyingKey>, OptionsError>
                 let parsed = x509_parser::certificate::X509Certificate::from_der(&der);
                 parsed.ok().and_then(|(_, c)| from_spki(c.public_key().raw))
             }
+            // Private keys may be listed too: their public part verifies.
             _ => {
                 signing_parts(kind, &der).and_then(|(key, algorithm)| from_private(&key, algorithm))
             }
@@ -99,6 +100,7 @@ fn signing_parts(kind: SectionKind, der: &[u8]) -> Option<(EncodingKey, Algorith
         )),
         SectionKind::PrivateKey => {
             let pem = pem_of(der);
+            // PKCS#8 holds either kind of key, and jsonwebtoken tells them apart only by trying.
             EncodingKey::from_ec_pem(pem.as_bytes())
                 .map(|k| (k, Algorithm::ES256))
                 .or_else(|_| {
@@ -164,6 +166,7 @@ fn der_integer(bytes: &[u8]) -> Vec<u8> {
         .position(|b| *b != 0)
         .unwrap_or(bytes.len().saturating_sub(1));
     let digits = bytes.get(start..).unwrap_or_default();
+    // DER integers are signed: a leading zero keeps the number positive.
     let sign = digits.first().is_some_and(|b| b & 0x80 != 0);
     der_tlv(
         2,
@@ -179,6 +182,7 @@ fn from_spki(der: &[u8]) -> Option<Numbers> {
             e: without_zeros(rsa.exponent),
         }),
         PublicKey::EC(point) => {
+            // Only uncompressed points, which begin with 4.
             let coordinates = point.data().strip_prefix(&[4])?;
             let (x, y) = coordinates.split_at_checked(32)?;
             (y.len() == 32).then(|| Numbers::P256 {
@@ -212,6 +216,7 @@ fn from_private(key: &EncodingKey, algorithm: Algorithm) -> Option<Numbers> {
 
 fn verifying_key(numbers: Numbers) -> Option<VerifyingKey> {
     let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+    // Upstream's key id, so that tokens of either implementation find the same key.
     let kid = |spki: &[u8]| text(&Sha256::digest(spki));
     match numbers {
         Numbers::Rsa { n, e } => {

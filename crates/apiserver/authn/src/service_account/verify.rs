@@ -66,6 +66,7 @@ impl Keys {
             .iter()
             .filter(|k| k.algorithm == header.alg)
             .collect();
+        // A token without a known key id is tried with every key of its algorithm.
         if let Some(kid) = &header.kid
             && fitting.iter().any(|k| k.kid == *kid)
         {
@@ -73,6 +74,8 @@ impl Keys {
         }
         fitting.into_iter().find_map(|key| {
             let mut rules = Validation::new(key.algorithm);
+            // jsonwebtoken verifies the signature only. Times and audiences follow Kubernetes'
+            // rules below.
             rules.required_spec_claims = HashSet::new();
             (rules.validate_exp, rules.validate_nbf, rules.validate_aud) = (false, false, false);
             decode::<Value>(token, &key.key, &rules)
@@ -86,6 +89,7 @@ impl AccountTokens {
     /// Loads the keys.
     pub fn new(options: &ServiceAccounts, objects: Arc<dyn Objects>) -> Result<Self, OptionsError> {
         let keys = match (options.key_files.as_slice(), &options.signing_key_file) {
+            // Without key files the signing key verifies its own tokens.
             ([], Some(path)) => follow_objects(vec![path.clone()], Keys::read_signing)?,
             (paths, _) => follow_objects(paths.to_vec(), Keys::read_verifying)?,
         };
@@ -119,6 +123,7 @@ impl AccountTokens {
         } else {
             audiences
         };
+        // Legacy tokens name no audience and are valid for this server.
         let held = if claims.is_legacy() {
             &self.audiences
         } else {
@@ -139,14 +144,18 @@ impl AccountTokens {
     }
 
     fn verified_claims(&self, token: &str) -> Result<Option<Arc<Claims>>, String> {
+        // Bounds the work that an unauthenticated client can cause.
         if token.len() > LONGEST || token.split('.').count() != 3 {
             return Ok(None);
         }
         let digest = secret::digest_secret(token.as_bytes());
         let keys = self.keys.current();
+        // Only the signature is remembered. Times and bindings are checked again by the caller.
         if let Some(claims) = keys.signed.lock().get(&digest) {
             return Ok(Some(claims.clone()));
         }
+        // The unverified issuer only selects the authenticator, as upstream does. The signature is
+        // checked next.
         if !self.issuer_known(token) {
             return Ok(None);
         }
@@ -156,7 +165,9 @@ impl AccountTokens {
         let claims = Claims::from_payload(&payload)
             .ok_or_else(|| "the token's claims are not those of an account".to_owned())?;
         let claims = Arc::new(claims);
+        // Two requests may verify the same token at once; the second insert changes nothing.
         let mut signed = keys.signed.lock();
+        // Clearing all is enough: entries come back at the next use, and no order has to be kept.
         if signed.len() >= REMEMBERED {
             signed.clear();
         }
