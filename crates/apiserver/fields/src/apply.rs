@@ -35,6 +35,8 @@ pub fn apply_intent(
 ) -> Result<ApplyOutcome, ApplyError> {
     let shape = Shape::of_message(writer.message);
     let mut entries = live.map(managers::read_entries).unwrap_or_default();
+    // An object without owners was written before tracking. This entry keeps an apply from taking
+    // its fields unnoticed.
     if let (Some(live), true) = (live, entries.is_empty()) {
         entries.push(before_first_apply(writer, shape, live));
     }
@@ -74,6 +76,8 @@ pub fn apply_intent(
         &abandoned,
         &wanted.clone().union(&others),
     );
+    // Conflicts come from values that change. Another manager's field with the same value is
+    // shared.
     let difference = compare_objects(
         shape,
         &without_managed_fields(live_value),
@@ -88,6 +92,7 @@ pub fn apply_intent(
     if !conflicts.is_empty() && !force {
         return Err(ApplyError { conflicts });
     }
+    // Only after the check: with force, the others lose the fields in conflict.
     take_from_others(&mut entries, &identity, &difference);
     give_ownership(&mut entries, identity, writer.now, |_| wanted);
     managers::write_entries(&mut merged, entries);
@@ -98,6 +103,7 @@ pub fn apply_intent(
 fn before_first_apply(writer: &Writer<'_>, shape: Shape, live: &Value) -> Entry {
     let mut identity = writer.identity("Update");
     identity.manager = "before-first-apply".into();
+    // The entry stands for writes by any path.
     identity.subresource.clear();
     Entry {
         identity,
@@ -118,6 +124,7 @@ fn find_conflicts(
     };
     for entry in entries.iter().filter(foreign) {
         let who = match entry.is_apply() {
+            // An applier is named without its version, which does not help to find it.
             true => format!("{:?}", entry.identity.manager),
             false => format!(
                 "{:?} using {}",
@@ -153,6 +160,7 @@ fn merge_values(shape: Shape, live: &Value, intent: &Value) -> Value {
         (Value::Array(present), Value::Array(wanted)) if shape.is_list() => {
             merge_lists(shape, live, present, wanted)
         }
+        // Atomic values, and values whose type changed, are replaced as a whole.
         (_, wanted) => wanted.clone(),
     }
 }
@@ -219,6 +227,8 @@ fn prune_fields(shape: Shape, value: &mut Value, abandoned: &FieldSet, kept: &Fi
                     map.remove(name);
                 } else if let Some(member) = map.get_mut(name) {
                     prune_fields(shape.member(name), member, child, keep);
+                    // A map that held only abandoned fields goes with them, unless it is owned
+                    // itself.
                     let emptied = member.as_object().is_some_and(Map::is_empty)
                         || member.as_array().is_some_and(Vec::is_empty);
                     if emptied && keep.is_empty() {
@@ -270,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_let_go_is_removed_and_what_others_own_conflicts() {
+    fn abandoned_field_is_removed_and_field_of_another_manager_conflicts() {
         let first = apply_intent(
             &writer("a"),
             None,
@@ -315,5 +325,114 @@ mod tests {
                 .len(),
             1
         );
+    }
+
+    fn of_kind(kind: &str, manager: &'static str) -> Writer<'static> {
+        let message = api_schema::schema().message(kind).unwrap();
+        Writer {
+            message,
+            ..writer(manager)
+        }
+    }
+
+    fn service(manager: &'static str) -> Writer<'static> {
+        of_kind("k8s.io.api.core.v1.Service", manager)
+    }
+
+    fn apply(writer: &Writer<'_>, live: Option<&Value>, intent: &Value) -> Value {
+        apply_intent(writer, live, intent, false).unwrap().object
+    }
+
+    #[test]
+    fn same_value_of_two_managers_is_shared_without_a_conflict() {
+        let intent = json!({"data": {"x": "1"}});
+        let first = apply(&writer("a"), None, &intent);
+        let shared = apply(&writer("b"), Some(&first), &intent);
+        assert_eq!(
+            shared["metadata"]["managedFields"]
+                .as_array()
+                .unwrap()
+                .len(),
+            2
+        );
+        let kept = apply(&writer("a"), Some(&shared), &json!({"data": {}}));
+        assert_eq!(kept["data"]["x"], "1");
+    }
+
+    #[test]
+    fn elements_of_a_keyed_list_are_merged_by_their_key() {
+        let ports = |ports: Value| json!({"spec": {"ports": ports}});
+        let first = apply(
+            &service("a"),
+            None,
+            &ports(json!([{"port": 80, "protocol": "TCP", "name": "http"}])),
+        );
+        let intent = ports(json!([{"port": 443, "protocol": "TCP", "name": "https"}]));
+        let both = apply(&service("b"), Some(&first), &intent);
+        let names: Vec<&Value> = both["spec"]["ports"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|p| &p["name"])
+            .collect();
+        assert_eq!(names, ["http", "https"]);
+        let removed = apply(&service("a"), Some(&both), &json!({"spec": {}}));
+        assert_eq!(removed["spec"]["ports"].as_array().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn absent_key_of_an_element_means_its_default() {
+        let first = apply(
+            &service("a"),
+            None,
+            &json!({"spec": {"ports": [{"port": 53, "protocol": "TCP", "name": "x"}]}}),
+        );
+        let merged = apply(
+            &service("a"),
+            Some(&first),
+            &json!({"spec": {"ports": [{"port": 53, "name": "y"}]}}),
+        );
+        assert_eq!(merged["spec"]["ports"].as_array().unwrap().len(), 1);
+        assert_eq!(merged["spec"]["ports"][0]["name"], "y");
+    }
+
+    #[test]
+    fn conflict_names_the_updating_manager_with_its_version() {
+        let mut live = json!({"data": {"x": "1"}});
+        crate::track_update(&writer("kubectl-edit"), None, &mut live);
+        let error = apply_intent(
+            &writer("b"),
+            Some(&live),
+            &json!({"data": {"x": "2"}}),
+            false,
+        )
+        .unwrap_err();
+        assert_eq!(
+            error.conflicts,
+            [("\"kubectl-edit\" using v1".to_owned(), ".data.x".to_owned())]
+        );
+    }
+
+    #[test]
+    fn finalizers_of_two_managers_form_a_union() {
+        let intent = |name: &str| json!({"metadata": {"finalizers": [name]}});
+        let first = apply(&writer("a"), None, &intent("one"));
+        let both = apply(&writer("b"), Some(&first), &intent("two"));
+        assert_eq!(both["metadata"]["finalizers"], json!(["one", "two"]));
+        let left = apply(&writer("a"), Some(&both), &json!({"metadata": {}}));
+        assert_eq!(left["metadata"]["finalizers"], json!(["two"]));
+    }
+
+    #[test]
+    fn fields_of_an_object_without_owners_conflict_as_before_first_apply() {
+        let live = json!({"data": {"x": "1"}});
+        let error = apply_intent(
+            &writer("a"),
+            Some(&live),
+            &json!({"data": {"x": "2"}}),
+            false,
+        )
+        .unwrap_err();
+        assert_eq!(error.conflicts[0].0, "\"before-first-apply\" using v1");
     }
 }

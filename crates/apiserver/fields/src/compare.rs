@@ -55,6 +55,7 @@ fn walk_values(
     {
         compare_elements(shape, old, new, path, out);
     } else if let (Some(old), Some(new)) = (old, new) {
+        // Atomic values and empty containers: owned as a whole.
         if old != new {
             out.modified.insert(path);
         }
@@ -130,6 +131,7 @@ fn collect_fields(shape: Shape, value: &Value, set: &mut FieldSet) {
                 let child = set.children.entry(Step::Field(key.clone())).or_default();
                 collect_fields(shape.member(key), member, child);
                 let empty = member.is_null() || member.as_object().is_some_and(Map::is_empty);
+                // A member of a map is owned itself, because its removal is a change of its own.
                 child.member |= empty || matches!(shape, Shape::Map(_));
                 if child.is_empty() {
                     set.children.remove(&Step::Field(key.clone()));

@@ -63,6 +63,7 @@ fn parse_entry(value: &Value) -> Entry {
 
 /// Writes an object's entries: applies first, then by time.
 pub(crate) fn write_entries(object: &mut Value, mut entries: Vec<Entry>) {
+    // A manager that owns nothing has no entry.
     entries.retain(|entry| !entry.fields.is_empty());
     entries.sort_by(|a, b| entry_order(a).cmp(&entry_order(b)));
     let entries = cap_entries(entries);
@@ -82,6 +83,7 @@ fn entry_order(entry: &Entry) -> (bool, &str, &str, &str) {
         subresource,
         ..
     } = &entry.identity;
+    // Upstream's order, which clients see.
     (!entry.is_apply(), &entry.time, manager, subresource)
 }
 
@@ -92,6 +94,7 @@ fn cap_entries(entries: Vec<Entry>) -> Vec<Entry> {
     if excess == 0 {
         return entries;
     }
+    // The merged entry counts as one of the allowed.
     excess += 1;
     let (mut kept, mut ancient): (Vec<Entry>, Option<Entry>) = (Vec::new(), None);
     for entry in entries {

@@ -16,6 +16,7 @@ pub(crate) enum Step {
 impl Step {
     /// Parses `f:...`, `k:...` or `v:...`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
+        // Keys are compared as text, so their JSON must have one form.
         let canonical = |json: &str| {
             serde_json::from_str::<Value>(json)
                 .ok()

@@ -110,6 +110,7 @@ impl FieldSet {
             .filter_map(|(key, child)| Some((Step::parse(key)?, FieldSet::read_node(child))))
             .collect();
         FieldSet {
+            // `{}` is a leaf; a node with children is a member only with `.`.
             member: children.is_empty() || map.contains_key("."),
             children,
         }
@@ -121,12 +122,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_are_written_and_read_back() {
+    fn set_survives_encoding_and_decoding() {
         let text = json!({"f:data": {".": {}, "f:a": {}}, "f:spec": {"f:ports": {"k:{\"port\":80}": {".": {}, "f:port": {}}}}});
         let set = FieldSet::from_json(&text);
         assert_eq!(set.to_json(), text);
         let data = FieldSet::from_json(&json!({"f:data": {"f:a": {}}}));
         assert_eq!(set.difference(&data).to_json()["f:data"], json!({}));
         assert_eq!(set.intersection(&data), data);
+    }
+
+    #[test]
+    fn paths_are_printed_as_in_conflict_messages() {
+        let set = FieldSet::from_json(
+            &json!({"f:spec": {"f:ports": {"k:{\"port\":80,\"protocol\":\"TCP\"}": {"f:name": {}}}},
+            "f:metadata": {"f:finalizers": {"v:\"a/b\"": {}}}}),
+        );
+        assert_eq!(
+            set.paths(),
+            [
+                ".metadata.finalizers[=\"a/b\"]",
+                ".spec.ports[port=80,protocol=\"TCP\"].name"
+            ]
+        );
+    }
+
+    #[test]
+    fn unknown_steps_of_fields_v1_are_dropped() {
+        let set =
+            FieldSet::from_json(&json!({"f:a": {}, "x:b": {}, "plain": {}, "k:not json": {}}));
+        assert_eq!(set.to_json(), json!({"f:a": {}}));
+        assert!(FieldSet::from_json(&Value::Null).is_empty());
     }
 }

@@ -23,6 +23,7 @@ impl Shape {
     /// Returns the shape of a field.
     pub(crate) fn of_field(field: &'static Field) -> Shape {
         match (&field.ty, field.list) {
+            // First: x-kubernetes-list-type atomic overrides what the type would allow.
             (_, ListKind::Atomic) => Shape::Leaf,
             (Type::List(element), ListKind::Map(keys)) => Shape::Keyed(keys, element),
             (Type::List(_), ListKind::Set) => Shape::Set,
@@ -69,6 +70,7 @@ impl Shape {
     pub(crate) fn step(self, element: &Value) -> Step {
         match self {
             Shape::Keyed(keys, ty) => {
+                // Keys with a default may be absent, for example the protocol of a port.
                 let default =
                     |key: &str| serde_json::from_str(ty.message()?.field(key)?.default).ok();
                 let value = |key: &str| element.get(key).cloned().or_else(|| default(key));

@@ -45,6 +45,8 @@ pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
     if cleared {
         return managers::write_entries(new, Vec::new());
     }
+    // A client that drops managedFields keeps the stored owners; only the single empty entry above
+    // resets.
     if let (true, Some(old)) = (entries.is_empty(), old) {
         entries = managers::read_entries(old);
     }
@@ -55,6 +57,7 @@ pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
         |old| considered_fields(writer, old),
     );
     let difference = compare_objects(shape, &before, &considered_fields(writer, new));
+    // Apply and update of one manager are different owners.
     let identity = writer.identity("Update");
     take_from_others(&mut entries, &identity, &difference);
     give_ownership(&mut entries, identity, writer.now, |fields| {
@@ -71,6 +74,7 @@ pub(crate) fn take_from_others(
     identity: &Identity,
     difference: &Comparison,
 ) {
+    // Removed fields have no owner any more.
     let gone = difference.changed_paths().union(&difference.removed);
     for entry in entries
         .iter_mut()
@@ -101,6 +105,7 @@ pub(crate) fn give_ownership(
         }
     };
     let fields = change(&entry.fields);
+    // Repeated writes without a change must not produce a new resourceVersion.
     if fields != entry.fields {
         now.clone_into(&mut entry.time);
     }
@@ -121,6 +126,7 @@ fn considered_fields(writer: &Writer<'_>, object: &Value) -> Value {
 
 /// Returns the object without the fields that no manager can own.
 pub(crate) fn without_managed_fields(object: &Value) -> Value {
+    // Fields that the server sets: upstream's strip set.
     const OF_METADATA: [&str; 9] = [
         "name",
         "namespace",
@@ -165,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_moves_ownership() {
+    fn change_moves_ownership_to_the_writer() {
         let mut one = json!({"metadata": {"name": "a"}, "data": {"x": "1", "y": "1"}});
         track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one);
         let entries = one["metadata"]["managedFields"].as_array().unwrap();
@@ -196,5 +202,86 @@ mod tests {
             &mut same,
         );
         assert_eq!(same, two);
+    }
+
+    #[test]
+    fn removed_field_leaves_the_set_of_its_owner() {
+        let mut one = json!({"metadata": {"name": "a"}, "data": {"x": "1", "y": "1"}});
+        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one);
+        let mut two = one.clone();
+        two["data"] = json!({"x": "1"});
+        track_update(
+            &writer("second", "2026-01-01T00:00:01Z"),
+            Some(&one),
+            &mut two,
+        );
+        let entries = two["metadata"]["managedFields"].as_array().unwrap();
+        assert_eq!(entries.len(), 1);
+        assert_eq!(
+            entries[0]["fieldsV1"],
+            json!({"f:data": {".": {}, "f:x": {}}})
+        );
+    }
+
+    #[test]
+    fn single_empty_entry_resets_the_owners() {
+        let mut one = json!({"data": {"x": "1"}});
+        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one);
+        let mut two = one.clone();
+        two["metadata"]["managedFields"] = json!([{}]);
+        track_update(
+            &writer("second", "2026-01-01T00:00:01Z"),
+            Some(&one),
+            &mut two,
+        );
+        assert!(two["metadata"].get("managedFields").is_none());
+    }
+
+    #[test]
+    fn client_that_drops_managed_fields_keeps_the_owners() {
+        let mut one = json!({"data": {"x": "1"}});
+        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one);
+        let mut two = json!({"data": {"x": "1"}});
+        track_update(
+            &writer("second", "2026-01-01T00:00:01Z"),
+            Some(&one),
+            &mut two,
+        );
+        assert_eq!(
+            two["metadata"]["managedFields"],
+            one["metadata"]["managedFields"]
+        );
+    }
+
+    #[test]
+    fn eleventh_update_merges_the_oldest_entries() {
+        const TIMES: [&str; 12] = [
+            "2026-01-01T00:00:00Z",
+            "2026-01-01T00:00:01Z",
+            "2026-01-01T00:00:02Z",
+            "2026-01-01T00:00:03Z",
+            "2026-01-01T00:00:04Z",
+            "2026-01-01T00:00:05Z",
+            "2026-01-01T00:00:06Z",
+            "2026-01-01T00:00:07Z",
+            "2026-01-01T00:00:08Z",
+            "2026-01-01T00:00:09Z",
+            "2026-01-01T00:00:10Z",
+            "2026-01-01T00:00:11Z",
+        ];
+        let mut object = json!({"data": {"base": "1"}});
+        for (i, now) in TIMES.iter().enumerate() {
+            let old = object.clone();
+            object["data"][format!("k{i}")] = "1".into();
+            let name: &'static str = Box::leak(format!("m{i}").into_boxed_str());
+            track_update(&writer(name, now), (i > 0).then_some(&old), &mut object);
+        }
+        let entries = object["metadata"]["managedFields"].as_array().unwrap();
+        let ancient: Vec<&Value> = entries
+            .iter()
+            .filter(|e| e["manager"] == "ancient-changes")
+            .collect();
+        assert_eq!((entries.len(), ancient.len()), (10, 1));
+        assert_eq!(ancient[0]["fieldsV1"]["f:data"]["f:k0"], json!({}));
     }
 }
