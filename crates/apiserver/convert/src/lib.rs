@@ -29,3 +29,6 @@ pub fn storage_resource(resource: &'static Resource) -> &'static Resource {
         .unwrap_or(("", storage.api_version));
     api_kinds::find(group, version, resource.plural).unwrap_or(resource)
 }
+
+#[cfg(test)]
+mod tests;
