@@ -91,6 +91,7 @@ impl Authorizer for Authz {
         let mut reasons: Vec<String> = Vec::new();
         for member in &self.members {
             match member.authorize(attributes) {
+                // An empty reason would only add an empty line.
                 Decision::NoOpinion(reason) if reason.is_empty() => {}
                 Decision::NoOpinion(reason) => reasons.push(reason),
                 decided => return decided,

@@ -82,6 +82,7 @@ impl EscalationCheck {
 
     async fn check_binding(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let object = &request.object;
+        // The garbage collector updates bindings that it could not create.
         if changes_collection_fields_only(request) {
             return Ok(());
         }
@@ -92,6 +93,7 @@ impl EscalationCheck {
                 .and_then(Value::as_str)
                 .unwrap_or_default()
         };
+        // A RoleBinding may name a ClusterRole, whose rules then apply in the namespace only.
         let (resource, namespace) = if text("kind") == "ClusterRole" {
             ("clusterroles", "")
         } else {
@@ -192,6 +194,7 @@ fn compact_rules(singles: Vec<Rule>) -> Vec<Rule> {
                     &single.paths,
                 )
         };
+        // As upstream compacts them, so that the message stays short.
         match out.iter_mut().find(same) {
             Some(rule) => rule.verbs.extend(single.verbs),
             None => out.push(single),

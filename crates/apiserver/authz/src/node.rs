@@ -90,9 +90,12 @@ impl NodeAuthorizer {
             ("storage.k8s.io", "volumeattachments") => {
                 self.authorize_get(node, Target::Attachment, a)
             }
+            // Tokens only for accounts of pods on the node: a stolen kubelet credential must not
+            // impersonate others.
             ("", "serviceaccounts") => self.authorize_account(node, a),
             ("coordination.k8s.io", "leases") => authorize_lease(node, a),
             ("storage.k8s.io", "csinodes") => authorize_csi_node(node, a),
+            // A kubelet registers its Node, so create must be possible before the Node exists.
             ("", "nodes") => authorize_own_node(node, a),
             ("", "pods") => self.authorize_pod(node, a),
             _ => self.authorize_by_rules(a),
@@ -131,6 +134,7 @@ impl NodeAuthorizer {
         if !a.subresource.is_empty() {
             return deny_node("cannot read subresource");
         }
+        // A list across namespaces would reveal all Secrets.
         if a.namespace.is_empty() {
             return deny_node("can only read namespaced object of this type");
         }
@@ -216,6 +220,7 @@ fn authorize_lease(node: &str, a: &Attributes) -> Decision {
     if a.namespace != "kube-node-lease" {
         return deny_node("can only access leases in the \"kube-node-lease\" system namespace");
     }
+    // The name of a create is not known yet. Admission checks it.
     if a.verb != "create" && a.name != node {
         return deny_node("can only access node lease with the same name as the requesting node");
     }
@@ -279,6 +284,7 @@ impl Authorizer for NodeAuthorizer {
         }
         match node_name(&attributes.user) {
             Some(node) if !node.is_empty() => self.authorize_node(node, attributes),
+            // The group alone grants nothing, not even the rules of the role.
             Some(_) => deny_node(format!("unknown node for user {:?}", attributes.user.name)),
             None => deny_node(""),
         }

@@ -90,6 +90,7 @@ impl Rbac {
         let name = effective_name(attributes);
         let mut allowed = None;
         let mut missing = Vec::new();
+        // A read lock for the whole decision: it sees one state of roles and bindings.
         index.visit_grants(&attributes.user, &attributes.namespace, |grant| {
             // A missing role grants nothing and does not end the search: another binding may allow.
             let Some(rules) = index.find_role(&grant.role_kind, &grant.namespace, &grant.role)
@@ -131,6 +132,7 @@ pub fn effective_name(attributes: &Attributes) -> &str {
         .split(',')
         .filter_map(|t| t.trim().strip_prefix("metadata.name="));
     terms
+        // `=` and `==` mean the same in selectors.
         .map(|t| t.trim_start_matches('='))
         .find(|t| !t.is_empty())
         .unwrap_or_default()

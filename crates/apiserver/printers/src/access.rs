@@ -106,6 +106,7 @@ pub(crate) static API_SERVICE: Printer = Printer {
                 view.text("/spec/service/namespace"),
                 view.text("/spec/service/name")
             ),
+            // An APIService without a service is served by this server.
             false => "Local".to_owned(),
         };
         let available = match view.condition("Available") {
@@ -133,6 +134,7 @@ pub(crate) static FLOW_SCHEMA: Printer = Printer {
         text_column("MissingPL", "Whether the level is missing."),
     ],
     cells: |view| {
+        // Unknown until the flow control has looked at the schema.
         let dangling = view
             .condition("Dangling")
             .map_or("?", |condition| text_of(condition.get("status")));
@@ -159,6 +161,7 @@ pub(crate) static PRIORITY_LEVEL: Printer = Printer {
     ],
     cells: |view| {
         let kind = view.text("/spec/type");
+        // The shares are in the member of the type.
         let limits = if kind == "Exempt" {
             "exempt"
         } else {
@@ -237,6 +240,7 @@ pub(crate) static POLICY_BINDING: Printer = Printer {
         let parameters = view.at("/spec/paramRef").map_or_else(
             || "<unset>".to_owned(),
             |reference| {
+                // An absent name means that a selector chooses the parameters.
                 let or_any = |name: &str| match text_of(reference.get(name)) {
                     "" => "*".to_owned(),
                     text => text.to_owned(),

@@ -15,6 +15,7 @@ pub(crate) static CONFIG_MAP: Printer = Printer {
     cells: |view| {
         vec![
             view.name(),
+            // Both maps share one set of keys.
             json!(view.count("/data") + view.count("/binaryData")),
             view.age(),
         ]
@@ -136,6 +137,7 @@ fn event_cells(view: &View<'_>) -> Vec<Value> {
         )
     };
     let first = either("/firstTimestamp", "/deprecatedFirstTimestamp");
+    // Events of the new form have only eventTime.
     let first = if first.is_empty() {
         view.text("/eventTime")
     } else {
@@ -143,7 +145,9 @@ fn event_cells(view: &View<'_>) -> Vec<Value> {
     };
     let last = either("/lastTimestamp", "/deprecatedLastTimestamp");
     let last = if last.is_empty() { first } else { last };
+    // A series replaces count and last timestamp in the new form of events.
     let series = view.has("/series");
+    // An event without a count happened once.
     let count = view.int("/count").max(view.int("/deprecatedCount")).max(1);
     let kind = object("kind").to_lowercase();
     let target = if object("name").is_empty() {

@@ -43,6 +43,7 @@ fn external_ip(view: &View<'_>) -> String {
     };
     match view.text("/spec/type") {
         "ClusterIP" | "NodePort" => or(join_texts(given, ","), "<none>"),
+        // Addresses of the balancer first: they are the ones that clients use.
         "LoadBalancer" => {
             let mut all = load_balancers(view);
             all.extend(given.iter().map(plain_text));
@@ -81,6 +82,7 @@ fn service_ports(view: &View<'_>) -> String {
         let number = |name: &str| item.get(name).and_then(Value::as_i64).unwrap_or_default();
         let protocol = text_of(item.get("protocol"));
         match number("nodePort") {
+            // 0 means that no node port is allocated.
             0 => format!("{}/{protocol}", number("port")),
             node_port => format!("{}:{node_port}/{protocol}", number("port")),
         }
@@ -148,6 +150,7 @@ pub(crate) static ENDPOINT_SLICE: Printer = Printer {
         let ports = view
             .list("/ports")
             .iter()
+            // A slice without a port number means all ports.
             .map(|port| port.get("port").map_or_else(|| "*".to_owned(), plain_text));
         let addresses = view
             .list("/endpoints")
@@ -175,6 +178,7 @@ pub(crate) static INGRESS: Printer = Printer {
     ],
     cells: |view| {
         let class = view.text_or("/spec/ingressClassName", "");
+        // The annotation is older than the field.
         let class = if class.is_empty() {
             view.text("/metadata/annotations/kubernetes.io~1ingress.class")
         } else {
@@ -185,6 +189,7 @@ pub(crate) static INGRESS: Printer = Printer {
             json!(if class.is_empty() { "<none>" } else { class }),
             json!(ingress_hosts(view)),
             json!(load_balancers(view).join(",")),
+            // Fixed text: an Ingress does not say which ports its controller opens.
             json!(if view.list("/spec/tls").is_empty() {
                 "80"
             } else {

@@ -50,6 +50,7 @@ fn kernel_version(view: &View<'_>) -> String {
 fn node_status(view: &View<'_>) -> String {
     let ready = match view.condition("Ready") {
         Some(condition) if text_of(condition.get("status")) == "True" => "Ready",
+        // Unknown, when the kubelet stopped reporting, is not ready as well.
         Some(_) => "NotReady",
         None => "Unknown",
     };
@@ -77,6 +78,7 @@ fn node_roles(view: &View<'_>) -> String {
         .filter(|role| !role.is_empty())
         .collect();
     roles.sort_unstable();
+    // A role can be given by both labels.
     roles.dedup();
     if roles.is_empty() {
         "<none>".to_owned()

@@ -30,6 +30,7 @@ fn pod_cells(view: &View<'_>) -> Vec<Value> {
         .list("/status/podIPs")
         .first()
         .map_or("", |ip| text_of(ip.get("ip")));
+    // Older kubelets report only podIP.
     let ip = if ip.is_empty() {
         view.text_or("/status/podIP", "<none>")
     } else {
@@ -72,6 +73,7 @@ struct Summary {
 
 impl Summary {
     fn from_pod(view: &View<'_>) -> Self {
+        // Sidecars run for the pod's whole life, so that they count like containers.
         let sidecars = view
             .list("/spec/initContainers")
             .iter()
@@ -98,11 +100,13 @@ impl Summary {
             (summary.restarts, summary.last_restart) = of_sidecars;
             summary.add_containers(view);
         }
+        // Last, because deletion overrides what the containers do.
         summary.add_deletion(view);
         summary
     }
 
     fn restarts_text(&self, view: &View<'_>) -> String {
+        // The last state is lost when the container is removed, so the time may be unknown.
         if self.restarts == 0 || self.last_restart.is_empty() {
             return self.restarts.to_string();
         }
@@ -134,9 +138,11 @@ impl Summary {
                 of_sidecars.1 = of_sidecars.1.max(finished_last(status).to_owned());
             }
             let terminated = status.pointer("/state/terminated");
+            // Succeeded: the next init container decides.
             if terminated.is_some_and(|state| exit_code(state) == 0) {
                 continue;
             }
+            // A started sidecar does not hold up the following init containers.
             if sidecar && is_true(status, "started") {
                 self.ready += usize::from(is_true(status, "ready"));
                 continue;
@@ -228,6 +234,7 @@ fn termination_text(state: &Value) -> String {
         .and_then(Value::as_i64)
         .unwrap_or_default();
     match (reason, signal) {
+        // Runtimes may leave the reason empty.
         ("", 0) => format!("ExitCode:{}", exit_code(state)),
         ("", signal) => format!("Signal:{signal}"),
         (reason, _) => reason.to_owned(),

@@ -17,6 +17,7 @@ fn phase_cell(view: &View<'_>) -> Value {
 
 /// Formats `RWO,ROX`; each mode once, in the fixed order of the modes.
 fn access_modes(modes: &[Value]) -> String {
+    // Upstream's order, whatever the order in the object.
     const MODES: [(&str, &str); 4] = [
         ("ReadWriteOnce", "RWO"),
         ("ReadOnlyMany", "ROX"),
@@ -125,6 +126,7 @@ pub(crate) static PERSISTENT_VOLUME_CLAIM: Printer = Printer {
 
 /// Formats the name; marks the default class.
 fn class_name(view: &View<'_>, annotations: &[&str]) -> Value {
+    // The default is an annotation, not a field, and may carry its beta name.
     let is_default = annotations
         .iter()
         .any(|name| view.text(&format!("/metadata/annotations/{name}")) == "true");
@@ -219,6 +221,7 @@ pub(crate) static CSI_DRIVER: Printer = Printer {
     cells: |view| {
         let tokens = join_members(view.list("/spec/tokenRequests"), "audience", ",");
         let modes = join_texts(view.list("/spec/volumeLifecycleModes"), ",");
+        // true is the default of the field.
         let attach = view
             .at("/spec/attachRequired")
             .and_then(Value::as_bool)
@@ -269,6 +272,7 @@ pub(crate) static RESOURCE_CLAIM: Printer = Printer {
             .filter(|(is, _)| *is)
             .map(|(_, name)| name)
             .collect();
+        // Neither allocated nor deleted: the scheduler has still to act.
         let pending = !states.contains(&"allocated") && !states.contains(&"deleted");
         vec![
             view.name(),

@@ -23,6 +23,7 @@ pub fn row_cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Val
 }
 
 fn find_printer(resource: &Resource) -> &'static Printer {
+    // By kind within its group: Event exists in two groups, with one printer.
     match (resource.group, resource.kind) {
         ("", kind) => core_printer(kind),
         ("apps" | "batch" | "autoscaling" | "policy", kind) => workload_printer(kind),

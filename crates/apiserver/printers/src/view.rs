@@ -73,6 +73,7 @@ impl<'a> View<'a> {
     pub(crate) fn ago(&self, moment: &str) -> String {
         match time::parse(moment) {
             Some(at) => time::human_duration(seconds_between(at, self.now)),
+            // An object that was never stored has no creation time.
             None => "<unknown>".to_owned(),
         }
     }
@@ -192,6 +193,7 @@ fn format_expression(expression: &Value) -> (&str, String) {
         .iter()
         .map(|value| text_of(Some(value)))
         .collect();
+    // Values of a requirement are a set, printed in one order.
     values.sort_unstable();
     let term = match text_of(expression.get("operator")) {
         "In" => format!("{key} in ({})", values.join(",")),

@@ -158,6 +158,7 @@ pub(crate) static CONTROLLER_REVISION: Printer = Printer {
         AGE,
     ],
     cells: |view| {
+        // Only the controller: other owners merely keep the revision from being collected.
         let owners = api_semantics::tree::owner_references(view.object);
         let controller = api_semantics::owners::find_controller(&owners)
             .map_or_else(|| "<none>".to_owned(), resource_name);

@@ -20,6 +20,7 @@ pub fn bootstrap_objects() -> Vec<(&'static str, Value)> {
             (false, ["clusterrole", name, options @ ..]) => {
                 roles.push(("clusterroles", cluster_role(name, options)))
             }
+            // Each controller has an account, a role and a binding of the same name.
             (false, ["controller", name]) => {
                 let role = format!("{CONTROLLER}{name}");
                 roles.push(("clusterroles", cluster_role(&role, &[])));
@@ -96,6 +97,7 @@ fn add_rule(role: Option<&mut (&'static str, Value)>, words: &[&str]) {
     let rule = match words {
         [verbs, "url", paths] => json!({"verbs": split(verbs), "nonResourceURLs": split(paths)}),
         [verbs, groups, resources, names @ ..] => {
+            // The empty name of the core group can not be written as a word.
             let groups = groups.split(',').map(|g| if g == "core" { "" } else { g });
             let groups: Vec<&str> = groups.collect();
             let mut rule =

@@ -28,6 +28,7 @@ pub fn reconcile_object(stored: Option<&Value>, desired: &Value) -> Option<Write
     let mut merged = stored.clone();
     if desired.get("roleRef").is_some() {
         if stored.get("roleRef") != desired.get("roleRef") {
+            // The API rejects a change of roleRef, so that a binding can not silently gain rights.
             return Some(Write::Recreate(desired.clone()));
         }
         merge_subjects(&mut merged, desired);
@@ -66,6 +67,7 @@ fn merge_subjects(merged: &mut Value, desired: &Value) {
 
 fn merge_rules(merged: &mut Value, stored: &Value, desired: &Value) {
     if let Some(aggregation) = desired.get("aggregationRule") {
+        // An aggregation rule that an administrator changed is kept.
         if stored.get("aggregationRule").is_none_or(Value::is_null) {
             merged["aggregationRule"] = aggregation.clone();
         }

@@ -104,6 +104,7 @@ impl Graph {
             .into_iter()
             .map(|(target, name)| (target, key.0.clone(), name))
             .collect();
+        // The kubelet may also read the pod itself.
         targets.push((Target::Pod, key.0.clone(), key.1.clone()));
         for target in &targets {
             *self
@@ -136,6 +137,7 @@ impl Graph {
     pub fn update_volume(&mut self, volume: &Value, deleted: bool) {
         let name = volume.name().to_owned();
         if let Some(old) = self.volumes.remove(&name) {
+            // A changed volume may name other Secrets.
             for secret in old.secrets {
                 if let Some(volumes) = self.secret_volumes.get_mut(&secret) {
                     volumes.retain(|v| *v != name);
@@ -147,6 +149,7 @@ impl Graph {
         }
         let claim = &volume["spec"]["claimRef"];
         let text = |v: &Value, f: &str| v[f].as_str().unwrap_or_default().to_owned();
+        // The path from a volume to a node leads through its claim and the claim's pods.
         let claim = (text(claim, "namespace"), text(claim, "name"));
         let secrets = references::of_volume(volume, &claim.0);
         for secret in &secrets {

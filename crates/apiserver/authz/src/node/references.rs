@@ -45,7 +45,9 @@ pub fn of_pod(pod: &Value) -> Vec<(Target, String)> {
     let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
     each_item(spec, "volumes").for_each(|v| volume_references(v, pod_name, &mut out));
     for claim in
-        each_item(spec, "resourceClaims").chain(each_item(&pod["status"], "resourceClaimStatuses"))
+        // Claims made from a template have a generated name, which only the status holds.
+        each_item(spec, "resourceClaims")
+            .chain(each_item(&pod["status"], "resourceClaimStatuses"))
     {
         out.extend(name_at(claim, "/resourceClaimName").map(|n| (Target::ResourceClaim, n)));
     }

@@ -72,12 +72,14 @@ pub struct Index {
 impl Index {
     /// Returns the rules of a role; `namespace` matters for kind `Role` only.
     pub fn find_role(&self, kind: &str, namespace: &str, name: &str) -> Option<&Arc<[Rule]>> {
+        // Both kinds share one map: cluster roles have no namespace.
         let namespace = if kind == "ClusterRole" { "" } else { namespace };
         self.roles.get(&(namespace.to_owned(), name.to_owned()))
     }
 
     /// Calls `see` with each grant of the user, cluster-wide ones first, until it returns false.
     pub fn visit_grants(&self, user: &User, namespace: &str, mut see: impl FnMut(&Grant) -> bool) {
+        // Cluster-wide grants first: they are few and apply everywhere.
         let mut scopes = vec![""];
         if !namespace.is_empty() {
             scopes.push(namespace);
@@ -163,6 +165,7 @@ impl Index {
         };
         for subject in subjects {
             if let Some(grants) = scope.get_mut(&subject) {
+                // Other bindings may grant to the same subject.
                 grants.retain(|g| g.binding != key.1);
                 if grants.is_empty() {
                     scope.remove(&subject);

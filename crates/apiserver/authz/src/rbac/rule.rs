@@ -112,6 +112,7 @@ impl Rule {
         if !single.paths.is_empty() {
             return single.paths.iter().all(|p| self.covers_path(p));
         }
+        // A wildcard such as */scale covers one resource's subresource, but not the reverse.
         let resources = single.resources.iter().all(|r| match r.split_once('/') {
             Some((own, sub)) => {
                 self.resources.iter().any(|h| h == r) || self.has_resource(own, sub)
@@ -129,6 +130,7 @@ impl Rule {
 
     fn covers_path(&self, path: &str) -> bool {
         self.paths.iter().any(|p| match p.strip_suffix('*') {
+            // A path with a wildcard is covered by a shorter wildcard.
             Some(prefix) => path.strip_suffix('*').unwrap_or(path).starts_with(prefix) || p == path,
             None => p == path,
         })

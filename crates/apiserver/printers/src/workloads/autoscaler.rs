@@ -64,6 +64,7 @@ fn metric_targets(view: &View<'_>) -> String {
     let texts: Vec<String> = specs
         .iter()
         .enumerate()
+        // Statuses have the order of the specs, and may be missing at the end.
         .map(|(index, spec)| metric_target(spec, statuses.get(index)))
         .collect();
     let shown = texts
@@ -94,6 +95,7 @@ fn metric_target(spec: &Value, status: Option<&Value>) -> String {
         |value: Option<&Value>, name: &str| value.and_then(|value| value.get(name)).map(plain_text);
     let unknown = || "<unknown>".to_owned();
     let text = if let Some(average) = at(aim, "averageValue") {
+        // Pods and resources are always averages; for the others the text says so.
         let suffix = if named || member == "pods" {
             ""
         } else {

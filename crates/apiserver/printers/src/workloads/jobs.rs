@@ -59,6 +59,7 @@ fn job_completions(view: &View<'_>) -> String {
 
 fn job_duration(view: &View<'_>) -> String {
     let start = time::parse(view.text("/status/startTime"));
+    // A job that still runs shows the time until now.
     let end = time::parse(view.text("/status/completionTime")).unwrap_or(view.now);
     start
         .map(|start| time::human_duration(seconds_between(start, end)))
@@ -80,6 +81,7 @@ pub(crate) static CRON_JOB: Printer = Printer {
     ],
     cells: |view| {
         let last = "/status/lastScheduleTime";
+        // A schedule that never fired has no time.
         let last = if view.has(last) {
             view.since(last)
         } else {
