@@ -16,3 +16,6 @@ pub use authn::{Authenticator, AuthnError, Credentials, User};
 pub use authz::{Attributes, Authorizer, Decision};
 pub use info::RequestInfo;
 pub use objects::{GroupResource, ObjectEvent, Objects, Observer};
+
+#[cfg(test)]
+mod tests;
