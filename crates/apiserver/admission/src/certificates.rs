@@ -42,6 +42,7 @@ impl Admission for Requester {
         let spec = &mut request.object["spec"];
         spec["username"] = user.name.clone().into();
         spec["groups"] = json!(user.groups);
+        // Absent instead of empty, as upstream omits them; a value that the client sent is removed.
         for (field, value) in [("uid", json!(user.uid)), ("extra", json!(user.extra))] {
             if value != json!("") && value != json!({}) {
                 spec[field] = value;
@@ -55,6 +56,7 @@ impl Admission for Requester {
 
 impl Context {
     fn may_for_signer(&self, request: &AdmissionRequest<'_>, verb: &str, signer: &str) -> bool {
+        // A role can grant all signers of a domain by DOMAIN/*.
         let wildcard = signer
             .split_once('/')
             .map(|(domain, _)| format!("{domain}/*"))
@@ -64,6 +66,7 @@ impl Context {
                 user: request.user.clone(),
                 verb: verb.into(),
                 group: GROUP.into(),
+                // Signers exist only as an authorization resource, so no version is theirs.
                 version: "*".into(),
                 resource: "signers".into(),
                 name: (*name).to_owned(),
@@ -114,9 +117,11 @@ impl Admission for CertificateSigning {
         }
         let old = request.old.as_ref().unwrap_or(&Value::Null);
         let same = |pointer: &str| old.pointer(pointer) == request.object.pointer(pointer);
+        // Only the issued certificate and a failure are the signer's acts.
         if same("/status/certificate") && same("/status/conditions") {
             return Ok(());
         }
+        // The stored signer: the new object must not choose whose permission counts.
         let signer = string_at(old, "/spec/signerName");
         if self.0.may_for_signer(request, "sign", signer) {
             return Ok(());

@@ -55,6 +55,7 @@ pub fn forbidden_error(request: &AdmissionRequest<'_>, why: impl AsRef<str>) -> 
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
+    // A create with generateName has no name before the registry generates one.
     let name = if request.name.is_empty() {
         generated()
     } else {

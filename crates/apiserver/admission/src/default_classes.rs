@@ -16,6 +16,7 @@ fn newest_class(classes: Vec<Arc<Value>>, marks: &[&str]) -> Option<String> {
     let marked = |c: &Arc<Value>| marks.iter().any(|m| c.annotation(m) == Some("true"));
     let mut found: Vec<Arc<Value>> = classes.into_iter().filter(marked).collect();
     found.sort_by(|a, b| {
+        // RFC 3339 times in UTC with a fixed width sort as text.
         let newer = b
             .meta_str("creationTimestamp")
             .cmp(a.meta_str("creationTimestamp"));
@@ -42,6 +43,7 @@ impl Admission for DefaultStorageClass {
         if has_class
             || request
                 .object
+                // The older annotation names a class as well.
                 .annotation("volume.beta.kubernetes.io/storage-class")
                 .is_some()
         {

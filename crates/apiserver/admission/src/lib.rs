@@ -29,3 +29,6 @@ mod unenforced;
 pub use context::Context;
 pub use quota::{QuotaSlot, QuotaStore};
 pub use table::{Options, PluginError, build_plugins, known_plugins};
+
+#[cfg(test)]
+mod plugin_tests;

@@ -55,6 +55,8 @@ impl Admission for LimitRanger {
             }
             match problems.as_slice() {
                 [] => {}
+                // A single error stands alone and several in brackets, as Go prints an aggregate
+                // error.
                 [one] => return Err(forbidden_error(request, one)),
                 many => return Err(forbidden_error(request, format!("[{}]", many.join(", ")))),
             }
@@ -72,6 +74,7 @@ impl LimitRanger {
 /// Returns the container defaults of a range: (requests, limits).
 fn default_amounts(range: &Value) -> (Amounts, Amounts) {
     let (mut requests, mut limits) = (Amounts::new(), Amounts::new());
+    // Of several entries with defaults, the last one wins.
     for limit in list_at(range, "/spec/limits")
         .iter()
         .filter(|l| string_at(l, "/type") == "Container")
@@ -100,6 +103,7 @@ fn fill_pod(pod: &mut Value, range: &Value) {
                 ("requests", &requests, "request"),
                 ("limits", &limits, "limit"),
             ] {
+                // Only absent amounts: a default never overrides what the pod says.
                 let set = fill_defaults(container, part, defaults);
                 if !set.is_empty() {
                     messages.push(format!("{} {word} for {what} {name}", set.join(", ")));
@@ -147,6 +151,7 @@ fn check_claim(claim: &Value, limit: &Value, problems: &mut Vec<String>) {
             None => {
                 Some(format!("maximum {name} usage per PersistentVolumeClaim is {bound}.  No request is specified"))
             }
+            // Claims have no limits: their maximum applies to the request.
             Some(r) if *r > bound => {
                 Some(format!("maximum {name} usage per PersistentVolumeClaim is {bound}, but request is {r}"))
             }
@@ -158,6 +163,7 @@ fn check_claim(claim: &Value, limit: &Value, problems: &mut Vec<String>) {
 fn check_pod(pod: &Value, limit: &Value, problems: &mut Vec<String>) {
     match string_at(limit, "/type") {
         "Container" => {
+            // Ephemeral containers have no resources.
             for container in ["/spec/containers", "/spec/initContainers"]
                 .iter()
                 .flat_map(|l| list_at(pod, l))
@@ -169,6 +175,8 @@ fn check_pod(pod: &Value, limit: &Value, problems: &mut Vec<String>) {
         }
         "Pod" => {
             let pod = tree::pod(pod);
+            // Bounds apply to what the author of the pod wrote. The overhead comes from its
+            // RuntimeClass.
             let options = Options {
                 exclude_overhead: true,
                 ..Options::default()
@@ -208,6 +216,7 @@ fn check_minimum(
 ) -> Option<String> {
     let start = format!("minimum {name} usage per {kind} is {bound}");
     match (requests.get(name), limits.get(name)) {
+        // Two spaces after the period: the text is upstream's.
         (None, _) => Some(format!("{start}.  No request is specified")),
         (Some(r), _) if *r < bound => Some(format!("{start}, but request is {r}")),
         (_, Some(l)) if *l < bound => Some(format!("{start}, but limit is {l}")),
@@ -224,6 +233,7 @@ fn check_maximum(
 ) -> Option<String> {
     let start = format!("maximum {name} usage per {kind} is {bound}");
     match (limits.get(name), requests.get(name)) {
+        // A container without a limit may use more than any maximum.
         (None, _) => Some(format!("{start}.  No limit is specified")),
         (Some(l), _) if *l > bound => Some(format!("{start}, but limit is {l}")),
         (_, Some(r)) if *r > bound => Some(format!("{start}, but request is {r}")),
@@ -239,6 +249,7 @@ fn check_ratio(
     limits: &Amounts,
 ) -> Option<String> {
     let start = format!("{name} max limit to request ratio per {kind} is {bound}");
+    // A zero counts as absent: the ratio would be undefined.
     let of = |a: &Amounts| a.get(name).copied().filter(|q| !q.is_zero());
     let Some(request) = of(requests) else {
         return Some(format!(
@@ -248,6 +259,7 @@ fn check_ratio(
     let Some(limit) = of(limits) else {
         return Some(format!("{start}, but no limit is specified or limit is 0"));
     };
+    // Six decimals, as Go's %f prints them.
     let provided = limit.milli_value() as f64 / request.milli_value() as f64;
     let allowed = bound.milli_value() as f64 / 1000.0;
     (provided > allowed).then(|| format!("{start}, but provided ratio is {provided:.6}"))
@@ -259,7 +271,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn defaults_and_bounds() {
+    fn defaults_are_set_and_bounds_are_checked() {
         let range = json!({"spec": {"limits": [
             {"type": "Container", "default": {"cpu": "500m"}, "defaultRequest": {"cpu": "100m"}, "max": {"cpu": "1"}, "min": {"cpu": "50m"},
              "maxLimitRequestRatio": {"cpu": "10"}},

@@ -9,6 +9,7 @@ const ANNOTATION: &str = "kubernetes.io/enforce-mountable-secrets";
 
 /// Returns the first reference of `pod` to a Secret that `account` does not allow.
 pub fn find_forbidden(pod: &Value, account: &Value) -> Option<String> {
+    // Opt-in by the account; accounts without the annotation may use every Secret.
     if !is_true(account.annotation(ANNOTATION).unwrap_or_default()) {
         return None;
     }
@@ -20,6 +21,7 @@ pub fn find_forbidden(pod: &Value, account: &Value) -> Option<String> {
     let refused = secret_references(pod)
         .into_iter()
         .find(|(_, name)| !named("/secrets", name));
+    // Pull Secrets are listed in a field of their own of the account.
     let pull = || {
         list_at(pod, "/spec/imagePullSecrets")
             .iter()
@@ -80,7 +82,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn secrets_that_the_account_does_not_name_are_found_everywhere() {
+    fn secret_that_the_account_does_not_list_is_found_in_every_reference() {
         let account = |limits: &str| {
             json!({"metadata": {"name": "a", "annotations": {ANNOTATION: limits}}, "secrets": [{"name": "mine"}],
                 "imagePullSecrets": [{"name": "pull"}]})

@@ -33,6 +33,7 @@ impl Admission for NamespaceLifecycle {
 impl NamespaceLifecycle {
     async fn check_request(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         if request.group.is_empty() && request.resource == "namespaces" {
+            // Other writes to namespaces are always allowed, or none could be finalized.
             let deleted = request.operation == Operation::Delete && request.subresource.is_empty();
             if deleted && IMMORTAL.contains(&request.name) {
                 return Err(forbidden_error(
@@ -42,6 +43,7 @@ impl NamespaceLifecycle {
             }
             return Ok(());
         }
+        // A review answers for any namespace. A 404 would tell which namespaces exist.
         let review = request.group == "authorization.k8s.io"
             && request.resource == "localsubjectaccessreviews";
         if request.namespace.is_empty() || request.operation == Operation::Delete || review {
@@ -56,6 +58,7 @@ impl NamespaceLifecycle {
             .0
             .objects
             .cached_object(&namespaces, "", request.namespace);
+        // A client may create an object right after its namespace, before the cache has the latter.
         if found.is_none() {
             found = self
                 .0
@@ -67,9 +70,11 @@ impl NamespaceLifecycle {
         let Some(namespace) = found else {
             return Err(ApiError::not_found("", "namespaces", request.namespace));
         };
+        // Controllers must still update and finalize the content of a terminating namespace.
         if request.operation != Operation::Create {
             return Ok(());
         }
+        // The deletion timestamp as well: the phase follows it only after a write of the status.
         if string_at(&namespace, "/status/phase") == "Terminating" || namespace.is_being_deleted() {
             return Err(terminating_error(request));
         }

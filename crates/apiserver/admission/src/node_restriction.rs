@@ -40,6 +40,7 @@ impl NodeRestriction {
             return Err(forbidden_error(request, why));
         }
         match (request.group, request.resource) {
+            // Every other resource is left to the Node authorizer and RBAC.
             ("", "pods") => self.check_pod(request, node).await,
             ("", "nodes") => check_own_node(request, node),
             ("", "persistentvolumeclaims") => check_claim(request, node),
@@ -54,6 +55,7 @@ impl NodeRestriction {
 }
 
 fn check_own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
+    // A create carries the name only in the object.
     let name = if request.name.is_empty() {
         request.object.name()
     } else {
@@ -80,6 +82,8 @@ fn check_own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiE
                     format!("node {node:?} is not allowed to set configSource"),
                 ));
             }
+            // Pods are kept off a node by labels that only an administrator may set. A kubelet that
+            // could set them would attract such pods.
             let set = labels::forbidden_changes(&request.object, &Value::Null);
             if !set.is_empty() {
                 let why = format!(
@@ -89,6 +93,7 @@ fn check_own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiE
                 return Err(forbidden_error(request, why));
             }
         }
+        // Labels that were set by an administrator may stay in an update, since only changes count.
         (Operation::Update, Some(old)) => {
             let changed = labels::forbidden_changes(&request.object, old);
             if !changed.is_empty() {
@@ -97,6 +102,7 @@ fn check_own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiE
                     format!("is not allowed to modify labels: {}", changed.join(", ")),
                 ));
             }
+            // A kubelet that removed its taints would attract pods. It registers with any taints.
             if list_at(&request.object, "/spec/taints") != list_at(old, "/spec/taints") {
                 return Err(forbidden_error(
                     request,
@@ -111,6 +117,7 @@ fn check_own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiE
                     format!("node {node:?} is not allowed to modify configSource"),
                 ));
             }
+            // An owner reference could make the garbage collector delete the Node.
             if list_at(&request.object, "/metadata/ownerReferences")
                 != list_at(old, "/metadata/ownerReferences")
             {
@@ -141,6 +148,7 @@ fn check_claim(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiErro
         &new["metadata"],
         &["resourceVersion", "managedFields"],
     );
+    // What a kubelet reports after it has expanded a volume.
     let kubelet = [
         "capacity",
         "conditions",
@@ -160,6 +168,7 @@ fn check_claim(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiErro
 /// Checks that a node creates and deletes only its own slices; the Node authorizer can't see the
 /// content of new slices or of collections.
 fn check_slice(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
+    // A delete carries no new object. The stored one says which node the slice belongs to.
     let slice = match request.operation {
         Operation::Delete => request.old.as_ref().unwrap_or(&Value::Null),
         _ => &request.object,
@@ -219,6 +228,7 @@ fn check_certificate(request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         return Ok(());
     }
     match certificates::read_request(&request.object) {
+        // An unreadable request is rejected as well, because its subject is unknown.
         Ok(read) if read.common_name == request.user.name => Ok(()),
         _ => Err(forbidden_error(
             request,

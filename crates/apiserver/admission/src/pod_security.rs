@@ -85,10 +85,13 @@ impl PodSecurity {
             return None;
         }
         if request.group.is_empty() && request.resource == "pods" {
+            // Status, binding and resize change no field that a check reads.
             let counted = matches!(request.subresource, "" | "ephemeralcontainers");
             return (counted && is_significant_update(request)).then_some((&request.object, true));
         }
         let pointer = pod_template_path(request).filter(|_| request.subresource.is_empty())?;
+        // A template is never rejected, since its controller may still be allowed to change. It is
+        // only warned about.
         request.object.pointer(pointer).map(|t| (t, false))
     }
 
@@ -98,15 +101,19 @@ impl PodSecurity {
             Policy::from_labels(old, "enforce"),
             Policy::from_labels(&request.object, "enforce"),
         );
+        // Only a change of the policy can turn existing pods into violations.
         if before == after || after.level == Level::Privileged {
             return;
         }
         let pods = self.0.list_objects("", "pods", request.name);
         let mut found: std::collections::BTreeMap<String, Vec<String>> =
             std::collections::BTreeMap::new();
+        // Bounded, because the request waits for it.
         for pod in pods.iter().take(LOOKED_AT) {
             let problems = list_violations(after, &pod["metadata"], &pod["spec"]);
             if !problems.is_empty() {
+                // Only the first violation without its detail: details differ per pod and would
+                // prevent grouping.
                 let short = problems.split(" (").next().unwrap_or_default().to_owned();
                 found.entry(short).or_default().push(pod.name().to_owned());
             }
@@ -136,6 +143,7 @@ impl PodSecurity {
 /// containers.
 fn is_significant_update(request: &AdmissionRequest<'_>) -> bool {
     let Some(old) = &request.old else { return true };
+    // Such an update always adds a container.
     if request.subresource == "ephemeralcontainers" {
         return true;
     }
@@ -209,6 +217,7 @@ fn is_namespace(request: &AdmissionRequest<'_>) -> bool {
 /// change are ignored, so that other changes stay possible.
 fn check_labels(namespace: &Value, old: Option<&Value>) -> Result<(), ApiError> {
     let mut causes = Vec::new();
+    // Only values that the write changes.
     let is_new = |label: &str, value: &str| old.is_none_or(|old| old.label(label) != Some(value));
     for mode in MODES {
         let level = format!("{PREFIX}{mode}");
@@ -275,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts() {
+    fn violations_of_both_levels_are_listed() {
         check(safe(json!({})), "", "");
         check(
             safe(json!({"privileged": true, "allowPrivilegeEscalation": true})),
@@ -305,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_checked() {
+    fn new_labels_must_hold_known_levels_and_versions() {
         let namespace = |key: &str, value: &str| json!({"metadata": {"name": "n", "labels": {format!("{PREFIX}{key}"): value}}});
         for (key, value, good) in [
             ("enforce", "baseline", true),

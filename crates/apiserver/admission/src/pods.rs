@@ -17,6 +17,7 @@ const NODE_TAINTS: [&str; 2] = [
 
 fn tolerates_taint(toleration: &Value, taint: &str) -> bool {
     let key = string_at(toleration, "/key");
+    // An empty key tolerates all taints, an empty effect all effects.
     (key == taint || key.is_empty()) && matches!(string_at(toleration, "/effect"), "NoExecute" | "")
 }
 
@@ -62,6 +63,7 @@ impl Admission for TaintNodesByCondition {
             string_at(t, "/key") == "node.kubernetes.io/not-ready"
                 && string_at(t, "/effect") == "NoSchedule"
         };
+        // The node controller removes it when the kubelet reports ready.
         if !list_at(&request.object, "/spec/taints").iter().any(same) {
             push_item(&mut request.object["spec"], "taints", taint);
         }
@@ -118,6 +120,7 @@ impl Admission for DenyServiceExternalIps {
         {
             return Ok(());
         }
+        // Addresses that were admitted before this plugin was enabled may stay.
         let before = request
             .old
             .as_ref()

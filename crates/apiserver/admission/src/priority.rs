@@ -69,6 +69,7 @@ impl Admission for Priority {
         let other = self
             .default_classes()
             .into_iter()
+            // An update of the default class itself stays possible.
             .find(|c| c.name != request.object.name());
         match other {
             Some(class) => Err(forbidden_error(
@@ -88,6 +89,7 @@ fn keep_priority(request: &mut AdmissionRequest<'_>) {
     let Some(old) = &request.old else { return };
     for field in ["priority", "preemptionPolicy"] {
         let before = old["spec"].get(field).cloned();
+        // Old clients send pods without fields that they do not know.
         if let (Some(before), true) = (
             before,
             request.object["spec"].get(field).is_none_or(Value::is_null),
@@ -109,6 +111,7 @@ impl Priority {
     async fn resolve_priority(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
         let name = string_at(&request.object, "/spec/priorityClassName").to_owned();
         let class = if name.is_empty() {
+            // A race of two writes can leave several defaults. The lowest one does the least harm.
             let lowest = self.default_classes().into_iter().min_by_key(|c| c.value);
             lowest.unwrap_or(Class {
                 name: String::new(),
@@ -134,6 +137,7 @@ impl Priority {
         {
             return Ok(Some(Class::from_object(&object)));
         }
+        // Pods of the control plane can start before the system classes are created.
         let system = SYSTEM.iter().find(|(n, _)| *n == name);
         Ok(system.map(|(name, value)| Class {
             name: (*name).to_owned(),
@@ -146,6 +150,7 @@ impl Priority {
 fn apply_class(request: &mut AdmissionRequest<'_>, class: &Class) -> Result<(), ApiError> {
     let spec = &request.object["spec"];
     if let Some(given) = spec.get("priority").and_then(Value::as_i64)
+        // A pod may repeat the computed value: controllers copy whole specs.
         && given != class.value
     {
         return Err(forbidden_error(

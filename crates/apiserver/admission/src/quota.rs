@@ -72,6 +72,7 @@ impl Admission for ResourceQuota {
     }
 
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        // Resize is the only subresource that changes what a pod is charged.
         let counted = request.subresource.is_empty()
             || (request.resource, request.subresource) == ("pods", "resize");
         let write = matches!(request.operation, Operation::Create | Operation::Update);
@@ -89,6 +90,7 @@ impl Admission for ResourceQuota {
             return Ok(());
         }
         let mut charged: Vec<String> = Vec::new();
+        // Sequential charges: after a rejection, those of the earlier quotas are released.
         for quota in quotas.iter().filter(|q| scope::matches_scopes(q, request)) {
             match self.charge_request(request, quota, &delta).await {
                 Ok(true) => charged.push(quota.name().to_owned()),
@@ -114,6 +116,7 @@ fn usage_delta(request: &AdmissionRequest<'_>) -> Amounts {
             }
         }
     }
+    // Shrinking needs no quota. The controller lowers the usage after the write.
     usage.retain(|_, amount| !amount.is_zero() && !amount.is_negative());
     usage
 }
@@ -127,6 +130,7 @@ impl ResourceQuota {
         delta: &Amounts,
     ) -> Result<bool, ApiError> {
         let hard = parse_amounts(quota.pointer("/status/hard"));
+        // A pod without a value would count as zero and bypass the quota.
         if request.resource == "pods" && request.operation == Operation::Create {
             let missing = usage::unspecified_resources(&request.object, &hard);
             if !missing.is_empty() {
@@ -138,11 +142,13 @@ impl ResourceQuota {
                 return Err(forbidden_error(request, why));
             }
         }
+        // Saves a write to the store.
         if !delta.keys().any(|name| hard.contains_key(name)) {
             return Ok(false);
         }
         let change =
             |fresh: &Value| charge_quota(fresh, delta).map_err(|why| forbidden_error(request, why));
+        // Checked against the cached quota: a dry run must not write, not even the status.
         if request.dry_run {
             change(quota)?;
         } else {
@@ -193,6 +199,7 @@ fn charge_quota(quota: &Value, delta: &Amounts) -> Result<Value, String> {
         .filter(|(n, _)| hard.contains_key(*n))
         .map(|(n, a)| (n.clone(), *a))
         .collect();
+    // The controller has not computed the usage yet, so the remaining amount is unknown.
     let unknown: Vec<&str> = relevant
         .keys()
         .filter(|n| !used.contains_key(*n))
@@ -248,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_exact() {
+    fn charge_up_to_the_limit_is_accepted() {
         let quota = json!({"metadata": {"name": "q"}, "status": {"hard": {"requests.cpu": "1", "pods": "2"}, "used": {"requests.cpu": "700m", "pods": "1"}}});
         let delta = |cpu: &str| {
             parse_amounts(Some(

@@ -26,6 +26,7 @@ impl Admission for RuntimeClass {
             let given = request.object["spec"]
                 .get("overhead")
                 .filter(|o| !o.is_null());
+            // A client may repeat the class's overhead but not choose its own.
             if given.is_some_and(|s| s != overhead) {
                 return Err(forbidden_error(
                     request,
@@ -42,6 +43,7 @@ impl Admission for RuntimeClass {
             return Ok(());
         }
         let class = self.find_class(request).await?;
+        // Validated after all mutations: another plugin must not set an overhead either.
         let has = class.is_some_and(|c| {
             c.pointer("/overhead/podFixed")
                 .is_some_and(|o| !o.is_null())

@@ -35,6 +35,7 @@ impl Admission for ServiceAccount {
             .annotation("kubernetes.io/config.mirror")
             .is_some()
         {
+            // A static pod runs without the API server, so its mirror can have no account.
             return check_mirror_pod(request);
         }
         if string_at(&request.object, "/spec/serviceAccountName").is_empty() {
@@ -53,11 +54,13 @@ impl Admission for ServiceAccount {
                     ),
                 )
             })?;
+        // The deprecated name of the field, which old clients still read.
         request.object["spec"]["serviceAccount"] = name.into();
         if is_automounted(&account, &request.object) {
             mount_token(&mut request.object["spec"]);
         }
         let secrets = list_at(&account, "/imagePullSecrets");
+        // A pod with pull Secrets of its own gets none of the account.
         if list_at(&request.object, "/spec/imagePullSecrets").is_empty() && !secrets.is_empty() {
             request.object["spec"]["imagePullSecrets"] = secrets.to_vec().into();
         }
@@ -95,6 +98,7 @@ impl ServiceAccount {
                 problems.join(", ")
             ));
         }
+        // Only the default account is created by a controller; any other one must exist.
         let attempts = if name == "default" { ATTEMPTS } else { 1 };
         for attempt in 0..attempts {
             if attempt > 0 {
@@ -152,6 +156,7 @@ fn is_automounted(account: &Value, pod: &Value) -> bool {
 }
 
 fn mount_token(spec: &mut Value) {
+    // A client may send back a spec that already holds the volume of an earlier create.
     let existing = list_at(spec, "/volumes")
         .iter()
         .map(|v| string_at(v, "/name"))
@@ -168,6 +173,8 @@ fn mount_token(spec: &mut Value) {
             .into_iter()
             .flatten()
         {
+            // A container that mounts something at the path has opted out, by the same rule as
+            // upstream.
             if list_at(container, "/volumeMounts")
                 .iter()
                 .any(|m| string_at(m, "/mountPath") == MOUNT_PATH)
@@ -196,6 +203,7 @@ fn token_source() -> Value {
 }
 
 fn random_suffix() -> String {
+    // Upstream's alphabet for generated names: no vowels, no look-alikes.
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut rng = rand::rng();
     (0..5)
@@ -229,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_decides_before_the_account() {
+    fn automount_of_the_pod_overrides_that_of_the_account() {
         let no = json!({"automountServiceAccountToken": false});
         let yes = json!({"spec": {"automountServiceAccountToken": true}});
         assert!(is_automounted(&no, &yes));

@@ -63,6 +63,7 @@ impl Admission for ClaimResize {
         let (Some(before), Some(after)) = (size(old), size(&request.object)) else {
             return Ok(());
         };
+        // Validation decides about shrinking.
         if after <= before {
             return Ok(());
         }

@@ -122,6 +122,7 @@ pub fn build_plugins(
     }
     let named = |list: &[String], row: &Row| list.iter().any(|n| n == row.name);
     let on = |row: &&Row| (row.on || named(&options.enable, row)) && !named(&options.disable, row);
+    // Not in the table: no flag can disable them.
     let mut all: Vec<Arc<dyn Admission>> = vec![
         Arc::new(certificates::Requester),
         Arc::new(unenforced::UnenforcedWarnings),
@@ -132,6 +133,7 @@ pub fn build_plugins(
 
 fn check_names(options: &Options) -> Result<(), PluginError> {
     let known = |name: &String| TABLE.iter().any(|r| r.name == name) || absent::is_absent(name);
+    // Disabled names are checked as well: a misspelled one would leave its plugin on.
     if let Some(name) = options
         .enable
         .iter()
@@ -147,6 +149,7 @@ fn check_names(options: &Options) -> Result<(), PluginError> {
     match options
         .enable
         .iter()
+        // A plugin that is also disabled does not run, so that it may be missing.
         .filter(|name| !options.disable.contains(name))
         .find_map(refused)
     {

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_demand_what_may_be_refused_are_warned_about() {
+    fn pods_with_unsupported_features_are_warned_about() {
         let container =
             |context: Value| json!({"containers": [{"name": "c", "securityContext": context}]});
         let mount = json!([{"name": "v", "mountPath": "/v", "recursiveReadOnly": "Enabled"}]);

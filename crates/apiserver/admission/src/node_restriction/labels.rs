@@ -25,9 +25,11 @@ fn is_below(namespace: &str, parent: &str) -> bool {
 }
 
 fn is_allowed_label(label: &str) -> bool {
+    // Labels without a prefix belong to users.
     let Some((namespace, _)) = label.split_once('/') else {
         return true;
     };
+    // Before the general rule: this prefix is reserved for administrators.
     if is_below(namespace, "node-restriction.kubernetes.io") {
         return false;
     }
@@ -48,6 +50,7 @@ pub fn forbidden_changes(new: &Value, old: &Value) -> Vec<String> {
     };
     let mut changed: Vec<String> = keys(new).into_iter().chain(keys(old)).collect();
     changed.sort();
+    // Removed labels count too: a kubelet must not drop a restricting one.
     changed.dedup();
     changed.retain(|key| new.label(key) != old.label(key) && !is_allowed_label(key));
     changed
@@ -58,7 +61,7 @@ mod tests {
     use super::is_allowed_label;
 
     #[test]
-    fn labels() {
+    fn kubelet_may_set_only_its_own_kubernetes_labels() {
         for (label, expect) in [
             ("mine", true),
             ("example.com/x", true),

@@ -20,6 +20,7 @@ impl NodeRestriction {
                 self.owner_is_current(request, node).await
             }
             ("", Operation::Delete) => self.check_deletion(request, node).await,
+            // The main resource of a pod is written by controllers, never by its kubelet.
             ("", _) => {
                 let why = format!(
                     "unexpected operation \"UPDATE\", node {node:?} can only create and delete mirror pods"
@@ -51,6 +52,7 @@ impl NodeRestriction {
             .find_object("", "nodes", "", node)
             .await?
             .ok_or_else(|| ApiError::not_found("", "nodes", node))?;
+        // The garbage collector deletes a pod whose owner has another uid.
         let uid = string_at(&request.object, "/metadata/ownerReferences/0/uid");
         if uid == stored.uid() {
             return Ok(());
@@ -69,6 +71,7 @@ impl NodeRestriction {
         request: &AdmissionRequest<'_>,
         node: &str,
     ) -> Result<(), ApiError> {
+        // A deletion of a collection admits each object with its stored state.
         let stored = match &request.old {
             Some(old) => Some(old.clone()),
             None => self
@@ -114,6 +117,7 @@ fn check_status(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String
             "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
         ));
     }
+    // Labels select pods for Services and policies; a kubelet must not move pods between them.
     if old.labels() != request.object.labels() {
         return Err(format!(
             "node {node:?} cannot update labels through pod status"
@@ -154,6 +158,7 @@ fn check_create(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String
             "node {node:?} can only create pods with spec.nodeName set to itself"
         ));
     }
+    // The owner reference lets the garbage collector remove mirror pods of a deleted Node.
     check_owner(pod, node)?;
     match forbidden_reference(pod) {
         Some(what) => Err(format!(
@@ -172,6 +177,7 @@ fn forbidden_reference(pod: &Value) -> Option<&'static str> {
             .any(|v| v.get(field).is_some_and(|s| !s.is_null()))
     };
     let env = |field: &str| all_containers(pod).any(|c| uses_source(c, field));
+    // In-tree drivers name Secrets in fields of their own, which all have one of two names.
     let source_secret = || {
         volumes
             .iter()
@@ -187,6 +193,7 @@ fn forbidden_reference(pod: &Value) -> Option<&'static str> {
             .as_object()
             .is_some_and(|s| s.iter().any(|(k, v)| k != "downwardAPI" && !v.is_null()))
     };
+    // The order decides which reference a rejection names.
     let found = [
         (
             !string_at(pod, "/spec/serviceAccountName").is_empty(),
@@ -268,6 +275,7 @@ fn check_owner(pod: &Value, node: &str) -> Result<(), String> {
             "node {node:?} can only create pods with a controller owner reference set to itself"
         ));
     }
+    // It would let a kubelet prevent the deletion of its Node.
     if owner.get("blockOwnerDeletion") == Some(&Value::Bool(true)) {
         return Err(format!(
             "node {node:?} must not set blockOwnerDeletion on an owner reference"

@@ -19,6 +19,7 @@ impl NodeRestriction {
             .object
             .pointer("/spec/boundObjectRef")
             .unwrap_or(&Value::Null);
+        // An unbound token would outlive the pod and could be used from anywhere.
         let (name, uid) = (string_at(reference, "/name"), string_at(reference, "/uid"));
         if string_at(reference, "/kind") != "Pod"
             || string_at(reference, "/apiVersion") != "v1"
@@ -29,6 +30,7 @@ impl NodeRestriction {
                 "node requested token not bound to a pod",
             ));
         }
+        // Without a uid the token would also be valid for a later pod of the same name.
         if uid.is_empty() {
             return Err(forbidden_error(
                 request,
@@ -90,6 +92,7 @@ impl NodeRestriction {
             if tokens.any(|token| !token.is_null() && string_at(token, "/audience") == audience) {
                 return Ok(true);
             }
+            // A CSI driver can request tokens for its volumes in its CSIDriver object.
             let driver = self.find_driver(pod, volume).await?;
             if driver.is_empty() {
                 continue;
@@ -115,6 +118,7 @@ impl NodeRestriction {
             .get("ephemeral")
             .is_some_and(|source| !source.is_null());
         let claim = match string_at(volume, "/persistentVolumeClaim/claimName") {
+            // The name that the ephemeral volume controller gives to the claim.
             "" if generic => format!("{}-{}", pod.name(), string_at(volume, "/name")),
             named => named.to_owned(),
         };

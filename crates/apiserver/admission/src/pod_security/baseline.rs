@@ -45,6 +45,7 @@ fn some_finding(reason: impl Into<String>, detail: impl Into<String>) -> Option<
 
 /// Returns all violations. With `restricted`, its stricter checks replace some.
 pub fn check_baseline(view: &View<'_>, restricted: bool) -> Vec<Finding> {
+    // Sorted by the id of the check, as upstream does: this is the order of the message.
     let own = [
         app_armor(view),
         if restricted && view.version.is_at_least(22) {
@@ -107,6 +108,7 @@ fn app_armor(view: &View<'_>) -> Option<Finding> {
         .flatten()
     {
         let value = value.as_str().unwrap_or_default();
+        // The annotation is older than the field; both are honored by container runtimes.
         let known =
             value.is_empty() || value == "runtime/default" || value.starts_with("localhost/");
         if key.starts_with(prefix) && !known {
@@ -192,6 +194,7 @@ fn host_ports(view: &View<'_>) -> Option<Finding> {
         let all = list_at(c, "/ports")
             .iter()
             .filter_map(|p| p.get("hostPort").and_then(Value::as_i64));
+        // 0 means that no host port is used.
         all.filter(|n| *n != 0).map(|n| n.to_string()).collect()
     };
     let names = view.container_names(|c| !ports(c).is_empty());
@@ -214,6 +217,7 @@ fn host_ports(view: &View<'_>) -> Option<Finding> {
 }
 
 fn probe_hosts(view: &View<'_>) -> Option<Finding> {
+    // The control exists since 1.34: a probe host makes the kubelet connect to any address.
     if !view.version.is_at_least(34) {
         return None;
     }
@@ -294,6 +298,7 @@ fn proc_mount(view: &View<'_>) -> Option<Finding> {
 
 fn se_linux(view: &View<'_>) -> Option<Finding> {
     let mut types = vec!["", "container_t", "container_init_t", "container_kvm_t"];
+    // Added to the allowed types in 1.31.
     if view.version.is_at_least(31) {
         types.push("container_engine_t");
     }

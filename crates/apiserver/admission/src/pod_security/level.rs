@@ -46,6 +46,7 @@ impl Version {
             return Some(Version::Latest);
         }
         let minor = text.strip_prefix("v1.")?;
+        // v1.08 is not a version: upstream's expression permits no leading zero.
         let plain = minor == "0" || !minor.starts_with('0');
         (plain && minor.bytes().all(|b| b.is_ascii_digit()))
             .then(|| minor.parse().ok())
@@ -78,6 +79,7 @@ impl Policy {
         let level = namespace.label(&format!("{PREFIX}{mode}"));
         let version = namespace.label(&format!("{PREFIX}{mode}-version"));
         Policy {
+            // A misspelled level fails closed. Validation rejects new ones.
             level: level
                 .map(|l| Level::parse(l).unwrap_or(Level::Restricted))
                 .unwrap_or_default(),

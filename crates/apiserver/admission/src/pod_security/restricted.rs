@@ -41,6 +41,7 @@ pub fn check_restricted(view: &View<'_>) -> Vec<Finding> {
 }
 
 fn linux_only(view: &View<'_>) -> bool {
+    // Windows pods reject these Linux fields, so since 1.25 they need not set them.
     view.version.is_at_least(25) && view.is_windows()
 }
 
@@ -94,6 +95,7 @@ fn check_capabilities(view: &View<'_>) -> Option<Finding> {
 
 fn check_volumes(view: &View<'_>) -> Option<Finding> {
     let kind = |v: &Value| -> Option<String> {
+        // A volume has one source, whose key is the type.
         let mut sources = v
             .as_object()?
             .iter()
@@ -126,6 +128,7 @@ fn check_volumes(view: &View<'_>) -> Option<Finding> {
 fn non_root(view: &View<'_>) -> Option<Finding> {
     const FIELD: &str = "/securityContext/runAsNonRoot";
     let mut setters = Vec::new();
+    // An explicit false is reported alone; absent values matter only without one.
     if is_bool(view.spec, FIELD, false) {
         setters.push("pod".to_owned());
     }
@@ -140,6 +143,7 @@ fn non_root(view: &View<'_>) -> Option<Finding> {
         );
         return some_finding("runAsNonRoot != true", detail);
     }
+    // A container without a value inherits the pod's.
     if is_bool(view.spec, FIELD, true) {
         return None;
     }

@@ -33,6 +33,7 @@ pub fn object_usage(group: &str, resource: &str, object: &Value) -> Amounts {
     if !group.is_empty() {
         return usage;
     }
+    // These resources were countable by their plain name before count/RESOURCE existed.
     if LEGACY_COUNTS.contains(&resource) {
         usage.insert(resource.to_owned(), quantity_one());
     }
@@ -63,6 +64,7 @@ fn add_service_usage(service: &Value, usage: &mut Amounts) {
         }
         "LoadBalancer" => {
             usage.insert("services.loadbalancers".into(), quantity_one());
+            // Without node ports the load balancer reaches pods directly.
             if allocated {
                 usage.insert("services.nodeports".into(), all);
             }
@@ -93,8 +95,10 @@ pub fn unspecified_resources(pod: &Value, hard: &Amounts) -> Vec<String> {
         let (part, resource) = match name.split_once('.') {
             Some(("limits", resource)) => ("limits", resource),
             Some(("requests", resource)) => ("requests", resource),
+            // A plain resource name means its requests.
             _ => ("requests", name.as_str()),
         };
+        // Resources of the whole pod bound all of its containers.
         let level = pod
             .pointer(&format!("/spec/resources/{part}"))
             .is_some_and(|r| r.get(resource).is_some());
