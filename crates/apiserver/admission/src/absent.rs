@@ -6,6 +6,8 @@ const UNRESTRICTED: &str = "it is not implemented, so that what it forbids would
 const UNCHANGED: &str =
     "it is not implemented, so that objects would not be changed as it promises";
 
+// Every plugin of upstream that the table of this crate lacks. Installers pass explicit lists, so
+// an unknown name would keep a server from starting.
 enum Treatment {
     /// Upstream enables the plugin by default and installers list it: only a log line states the
     /// consequence.
@@ -18,8 +20,6 @@ enum Treatment {
 }
 use Treatment::{Harmless, Refused, Warned};
 
-// Every plugin of upstream that the table of this crate lacks. Installers pass explicit lists, so
-// an unknown name would keep a server from starting.
 const ABSENT: [(&str, Treatment); 25] = [
     (
         "MutatingAdmissionWebhook",
