@@ -22,11 +22,12 @@ use crate::slices::{self, Group, SliceTemplate};
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// Returns the actions for the slices of one Service. `members` are the namespace's pods.
+/// Returns the actions for the slices of one Service. `members` are the namespace's pods,
+/// `find_node` finds a node by its name.
 pub fn reconcile_service(
     service: &Service,
     members: &[Arc<Pod>],
-    zone: &dyn Fn(&str) -> Option<String>,
+    find_node: &dyn Fn(&str) -> Option<Arc<Node>>,
     existing: &[Arc<EndpointSlice>],
 ) -> Vec<Action> {
     let Some(selector) = backends::service_selector(service) else {
@@ -37,11 +38,18 @@ pub fn reconcile_service(
         return Vec::new();
     }
     let families = list_families(service);
+    let publishes_all = publishes_not_ready_addresses(service);
     let mut groups: BTreeMap<(String, Vec<PodPort>), Vec<Endpoint>> = BTreeMap::new();
     for pod in members {
         if !labels::labels_match_map(Some(selector), pod.meta().labels.as_ref())
             || !is_pod_in_endpoints(pod, true)
         {
+            continue;
+        }
+        let node = find_node(pods::node_name(pod));
+        // Nothing answers at the address of a pod whose node is deleted, until the garbage
+        // collector has deleted the pod. A new node enqueues the Services of its pods.
+        if node.is_none() && !publishes_all {
             continue;
         }
         let ports = backends::resolve_ports(service, pod);
@@ -55,7 +63,7 @@ pub fn reconcile_service(
         }
         for (family, address) in addresses_by_family(pod) {
             if families.contains(&family) {
-                let endpoint = build_endpoint(service, pod, address, zone);
+                let endpoint = build_endpoint(service, pod, address, node.as_deref());
                 groups
                     .entry((family, ports.clone()))
                     .or_default()
@@ -72,6 +80,11 @@ pub fn reconcile_service(
         })
         .collect();
     slices::pack_endpoints(&slice_template(service), &families, groups, existing)
+}
+
+fn publishes_not_ready_addresses(service: &Service) -> bool {
+    let spec = service.spec.as_ref();
+    spec.and_then(|s| s.publish_not_ready_addresses) == Some(true)
 }
 
 fn slice_template(service: &Service) -> SliceTemplate {
@@ -125,16 +138,11 @@ fn build_port(port: PodPort) -> EndpointPort {
     }
 }
 
-fn build_endpoint(
-    service: &Service,
-    pod: &Pod,
-    address: String,
-    zone: &dyn Fn(&str) -> Option<String>,
-) -> Endpoint {
+fn build_endpoint(service: &Service, pod: &Pod, address: String, node: Option<&Node>) -> Endpoint {
     let conditions = endpoint_conditions(service, pod);
-    // A zone is known only through the node, so both are absent for a pod that is not bound.
+    // A zone is known only through the node, so it is absent for a pod whose node is unknown.
+    let zone = node.and_then(|n| n.label(ZONE)).map(str::to_owned);
     let node = Some(pods::node_name(pod).to_owned()).filter(|n| !n.is_empty());
-    let zone = node.as_deref().and_then(zone);
     Endpoint {
         addresses: vec![address],
         hints: if is_endpoint_ready(Some(&conditions)) {
@@ -242,14 +250,19 @@ pub fn slice_cache(
     kind.cache()
 }
 
-/// Enqueues the Services of the pods on a node whose zone changed. A new node has no pods yet.
+/// Enqueues the Services of the pods on a node that is new or whose zone changed.
 fn on_node(event: &Event<Node>, queue: &Queue, services: &Cache<Service>, on_nodes: &Cache<Pod>) {
-    let moved = match event {
-        Event::Applied { old, new } => old.as_ref().and_then(|o| o.label(ZONE)) != new.label(ZONE),
+    let matters = match event {
+        // Pods may be known before their node; they have no endpoints until then.
+        Event::Applied { old: None, .. } => true,
+        Event::Applied {
+            old: Some(old),
+            new,
+        } => old.label(ZONE) != new.label(ZONE),
         Event::Deleted(_) => false,
     };
     // Only the zone of a node stands in endpoints; its heartbeats must not enqueue anything.
-    if moved {
+    if matters {
         let here = on_nodes.by_index(pods::BY_NODE, event.object().name());
         let keys: BTreeSet<_> = here
             .iter()
@@ -271,11 +284,10 @@ impl Decide for EndpointSliceController {
             .into_iter()
             .filter(ours)
             .collect();
-        let zone = |node: &str| self.nodes.get(node)?.label(ZONE).map(str::to_owned);
         reconcile_service(
             &service,
             &self.pods.in_namespace(split_key(key).0),
-            &zone,
+            &|name| self.nodes.get(name),
             &existing,
         )
     }
@@ -352,7 +364,7 @@ mod tests {
             (
                 "a new node without a zone",
                 applied(None, make_node(None)),
-                &[],
+                &["n/a"],
             ),
             (
                 "a node that goes",

@@ -2,7 +2,7 @@
 use std::sync::Arc;
 
 use controllers_runtime::{Action, describe_actions};
-use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use k8s_openapi::api::core::v1::{Endpoints, Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
 
@@ -33,7 +33,17 @@ fn bodies(actions: &[Action]) -> Vec<Value> {
 }
 
 fn slices(service: &Service, pods: &[Arc<Pod>], existing: &[Arc<EndpointSlice>]) -> Vec<Action> {
-    crate::slicing::reconcile_service(service, pods, &|_| None, existing)
+    crate::slicing::reconcile_service(service, pods, &|_| Some(node(json!({}))), existing)
+}
+
+fn node(labels: Value) -> Arc<Node> {
+    Arc::new(
+        serde_json::from_value(json!({"metadata": {"name": "node", "labels": labels}})).unwrap(),
+    )
+}
+
+fn node_in_zone(_: &str) -> Option<Arc<Node>> {
+    Some(node(json!({"topology.kubernetes.io/zone": "z"})))
 }
 
 fn applied(actions: &[Action]) -> Vec<Arc<EndpointSlice>> {
@@ -266,11 +276,10 @@ fn hints_follow_the_traffic_distribution() {
         ),
     ] {
         let s = service(json!({"trafficDistribution": distribution}));
-        let zone = |_: &str| Some("z".to_owned());
         let got = bodies(&crate::slicing::reconcile_service(
             &s,
             &many_pods(1),
-            &zone,
+            &node_in_zone,
             &[],
         ));
         assert_eq!(got[0]["endpoints"][0]["hints"], expect, "{distribution}");
@@ -280,9 +289,13 @@ fn hints_follow_the_traffic_distribution() {
 #[test]
 fn unready_endpoint_has_no_hints() {
     let s = service(json!({"trafficDistribution": "PreferClose"}));
-    let zone = |_: &str| Some("z".to_owned());
     let pods = [pod("a", "10.1.0.1", false, 80, false)];
-    let got = bodies(&crate::slicing::reconcile_service(&s, &pods, &zone, &[]));
+    let got = bodies(&crate::slicing::reconcile_service(
+        &s,
+        &pods,
+        &node_in_zone,
+        &[],
+    ));
     assert!(got[0]["endpoints"][0]["hints"].is_null());
     assert_eq!(got[0]["endpoints"][0]["zone"], "z");
 }
@@ -351,4 +364,13 @@ fn addresses_of_both_families_are_mirrored_into_slices_of_their_own() {
             (&json!("IPv6"), &json!(false))
         ]
     );
+}
+
+#[test]
+fn pod_of_an_unknown_node_gets_an_endpoint_only_if_the_service_publishes_every_address() {
+    for (publish, expect) in [(json!(null), 0), (json!(false), 0), (json!(true), 1)] {
+        let s = service(json!({"publishNotReadyAddresses": publish}));
+        let got = crate::slicing::reconcile_service(&s, &many_pods(1), &|_| None, &[]);
+        assert_eq!(sizes(&got), [expect], "{publish}");
+    }
 }

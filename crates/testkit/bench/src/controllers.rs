@@ -140,8 +140,11 @@ fn service_pass(count: usize) -> anyhow::Result<Duration> {
             "spec": {"nodeName": format!("node-{i}"), "containers": []}, "status": {"phase": "Running",
             "podIPs": [{"ip": format!("10.{}.{}.{}", i / 65536, i / 256 % 256, i % 256)}]}})
     })?;
-    let zone = |_: &str| Some("z".to_owned());
-    let made = controllers_network::slicing::reconcile_service(&service, &pods, &zone, &[]);
+    let node: Arc<Node> = Arc::new(serde_json::from_value(
+        json!({"metadata": {"name": "node", "labels": {"topology.kubernetes.io/zone": "z"}}}),
+    )?);
+    let find_node = |_: &str| Some(Arc::clone(&node));
+    let made = controllers_network::slicing::reconcile_service(&service, &pods, &find_node, &[]);
     let slices = made
         .iter()
         .filter_map(controllers_runtime::Action::as_write)
@@ -153,7 +156,7 @@ fn service_pass(count: usize) -> anyhow::Result<Duration> {
         });
     let slices = slices.collect::<Result<Vec<_>, serde_json::Error>>()?;
     Ok(time(|| {
-        controllers_network::slicing::reconcile_service(&service, &pods, &zone, &slices)
+        controllers_network::slicing::reconcile_service(&service, &pods, &find_node, &slices)
     }))
 }
 
