@@ -52,15 +52,9 @@ pub fn reconcile_service(
         if node.is_none() && !publishes_all {
             continue;
         }
+        // Without any of the named ports the pod still has an address, which DNS serves: its
+        // endpoint goes into a slice without ports.
         let ports = backends::resolve_ports(service, pod);
-        let has_ports = service
-            .spec
-            .as_ref()
-            .is_some_and(|s| s.ports.iter().flatten().next().is_some());
-        // The pod lacks every named port, so no connection to it is possible.
-        if ports.is_empty() && has_ports {
-            continue;
-        }
         for (family, address) in addresses_by_family(pod) {
             if families.contains(&family) {
                 let endpoint = build_endpoint(service, pod, address, node.as_deref());

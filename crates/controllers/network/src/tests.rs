@@ -374,3 +374,17 @@ fn pod_of_an_unknown_node_gets_an_endpoint_only_if_the_service_publishes_every_a
         assert_eq!(sizes(&got), [expect], "{publish}");
     }
 }
+
+#[test]
+fn pod_without_the_named_ports_is_in_a_slice_without_ports() {
+    let s = service(json!({"ports": [{"name": "web", "port": 80, "targetPort": "absent"}]}));
+    let pods = many_pods(1);
+    // The slice of a Service without endpoints has no ports either, and takes the pod.
+    let empty = applied(&slices(&s, &[], &[]));
+    let got = slices(&s, &pods, &empty);
+    assert_eq!(describe_actions(&got), ["update EndpointSlice s-0"]);
+    let body = bodies(&got).remove(0);
+    assert_eq!(body["ports"], json!([]));
+    assert_eq!(body["endpoints"][0]["addresses"], json!(["10.1.0.0"]));
+    assert!(slices(&s, &pods, &applied(&got)).is_empty());
+}
