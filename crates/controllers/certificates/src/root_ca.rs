@@ -41,7 +41,6 @@ pub fn reconcile_namespace(
     }
     let mut map = old.clone();
     map.data = Some(data);
-    map.binary_data = None;
     map.metadata
         .annotations
         .get_or_insert_default()
@@ -139,5 +138,17 @@ mod tests {
     #[test]
     fn namespace_in_deletion_gets_no_root_ca() {
         assert!(lines(true, None, false).is_empty());
+    }
+
+    #[test]
+    fn update_leaves_the_binary_data_as_they_are() {
+        let namespace = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();
+        let existing = serde_json::from_value(json!({"metadata": {"name": NAME},
+            "data": {KEY: "old", "other": "x"}, "binaryData": {"b": "AQ=="}}))
+        .unwrap();
+        let actions = reconcile_namespace(&namespace, "CA", Some(&existing));
+        let body = &actions[0].as_write().unwrap().body;
+        assert_eq!(body["data"], json!({KEY: "CA"}));
+        assert_eq!(body["binaryData"], json!({"b": "AQ=="}));
     }
 }
