@@ -1,12 +1,14 @@
 //! Flags, with upstream's names and meanings. A configuration file given with `--config` overrides
-//! them.
+//! them, except flags of leader election that the command line sets.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use base_duration::parse_unsigned;
 use base_telemetry::LogOptions;
-use clap::{ArgAction, Parser};
+use clap::parser::ValueSource;
+use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches, Parser};
 use component::{AccessFlags, LeaderElectionFlags, ServingFlags};
 
 /// The command line.
@@ -31,7 +33,7 @@ pub struct Flags {
     pub access: AccessFlags,
     /// Leader election
     #[command(flatten)]
-    pub election: LeaderElectionFlags,
+    pub election: ElectionFlags,
     /// The own server
     #[command(flatten)]
     pub serving: ServingFlags,
@@ -44,6 +46,57 @@ pub struct Flags {
     /// Logging
     #[command(flatten)]
     pub logs: LogOptions,
+}
+
+/// Flags of leader election, with the names of those that the command line sets.
+#[derive(Clone, Debug)]
+pub struct ElectionFlags {
+    /// The flags.
+    pub values: LeaderElectionFlags,
+    explicit: HashSet<String>,
+}
+
+impl ElectionFlags {
+    /// Returns whether the command line sets the flag; `name` is that of its field.
+    pub fn is_explicit(&self, name: &str) -> bool {
+        self.explicit.contains(name)
+    }
+}
+
+impl Args for ElectionFlags {
+    fn augment_args(command: Command) -> Command {
+        LeaderElectionFlags::augment_args(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        LeaderElectionFlags::augment_args_for_update(command)
+    }
+}
+
+impl FromArgMatches for ElectionFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Self::from_arg_matches_mut(&mut matches.clone())
+    }
+
+    fn from_arg_matches_mut(matches: &mut ArgMatches) -> Result<Self, clap::Error> {
+        // Before the values are taken: that removes their sources, too.
+        let explicit = list_explicit(matches);
+        let values = LeaderElectionFlags::from_arg_matches_mut(matches)?;
+        Ok(Self { values, explicit })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.explicit.extend(list_explicit(matches));
+        self.values.update_from_arg_matches(matches)
+    }
+}
+
+fn list_explicit(matches: &ArgMatches) -> HashSet<String> {
+    matches
+        .ids()
+        .filter(|id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine))
+        .map(ToString::to_string)
+        .collect()
 }
 
 #[cfg(test)]

@@ -32,41 +32,63 @@ fn connect_client(kubeconfig: Option<&Path>) -> client::Result<Client> {
     Ok(Client::new(config.user_agent(NAME)))
 }
 
-/// Returns the leader election of the file, or else of the flags; None without leader election.
+/// Returns the leader election: of flags that the command line sets, else of the file, else of the
+/// flags' defaults; None without leader election.
 fn merge_election_settings(
     flags: &Flags,
     config: &Configuration,
 ) -> anyhow::Result<Option<LeaderConfig>> {
-    let mut merged = flags.election.clone();
+    let mut merged = flags.election.values.clone();
+    let is_explicit = |name| flags.election.is_explicit(name);
     let file = &config.leader_election;
-    // The file wins over the flags, field by field.
-    for (given, duration) in [
+    for (given, name, duration) in [
         (
             &file.lease_duration,
+            "leader_elect_lease_duration",
             &mut merged.leader_elect_lease_duration,
         ),
         (
             &file.renew_deadline,
+            "leader_elect_renew_deadline",
             &mut merged.leader_elect_renew_deadline,
         ),
-        (&file.retry_period, &mut merged.leader_elect_retry_period),
+        (
+            &file.retry_period,
+            "leader_elect_retry_period",
+            &mut merged.leader_elect_retry_period,
+        ),
     ] {
         if let Some(text) = given {
-            *duration = parse_unsigned(text)?;
+            // Parsed in any case: a flag must not hide a mistake in the file.
+            let parsed = parse_unsigned(text)?;
+            if !is_explicit(name) {
+                *duration = parsed;
+            }
         }
     }
-    for (given, name) in [
+    for (given, name, value) in [
         (
             &file.resource_namespace,
+            "leader_elect_resource_namespace",
             &mut merged.leader_elect_resource_namespace,
         ),
-        (&file.resource_name, &mut merged.leader_elect_resource_name),
+        (
+            &file.resource_name,
+            "leader_elect_resource_name",
+            &mut merged.leader_elect_resource_name,
+        ),
     ] {
-        if let Some(text) = given {
-            name.clone_from(text);
+        if let Some(text) = given
+            && !is_explicit(name)
+        {
+            value.clone_from(text);
         }
     }
-    merged.leader_elect = file.leader_elect.unwrap_or(merged.leader_elect);
+    if let Some(elects) = file.leader_elect
+        && !is_explicit("leader_elect")
+    {
+        merged.leader_elect = elects;
+    }
     Ok(merged.leader_config()?)
 }
 
@@ -186,5 +208,105 @@ async fn schedule_while_leading(
     match lease {
         Some(lease) => election::run_leader_election(client, lease, shutdown.clone(), term).await,
         None => term(shutdown.clone()).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use crate::config::LeaderElection;
+    use std::ffi::OsString;
+
+    fn merge(flags: &[&str], file: LeaderElection) -> anyhow::Result<Option<LeaderConfig>> {
+        let words = ["kube-scheduler"].iter().chain(flags);
+        let arguments: Vec<OsString> = words.map(OsString::from).collect();
+        let mut config = Configuration::default();
+        config.leader_election = file;
+        merge_election_settings(&base_cli::parse_arguments(&arguments).unwrap(), &config)
+    }
+
+    fn file() -> LeaderElection {
+        LeaderElection {
+            leader_elect: Some(true),
+            lease_duration: Some("60s".into()),
+            renew_deadline: Some("40s".into()),
+            retry_period: Some("5s".into()),
+            resource_name: Some("of-file".into()),
+            resource_namespace: Some("file".into()),
+        }
+    }
+
+    fn summary(config: &LeaderConfig) -> (String, [u64; 3]) {
+        let durations = [
+            config.lease_duration,
+            config.renew_deadline,
+            config.retry_period,
+        ];
+        let name = format!("{}/{}", config.namespace, config.name);
+        (name, durations.map(|duration| duration.as_secs()))
+    }
+
+    #[test]
+    fn leader_election_of_the_file_overrides_defaults_of_flags() {
+        let merged = merge(&[], file()).unwrap().unwrap();
+        assert_eq!(summary(&merged), ("file/of-file".into(), [60, 40, 5]));
+        let merged = merge(&[], LeaderElection::default()).unwrap().unwrap();
+        let defaults = ("kube-system/kube-scheduler".into(), [15, 10, 2]);
+        assert_eq!(summary(&merged), defaults);
+    }
+
+    #[test]
+    fn explicit_flags_of_leader_election_override_the_file() {
+        for (flag, expect) in [
+            (
+                "--leader-elect-lease-duration=50s",
+                ("file/of-file", [50, 40, 5]),
+            ),
+            (
+                "--leader-elect-renew-deadline=30s",
+                ("file/of-file", [60, 30, 5]),
+            ),
+            // A default counts, too, if the command line sets it.
+            (
+                "--leader-elect-retry-period=2s",
+                ("file/of-file", [60, 40, 2]),
+            ),
+            (
+                "--leader-elect-resource-name=flag",
+                ("file/flag", [60, 40, 5]),
+            ),
+            (
+                "--leader-elect-resource-namespace=flag",
+                ("flag/of-file", [60, 40, 5]),
+            ),
+        ] {
+            let merged = merge(&[flag], file()).unwrap().unwrap();
+            let expect = (expect.0.to_owned(), expect.1);
+            assert_eq!(summary(&merged), expect, "{flag}");
+        }
+    }
+
+    #[test]
+    fn explicit_leader_elect_flag_overrides_the_file() {
+        let elects = |flags: &[&str], file_elects| {
+            let file = LeaderElection {
+                leader_elect: Some(file_elects),
+                ..file()
+            };
+            merge(flags, file).unwrap().is_some()
+        };
+        assert!(!elects(&["--leader-elect=false"], true));
+        assert!(elects(&["--leader-elect"], false));
+        assert!(!elects(&[], false));
+    }
+
+    #[test]
+    fn malformed_duration_of_the_file_is_an_error_despite_a_flag() {
+        let file = LeaderElection {
+            lease_duration: Some("soon".into()),
+            ..LeaderElection::default()
+        };
+        assert!(merge(&["--leader-elect-lease-duration=50s"], file).is_err());
     }
 }
