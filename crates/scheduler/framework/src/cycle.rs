@@ -239,9 +239,9 @@ pub fn schedule_pod(
             Found::default()
         }
     };
-    if found.nodes.is_empty() {
-        // An error counts only here. If any node passed all filters, the pod is scheduled although
-        // a filter failed on another node; upstream fails the attempt.
+    // A failed filter fails the attempt even if other nodes fit: the choice would be made without
+    // a node that may be better.
+    if found.nodes.is_empty() || found.error.is_some() {
         return Err(Box::new(run_post_filters(
             &feasibility,
             &state,
@@ -382,7 +382,7 @@ fn find_nodes_that_fit(
                     .insert(Arc::clone(&node.name), rejection);
             }
         }
-        if found.nodes.len() >= wanted {
+        if found.nodes.len() >= wanted || found.error.is_some() {
             break;
         }
     }

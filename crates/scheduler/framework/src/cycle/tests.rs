@@ -249,6 +249,31 @@ fn failed_filter_is_an_error_without_post_filter() {
 }
 
 #[test]
+fn failed_filter_fails_the_attempt_although_other_nodes_fit() {
+    let filtered = Arc::default();
+    let plugin = ByName {
+        rejected: vec![("b", Code::Error)],
+        filtered: Arc::clone(&filtered),
+        ..ByName::default()
+    };
+    let error = schedule(plugin, &["a", "b", "c"]).err().unwrap();
+    assert_eq!(error.error.as_deref(), Some("rejected"));
+    assert!(error.diagnosis.post_filter.is_empty());
+    assert_eq!(*filtered.lock().unwrap(), ["a", "b"], "no node after it");
+}
+
+#[test]
+fn failed_filter_behind_enough_feasible_nodes_does_not_matter() {
+    let names: Vec<String> = (0..150).map(|at| format!("n{at}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let plugin = ByName {
+        rejected: vec![("n149", Code::Error)],
+        ..ByName::default()
+    };
+    assert_eq!(schedule(plugin, &names).ok().unwrap().feasible, 100);
+}
+
+#[test]
 fn cluster_without_nodes_has_its_own_message_and_no_post_filter() {
     let error = schedule(ByName::default(), &[]).err().unwrap();
     assert_eq!(
