@@ -1,6 +1,6 @@
 //! Writes to the subresources `ephemeralcontainers` and `resize` of pods.
 
-use api_meta::tree::{each_mut, get, list, make, set, text};
+use api_meta::tree::{each_mut, get, list, make, remove, set, text};
 use serde_json::Value;
 
 /// Takes all but the ephemeral containers from the old pod.
@@ -13,7 +13,7 @@ pub(crate) fn change_only_ephemeral_containers(new: &mut Value, old: &Value) {
     }
 }
 
-/// Takes all but resources and resize policies of the containers from the old pod.
+/// Takes all but resources, and resize policies of the containers, from the old pod.
 pub(crate) fn change_only_resources(new: &mut Value, old: &Value) {
     let mut result = old.clone();
     for field in ["containers", "initContainers"] {
@@ -44,5 +44,42 @@ pub(crate) fn change_only_resources(new: &mut Value, old: &Value) {
             }
         }
     }
+    // Kept although the kubelet can't apply a change: validation rejects it, where a reset would
+    // report success.
+    let of_pod = get(get(new, "spec"), "resources").clone();
+    if let Some(spec) = make(&mut result, "spec") {
+        if of_pod.is_null() {
+            remove(spec, "resources");
+        } else {
+            set(spec, "resources", of_pod);
+        }
+    }
     *new = result;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn resize_keeps_resources_of_the_request_and_all_else_of_the_old_pod() {
+        let pod = |cpu: &str, image: &str, node: &str| {
+            json!({"metadata": {"name": "p"}, "spec": {"nodeName": node,
+                "resources": {"requests": {"cpu": cpu}},
+                "containers": [{"name": "c", "image": image, "resources": {"limits": {"cpu": cpu}}}]}})
+        };
+        let mut new = pod("2", "new", "other");
+        change_only_resources(&mut new, &pod("1", "old", "node"));
+        assert_eq!(new, pod("2", "old", "node"));
+    }
+
+    #[test]
+    fn resize_without_pod_level_resources_does_not_restore_them() {
+        let old = json!({"spec": {"resources": {"requests": {"cpu": "1"}}, "containers": []}});
+        let mut new = json!({"spec": {"containers": []}});
+        let expect = new.clone();
+        change_only_resources(&mut new, &old);
+        assert_eq!(new, expect);
+    }
 }

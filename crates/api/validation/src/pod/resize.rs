@@ -1,4 +1,4 @@
-//! Changes by the subresource `resize`: only CPU and memory of containers.
+//! Changes by the subresource `resize`: only CPU and memory of containers, not of the pod.
 
 use super::spec;
 use crate::field::{Errors, Path};
@@ -37,6 +37,22 @@ pub fn validate_resize(new: &Value, old: &Value, errors: &mut Errors) {
             // to another one (KEP-1287).
             "Pod QOS Class may not change as a result of resizing",
         );
+    }
+    let (after, before) = (
+        get(get(new, "spec"), "resources"),
+        get(get(old, "spec"), "resources"),
+    );
+    if !before.is_null() && after.is_null() {
+        let detail = "pod-level resources cannot be removed";
+        errors.forbidden(&path.child("resources"), detail);
+        return;
+    }
+    if !equal(after, before) {
+        // The kubelet can't change the cgroup of a pod, so the response is that of upstream with
+        // the gate disabled.
+        let detail = "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled";
+        errors.forbidden(&Path::ROOT, detail);
+        return;
     }
     for field in LISTS {
         let (after, before) = (list(get(new, "spec"), field), list(get(old, "spec"), field));
@@ -153,5 +169,49 @@ mod tests {
         ] {
             assert_eq!(problems(resources.clone()), expect, "{resources}");
         }
+    }
+
+    fn pod_level_problems(of_pod: [Value; 2], of_container: [&str; 2]) -> Vec<String> {
+        let pod = |of_pod: &Value, cpu: &str| {
+            let mut pod = json!({"metadata": {"name": "p"}, "status": {"qosClass": "Burstable"}, "spec": {
+                "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "terminationGracePeriodSeconds": 30,
+                "containers": [{"name": "c", "image": "i", "imagePullPolicy": "Always",
+                    "terminationMessagePolicy": "File", "resources": {"requests": {"cpu": cpu}}}]}});
+            if !of_pod.is_null() {
+                pod["spec"]["resources"] = of_pod.clone();
+            }
+            pod
+        };
+        let mut errors = Errors::default();
+        validate_resize(
+            &pod(&of_pod[1], of_container[1]),
+            &pod(&of_pod[0], of_container[0]),
+            &mut errors,
+        );
+        errors.0.into_iter().map(|error| error.detail).collect()
+    }
+
+    #[test]
+    fn change_of_pod_level_resources_is_forbidden() {
+        let cpu = |amount: &str| json!({"requests": {"cpu": amount}});
+        let disabled = "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled";
+        for (of_pod, expect) in [
+            ([cpu("2"), cpu("3")], disabled),
+            ([Value::Null, cpu("3")], disabled),
+            (
+                [cpu("2"), Value::Null],
+                "pod-level resources cannot be removed",
+            ),
+        ] {
+            let case = format!("{of_pod:?}");
+            assert_eq!(pod_level_problems(of_pod, ["1", "1"]), [expect], "{case}");
+        }
+    }
+
+    #[test]
+    fn containers_of_a_pod_with_pod_level_resources_may_be_resized() {
+        let same = || json!({"requests": {"cpu": "2"}});
+        let none = pod_level_problems([same(), same()], ["1", "1500m"]);
+        assert!(none.is_empty(), "{none:?}");
     }
 }
