@@ -6,8 +6,9 @@ use crate::sentence;
 use crate::upstream::Unsupported;
 use base_task::CancellationToken;
 use base_telemetry::LogOptions;
-use clap::{Command, CommandFactory, Parser};
-use std::ffi::OsString;
+use base_zpages::FlagValues;
+use clap::{ArgMatches, Command, CommandFactory, Parser};
+use std::ffi::{OsStr, OsString};
 use std::future::Future;
 use std::process::ExitCode;
 
@@ -32,7 +33,10 @@ where
     }
     let accepted = accept_upstream_flags(arguments.into_iter(), unsupported);
     let args = match parse_command(pages::describe_command::<A>(name), &accepted.arguments) {
-        Ok(args) => args,
+        Ok((args, flags)) => {
+            base_zpages::record_flags(flags);
+            args
+        }
         Err(e) => {
             // clap treats help and version as errors, too.
             if e.use_stderr() {
@@ -69,14 +73,40 @@ where
 /// # Errors
 /// Any other error of clap, and requests for help or the version.
 pub fn parse_arguments<A: Parser>(arguments: &[OsString]) -> Result<A, clap::Error> {
-    parse_command(<A as CommandFactory>::command(), arguments)
+    parse_command(<A as CommandFactory>::command(), arguments).map(|(args, _)| args)
 }
 
-fn parse_command<A: Parser>(command: Command, arguments: &[OsString]) -> Result<A, clap::Error> {
+fn parse_command<A: Parser>(
+    command: Command,
+    arguments: &[OsString],
+) -> Result<(A, FlagValues), clap::Error> {
     // Go's flag packages accept a repeated flag; clap rejects it by default.
     let mut command = command.args_override_self(true);
     let mut matches = command.try_get_matches_from_mut(arguments)?;
-    A::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    // Before the values are moved out of the matches.
+    let flags = collect_flags(&command, &matches);
+    let args = A::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))?;
+    Ok((args, flags))
+}
+
+/// Returns all flags with their values, given or default; flags without a value are empty.
+fn collect_flags(command: &Command, matches: &ArgMatches) -> FlagValues {
+    let value = |id: &str| match matches.try_get_raw(id) {
+        Ok(Some(values)) => values
+            .map(OsStr::to_string_lossy)
+            .collect::<Vec<_>>()
+            .join(","),
+        Ok(None) | Err(_) => String::new(),
+    };
+    command
+        .get_arguments()
+        .filter_map(|argument| {
+            let name = argument.get_long()?;
+            // Help and version end the process, so that they never have a value.
+            let is_setting = !matches!(name, "help" | "version");
+            is_setting.then(|| (name.to_owned(), value(argument.get_id().as_str())))
+        })
+        .collect()
 }
 
 fn block_on_main<A, F, Fut>(main: F, args: A) -> anyhow::Result<()>
@@ -102,3 +132,48 @@ fn worker_threads() -> usize {
 
 /// A command line.
 pub(crate) type Arguments = Vec<OsString>;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Flags {
+        #[arg(long)]
+        bootstrap_token: Option<String>,
+        #[arg(long, default_value = "10s")]
+        sync_period: String,
+        #[arg(long, value_delimiter = ',')]
+        controllers: Vec<String>,
+        #[arg(long)]
+        profiling: bool,
+        #[arg(long)]
+        config: Option<String>,
+    }
+
+    #[test]
+    fn recorded_flags_have_given_and_default_values_and_no_secret() {
+        let line = [
+            "x",
+            "--bootstrap-token=s3cret",
+            "--controllers=a,b",
+            "--controllers",
+            "c",
+        ];
+        let arguments: Vec<OsString> = line.iter().map(OsString::from).collect();
+        let (flags, values) = parse_command::<Flags>(Flags::command(), &arguments).unwrap();
+        assert_eq!(flags.bootstrap_token.as_deref(), Some("s3cret"));
+        let values: Vec<_> = values.iter().collect();
+        assert_eq!(
+            values,
+            [
+                ("bootstrap-token", "CLASSIFIED"),
+                ("config", ""),
+                ("controllers", "a,b,c"),
+                ("profiling", "false"),
+                ("sync-period", "10s"),
+            ]
+        );
+    }
+}

@@ -10,5 +10,5 @@ pub use histogram::Histogram;
 pub use logs::{LogFormat, LogOptions, init_logging, level_filter};
 pub use metrics::Metrics;
 pub use page::{MetricsPage, format_labels};
-pub use process::FileDescriptors;
+pub use process::{FileDescriptors, read_start_time};
 pub use prometheus_client;

@@ -30,17 +30,8 @@ impl FileDescriptors {
 impl MetricsPage {
     /// Writes memory, processor time, start and file descriptors of the process.
     pub fn write_process(&mut self, files: FileDescriptors) {
-        let stat = read_file("/proc/self/stat");
-        // The process name, in parentheses, may contain blanks: fields are counted after it.
-        let fields: Vec<f64> = stat
-            .rsplit(')')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .map(|field| field.parse().unwrap_or(0.0))
-            .collect();
-        // By the numbers of proc_pid_stat(5); the first field after the name is the third.
-        let field = |number: usize| fields.get(number - 3).copied().unwrap_or(0.0);
+        let fields = read_stat();
+        let field = |number: usize| stat_field(&fields, number);
         self.gauge(
             "process_resident_memory_bytes",
             "Resident memory size in bytes.",
@@ -56,11 +47,10 @@ impl MetricsPage {
             "User and system CPU time in seconds.",
             (field(14) + field(15)) / TICKS,
         );
-        let booted = number_after(&read_file("/proc/stat"), "btime");
         self.gauge(
             "process_start_time_seconds",
             "Start time since the epoch in seconds.",
-            booted + field(22) / TICKS,
+            start_time(&fields),
         );
         self.gauge("process_open_fds", "Open file descriptors.", files.open);
         self.gauge(
@@ -69,6 +59,31 @@ impl MetricsPage {
             files.max,
         );
     }
+}
+
+/// Reads the start of the process in seconds since the epoch.
+pub fn read_start_time() -> f64 {
+    start_time(&read_stat())
+}
+
+fn start_time(fields: &[f64]) -> f64 {
+    number_after(&read_file("/proc/stat"), "btime") + stat_field(fields, 22) / TICKS
+}
+
+/// Reads the fields of /proc/self/stat after the process name.
+fn read_stat() -> Vec<f64> {
+    let stat = read_file("/proc/self/stat");
+    // The process name, in parentheses, may contain blanks: fields are counted after it.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    fields
+        .split_whitespace()
+        .map(|field| field.parse().unwrap_or(0.0))
+        .collect()
+}
+
+/// Returns a field by its number in proc_pid_stat(5); the first field after the name is the third.
+fn stat_field(fields: &[f64], number: usize) -> f64 {
+    fields.get(number - 3).copied().unwrap_or(0.0)
 }
 
 fn read_file(path: &str) -> String {

@@ -6,8 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use base_task::Tasks;
+use base_zpages::{FLAGZ, FlagValues, Process, STATUSZ};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -53,7 +54,14 @@ impl fmt::Debug for Check {
 pub struct Endpoints {
     pages: HashMap<&'static str, Render>,
     missing: Option<Render>,
+    zpages: Option<ZPages>,
     protection: Option<Protection>,
+}
+
+/// Facts that `/statusz` and `/flagz` show.
+struct ZPages {
+    component: &'static str,
+    flags: FlagValues,
 }
 
 struct Protection {
@@ -97,6 +105,13 @@ impl Endpoints {
         self.with_page("/metrics", move || text_page(StatusCode::OK, encode()))
     }
 
+    /// Adds `/statusz` and `/flagz` under the component's name.
+    #[must_use]
+    pub fn with_zpages(mut self, component: &'static str, flags: FlagValues) -> Self {
+        self.zpages = Some(ZPages { component, flags });
+        self
+    }
+
     /// Sets the response for unknown paths.
     #[must_use]
     pub fn with_fallback(mut self, render: impl Fn() -> Page + Send + Sync + 'static) -> Self {
@@ -124,7 +139,7 @@ impl Endpoints {
             let endpoints = Arc::clone(&endpoints);
             async move {
                 let (path, headers) = (request.uri().path(), request.headers());
-                Ok::<_, Infallible>(endpoints.respond_to(path, headers).await)
+                Ok::<_, Infallible>(endpoints.respond_to(request.method(), path, headers).await)
             }
         });
         // Critical: a component whose health cannot be checked is restarted by its supervisor
@@ -136,7 +151,7 @@ impl Endpoints {
         );
     }
 
-    async fn respond_to(&self, path: &str, headers: &HeaderMap) -> Page {
+    async fn respond_to(&self, method: &Method, path: &str, headers: &HeaderMap) -> Page {
         if let Some(Protection { access, open }) = &self.protection
             && !is_open(open, path)
         {
@@ -150,10 +165,35 @@ impl Endpoints {
         }
         // Protection comes first, so that a caller without permission cannot find out which pages
         // exist.
+        if let Some(page) = self.respond_zpage(method, path, headers) {
+            return page;
+        }
         match self.pages.get(path).or(self.missing.as_ref()) {
             Some(render) => render(),
             None => text_page(StatusCode::NOT_FOUND, "404 page not found"),
         }
+    }
+
+    /// Responds to `/statusz` and `/flagz`; `None` for other paths and without these pages.
+    fn respond_zpage(&self, method: &Method, path: &str, headers: &HeaderMap) -> Option<Page> {
+        let ZPages { component, flags } = self.zpages.as_ref()?;
+        if !matches!(path, STATUSZ | FLAGZ) {
+            return None;
+        }
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            let status = StatusCode::METHOD_NOT_ALLOWED;
+            return Some(text_page(status, "405: Method Not Allowed"));
+        }
+        let accept = headers.get(header::ACCEPT);
+        let accept = accept.and_then(|value| value.to_str().ok());
+        let accept = accept.unwrap_or_default();
+        let response = if path == FLAGZ {
+            base_zpages::respond_flagz(component, flags, accept)
+        } else {
+            let paths = self.pages.keys().copied().chain([FLAGZ]);
+            base_zpages::respond_statusz(component, Process::read(), paths, accept)
+        };
+        Some(response.map(|body| Full::new(body.into())))
     }
 }
 
@@ -215,7 +255,11 @@ mod tests {
     use crate::delegated::AnswerLifetimes;
 
     async fn get(endpoints: &Endpoints, path: &str) -> (u16, String) {
-        let page = endpoints.respond_to(path, &HeaderMap::new()).await;
+        request(endpoints, Method::GET, path).await
+    }
+
+    async fn request(endpoints: &Endpoints, method: Method, path: &str) -> (u16, String) {
+        let page = endpoints.respond_to(&method, path, &HeaderMap::new()).await;
         let status = page.status().as_u16();
         let body = page.into_body().collect().await.unwrap().to_bytes();
         (status, String::from_utf8(body.to_vec()).unwrap())
@@ -255,10 +299,61 @@ mod tests {
         assert_eq!(get(&endpoints, "/readyz").await, (200, "ok".to_owned()));
     }
 
+    fn unreachable_reviews() -> DelegatedAccess {
+        let unreachable = Client::new(Config::builder("http://127.0.0.1:1"));
+        DelegatedAccess::new(unreachable.clone(), unreachable, AnswerLifetimes::default())
+    }
+
+    #[tokio::test]
+    async fn zpages_show_the_paths_and_the_flags_without_secrets() {
+        let flags = [("v", "2"), ("bootstrap-token", "s3cret")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let endpoints = Endpoints::new()
+            .with_health(Vec::new())
+            .with_metrics(String::new)
+            .with_zpages("kube-x", flags.into_iter().collect());
+        let (code, statusz) = get(&endpoints, STATUSZ).await;
+        assert_eq!(code, 200);
+        assert!(statusz.starts_with("\nkube-x statusz\n"), "{statusz}");
+        let paths = "\nPaths: /flagz /healthz /livez /metrics /readyz\n";
+        assert!(statusz.ends_with(paths), "{statusz}");
+        let (code, flagz) = get(&endpoints, FLAGZ).await;
+        assert_eq!(code, 200);
+        assert!(
+            flagz.ends_with("\nbootstrap-token=CLASSIFIED\nv=2\n"),
+            "{flagz}"
+        );
+    }
+
+    #[tokio::test]
+    async fn zpages_need_credentials_and_only_reads_are_allowed() {
+        let pages = || Endpoints::new().with_zpages("kube-x", FlagValues::default());
+        let protected = pages().with_protection(unreachable_reviews(), Vec::new());
+        for path in [STATUSZ, FLAGZ] {
+            assert_eq!(get(&protected, path).await.0, 401, "{path}");
+            for (method, code) in [
+                (Method::GET, 200),
+                (Method::HEAD, 200),
+                (Method::POST, 405),
+                (Method::PUT, 405),
+                (Method::DELETE, 405),
+            ] {
+                let name = method.clone();
+                assert_eq!(
+                    request(&pages(), method, path).await.0,
+                    code,
+                    "{name} {path}"
+                );
+            }
+            // A server of health checks has none of these pages.
+            let health = Endpoints::new().with_health(Vec::new());
+            assert_eq!(get(&health, path).await.0, 404, "{path}");
+        }
+    }
+
     #[tokio::test]
     async fn only_open_paths_need_no_credentials() {
-        let nobody = Client::new(Config::builder("http://127.0.0.1:1"));
-        let access = DelegatedAccess::new(nobody.clone(), nobody, AnswerLifetimes::default());
+        let access = unreachable_reviews();
         let pages = || {
             Endpoints::new()
                 .with_health(Vec::new())

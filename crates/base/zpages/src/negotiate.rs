@@ -1,0 +1,153 @@
+//! The representation that a client accepts.
+
+use std::collections::HashMap;
+
+/// Group of both kinds.
+const GROUP: &str = "config.k8s.io";
+/// Versions of both kinds. The first is deprecated.
+const VERSIONS: [&str; 2] = ["v1alpha1", "v1beta1"];
+
+/// The representation of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Text,
+    Json(&'static str),
+    Yaml(&'static str),
+}
+
+/// One range of an Accept header.
+struct Clause<'a> {
+    main: &'a str,
+    sub: &'a str,
+    quality: f32,
+    parameters: HashMap<&'a str, &'a str>,
+}
+
+/// Returns the representation that an Accept header selects; None if it accepts no possible one.
+/// JSON and YAML must name group, version and kind, because the pages have no default version.
+pub(crate) fn negotiate_format(accept: &str, kind: &str) -> Option<Format> {
+    if accept.trim().is_empty() {
+        return Some(Format::Text);
+    }
+    let mut clauses: Vec<Clause<'_>> = accept.split(',').filter_map(parse_clause).collect();
+    // As in upstream: by quality, then the specific type before a wildcard.
+    clauses.sort_by(|a, b| {
+        b.quality
+            .total_cmp(&a.quality)
+            .then((a.main == "*").cmp(&(b.main == "*")))
+            .then((a.sub == "*").cmp(&(b.sub == "*")))
+    });
+    clauses.iter().find_map(|clause| clause.select_format(kind))
+}
+
+fn parse_clause(text: &str) -> Option<Clause<'_>> {
+    let mut parts = text.split(';').map(str::trim);
+    let (main, sub) = match parts.next()? {
+        "*" => ("*", "*"),
+        range => range.split_once('/')?,
+    };
+    let parameters: HashMap<_, _> = parts
+        .filter_map(|parameter| parameter.split_once('='))
+        .map(|(name, value)| (name.trim(), value.trim()))
+        .collect();
+    let quality = parameters.get("q").and_then(|q| q.parse().ok());
+    Some(Clause {
+        main: main.trim(),
+        sub: sub.trim(),
+        quality: quality.unwrap_or(1.0),
+        parameters,
+    })
+}
+
+impl Clause<'_> {
+    fn select_format(&self, kind: &str) -> Option<Format> {
+        let is_set = |name| self.parameters.get(name).is_some_and(|v| !v.is_empty());
+        // Neither streams nor other server versions exist for these pages.
+        if is_set("stream") || is_set("sv") {
+            return None;
+        }
+        let covers = |main, sub| {
+            (self.main == main && (self.sub == sub || self.sub == "*"))
+                || (self.main == "*" && self.sub == "*")
+        };
+        let converts = ["as", "g", "v"]
+            .iter()
+            .any(|name| self.parameters.contains_key(name));
+        if !converts {
+            return covers("text", "plain").then_some(Format::Text);
+        }
+        let version = self.requested_version(kind)?;
+        if covers("application", "json") {
+            return Some(Format::Json(version));
+        }
+        covers("application", "yaml").then_some(Format::Yaml(version))
+    }
+
+    fn requested_version(&self, kind: &str) -> Option<&'static str> {
+        let parameter = |name| self.parameters.get(name).copied().unwrap_or_default();
+        if parameter("g") != GROUP || parameter("as") != kind {
+            return None;
+        }
+        VERSIONS.into_iter().find(|v| *v == parameter("v"))
+    }
+}
+
+/// Returns whether clients should move to a newer version.
+pub(crate) fn is_deprecated(version: &str) -> bool {
+    version == VERSIONS[0]
+}
+
+/// Returns the API version of an object.
+pub(crate) fn api_version(version: &str) -> String {
+    format!("{GROUP}/{version}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accept_header_selects_the_format_as_in_upstream() {
+        let beta = "v=v1beta1;g=config.k8s.io;as=Statusz";
+        for (accept, format) in [
+            ("", Some(Format::Text)),
+            ("text/plain", Some(Format::Text)),
+            ("*/*", Some(Format::Text)),
+            ("text/*;q=0.3", Some(Format::Text)),
+            ("application/xml", None),
+            ("application/json", None),
+            ("application/json;v=v1beta1;g=config.k8s.io", None),
+            ("application/json;v=v1;g=config.k8s.io;as=Statusz", None),
+            ("application/json;v=v1beta1;g=config.k8s.io;as=Flagz", None),
+            (
+                "application/json;v=foo;g=config.k8s.io;as=Statusz,*/*",
+                Some(Format::Text),
+            ),
+            (
+                "application/json;v=v1alpha1;g=config.k8s.io;as=Statusz",
+                Some(Format::Json("v1alpha1")),
+            ),
+            (
+                &format!("application/json;{beta}"),
+                Some(Format::Json("v1beta1")),
+            ),
+            (
+                &format!("application/yaml; {}", beta.replace(';', "; ")),
+                Some(Format::Yaml("v1beta1")),
+            ),
+            (&format!("application/cbor;{beta}"), None),
+            (&format!("text/plain;{beta}"), None),
+            (&format!("application/json;stream=watch;{beta}"), None),
+            (
+                &format!("text/plain;q=0.5,application/yaml;{beta}"),
+                Some(Format::Yaml("v1beta1")),
+            ),
+            (
+                &format!("*/*,application/json;{beta}"),
+                Some(Format::Json("v1beta1")),
+            ),
+        ] {
+            assert_eq!(negotiate_format(accept, "Statusz"), format, "{accept:?}");
+        }
+    }
+}

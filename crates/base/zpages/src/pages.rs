@@ -1,0 +1,305 @@
+//! The pages.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use http::header::{CONTENT_TYPE, HeaderValue, WARNING};
+use http::{Response, StatusCode};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::flags::FlagValues;
+use crate::negotiate::{Format, api_version, is_deprecated, negotiate_format};
+
+/// Path of the page about the process.
+pub const STATUSZ: &str = "/statusz";
+/// Path of the page with the flags.
+pub const FLAGZ: &str = "/flagz";
+
+/// Second part of the text's head. Tools of support teams recognise the page by it.
+const NOTICE: &str = "Warning: This endpoint is not meant to be machine parseable, has no \
+                      formatting compatibility guarantees and is for debugging purposes only.";
+/// Folders that upstream leaves out of the list of paths, since they are not for debugging.
+const API_FOLDERS: [&str; 5] = ["/apis", "/api", "/openid", "/openapi", "/.well-known"];
+const BINARY_VERSION: &str = concat!("1.36.2+ironclad.", env!("CARGO_PKG_VERSION"));
+const EMULATION_VERSION: &str = "1.36";
+/// The same as in `/version`: clients expect a version of Go.
+const GO_VERSION: &str = "go1.26";
+
+/// Facts about the process that `/statusz` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    /// Start of the process.
+    pub started: Timestamp,
+    /// Time of the request.
+    pub now: Timestamp,
+}
+
+impl Process {
+    /// Reads the facts about this process.
+    pub fn read() -> Self {
+        // Whole seconds are enough: upstream shows no more.
+        let started = base_telemetry::read_start_time() as i64;
+        Self {
+            started: Timestamp::from_second(started).unwrap_or_default(),
+            now: Timestamp::now(),
+        }
+    }
+
+    fn uptime_seconds(self) -> i64 {
+        // Not negative after the clock was set back.
+        self.now.duration_since(self.started).as_secs().max(0)
+    }
+}
+
+/// Responds to `/statusz`. `paths` are the paths of the component's server.
+pub fn respond_statusz<'a>(
+    component: &str,
+    process: Process,
+    paths: impl Iterator<Item = &'a str>,
+    accept: &str,
+) -> Response<String> {
+    let folders = list_folders(paths);
+    respond_page("Statusz", accept, |version| match version {
+        None => Content::Text(format_statusz(component, process, &folders)),
+        Some(version) => Content::Object(json!({
+            "kind": "Statusz",
+            "apiVersion": api_version(version),
+            "metadata": {"name": component},
+            "startTime": process.started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "uptimeSeconds": process.uptime_seconds(),
+            "goVersion": GO_VERSION,
+            "binaryVersion": BINARY_VERSION,
+            "emulationVersion": EMULATION_VERSION,
+            "paths": folders,
+        })),
+    })
+}
+
+/// Responds to `/flagz`.
+pub fn respond_flagz(component: &str, flags: &FlagValues, accept: &str) -> Response<String> {
+    respond_page("Flagz", accept, |version| match version {
+        None => Content::Text(format_flagz(component, flags)),
+        Some(version) => Content::Object(json!({
+            "kind": "Flagz",
+            "apiVersion": api_version(version),
+            "metadata": {"name": component},
+            "flags": flags.iter().collect::<std::collections::BTreeMap<_, _>>(),
+        })),
+    })
+}
+
+enum Content {
+    Text(String),
+    Object(Value),
+}
+
+fn respond_page(
+    kind: &str,
+    accept: &str,
+    render: impl Fn(Option<&'static str>) -> Content,
+) -> Response<String> {
+    let Some(format) = negotiate_format(accept, kind) else {
+        return not_acceptable();
+    };
+    let (version, media_type) = match format {
+        Format::Text => (None, "text/plain; charset=utf-8"),
+        Format::Json(version) => (Some(version), "application/json"),
+        Format::Yaml(version) => (Some(version), "application/yaml"),
+    };
+    let body = match render(version) {
+        Content::Text(text) => text,
+        Content::Object(object) if matches!(format, Format::Yaml(_)) => {
+            // Maps with names as keys can always be written.
+            serde_yaml::to_string(&object).unwrap_or_default()
+        }
+        Content::Object(object) => format!("{object}\n"),
+    };
+    let mut response = build_response(StatusCode::OK, media_type, body);
+    if version.is_some_and(is_deprecated) {
+        let endpoint = kind.to_lowercase();
+        let warning = format!(
+            "299 - \"This version of the {endpoint} endpoint is deprecated. Please use a newer version.\""
+        );
+        if let Ok(warning) = HeaderValue::from_str(&warning) {
+            response.headers_mut().insert(WARNING, warning);
+        }
+    }
+    response
+}
+
+fn not_acceptable() -> Response<String> {
+    let message = "only the following media types are accepted: application/json, application/yaml, text/plain";
+    let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": "NotAcceptable", "code": 406});
+    build_response(
+        StatusCode::NOT_ACCEPTABLE,
+        "application/json",
+        status.to_string(),
+    )
+}
+
+fn build_response(status: StatusCode, media_type: &'static str, body: String) -> Response<String> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let media_type = HeaderValue::from_static(media_type);
+    response.headers_mut().insert(CONTENT_TYPE, media_type);
+    response
+}
+
+fn format_statusz(component: &str, process: Process, folders: &BTreeSet<String>) -> String {
+    let seconds = process.uptime_seconds();
+    let started = process.started.strftime("%a %b %e %H:%M:%S UTC %Y");
+    let mut text = format!("\n{component} statusz\n{NOTICE}\n\nStarted: {started}\n");
+    // Writing to a String can't fail.
+    let _ = writeln!(
+        text,
+        "Up: {} hr {:02} min {:02} sec",
+        seconds / 3600,
+        seconds / 60 % 60,
+        seconds % 60
+    );
+    let _ = writeln!(
+        text,
+        "Go version: {GO_VERSION}\nBinary version: {BINARY_VERSION}\nEmulation version: {EMULATION_VERSION}"
+    );
+    let paths: Vec<&str> = folders.iter().map(String::as_str).collect();
+    if !paths.is_empty() {
+        let _ = write!(text, "Paths: {}", paths.join(" "));
+    }
+    text.push('\n');
+    text
+}
+
+fn format_flagz(component: &str, flags: &FlagValues) -> String {
+    let mut text = format!("\n{component} flagz\n{NOTICE}\n");
+    for (name, value) in flags.iter() {
+        let _ = writeln!(text, "{name}={value}");
+    }
+    text
+}
+
+/// Returns the first segments of paths, in order, each once.
+fn list_folders<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    paths
+        .filter_map(|path| path.strip_prefix('/')?.split('/').next())
+        .filter(|folder| !folder.is_empty())
+        .map(|folder| format!("/{folder}"))
+        // Upstream registers this page last, so that its own path is not listed.
+        .filter(|folder| !API_FOLDERS.contains(&folder.as_str()) && folder != STATUSZ)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const HEAD: &str = "This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.";
+
+    fn process() -> Process {
+        Process {
+            started: "2026-03-05T07:08:09Z".parse().unwrap(),
+            now: "2026-03-06T08:10:12.9Z".parse().unwrap(),
+        }
+    }
+
+    fn statusz(accept: &str) -> Response<String> {
+        let paths = [
+            "/readyz/ping",
+            "/metrics",
+            "/",
+            "/apis/apps/v1",
+            "/api",
+            "/readyz",
+            STATUSZ,
+            FLAGZ,
+        ];
+        respond_statusz("kube-x", process(), paths.into_iter(), accept)
+    }
+
+    fn flagz(accept: &str) -> Response<String> {
+        let flags = [("v", "2"), ("bootstrap-token", "s3cret"), ("empty", "")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        respond_flagz("kube-x", &flags.into_iter().collect(), accept)
+    }
+
+    #[test]
+    fn statusz_as_text_has_upstream_lines() {
+        let page = statusz("");
+        assert_eq!(page.headers()[CONTENT_TYPE], "text/plain; charset=utf-8");
+        let version = env!("CARGO_PKG_VERSION");
+        assert_eq!(
+            page.into_body(),
+            format!(
+                "\nkube-x statusz\nWarning: {HEAD}\n\nStarted: Thu Mar  5 07:08:09 UTC 2026\n\
+                 Up: 25 hr 02 min 03 sec\nGo version: go1.26\nBinary version: 1.36.2+ironclad.{version}\n\
+                 Emulation version: 1.36\nPaths: /flagz /metrics /readyz\n"
+            )
+        );
+    }
+
+    #[test]
+    fn flagz_as_text_has_one_line_per_flag_in_order_of_names() {
+        assert_eq!(
+            flagz("*/*").into_body(),
+            format!("\nkube-x flagz\nWarning: {HEAD}\nbootstrap-token=CLASSIFIED\nempty=\nv=2\n")
+        );
+    }
+
+    #[test]
+    fn statusz_as_json_is_an_object_of_the_requested_version() {
+        let page = statusz("application/json;v=v1beta1;g=config.k8s.io;as=Statusz");
+        assert_eq!(page.headers()[CONTENT_TYPE], "application/json");
+        assert!(!page.headers().contains_key(WARNING));
+        let object: Value = serde_json::from_str(page.body()).unwrap();
+        let version = concat!("1.36.2+ironclad.", env!("CARGO_PKG_VERSION"));
+        assert_eq!(
+            object,
+            json!({"kind": "Statusz", "apiVersion": "config.k8s.io/v1beta1", "metadata": {"name": "kube-x"},
+                "startTime": "2026-03-05T07:08:09Z", "uptimeSeconds": 90_123, "goVersion": "go1.26",
+                "binaryVersion": version, "emulationVersion": "1.36", "paths": ["/flagz", "/metrics", "/readyz"]})
+        );
+    }
+
+    #[test]
+    fn flagz_as_yaml_has_no_secret_and_old_versions_a_warning() {
+        let page = flagz("application/yaml;v=v1alpha1;g=config.k8s.io;as=Flagz");
+        assert_eq!(page.headers()[CONTENT_TYPE], "application/yaml");
+        let warning = page.headers()[WARNING].to_str().unwrap();
+        assert!(
+            warning.contains("flagz endpoint is deprecated"),
+            "{warning}"
+        );
+        let object: Value = serde_yaml::from_str(page.body()).unwrap();
+        assert_eq!(
+            object,
+            json!({"kind": "Flagz", "apiVersion": "config.k8s.io/v1alpha1", "metadata": {"name": "kube-x"},
+                "flags": {"bootstrap-token": "CLASSIFIED", "empty": "", "v": "2"}})
+        );
+    }
+
+    #[test]
+    fn unacceptable_format_is_rejected_with_a_status() {
+        for page in [statusz("application/json"), flagz("application/xml")] {
+            assert_eq!(page.status(), StatusCode::NOT_ACCEPTABLE);
+            let status: Value = serde_json::from_str(page.body()).unwrap();
+            assert_eq!(status["reason"], "NotAcceptable");
+        }
+    }
+
+    #[test]
+    fn uptime_is_not_negative_after_the_clock_was_set_back() {
+        let Process { started, now } = process();
+        let reversed = Process {
+            started: now,
+            now: started,
+        };
+        let page = respond_statusz("kube-x", reversed, std::iter::empty(), "");
+        assert!(
+            page.body().contains("\nUp: 0 hr 00 min 00 sec\n"),
+            "{}",
+            page.body()
+        );
+    }
+}
