@@ -34,6 +34,10 @@ pub(crate) fn json_reply(value: &serde_json::Value) -> Reply {
     build_reply(StatusCode::OK, "application/json", value.to_string())
 }
 
+pub(crate) fn string_reply(response: Response<String>) -> Reply {
+    response.map(full_body)
+}
+
 impl From<Failure> for Reply {
     fn from(failure: Failure) -> Self {
         build_reply(failure.status, "text/plain; charset=utf-8", failure.message)

@@ -26,6 +26,8 @@ pub(crate) enum Route {
     ProbeMetrics,
     Stats,
     Configz,
+    Statusz,
+    Flagz,
     Log(StreamTarget),
     Stream(Stream, StreamTarget),
 }
@@ -80,7 +82,9 @@ impl Segments {
             "logs" => "log",
             "pods" | "runningpods" => "pods",
             "healthz" => "healthz",
-            "configz" => "configz",
+            // Upstream has no subresource of its own for flags, which are configuration.
+            "configz" | "flagz" => "configz",
+            "statusz" => "statusz",
             _ => "proxy",
         };
         Permission { verb, subresource }
@@ -122,6 +126,8 @@ impl Segments {
             ["metrics", "probes"] => Route::ProbeMetrics,
             ["stats"] | ["stats", "summary"] => Route::Stats,
             ["configz"] => Route::Configz,
+            ["statusz"] => Route::Statusz,
+            ["flagz"] => Route::Flagz,
             ["containerLogs", namespace, pod, container] => {
                 Route::Log(build_target(namespace, pod, None, container))
             }
@@ -228,6 +234,9 @@ mod tests {
             ("/stats/summary", "stats"),
             ("/metrics/cadvisor", "metrics"),
             ("/healthz", "healthz"),
+            ("/configz", "configz"),
+            ("/flagz", "configz"),
+            ("/statusz", "statusz"),
         ] {
             let segments = Segments::decode(path);
             assert_eq!(
@@ -248,6 +257,8 @@ mod tests {
             (Method::GET, "/run/ns/p/c", 405),
             (Method::PUT, "/exec/ns/p/c", 405),
             (Method::POST, "/pods", 405),
+            (Method::POST, "/statusz", 405),
+            (Method::PUT, "/flagz", 405),
             (Method::DELETE, "/containerLogs/ns/p/c", 405),
             (Method::GET, "/exec%2Fns%2Fp%2Fc", 404),
             (Method::GET, "/nothing", 404),

@@ -2,10 +2,11 @@
 
 use crate::access::Access;
 use crate::backend::{Backend, Failure, LogQuery, StreamOptions, StreamTarget};
-use crate::reply::{Reply, build_reply, json_reply, text_reply};
+use crate::reply::{Reply, build_reply, json_reply, string_reply, text_reply};
 use crate::route::{Route, Segments, Stream};
 use crate::{logs, stream};
 use base_task::Tasks;
+use base_zpages::Process;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -18,6 +19,24 @@ use tokio_util::sync::CancellationToken;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN_METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
+const COMPONENT: &str = "kubelet";
+/// Paths that `/statusz` lists.
+const PATHS: [&str; 14] = [
+    "/attach",
+    "/configz",
+    "/containerLogs",
+    "/exec",
+    "/flagz",
+    "/healthz",
+    "/livez",
+    "/metrics",
+    "/pods",
+    "/portForward",
+    "/readyz",
+    "/run",
+    "/runningpods",
+    "/stats",
+];
 
 /// The HTTPS server.
 pub struct Server {
@@ -103,6 +122,17 @@ impl Server {
             Route::Configz => {
                 json_reply(&serde_json::json!({"kubeletconfig": self.backend.configuration()}))
             }
+            Route::Statusz => string_reply(base_zpages::respond_statusz(
+                COMPONENT,
+                Process::read(),
+                PATHS.into_iter(),
+                accepted_types(&request),
+            )),
+            Route::Flagz => string_reply(base_zpages::respond_flagz(
+                COMPONENT,
+                &base_zpages::flag_values(),
+                accepted_types(&request),
+            )),
             Route::Log(target) => {
                 let query = parse_log_query(&query)?;
                 let source = self.backend.open_log(&target, &query)?;
@@ -161,6 +191,13 @@ impl Server {
         };
         stream::forward_stream(&url, request, &self.tasks).await
     }
+}
+
+fn accepted_types(request: &Request<Incoming>) -> &str {
+    let accept = request.headers().get(http::header::ACCEPT);
+    accept
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
 }
 
 fn parse_stream_options(query: &Query) -> Result<StreamOptions, Failure> {
