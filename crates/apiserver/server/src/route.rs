@@ -3,7 +3,7 @@
 use crate::body::{Body, Payload};
 use crate::context::Context;
 use crate::server::Server;
-use crate::{discovery, handlers, health, proxy, respond, reviews};
+use crate::{discovery, handlers, health, proxy, respond, reviews, zpages};
 use api_kinds::Resource;
 use api_meta::{ApiError, Reason};
 use apiserver_request::RequestInfo;
@@ -46,7 +46,7 @@ async fn dispatch_plain(
                 .await
                 .map(Some);
         }
-        ("version" | "metrics", None) => true,
+        ("version" | "metrics" | "statusz" | "flagz", None) => true,
         ("" | "api" | "apis" | "openapi" | "openid" | ".well-known", _) => true,
         _ => false,
     };
@@ -57,6 +57,8 @@ async fn dispatch_plain(
         _ if dump.is_some() => dump,
         ("version", None) => Some(respond::plain_json(200, &discovery::version_info())),
         ("metrics", None) => Some(server.metrics.respond_metrics(server)),
+        ("statusz", None) => Some(zpages::respond_statusz(server, context)),
+        ("flagz", None) => Some(zpages::respond_flagz(context)),
         _ => discovery::respond_discovery(server, context, path).await?,
     };
     match response {

@@ -64,6 +64,7 @@ impl Discovery {
             );
         }
         let rest = [
+            "/flagz",
             "/healthz",
             "/healthz/etcd",
             "/healthz/log",
@@ -82,6 +83,7 @@ impl Discovery {
             "/readyz/log",
             "/readyz/ping",
             "/readyz/shutdown",
+            "/statusz",
             "/version",
         ];
         all.extend(rest.map(String::from));

@@ -124,3 +124,43 @@ async fn flow_control_dump_is_for_reading() {
         404
     );
 }
+
+#[tokio::test]
+async fn zpages_show_process_and_flags() {
+    let server = start_server(&[]).await;
+    let statusz = server.get("/statusz").await;
+    assert_eq!(statusz.code, 200);
+    let text = statusz.text();
+    assert!(text.starts_with("\napiserver statusz\nWarning: "), "{text}");
+    let paths = "\nPaths: /flagz /healthz /livez /metrics /readyz /version\n";
+    assert!(text.ends_with(paths), "{text}");
+    let flagz = server.get("/flagz").await;
+    assert_eq!(flagz.code, 200);
+    assert!(flagz.text().starts_with("\napiserver flagz\nWarning: "));
+    let accept = "application/json;v=v1beta1;g=config.k8s.io;as=Statusz";
+    let object = server
+        .send(request("GET", "/statusz").header("accept", accept), "")
+        .await;
+    assert_eq!(object.json()["kind"], "Statusz", "{}", object.text());
+    let xml = request("GET", "/flagz").header("accept", "application/xml");
+    assert_eq!(server.send(xml, "").await.code, 406);
+    for path in ["/statusz", "/flagz"] {
+        assert_eq!(server.send(request("POST", path), "").await.code, 405);
+    }
+}
+
+#[tokio::test]
+async fn zpages_need_the_permission_for_their_paths() {
+    let server = start_server(&[]).await;
+    for path in ["/statusz", "/flagz"] {
+        for token in [None, Some("Bearer alice-token")] {
+            let mut request = http::Request::builder().uri(path);
+            if let Some(token) = token {
+                request = request.header("authorization", token);
+            }
+            let answer = server.send(request, "").await;
+            assert_eq!(answer.code, 403, "{path} {token:?}");
+            assert!(!answer.text().contains("Warning"), "{path} {token:?}");
+        }
+    }
+}
