@@ -18,6 +18,29 @@ pub fn schema() -> &'static Schema {
     &SCHEMA
 }
 
+impl Message {
+    /// Returns the field with a JSON name, which may be a member of an inline field.
+    pub fn field(&'static self, json: &str) -> Option<&'static Field> {
+        let at = self
+            .by_json
+            .binary_search_by(|entry| entry.0.cmp(json))
+            .ok()?;
+        let (_, owner, index) = self.by_json.get(at)?;
+        schema().get(*owner).fields.get(usize::from(*index))
+    }
+}
+
+impl Type {
+    /// Returns the message that this type is or contains.
+    pub fn message(&self) -> Option<&'static Message> {
+        match self {
+            Type::Message(id) => Some(schema().get(*id)),
+            Type::List(inner) | Type::Map(inner) => inner.message(),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Default)]
 struct Loader {
     packages: HashMap<&'static str, &'static str>,

@@ -53,16 +53,6 @@ pub struct Message {
 }
 
 impl Message {
-    /// Returns the field with a JSON name, which may be a member of an inline field.
-    pub fn field(&'static self, json: &str) -> Option<&'static Field> {
-        let at = self
-            .by_json
-            .binary_search_by(|entry| entry.0.cmp(json))
-            .ok()?;
-        let (_, owner, index) = self.by_json.get(at)?;
-        crate::schema().get(*owner).fields.get(usize::from(*index))
-    }
-
     /// Returns the fields with a protobuf number, in ascending order.
     pub fn fields_by_number(&'static self) -> impl DoubleEndedIterator<Item = &'static Field> {
         self.by_number
@@ -197,15 +187,6 @@ pub enum Type {
 }
 
 impl Type {
-    /// Returns the message that this type is or contains.
-    pub fn message(&self) -> Option<&'static Message> {
-        match self {
-            Type::Message(id) => Some(crate::schema().get(*id)),
-            Type::List(inner) | Type::Map(inner) => inner.message(),
-            _ => None,
-        }
-    }
-
     /// Returns the type of the elements of a list or map.
     pub fn element(&self) -> Option<&Type> {
         match self {
