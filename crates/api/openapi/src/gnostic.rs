@@ -4,9 +4,11 @@
 //! document by that table. Keys that are not in the table are omitted; those with the prefix `x-`
 //! become extensions as YAML text.
 
+mod message;
 mod version2;
 mod version3;
 
+use crate::gnostic::message::{Message, Part};
 use api_codec::proto::wire::{write_bytes, write_int, write_nested, write_tag};
 use serde_json::{Map, Value};
 
@@ -24,44 +26,6 @@ fn encode_message(message: &'static Message, document: &Value) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 * 1024);
     write_message(message, document, &mut out);
     out
-}
-
-/// A message: its known keys, and the treatment of others.
-struct Message {
-    fields: &'static [(&'static str, u32, Part)],
-    /// Number of the list for keys that start with `x-`; 0 for none.
-    extensions: u32,
-    /// Number and type of a map for all other keys.
-    others: Option<(u32, Part)>,
-}
-
-/// Encoding of a value.
-#[derive(Clone, Copy)]
-enum Part {
-    Text,
-    Bool,
-    Int,
-    Double,
-    /// Text that contains YAML.
-    Any,
-    /// A default in version 3: number, boolean or text.
-    Scalar,
-    One(&'static Message),
-    /// A list of values.
-    Each(&'static Part),
-    /// A value in nested messages that only contain this number.
-    In(&'static [u32], &'static Part),
-    /// One of several encodings, chosen by the value.
-    Choice(fn(&Value) -> (&'static [u32], &'static Message)),
-}
-
-/// Returns the message of a map from names to values.
-const fn map_entry_message(values: Part) -> Message {
-    Message {
-        fields: &[],
-        extensions: 0,
-        others: Some((1, values)),
-    }
 }
 
 fn write_message(message: &'static Message, value: &Value, out: &mut Vec<u8>) {

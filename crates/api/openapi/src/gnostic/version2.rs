@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Message, Part, map_entry_message};
+use crate::gnostic::message::{Message, Part, map_entry_message};
 
 const TEXT: Part = Part::Text;
 const TEXTS: Part = Part::Each(&Part::Text);
