@@ -3,8 +3,10 @@
 mod affinity;
 mod container;
 mod environment;
+mod field_ref;
 mod gated;
 mod probe;
+mod relative_path;
 mod resize;
 mod resources;
 mod scheduling;

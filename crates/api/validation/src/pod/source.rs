@@ -1,8 +1,8 @@
 //! Volume sources of pods and persistent volumes.
 
-use super::environment;
-use super::volume::{validate_descending_path, validate_no_backsteps};
 use crate::field::{Errors, Path};
+use crate::pod::field_ref::{validate_resource_field_ref, validate_volume_field_ref};
+use crate::pod::relative_path::{validate_descending_path, validate_no_backsteps};
 use crate::rules;
 use api_meta::names;
 use api_meta::tree::{get, has, int, list, text};
@@ -254,12 +254,10 @@ fn validate_downward_api(source: &Value, path: &Path<'_>, errors: &mut Errors) {
                     "fieldRef and resourceFieldRef can not be specified simultaneously",
                 );
             }
-            (true, false) => environment::validate_volume_field_ref(
-                get(item, "fieldRef"),
-                &path.child("fieldRef"),
-                errors,
-            ),
-            (false, true) => environment::validate_resource_field_ref(
+            (true, false) => {
+                validate_volume_field_ref(get(item, "fieldRef"), &path.child("fieldRef"), errors)
+            }
+            (false, true) => validate_resource_field_ref(
                 get(item, "resourceFieldRef"),
                 true,
                 &path.child("resourceFieldRef"),

@@ -2,6 +2,7 @@
 
 use super::source;
 use crate::field::{Errors, Path};
+use crate::pod::relative_path::validate_descending_path;
 use crate::rules;
 use api_meta::names;
 use api_meta::tree::{flag, get, has, list as items, opt_text, text};
@@ -199,19 +200,4 @@ fn validate_sub_paths(
         list,
         errors,
     );
-}
-
-/// Validates a relative path without `..`.
-pub fn validate_descending_path(value: &str, path: &Path<'_>, errors: &mut Errors) {
-    if value.starts_with('/') {
-        errors.invalid(path, value, "must be a relative path");
-    }
-    validate_no_backsteps(value, path, errors);
-}
-
-/// Validates a path without `..`.
-pub fn validate_no_backsteps(value: &str, path: &Path<'_>, errors: &mut Errors) {
-    if value.split('/').any(|p| p == "..") {
-        errors.invalid(path, value, "must not contain '..'");
-    }
 }
