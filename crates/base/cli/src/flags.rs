@@ -1,6 +1,5 @@
 //! Removes upstream flags that are not implemented from a command line.
 
-use crate::run::Arguments;
 use crate::upstream::{Unsupported, Verdict};
 use std::ffi::OsString;
 
@@ -65,6 +64,9 @@ pub fn accept_upstream_flags(
     }
     accepted
 }
+
+/// A command line.
+pub(crate) type Arguments = Vec<OsString>;
 
 #[cfg(test)]
 mod tests {

@@ -130,9 +130,6 @@ fn worker_threads() -> usize {
     std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 4))
 }
 
-/// A command line.
-pub(crate) type Arguments = Vec<OsString>;
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
