@@ -3,112 +3,18 @@
 use std::marker::PhantomData;
 
 use http::Method;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
-use serde::Deserialize;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 
+use crate::accept::Accept;
 use crate::client::{Body, Client, Request};
-use crate::decode::{self, Decode};
+use crate::decode::Decode;
 use crate::error::{Error, Result};
-use crate::object::{ApiResource, Object, key_of};
+use crate::list::List;
+use crate::object::{ApiResource, DynamicObject, Object, PartialObject};
 use crate::params::{DeleteParams, ListParams, Patch, Query};
 use crate::watch::Watch;
 
 const PAGE: u32 = 500;
-
-/// A list of objects at one resource version.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(bound = "K: DeserializeOwned")]
-pub struct List<K> {
-    /// List metadata: `resourceVersion` is the version from which to watch, `continue` the token of
-    /// the next page.
-    #[serde(default)]
-    pub metadata: ListMeta,
-    /// The objects.
-    #[serde(default = "Vec::new", deserialize_with = "null_as_empty")]
-    pub items: Vec<K>,
-    /// Keys (`namespace/name`) of objects that exist but can't be decoded.
-    #[serde(skip)]
-    pub(crate) undecodable: Vec<String>,
-}
-
-fn null_as_empty<'de, D, K>(deserializer: D) -> Result<Vec<K>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    K: DeserializeOwned,
-{
-    Ok(Option::<Vec<K>>::deserialize(deserializer)?.unwrap_or_default())
-}
-
-impl<K> List<K> {
-    /// Returns the resource version of the list.
-    pub fn resource_version(&self) -> &str {
-        self.metadata
-            .resource_version
-            .as_deref()
-            .unwrap_or_default()
-    }
-
-    /// Decodes a page of objects of `kind`. An object that can't be decoded is logged and added to
-    /// `undecodable`.
-    pub(crate) fn decode_page(bytes: &[u8], kind: &str) -> serde_json::Result<Self>
-    where
-        K: DeserializeOwned,
-    {
-        // The common case costs one pass. Only if any object fails, all are decoded one by one from
-        // a tree.
-        if let Ok(list) = serde_json::from_slice(bytes) {
-            return Ok(list);
-        }
-        let trees: List<Value> = serde_json::from_slice(bytes)?;
-        let mut list = List {
-            metadata: trees.metadata,
-            items: Vec::new(),
-            undecodable: Vec::new(),
-        };
-        for tree in trees.items {
-            let key = key_of(&tree);
-            match decode::from_tree(tree) {
-                Ok(item) => list.items.push(item),
-                Err(error) => {
-                    tracing::error!(%kind, object = key, %error, "object can't be decoded");
-                    list.undecodable.push(key);
-                }
-            }
-        }
-        Ok(list)
-    }
-
-    fn continue_token(&self) -> Option<String> {
-        self.metadata
-            .continue_
-            .clone()
-            .filter(|token| !token.is_empty())
-    }
-}
-
-/// Media types to accept. A server that returns metadata only distinguishes lists from objects by
-/// them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Accept {
-    /// For objects, including those in watch events.
-    pub(crate) object: &'static str,
-    /// For lists.
-    pub(crate) list: &'static str,
-}
-
-impl Accept {
-    pub(crate) const JSON: Self = Self {
-        object: "application/json",
-        list: "application/json",
-    };
-    pub(crate) const METADATA: Self = Self {
-        object: "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
-        list: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
-    };
-}
 
 /// Requests on objects of kind `K`.
 pub struct Api<K> {
@@ -133,6 +39,48 @@ impl<K> Clone for Api<K> {
 impl<K> std::fmt::Debug for Api<K> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Api").field(&self.collection_path()).finish()
+    }
+}
+
+impl Client {
+    /// Returns the requests for a kind: cluster-scoped objects, or those of all namespaces.
+    pub fn api<K: k8s_openapi::Resource>(&self) -> Api<K> {
+        Api::new(
+            self.clone(),
+            ApiResource::of_kind::<K>(),
+            None,
+            Accept::JSON,
+        )
+    }
+
+    /// Returns the requests for a kind in a namespace.
+    pub fn namespaced<K: k8s_openapi::Resource>(&self, namespace: &str) -> Api<K> {
+        Api::new(
+            self.clone(),
+            ApiResource::of_kind::<K>(),
+            Some(namespace.to_owned()),
+            Accept::JSON,
+        )
+    }
+
+    /// Returns the requests for any kind, as unstructured objects.
+    pub fn dynamic(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+        Api::new(
+            self.clone(),
+            resource.clone(),
+            namespace.map(str::to_owned),
+            Accept::JSON,
+        )
+    }
+
+    /// Returns the requests for any kind, metadata only.
+    pub fn metadata(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<PartialObject> {
+        Api::new(
+            self.clone(),
+            resource.clone(),
+            namespace.map(str::to_owned),
+            Accept::METADATA,
+        )
     }
 }
 

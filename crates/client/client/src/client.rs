@@ -18,11 +18,9 @@ use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::api::{Accept, Api};
 use crate::config::{Config, Source};
-use crate::decode;
 use crate::error::{Error, Result};
-use crate::object::{ApiResource, DynamicObject, PartialObject};
+use crate::lenient::from_slice;
 use crate::transport::Transport;
 
 const JSON: &str = "application/json";
@@ -176,51 +174,11 @@ impl Client {
         self.inner.transport.subscribe_connections()
     }
 
-    /// Returns the requests for a kind: cluster-scoped objects, or those of all namespaces.
-    pub fn api<K: k8s_openapi::Resource>(&self) -> Api<K> {
-        Api::new(
-            self.clone(),
-            ApiResource::of_kind::<K>(),
-            None,
-            Accept::JSON,
-        )
-    }
-
-    /// Returns the requests for a kind in a namespace.
-    pub fn namespaced<K: k8s_openapi::Resource>(&self, namespace: &str) -> Api<K> {
-        Api::new(
-            self.clone(),
-            ApiResource::of_kind::<K>(),
-            Some(namespace.to_owned()),
-            Accept::JSON,
-        )
-    }
-
-    /// Returns the requests for any kind, as unstructured objects.
-    pub fn dynamic(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
-        Api::new(
-            self.clone(),
-            resource.clone(),
-            namespace.map(str::to_owned),
-            Accept::JSON,
-        )
-    }
-
-    /// Returns the requests for any kind, metadata only.
-    pub fn metadata(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<PartialObject> {
-        Api::new(
-            self.clone(),
-            resource.clone(),
-            namespace.map(str::to_owned),
-            Accept::METADATA,
-        )
-    }
-
     /// Sends a request and decodes the JSON response.
     pub async fn request<T: DeserializeOwned>(&self, request: Request) -> Result<T> {
         let what = request.describe_request();
         let bytes = self.bytes(request).await?;
-        decode::from_slice(&bytes).map_err(|source| Error::Decode { what, source })
+        from_slice(&bytes).map_err(|source| Error::Decode { what, source })
     }
 
     /// Sends a request and returns the body of the response.

@@ -3,7 +3,7 @@
 //! Certificates from files are read again for each new connection, tokens after one minute, so that
 //! rotation needs no restart.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
@@ -77,27 +77,6 @@ impl Config {
             user_agent: format!("ironclad/{}", env!("CARGO_PKG_VERSION")),
             timeout: Duration::from_secs(60),
         }
-    }
-
-    /// Loads the current context of a kubeconfig file.
-    pub fn from_kubeconfig(path: impl AsRef<Path>) -> Result<Self> {
-        crate::kubeconfig::load_kubeconfig(path.as_ref(), None)
-    }
-
-    /// Loads a named context of a kubeconfig file.
-    pub fn from_kubeconfig_context(path: impl AsRef<Path>, context: &str) -> Result<Self> {
-        crate::kubeconfig::load_kubeconfig(path.as_ref(), Some(context))
-    }
-
-    /// Loads the service account of the pod in which this process runs.
-    pub fn in_cluster() -> Result<Self> {
-        crate::kubeconfig::in_cluster()
-    }
-
-    /// Loads the given kubeconfig, or else the pod's service account.
-    pub fn from_kubeconfig_or_in_cluster(path: Option<&Path>) -> Result<Self> {
-        // Components in pods are started without the flag.
-        path.map_or_else(Self::in_cluster, Self::from_kubeconfig)
     }
 
     /// Trusts these PEM certificates.

@@ -6,6 +6,7 @@
 //! events into a count and aggregates similar ones.
 
 mod correlator;
+mod record;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,41 +22,14 @@ use crate::client::Client;
 use crate::error::Result;
 use crate::params::Patch;
 use correlator::{CorrelationResult, Correlator};
+use record::EventRecord;
+pub use record::EventType;
 
 /// Maximum number of events per queue.
 const QUEUE: usize = 1000;
 /// Number of queues, and thereby of concurrent requests. A single writer manages a few hundred
 /// events a second, fewer than pods are bound.
 const WRITERS: usize = 8;
-
-/// Type of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum EventType {
-    /// Information.
-    Normal,
-    /// Something is wrong.
-    Warning,
-}
-
-impl EventType {
-    /// Returns the value in the API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Normal => "Normal",
-            Self::Warning => "Warning",
-        }
-    }
-}
-
-/// An event about an object, before correlation.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct EventRecord {
-    pub(crate) regarding: ObjectReference,
-    pub(crate) event_type: EventType,
-    pub(crate) reason: String,
-    pub(crate) message: String,
-    pub(crate) at: Timestamp,
-}
 
 /// Records events in the name of a component. Cheap to clone.
 #[derive(Clone, Debug)]

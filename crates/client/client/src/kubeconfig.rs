@@ -75,7 +75,30 @@ struct Context {
     namespace: Option<String>,
 }
 
-pub(crate) fn load_kubeconfig(path: &Path, context: Option<&str>) -> Result<Config> {
+impl Config {
+    /// Loads the current context of a kubeconfig file.
+    pub fn from_kubeconfig(path: impl AsRef<Path>) -> Result<Self> {
+        load_kubeconfig(path.as_ref(), None)
+    }
+
+    /// Loads a named context of a kubeconfig file.
+    pub fn from_kubeconfig_context(path: impl AsRef<Path>, context: &str) -> Result<Self> {
+        load_kubeconfig(path.as_ref(), Some(context))
+    }
+
+    /// Loads the service account of the pod in which this process runs.
+    pub fn in_cluster() -> Result<Self> {
+        load_service_account()
+    }
+
+    /// Loads the given kubeconfig, or else the pod's service account.
+    pub fn from_kubeconfig_or_in_cluster(path: Option<&Path>) -> Result<Self> {
+        // Components in pods are started without the flag.
+        path.map_or_else(Self::in_cluster, Self::from_kubeconfig)
+    }
+}
+
+fn load_kubeconfig(path: &Path, context: Option<&str>) -> Result<Config> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         Error::Config(format!(
             "cannot read kubeconfig {}: {error}",
@@ -204,7 +227,7 @@ fn data_or_file(
     }
 }
 
-pub(crate) fn in_cluster() -> Result<Config> {
+fn load_service_account() -> Result<Config> {
     let variable = |name: &str| {
         std::env::var(name).map_err(|_| {
             Error::Config(format!(

@@ -8,6 +8,7 @@
 //! - [`WorkQueue`] turns changes into keys to reconcile.
 //! - [`election`] and [`events`] are what every component needs besides.
 
+mod accept;
 mod api;
 mod client;
 mod config;
@@ -16,21 +17,28 @@ pub mod election;
 mod error;
 pub mod events;
 pub mod informer;
+mod kinds;
 mod kubeconfig;
+mod lenient;
+mod list;
 mod object;
+mod object_key;
 mod params;
 mod queue;
 mod tls;
 mod transport;
 mod watch;
+mod watch_event;
 
-pub use api::{Api, List};
+pub use api::Api;
 pub use client::{Body, Client, Request};
 pub use config::{Config, Identity, Source};
 pub use decode::Decode;
 pub use error::{Error, Result};
 pub use informer::{Event, Informer, Store};
+pub use list::List;
 pub use object::{ApiResource, DynamicObject, Object, ObjectExt, PartialObject, object_reference};
 pub use params::{DeleteParams, ListParams, Patch, Propagation, VersionMatch};
 pub use queue::{RateLimit, WorkQueue};
-pub use watch::{Undecodable, Watch, WatchEvent};
+pub use watch::Watch;
+pub use watch_event::{Undecodable, WatchEvent};

@@ -118,19 +118,6 @@ where
     }
 }
 
-/// Returns the key (`namespace/name`) of an object in a JSON tree.
-pub(crate) fn key_of(tree: &Value) -> String {
-    let text = |path| {
-        tree.pointer(path)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
-    match text("/metadata/namespace") {
-        "" => text("/metadata/name").to_owned(),
-        namespace => format!("{namespace}/{}", text("/metadata/name")),
-    }
-}
-
 /// REST mapping of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ApiResource {
@@ -193,7 +180,7 @@ impl<'de> Deserialize<'de> for DynamicObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut rest = Map::deserialize(deserializer)?;
         let metadata = match rest.remove("metadata") {
-            Some(value) => crate::decode::from_tree(value).map_err(serde::de::Error::custom)?,
+            Some(value) => crate::lenient::from_tree(value).map_err(serde::de::Error::custom)?,
             None => ObjectMeta::default(),
         };
         let mut text = |key: &str| match rest.remove(key) {
@@ -262,6 +249,7 @@ impl Object for PartialObject {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+    use crate::object_key::key_of;
     use k8s_openapi::api::core::v1::{Namespace, Pod};
     use serde_json::json;
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::EventRecord;
+use crate::events::record::EventRecord;
 
 const CAPACITY: usize = 1024;
 const BURST: f64 = 25.0;
@@ -199,8 +199,8 @@ fn object_key(record: &EventRecord) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
-    use super::super::EventType;
     use super::*;
+    use crate::events::record::EventType;
     use jiff::Timestamp;
     use k8s_openapi::api::core::v1::ObjectReference;
 

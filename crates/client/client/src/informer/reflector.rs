@@ -7,12 +7,13 @@ use futures::StreamExt;
 use rand::Rng;
 use tokio::time::Instant;
 
-use super::{Shared, Transform};
+use super::Shared;
 use crate::api::Api;
 use crate::error::{Error, Result};
+use crate::informer::event::Transform;
 use crate::object::{Object, ObjectExt};
 use crate::params::ListParams;
-use crate::watch::{Undecodable, WatchEvent};
+use crate::watch_event::{Undecodable, WatchEvent};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(3);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use super::{Event, Handler, IndexFn};
+use crate::informer::event::{Event, Handler, IndexFn};
 use crate::object::{Object, ObjectExt};
 
 struct Index<K> {

@@ -1,0 +1,46 @@
+//! The kinds that this crate decodes.
+
+use crate::decode::Decode;
+use crate::lenient::from_slice;
+use crate::list::List;
+use crate::object::{DynamicObject, PartialObject};
+use crate::watch_event::{WatchEvent, decode_line};
+use k8s_openapi::api::{
+    apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization,
+    autoscaling::v2 as autoscaling_v2, batch::v1 as batch, certificates::v1 as certificates,
+    coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery,
+    node::v1 as node, policy::v1 as policy, rbac::v1 as rbac, storage::v1 as storage,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use serde_json::Error;
+
+macro_rules! decode {
+    ($($kind:ty),* $(,)?) => {$(
+        impl Decode for $kind {
+            fn decode_object(bytes: &[u8]) -> Result<Self, Error> {
+                from_slice(bytes)
+            }
+
+            fn decode_list(bytes: &[u8], kind: &str) -> Result<List<Self>, Error> {
+                List::decode_page(bytes, kind)
+            }
+
+            fn decode_event(line: &[u8]) -> Result<WatchEvent<Self>, Error> {
+                decode_line(line)
+            }
+        }
+    )*};
+}
+
+// A kind that is missing here does not compile where it is used: add it.
+decode! {
+    DynamicObject, PartialObject, Status, apps::ControllerRevision, apps::DaemonSet,
+    apps::Deployment, apps::ReplicaSet, apps::StatefulSet, authentication::TokenRequest, authentication::TokenReview,
+    authorization::SubjectAccessReview, autoscaling_v2::HorizontalPodAutoscaler, batch::CronJob,
+    batch::Job, certificates::CertificateSigningRequest, coordination::Lease, core::ConfigMap,
+    core::Endpoints, core::Event, core::Namespace, core::Node, core::PersistentVolume,
+    core::PersistentVolumeClaim, core::Pod, core::ReplicationController, core::ResourceQuota,
+    core::Secret, core::Service, core::ServiceAccount, discovery::EndpointSlice,
+    node::RuntimeClass, policy::PodDisruptionBudget, rbac::ClusterRole,
+    rbac::ClusterRoleBinding, storage::StorageClass, storage::VolumeAttributesClass,
+}
