@@ -11,11 +11,11 @@ use anyhow::{Context, Result, bail};
 use base_telemetry::{LogFormat, LogOptions};
 use base_tls::Offer;
 use base_tls::rustls::version::{TLS12, TLS13};
-use clap::{ArgAction, Args, Parser, ValueEnum};
+use clap::{ArgAction, Args, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use connections::{AutoTls, ConnectionFlags};
 pub use corruption::CorruptionChecks;
 use corruption::CorruptionFlags;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 pub use time::parse_duration;
 pub use unsupported::UPSTREAM_FLAGS;
 
@@ -49,7 +49,7 @@ impl Flags {
             .serve
             .config_file
             .as_deref()
-            .and_then(|path| file::load_flags(path).ok())
+            .and_then(|path| load_file(path).ok())
         {
             return flags.log();
         }
@@ -82,7 +82,7 @@ impl Flags {
             unsupported::check_environment(|name| std::env::var(name).ok())?;
             return Ok(self);
         };
-        let (flags, warnings) = file::load_flags(path)?;
+        let (flags, warnings) = load_file(path)?;
         tracing::warn!(
             path = %path.display(),
             "the configuration is in a file; other command line flags and environment variables are ignored if provided"
@@ -92,6 +92,12 @@ impl Flags {
         }
         Ok(flags)
     }
+}
+
+/// Loads the flags of a configuration file, and warnings about settings that are not implemented.
+fn load_file(path: &Path) -> Result<(Flags, Vec<String>)> {
+    let (matches, warnings) = file::load_flags(path, Flags::command())?;
+    Ok((Flags::from_arg_matches(&matches)?, warnings))
 }
 
 /// Commands that need no server.

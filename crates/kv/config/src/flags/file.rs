@@ -4,10 +4,10 @@
 //! As in etcd, such a file replaces all other flags and the environment. Unlike in etcd, a key that
 //! is no flag is rejected.
 
-use super::{Flags, UPSTREAM_FLAGS};
+use super::unsupported::UPSTREAM_FLAGS;
 use anyhow::{Context, Result, bail};
 use clap::builder::Resettable;
-use clap::{CommandFactory, FromArgMatches};
+use clap::{ArgMatches, Command};
 use serde_yaml::Value;
 use std::ffi::OsString;
 use std::path::Path;
@@ -30,8 +30,8 @@ const TIMES: &[&str] = &[
     "watch-progress-notify-interval",
 ];
 
-/// Loads a file as flags, with warnings about settings that are not implemented.
-pub(super) fn load_flags(path: &Path) -> Result<(Flags, Vec<String>)> {
+/// Loads a file as flags of `command`, with warnings about settings that are not implemented.
+pub(super) fn load_flags(path: &Path, command: Command) -> Result<(ArgMatches, Vec<String>)> {
     let context = || format!("--config-file {}", path.display());
     // Before reading: the path may be that of a device or of a database.
     let length = std::fs::metadata(path).with_context(context)?.len();
@@ -42,10 +42,10 @@ pub(super) fn load_flags(path: &Path) -> Result<(Flags, Vec<String>)> {
         );
     }
     let text = std::fs::read_to_string(path).with_context(context)?;
-    parse_flags(&text).with_context(context)
+    parse_flags(&text, command).with_context(context)
 }
 
-fn parse_flags(text: &str) -> Result<(Flags, Vec<String>)> {
+fn parse_flags(text: &str, command: Command) -> Result<(ArgMatches, Vec<String>)> {
     let words = std::iter::once("kvstore".to_owned())
         .chain(to_words(text)?)
         .map(OsString::from);
@@ -54,7 +54,7 @@ fn parse_flags(text: &str) -> Result<(Flags, Vec<String>)> {
         bail!("{}", accepted.refusals.join("; "));
     }
     // etcd ignores the environment if there is a file.
-    let command = Flags::command().mut_args(|argument| argument.env(Resettable::Reset));
+    let command = command.mut_args(|argument| argument.env(Resettable::Reset));
     let matches = command
         .try_get_matches_from(accepted.arguments)
         .map_err(|error| {
@@ -69,7 +69,7 @@ fn parse_flags(text: &str) -> Result<(Flags, Vec<String>)> {
                     .unwrap_or_default()
             )
         })?;
-    Ok((Flags::from_arg_matches(&matches)?, accepted.warnings))
+    Ok((matches, accepted.warnings))
 }
 
 /// Converts each key to a flag.
@@ -149,6 +149,8 @@ fn format_scalar(flag: &str, value: &Value) -> Result<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::flags::Flags;
+    use clap::{CommandFactory, FromArgMatches};
 
     #[test]
     fn keys_are_flags() {
@@ -171,7 +173,8 @@ mod tests {
                 "--heartbeat-interval=50",
             ]
         );
-        let (flags, warnings) = parse_flags(file).unwrap();
+        let (matches, warnings) = parse_flags(file, Flags::command()).unwrap();
+        let flags = Flags::from_arg_matches(&matches).unwrap();
         assert_eq!(
             (flags.serve.name.as_str(), flags.serve.heartbeat_interval),
             ("m1", 50)
@@ -197,7 +200,7 @@ mod tests {
             ),
             ("a: [", "line"),
         ] {
-            let message = format!("{:#}", parse_flags(file).unwrap_err());
+            let message = format!("{:#}", parse_flags(file, Flags::command()).unwrap_err());
             assert!(message.contains(context), "{file}: {message}");
         }
     }
