@@ -1,12 +1,12 @@
 //! Applies log entries to the state machine.
 
+use crate::caller::Caller;
 use crate::command::{Command, Envelope, decode_batch};
 use crate::engine_writer::Work;
 use crate::error::EtcdError;
-use crate::machine::{
-    AppliedPosition, Caller, Machine, Outcome, ReplicatedState, Reply, alarm_list,
-};
+use crate::machine::{Machine, Outcome, Reply};
 use crate::persist;
+use crate::replicated_state::{AppliedPosition, ReplicatedState, alarm_list};
 use crate::rights::Rights;
 use crate::tokens::Tokens;
 use bytes::Bytes;

@@ -1,6 +1,7 @@
 //! etcd's errors, with the texts and gRPC codes that clients compare.
 
 use kv_auth::AuthError;
+use kv_engine::EngineError;
 use kv_mvcc::MvccError;
 
 /// The gRPC codes in use.
@@ -153,5 +154,32 @@ impl From<AuthError> for EtcdError {
             AuthError::Failed => EtcdError::AuthFailed,
             AuthError::OldRevision => EtcdError::OldAuthRevision,
         }
+    }
+}
+
+/// Reasons why a state machine can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The engine returned an error.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The keys can't be read.
+    #[error(transparent)]
+    Store(#[from] MvccError),
+    /// Another table is damaged.
+    #[error(
+        "the stored {0} are damaged; restore this member from a snapshot (kvstore snapshot restore)"
+    )]
+    Damaged(&'static str),
+}
+
+impl MachineError {
+    /// Returns whether the stored data are damaged, as opposed to unreadable at the moment.
+    pub fn is_damage(&self) -> bool {
+        !matches!(
+            self,
+            MachineError::Engine(EngineError::Open { .. })
+                | MachineError::Store(MvccError::Engine(EngineError::Open { .. }))
+        )
     }
 }

@@ -7,21 +7,25 @@
 
 mod apply;
 mod apply_auth;
+mod caller;
 mod command;
 mod engine_writer;
 mod error;
 mod machine;
 mod members;
 mod persist;
+mod replicated_state;
 mod rights;
 mod snapshot;
 mod tokens;
 
+pub use caller::Caller;
 pub use command::{Command, Envelope, Login, Nothing, decode_batch, encode_into, may_forward};
-pub use error::{Code, EtcdError};
+pub use error::{Code, EtcdError, MachineError};
 pub use kv_auth::{Access, Auth, AuthError, ROOT};
 pub use kv_lease::{LeaseInfo, Leases};
-pub use machine::{AppliedPosition, Caller, Machine, MachineError, Options, Outcome, Reply};
+pub use machine::{Machine, Options, Outcome, Reply};
 pub use members::{Members, NewMember};
 pub use persist::{decode_auth_row, decode_lease_row, write_seed};
+pub use replicated_state::AppliedPosition;
 pub use snapshot::{SnapshotItem, SnapshotReader};

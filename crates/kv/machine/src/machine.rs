@@ -1,20 +1,21 @@
 //! The state machine: applied state, requests that wait for results, and reads.
 
+use crate::caller::Caller;
 use crate::command::{Command, Envelope};
 use crate::engine_writer::EngineWriter;
-use crate::error::EtcdError;
+use crate::error::{EtcdError, MachineError};
 use crate::members::Members;
 use crate::persist;
+use crate::replicated_state::{AppliedPosition, ReplicatedState, alarm_list};
 use crate::rights::Rights;
 use crate::tokens::Tokens;
-use bytes::Bytes;
 use kv_auth::{Access, Auth};
 use kv_engine::{Engine, EngineError};
 use kv_lease::Leases;
-use kv_mvcc::{Limits, MvccError, Store};
+use kv_mvcc::{Limits, Store};
 use parking_lot::{Mutex, RwLock};
 use proto_etcd::etcdserverpb as pb;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,27 +48,6 @@ pub struct Options {
     pub slow_apply: Duration,
 }
 
-/// Identity of a caller.
-#[derive(Clone, Debug, Default)]
-pub struct Caller {
-    /// Name of the user; empty for an anonymous caller.
-    pub user: String,
-    /// Auth revision at which the user was authenticated; 0: the current one.
-    pub auth_revision: u64,
-    /// Set for the store itself, which needs no permission.
-    pub internal: bool,
-}
-
-impl Caller {
-    /// Returns the identity of the store itself.
-    pub fn internal() -> Self {
-        Caller {
-            internal: true,
-            ..Caller::default()
-        }
-    }
-}
-
 /// Successful result of a command.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
@@ -97,50 +77,6 @@ pub struct Reply {
     pub begun: Instant,
     /// Time at which applying ended.
     pub applied: Instant,
-}
-
-/// Reasons why a state machine can't be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum MachineError {
-    /// The engine returned an error.
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    /// The keys can't be read.
-    #[error(transparent)]
-    Store(#[from] MvccError),
-    /// Another table is damaged.
-    #[error(
-        "the stored {0} are damaged; restore this member from a snapshot (kvstore snapshot restore)"
-    )]
-    Damaged(&'static str),
-}
-
-impl MachineError {
-    /// Returns whether the stored data are damaged, as opposed to unreadable at the moment.
-    pub fn is_damage(&self) -> bool {
-        !matches!(
-            self,
-            MachineError::Engine(EngineError::Open { .. })
-                | MachineError::Store(MvccError::Engine(EngineError::Open { .. }))
-        )
-    }
-}
-
-/// Replicated state besides keys and leases.
-#[derive(Debug, Default)]
-pub(crate) struct ReplicatedState {
-    pub auth: Auth,
-    pub members: Members,
-    pub alarms: BTreeSet<(u64, i32)>,
-}
-
-/// Log position that the engine has reached. The bytes are opaque here and belong to the log.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AppliedPosition {
-    /// Position of the last applied entry; empty: none.
-    pub position: Bytes,
-    /// Membership at that position; empty: none.
-    pub membership: Bytes,
 }
 
 /// The state machine of one member.
@@ -422,15 +358,4 @@ impl Machine {
     pub async fn lease_changed(&self) {
         self.lease_changed.notified().await;
     }
-}
-
-pub(crate) fn alarm_list(replicated: &ReplicatedState) -> Vec<pb::AlarmMember> {
-    replicated
-        .alarms
-        .iter()
-        .map(|(member_id, alarm)| pb::AlarmMember {
-            member_id: *member_id,
-            alarm: *alarm,
-        })
-        .collect()
 }

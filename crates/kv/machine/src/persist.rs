@@ -3,9 +3,9 @@
 //! Small tables are written as a whole when they change. They change rarely, and no stale
 //! rows can remain.
 
-use crate::machine::{AppliedPosition, MachineError, ReplicatedState};
+use crate::error::MachineError;
 use crate::members::Members;
-use crate::snapshot::SMALL;
+use crate::replicated_state::{AppliedPosition, ReplicatedState};
 use bytes::Bytes;
 use kv_auth::Auth;
 use kv_engine::{Batch, Engine, EngineError, Table};
@@ -284,3 +284,11 @@ fn load_leases(engine: &dyn Engine, store: &Store) -> Result<Leases, MachineErro
     store.visit_leased_keys(|lease, key| leases.attach_key(lease, key));
     Ok(leases)
 }
+
+pub(crate) const SMALL: [Table; 5] = [
+    Table::Meta,
+    Table::Leases,
+    Table::Auth,
+    Table::Members,
+    Table::Alarms,
+];

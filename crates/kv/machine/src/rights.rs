@@ -1,9 +1,9 @@
 //! Authorization of commands and reads, for every branch of a transaction and both ends of every
 //! range.
 
+use crate::caller::Caller;
 use crate::command::Command;
 use crate::error::EtcdError;
-use crate::machine::Caller;
 use kv_auth::{Access, Auth, AuthError};
 use kv_lease::Leases;
 use proto_etcd::etcdserverpb::alarm_request::AlarmAction;

@@ -4,8 +4,11 @@
 //! and the revision at one moment, and of the records up to that revision. The records are read
 //! later, while compaction is held off.
 
-use crate::machine::{AppliedPosition, Machine, MachineError};
+use crate::error::MachineError;
+use crate::machine::Machine;
 use crate::persist;
+use crate::persist::SMALL;
+use crate::replicated_state::AppliedPosition;
 use bytes::Bytes;
 use kv_engine::{Batch, Engine, EngineError, Table};
 use kv_mvcc::{Mark, Pin};
@@ -25,14 +28,6 @@ pub struct SnapshotReader {
     next: Option<Vec<u8>>,
     _pin: Pin,
 }
-
-pub(crate) const SMALL: [Table; 5] = [
-    Table::Meta,
-    Table::Leases,
-    Table::Auth,
-    Table::Members,
-    Table::Alarms,
-];
 
 fn table_from_number(number: u8) -> Option<Table> {
     SMALL
