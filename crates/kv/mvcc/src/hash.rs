@@ -3,7 +3,8 @@
 use crate::error::MvccError;
 use crate::history::RevisionEvents;
 use crate::revision::Mark;
-use crate::store::{Store, readable_revision};
+use crate::state::readable_revision;
+use crate::store::Store;
 use kv_engine::Table;
 
 /// Maximum number of compactions during the computation.

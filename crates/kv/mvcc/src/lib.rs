@@ -17,6 +17,7 @@ mod range;
 mod read_txn;
 mod revision;
 mod span;
+mod state;
 mod store;
 mod touched;
 mod txn;

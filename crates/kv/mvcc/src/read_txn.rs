@@ -2,9 +2,9 @@
 //! the lock is released.
 
 use crate::error::MvccError;
-use crate::store::{RangeSelection, State, Store};
-use crate::txn::{Path, chosen_branch};
-use crate::view::View;
+use crate::state::State;
+use crate::store::{RangeSelection, Store};
+use crate::view::{Path, View, chosen_branch};
 use proto_etcd::etcdserverpb::request_op::Request;
 use proto_etcd::etcdserverpb::response_op::Response;
 use proto_etcd::etcdserverpb::{

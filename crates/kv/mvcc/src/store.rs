@@ -8,7 +8,7 @@ use crate::history::{Event, History, RevisionEvents};
 use crate::index::{Change, Generation, Index};
 use crate::range::{self, IndexSelection};
 use crate::revision::{Mark, decode_record};
-use crate::writer::Writer;
+use crate::state::{META_COMPACTED, META_REVISION, State, readable_revision};
 use bytes::Bytes;
 use kv_engine::{Engine, Table};
 use parking_lot::{Mutex, RwLock};
@@ -17,23 +17,6 @@ use proto_etcd::mvccpb::KeyValue;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
-
-/// Keys of the `Meta` table that this crate uses.
-pub(crate) const META_COMPACTED: &[u8] = b"compacted";
-pub(crate) const META_REVISION: &[u8] = b"revision";
-
-/// State that the lock protects.
-pub(crate) struct State {
-    pub index: Index,
-    pub history: History,
-    pub current: i64,
-    pub compacted: i64,
-    /// Revision up to which compacted records are deleted from index and engine.
-    pub reclaimed: i64,
-    /// Revision of a physical compaction and the compacted revision before it, to be hashed before
-    /// records are deleted.
-    pub to_hash: Option<(i64, i64)>,
-}
 
 /// Sizes for metrics and status.
 #[derive(Clone, Copy, Debug, Default)]
@@ -152,11 +135,6 @@ impl Store {
         self.reclaimed.send_replace(reclaimed);
         self.reclaim.notify_one();
         Ok(())
-    }
-
-    /// Starts a batch of commands. Its changes become visible when the writer is dropped.
-    pub fn writer(&self) -> Writer<'_> {
-        Writer::new(self, self.state.write())
     }
 
     /// Returns the current revision.
@@ -436,20 +414,6 @@ impl Store {
         let state = self.state.read();
         state.index.get(key)?.mark_at(mark.main() - 1)
     }
-}
-
-/// Returns the revision to read at.
-pub(crate) fn readable_revision(state: &State, requested: i64) -> Result<i64, MvccError> {
-    if requested <= 0 {
-        return Ok(state.current);
-    }
-    if requested > state.current {
-        return Err(MvccError::Future);
-    }
-    if requested < state.compacted {
-        return Err(MvccError::Compacted);
-    }
-    Ok(requested)
 }
 
 /// The selection of a range request, with those of its pairs that the engine may not have yet.

@@ -6,6 +6,7 @@
 use crate::error::MvccError;
 use crate::range;
 use crate::touched::WriteSet;
+use crate::view::{Path, chosen_branch};
 use crate::writer::{LeaseBook, Writer};
 use proto_etcd::etcdserverpb::request_op::Request;
 use proto_etcd::etcdserverpb::response_op::Response;
@@ -118,9 +119,6 @@ fn check_overlaps(ops: &[RequestOp]) -> Result<WriteSet, MvccError> {
     Ok(touched)
 }
 
-/// The chosen branch of each transaction, in the order of execution.
-pub(crate) type Path = Vec<bool>;
-
 impl Writer<'_> {
     /// Executes a transaction that `check_request` has accepted.
     pub fn execute_txn(
@@ -186,14 +184,6 @@ impl Writer<'_> {
             succeeded,
             responses,
         })
-    }
-}
-
-pub(crate) fn chosen_branch(request: &TxnRequest, succeeded: bool) -> &[RequestOp] {
-    if succeeded {
-        &request.success
-    } else {
-        &request.failure
     }
 }
 

@@ -5,13 +5,12 @@ use crate::history::Event;
 use crate::index::Item;
 use crate::revision::{Mark, decode_record};
 use crate::span::Span;
-use crate::store::{State, readable_revision};
-use crate::txn::{Path, chosen_branch};
+use crate::state::{State, readable_revision};
 use bytes::Bytes;
 use kv_engine::{Engine, Table};
 use proto_etcd::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use proto_etcd::etcdserverpb::request_op::Request;
-use proto_etcd::etcdserverpb::{Compare, RangeRequest, TxnRequest};
+use proto_etcd::etcdserverpb::{Compare, RangeRequest, RequestOp, TxnRequest};
 use proto_etcd::mvccpb::KeyValue;
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -164,5 +163,16 @@ fn compare_result(compare: &Compare, ordering: Ordering) -> bool {
         CompareResult::NotEqual => ordering.is_ne(),
         CompareResult::Greater => ordering.is_gt(),
         CompareResult::Less => ordering.is_lt(),
+    }
+}
+
+/// The chosen branch of each transaction, in the order of execution.
+pub(crate) type Path = Vec<bool>;
+
+pub(crate) fn chosen_branch(request: &TxnRequest, succeeded: bool) -> &[RequestOp] {
+    if succeeded {
+        &request.success
+    } else {
+        &request.failure
     }
 }

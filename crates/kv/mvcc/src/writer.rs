@@ -6,7 +6,8 @@ use crate::index::ReplacedVersion;
 use crate::range;
 use crate::revision::Mark;
 use crate::span::Span;
-use crate::store::{META_COMPACTED, META_REVISION, State, Store};
+use crate::state::{META_COMPACTED, META_REVISION, State};
+use crate::store::Store;
 use crate::view::View;
 use bytes::Bytes;
 use kv_engine::{Batch, Table};
@@ -46,6 +47,13 @@ pub struct Writer<'a> {
     store: &'a Store,
     pub(crate) state: RwLockWriteGuard<'a, State>,
     events: Vec<Arc<Event>>,
+}
+
+impl Store {
+    /// Starts a batch of commands. Its changes become visible when the writer is dropped.
+    pub fn writer(&self) -> Writer<'_> {
+        Writer::new(self, self.state.write())
+    }
 }
 
 impl<'a> Writer<'a> {
