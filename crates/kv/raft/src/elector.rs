@@ -5,6 +5,7 @@
 //! either and the candidate's log is at least as up to date as its own. Only then does the member
 //! raise its term.
 
+use crate::election_timeout::MAX_TIMEOUT;
 use crate::pb;
 use crate::shared::Shared;
 use crate::types::{LogId, RaftMetrics};
@@ -16,23 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Upper bound of the adapted election timeout.
-const MAX_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Time that a transferee waits for the result of its election.
 const TRANSFER_ELECTION: Duration = Duration::from_millis(300);
-
-/// Returns the election timeout, extended to ten times the latency of disk and network if these are
-/// slow.
-pub(crate) fn adapt_timeout(
-    configured: Duration,
-    sync: Duration,
-    round_trip: Duration,
-) -> Duration {
-    // A heartbeat waits for the sync of the entries before it. With a fixed timeout a slow disk
-    // would look like a dead leader.
-    configured.max(((sync + round_trip) * 10).min(MAX_TIMEOUT))
-}
 
 /// Returns whether to grant a PreVote.
 pub(crate) fn grants_pre_vote(
@@ -244,6 +230,7 @@ async fn request_pre_vote(shared: &Shared, id: u64, last: Option<LogId>) -> (u64
 mod tests {
     use super::*;
     use crate::codec::log_id;
+    use crate::election_timeout::adapt_timeout;
 
     #[test]
     fn pre_vote_needs_a_silent_leader_and_an_up_to_date_log() {

@@ -1,9 +1,10 @@
 //! Fetches another member's state, for a member that has lost its data.
 
+use crate::config::PeerTls;
 use crate::node::{NodeError, RaftNode};
 use crate::pb;
 use crate::server;
-use crate::transport::{PeerTls, Transport, sign_metadata};
+use crate::transport::{Transport, sign_metadata};
 use std::path::{Path, PathBuf};
 
 impl RaftNode {

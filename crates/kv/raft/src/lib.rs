@@ -11,6 +11,8 @@
 
 mod clock;
 mod codec;
+mod config;
+mod election_timeout;
 mod elector;
 mod fetch;
 mod force_new_cluster;
@@ -39,12 +41,13 @@ mod pb {
 
 pub use clock::Clock;
 pub use codec::{decode_commands, make_origin};
+pub use config::{Config, Dial, PeerTls, Wire};
 pub use force_new_cluster::{NewClusterRecords, force_new_cluster};
 pub use log_store::SHORT_SYNC;
-pub use node::{Config, NodeError, RaftNode, Status};
+pub use node::{NodeError, RaftNode, Status};
 pub use peer::{Directory, PeerAddress, PeerHandler, PeerHealth};
 pub use server::PeerService;
 pub use state::{SnapshotRows, StateMachine};
 pub use traffic::{MeteredBody, Traffic};
-pub use transport::{Dial, PeerTls, TransportError, Wire, claimed_sender};
+pub use transport::{TransportError, claimed_sender};
 pub use trust::{PeerInterceptor, PeerTrust};

@@ -1,6 +1,6 @@
 //! A member's Raft node: the interface for the services above.
 
-use crate::clock::Clock;
+use crate::config::{Config, PeerTls};
 use crate::elector;
 use crate::forward::{self, ForwardedCommand};
 use crate::lease::Lease;
@@ -12,8 +12,7 @@ use crate::propose::{self, Origin, Proposal};
 use crate::server::PeerService;
 use crate::shared::{Shared, run_heartbeats};
 use crate::state::{StateMachine, StateMachineAdapter};
-use crate::transport::{Dial, JOINING, PeerTls, Transport};
-use crate::trust::PeerTrust;
+use crate::transport::{JOINING, Transport};
 use crate::types::Raft;
 use crate::vote_guard::VoteGuard;
 use base_task::Tasks;
@@ -22,40 +21,10 @@ use kv_wal::{Contents, Wal};
 use openraft::{ChangeMembers, EmptyNode, SnapshotPolicy};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
-
-/// Settings of a Raft node.
-#[derive(Clone)]
-pub struct Config {
-    /// Cluster ID.
-    pub cluster: u64,
-    /// ID of this member.
-    pub member: u64,
-    /// Heartbeat interval.
-    pub heartbeat: Duration,
-    /// Election timeout. It is extended if disk or network are slow.
-    pub election_timeout: Duration,
-    /// Number of entries between two snapshots. After each the log is purged.
-    pub snapshot_entries: u64,
-    /// Directory for received snapshots.
-    pub spool: PathBuf,
-    /// TLS client configuration for peers.
-    pub tls: PeerTls,
-    /// Proof of membership required from callers and from called addresses.
-    pub trust: PeerTrust,
-    /// Size in bytes of the largest command.
-    pub max_command: usize,
-    /// Replaces the network, for simulations.
-    pub dial: Option<Dial>,
-    /// Recent duration of a log sync, in microseconds.
-    pub sync_micros: Arc<AtomicU64>,
-    /// Clock of the leader lease.
-    pub clock: Clock,
-}
 
 /// Errors of a Raft node.
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,9 @@
 //! State shared by the tasks of a Raft node, and the questions of leadership that it decides: role,
 //! lease, read index.
 
-use crate::elector;
+use crate::config::Config;
+use crate::election_timeout::adapt_timeout;
 use crate::lease::Lease;
-use crate::node::Config;
 use crate::pb;
 use crate::peer::PeerHandler;
 use crate::propose::{Counters, Proposal, ProposalBlock};
@@ -126,7 +126,7 @@ impl Shared {
             .map(|health| health.round_trip)
             .max()
             .unwrap_or_default();
-        elector::adapt_timeout(self.config.election_timeout, sync, round_trip)
+        adapt_timeout(self.config.election_timeout, sync, round_trip)
     }
 
     pub fn holds_lease(&self) -> bool {

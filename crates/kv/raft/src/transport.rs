@@ -1,6 +1,6 @@
 //! Connections to peers: gRPC over TCP or TLS, one lazily connected channel per member.
 
-use crate::node::Config;
+use crate::config::{Config, Dial, PeerTls, Wire};
 use crate::pb::peer_client::PeerClient;
 use crate::peer::Directory;
 use crate::traffic::{MeteredBody, Traffic};
@@ -11,7 +11,7 @@ use futures::TryFutureExt;
 use futures::future::BoxFuture;
 use http::Uri;
 use hyper_util::rt::TokioIo;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use std::collections::HashMap;
 use std::io;
@@ -26,9 +26,6 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use tower::Service;
-
-/// TLS client configuration for peers. It is replaced when its files change.
-pub type PeerTls = Arc<RwLock<Option<Arc<rustls::ClientConfig>>>>;
 
 /// Maximum size in bytes of a response. It may be large, because the peer has shown a certificate
 /// for the called address.
@@ -65,12 +62,6 @@ pub enum TransportError {
     #[error("{0} is not called: this member calls others with TLS only")]
     Insecure(String),
 }
-
-/// Connects to a peer URL in a simulation.
-pub type Dial = Arc<dyn Fn(&str) -> Wire + Send + Sync>;
-/// A simulated connection that carries calls.
-pub type Wire =
-    tower::util::BoxCloneSyncService<http::Request<Body>, http::Response<Body>, tower::BoxError>;
 
 /// Connection of the gRPC client to one member.
 #[derive(Clone)]
