@@ -2,6 +2,7 @@
 
 use crate::call_end::CallEnd;
 use crate::context::{ServerContext, bearer_token};
+use crate::method::unary_method;
 use crate::metrics::{Call, StoreMetrics};
 use crate::services::{lease, watch};
 use crate::slow_request;
@@ -45,7 +46,7 @@ fn grpc_answer<B: RequestBody>(
     core: Arc<ServerContext>,
     request: Request<B>,
 ) -> BoxFuture<'static, Response<Body>> {
-    if let Some(method) = unary::unary_method(&request) {
+    if let Some(method) = unary_method(&request) {
         return Box::pin(unary::respond_unary(core, method, request));
     }
     // Compressed streams go to tonic, which rejects them.

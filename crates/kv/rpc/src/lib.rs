@@ -13,6 +13,7 @@ mod jwt;
 mod leader_leases;
 mod leader_requests;
 mod membership;
+mod method;
 mod metrics;
 mod metrics_page;
 mod passwords;

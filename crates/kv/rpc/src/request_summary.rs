@@ -1,6 +1,6 @@
 //! Formats requests and responses for log lines: keys and sizes, never values.
 
-use crate::unary::Method;
+use crate::method::Method;
 use bytes::Bytes;
 use kv_transport::PREFIX;
 use prost::Message;

@@ -2,6 +2,7 @@
 
 mod auth;
 mod cluster;
+mod compression;
 mod election;
 pub(crate) mod kv;
 pub(crate) mod lease;
@@ -17,9 +18,6 @@ use proto_etcd::etcdserverpb as pb;
 use proto_etcd::{v3electionpb, v3lockpb};
 use std::sync::Arc;
 use tonic::service::Routes;
-
-/// Reason why a compressed request is rejected.
-const COMPRESSED: &str = "compressed messages are not taken";
 
 /// Returns the maximum length of a decoded message. It exceeds the allowed request size by 512 KiB;
 /// the exact limit is checked when a request is proposed.

@@ -5,6 +5,7 @@
 
 use crate::call_end::CallEnd;
 use crate::context::ServerContext;
+use crate::method::Method;
 use crate::metrics::Call;
 use crate::request_summary;
 use crate::services::kv;
@@ -13,37 +14,13 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use kv_transport::{
-    MemoryReservation, RequestBody, decode_message, frame_message, is_compressed, receive_message,
-    unary_response,
+    MemoryReservation, RequestBody, decode_message, frame_message, receive_message, unary_response,
 };
 use proto_etcd::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest};
 use std::sync::Arc;
 use tonic::Status;
 use tonic::body::Body;
 use tracing::Instrument;
-
-/// The methods of the fast path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Method {
-    Range,
-    Put,
-    Txn,
-    DeleteRange,
-}
-
-/// Returns the method of a request, if the fast path handles it.
-pub(crate) fn unary_method<B>(request: &Request<B>) -> Option<Method> {
-    if is_compressed(request.headers()) {
-        return None;
-    }
-    Some(match request.uri().path() {
-        "/etcdserverpb.KV/Range" => Method::Range,
-        "/etcdserverpb.KV/Put" => Method::Put,
-        "/etcdserverpb.KV/Txn" => Method::Txn,
-        "/etcdserverpb.KV/DeleteRange" => Method::DeleteRange,
-        _ => return None,
-    })
-}
 
 /// Handles a call.
 pub(crate) async fn respond_unary<B: RequestBody>(
@@ -114,6 +91,7 @@ async fn execute_call(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::method::unary_method;
 
     #[test]
     fn uncompressed_calls_of_four_methods_take_the_fast_path() {

@@ -1,6 +1,6 @@
 //! The KV service.
 
-use super::COMPRESSED;
+use super::compression::COMPRESSED;
 use crate::context::{ServerContext, to_status};
 use bytes::{BufMut, Bytes, BytesMut};
 use kv_machine::{Command, Outcome};

@@ -1,6 +1,7 @@
 //! The Lease service.
 
-use super::{COMPRESSED, session};
+use super::compression::COMPRESSED;
+use super::session;
 use crate::context::{ServerContext, to_status};
 use crate::leader_requests;
 use crate::stream_caller::StreamCaller;

@@ -1,6 +1,6 @@
 //! The Watch service.
 
-use super::COMPRESSED;
+use super::compression::COMPRESSED;
 use super::watch_stream::WatchStream;
 use crate::context::ServerContext;
 use crate::stream_caller::StreamCaller;
