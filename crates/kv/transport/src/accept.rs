@@ -1,8 +1,9 @@
 //! Accept loop of the client ports. It differs from `base_serve`'s in coalescing writes and in
 //! accepting legacy authorities.
 
+use crate::connection::Connection;
 use crate::legacy_authority::LegacyAuthorityReader;
-use crate::request_limits::Budget;
+use crate::memory_budget::Budget;
 use crate::sockets::Socket;
 use crate::write_coalescing::{self, Calls};
 use base_serve::{FirstBytes, Peer};
@@ -29,15 +30,6 @@ use tonic::body::Body;
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Time for open requests to finish after shutdown is requested.
 const DRAIN: Duration = Duration::from_secs(2);
-
-/// Origin of a request; part of every request's extensions.
-#[derive(Clone)]
-pub struct Connection {
-    /// Address and certificates of the client.
-    pub peer: Peer,
-    /// Memory budget of the connection's requests.
-    pub memory_budget: Arc<Budget>,
-}
 
 /// Limits of a client connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

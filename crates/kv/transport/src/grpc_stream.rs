@@ -5,6 +5,7 @@
 //! a single wake-up, and no work is done for a client that does not read.
 
 use crate::grpc_framing::{PREFIX, announced_length, decode_message, too_large};
+use crate::request_body::RequestBody;
 use crate::request_limits::{ClientTraffic, MemoryReservation};
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response};
@@ -13,7 +14,6 @@ use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use prost::Message;
 use std::convert::Infallible;
-use std::fmt::Display;
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -21,17 +21,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use tonic::Status;
 use tonic::body::Body;
-use tower::BoxError;
-
-/// Body of a request, from a real or a simulated connection.
-pub trait RequestBody:
-    http_body::Body<Data = Bytes, Error: Into<BoxError> + Display> + Send + Unpin + 'static
-{
-}
-impl<B: http_body::Body<Data = Bytes, Error: Into<BoxError> + Display> + Send + Unpin + 'static>
-    RequestBody for B
-{
-}
 
 /// Decodes the messages of a request body.
 pub struct Requests<M, B> {

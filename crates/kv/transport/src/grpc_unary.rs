@@ -1,7 +1,7 @@
 //! Hand-written unary gRPC: one message in, one message out, without routing and stream buffers.
 
 use crate::grpc_framing::{PREFIX, announced_length, too_large};
-use crate::grpc_stream::RequestBody;
+use crate::request_body::RequestBody;
 use crate::request_limits::{ClientTraffic, DEADLINE, MemoryReservation, too_slow};
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response};

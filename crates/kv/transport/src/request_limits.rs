@@ -4,81 +4,27 @@
 //! HTTP/2 flow control bounds unread data; data that were read count here. A request above the
 //! limit is rejected at once: if it waited, the slow requests of one client would delay all others.
 
-use crate::accept::Connection;
+use crate::connection::Connection;
 use crate::grpc_framing::{PREFIX, announced_length, too_large};
-use crate::grpc_stream::RequestBody;
+use crate::memory_budget::Budget;
+use crate::request_body::RequestBody;
 use bytes::Bytes;
 use http::Extensions;
 use http_body::Frame;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{self, Poll, ready};
 use std::time::Duration;
 use tokio::time::Sleep;
 use tonic::Status;
 use tower::BoxError;
 
-/// Maximum number of bytes of requests in memory, for the process.
-const PROCESS: usize = 128 << 20;
-/// Maximum number of bytes of requests in memory, per connection.
-const CONNECTION: usize = 32 << 20;
 /// etcd's text for a request that is rejected because of other requests.
 pub const TOO_MANY_REQUESTS: &str = "etcdserver: too many requests";
 /// Time for a unary request to arrive. The largest one takes this long at 1 Mbit/s.
 pub const DEADLINE: Duration = Duration::from_secs(20);
-
-/// A memory budget in bytes.
-pub struct Budget {
-    left: AtomicUsize,
-    above: Option<Arc<Budget>>,
-}
-
-impl Budget {
-    /// Creates the budget of the process.
-    pub fn new() -> Arc<Budget> {
-        Arc::new(Budget {
-            left: AtomicUsize::new(PROCESS),
-            above: None,
-        })
-    }
-
-    /// Creates the budget of a connection as a part of this one.
-    pub fn connection(self: &Arc<Self>) -> Arc<Budget> {
-        Arc::new(Budget {
-            left: AtomicUsize::new(CONNECTION),
-            above: Some(self.clone()),
-        })
-    }
-
-    fn reserve_space(&self, bytes: usize) -> bool {
-        let less = |left: usize| left.checked_sub(bytes);
-        if self
-            .left
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
-            .is_err()
-        {
-            return false;
-        }
-        // The connection's share first: a connection above its share leaves the process's alone.
-        let taken = self
-            .above
-            .as_ref()
-            .is_none_or(|above| above.reserve_space(bytes));
-        if !taken {
-            self.left.fetch_add(bytes, Ordering::Relaxed);
-        }
-        taken
-    }
-
-    fn release_space(&self, bytes: usize) {
-        self.left.fetch_add(bytes, Ordering::Relaxed);
-        if let Some(above) = &self.above {
-            above.release_space(bytes);
-        }
-    }
-}
 
 /// Limits that the calls of all clients share, and counters of their bytes.
 pub struct ClientTraffic {
@@ -255,6 +201,7 @@ impl<B: RequestBody> http_body::Body for LimitedBody<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory_budget::{CONNECTION, PROCESS};
     use crate::testing::Pieces;
     use http_body_util::BodyExt;
 
