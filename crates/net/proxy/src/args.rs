@@ -9,7 +9,7 @@ use clap::Parser;
 
 use crate::config::Configuration;
 use crate::conntrack_settings::ConntrackConfiguration;
-use crate::run::Settings;
+use crate::settings::Settings;
 
 /// Implements Services by nftables rules in the kernel.
 #[derive(Debug, Parser)]

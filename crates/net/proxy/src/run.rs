@@ -3,117 +3,28 @@
 //! No rule is applied before both informers have synced, so that a restart never removes rules of
 //! Services.
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::Context;
 use base_task::Tasks;
-use base_telemetry::prometheus_client::metrics::counter::Counter;
-use base_telemetry::{Histogram, Metrics};
+use base_telemetry::Metrics;
 use client::{Client, Event, Informer, ListParams, Store};
-use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 
-use crate::conntrack_settings::ConntrackSettings;
 use crate::desired::DesiredRules;
+use crate::dirty_services::{DirtyServices, object_key};
 use crate::health::{Health, serve_health, serve_metrics};
 use crate::health_checks::Checks;
 use crate::local::LocalNode;
+use crate::metrics::ProxyMetrics;
 use crate::nft;
+use crate::settings::{Settings, apply_conntrack_settings};
 use crate::sync::Proxy;
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Excludes Services that another proxy, or none, serves.
 const NOT_OURS: &str = "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name";
-
-/// The proxy's settings.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Name of the node.
-    pub node_name: String,
-    /// Ranges of pods.
-    pub pod_ranges: Vec<IpNet>,
-    /// Masquerade all connections.
-    pub masquerade_all: bool,
-    /// Bit of the packet mark for masquerading.
-    pub masquerade_bit: u8,
-    /// `primary`, ranges, or empty for the default.
-    pub node_port_addresses: Vec<String>,
-    /// Limits and timeouts of connection tracking.
-    pub conntrack: ConntrackSettings,
-    /// Listen address of health checks.
-    pub healthz: Option<SocketAddr>,
-    /// Listen address of metrics.
-    pub metrics: Option<SocketAddr>,
-}
-
-/// Sets the limits and timeouts of connection tracking.
-///
-/// # Errors
-/// The settings could not be applied because the task panicked.
-pub async fn apply_conntrack_settings(settings: &Settings) -> anyhow::Result<()> {
-    let conntrack = settings.conntrack.clone();
-    tokio::task::spawn_blocking(move || conntrack.apply()).await?;
-    Ok(())
-}
-
-/// Changes since the last sync.
-#[derive(Default)]
-pub(crate) struct DirtyServices {
-    pub(crate) services: Mutex<BTreeSet<String>>,
-    pub(crate) node: Mutex<bool>,
-    pub(crate) wake: Notify,
-}
-
-impl DirtyServices {
-    fn mark_service(&self, key: String) {
-        self.services.lock().insert(key);
-        self.wake.notify_one();
-    }
-
-    fn mark_node(&self) {
-        *self.node.lock() = true;
-        self.wake.notify_one();
-    }
-}
-
-/// Bounds of the duration of a sync, in seconds: from 1 ms, doubling 14 times.
-const SYNC_DURATIONS: [f64; 15] = [
-    0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,
-    8.192, 16.384,
-];
-
-pub(crate) struct ProxyMetrics {
-    pub(crate) syncs: Counter,
-    pub(crate) failures: Counter,
-    pub(crate) duration: Histogram,
-}
-
-impl ProxyMetrics {
-    fn new(metrics: &Metrics) -> Self {
-        Self {
-            syncs: metrics.register(
-                "kubeproxy_sync_proxy_rules",
-                "Transactions applied",
-                Counter::default(),
-            ),
-            failures: metrics.register(
-                "kubeproxy_sync_proxy_rules_nftables_sync_failures",
-                "Transactions refused",
-                Counter::default(),
-            ),
-            duration: metrics.register(
-                "kubeproxy_sync_proxy_rules_duration_seconds",
-                "Time to compute and apply a change",
-                Histogram::new(&SYNC_DURATIONS),
-            ),
-        }
-    }
-}
 
 /// Runs until shutdown. The rules stay.
 pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Result<()> {
@@ -203,17 +114,6 @@ fn start_informers(
         .on_event(move |_: Event<NodeObject>| dirty_services.mark_node())
         .spawn(tasks);
     (services, slices, nodes)
-}
-
-/// Returns the key of an object in its store.
-pub(crate) fn object_key(
-    meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-) -> String {
-    format!(
-        "{}/{}",
-        meta.namespace.as_deref().unwrap_or_default(),
-        meta.name.as_deref().unwrap_or_default()
-    )
 }
 
 fn service_of(slice: &EndpointSlice) -> Option<String> {

@@ -20,17 +20,7 @@ use crate::local::LocalNode;
 use crate::model::{Family, service_ports};
 
 use build::Build;
-
-/// The rules of one Service in one family's table.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Part {
-    /// Sets, with their declaration.
-    pub sets: BTreeMap<String, String>,
-    /// Chains, with their rules.
-    pub chains: BTreeMap<String, Vec<String>>,
-    /// Elements of the shared sets and maps: key to verdict (empty in sets).
-    pub elements: BTreeMap<(&'static str, String), String>,
-}
+pub use part::Part;
 
 /// The rules of one Service.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,5 +70,6 @@ pub fn build_service_rules(
     out
 }
 
+mod part;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -12,13 +12,15 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use crate::base_chains::{BaseChainOptions, build_base_chains};
 use crate::conntrack;
 use crate::desired::DesiredRules;
+use crate::dirty_services::{DirtyServices, object_key};
 use crate::health::Health;
 use crate::health_checks::Checks;
 use crate::local::{LocalNode, node_port_addresses};
+use crate::metrics::ProxyMetrics;
 use crate::model::Family;
 use crate::nft;
-use crate::run::{DirtyServices, ProxyMetrics, Settings, object_key};
 use crate::service_rules::{ServiceRules, build_service_rules};
+use crate::settings::Settings;
 
 /// Changes within this time are applied together.
 const BATCH_DELAY: Duration = Duration::from_millis(10);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
+use super::part::Part;
 use crate::base_chains::{
     CLUSTER_IPS, NO_ENDPOINT_NODE_PORTS, NO_ENDPOINT_SERVICES, REJECT, SERVICE_IPS,
     SERVICE_NODE_PORTS,
@@ -11,7 +12,6 @@ use crate::endpoints::{Endpoint, choose_endpoints};
 use crate::local::LocalNode;
 use crate::model::{Family, Protocol, ServicePort};
 use crate::names;
-use crate::service_rules::Part;
 
 /// Addresses that receive UDP packets, with their targets.
 type UdpTargets = BTreeMap<SocketAddr, BTreeSet<IpAddr>>;
