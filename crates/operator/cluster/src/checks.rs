@@ -4,13 +4,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::bridges::find_other_cluster;
 use crate::command::find_program;
 use crate::configs::cni_plugins;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::process::Record;
 use crate::settings::{Runtime, Settings};
-use crate::systemd;
+use crate::supervisor_record::running_supervisor;
 
 /// Programs that a real node needs, with their Debian packages.
 const PROGRAMS: [(&str, &str); 5] = [
@@ -173,22 +174,6 @@ fn check_only_cluster(own: &str) -> Result<()> {
     }
 }
 
-/// Returns the bridge of another cluster in this network namespace.
-pub(crate) fn find_other_cluster(own: &str) -> Result<Option<String>> {
-    let listing = crate::command::run_command("ip", &["-brief", "link", "show", "type", "bridge"])?;
-    Ok(other_bridge(&listing, own).map(str::to_owned))
-}
-
-/// Returns the bridge of another cluster from a listing of `ip -brief link`.
-fn other_bridge<'a>(listing: &'a str, own: &str) -> Option<&'a str> {
-    let names = listing
-        .lines()
-        .filter_map(|line| line.split_whitespace().next());
-    names
-        .into_iter()
-        .find(|name| *name != own && Settings::is_bridge(name))
-}
-
 fn check_ranges(settings: &Settings) -> Result<()> {
     let (pods, services) = (settings.pod_cidr, settings.service_cidr);
     if pods.contains(&services) || services.contains(&pods) {
@@ -227,7 +212,7 @@ fn check_ports(settings: &Settings, layout: &Layout) -> Result<()> {
     ]
     .iter()
     .any(|name| Record::load(&layout.record(name)).is_some_and(|record| record.is_alive()));
-    if components || systemd::running_supervisor(layout).is_some() {
+    if components || running_supervisor(layout).is_some() {
         return Ok(());
     }
     for (what, port, flag) in settings.ports.all() {
@@ -273,6 +258,7 @@ pub fn is_port_free(port: u16) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::bridges::other_bridge;
 
     #[test]
     fn another_cluster_is_known_by_its_bridge() {

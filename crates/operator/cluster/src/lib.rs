@@ -5,6 +5,7 @@
 //! and components as static pods (none would run without a container runtime).
 
 mod addons;
+mod bridges;
 mod checks;
 mod command;
 mod configs;
@@ -20,6 +21,7 @@ mod process;
 mod settings;
 mod status;
 mod supervisor;
+mod supervisor_record;
 mod systemd;
 mod up;
 

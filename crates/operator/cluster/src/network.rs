@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::checks::find_other_cluster;
+use crate::bridges::find_other_cluster;
 use crate::command::{run_command, run_with_input};
 use crate::error::{Error, Result};
 use crate::settings::Settings;

@@ -10,7 +10,8 @@ use crate::layout::Layout;
 use crate::plan::make_plan;
 use crate::process::Record;
 use crate::settings::Settings;
-use crate::{supervisor, systemd};
+use crate::supervisor;
+use crate::supervisor_record::running_supervisor;
 
 /// The status of a component.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -81,7 +82,7 @@ pub async fn cluster_status(data_dir: &Path) -> Result<Report> {
             name: process.name,
         });
     }
-    let supervisor = systemd::running_supervisor(&layout).map(|record| record.pid);
+    let supervisor = running_supervisor(&layout).map(|record| record.pid);
     Ok(Report {
         data_dir: data_dir.display().to_string(),
         run_dir: layout.run().display().to_string(),

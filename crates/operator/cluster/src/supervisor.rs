@@ -23,6 +23,7 @@ use crate::network;
 use crate::plan::{Plan, Process, Ready};
 use crate::process::{Record, read_boot_id, read_start_time};
 use crate::settings::Settings;
+use crate::supervisor_record::NAME;
 use crate::up;
 
 pub(crate) use process_loop::GRACE;
@@ -30,9 +31,6 @@ pub(crate) use process_loop::is_ready;
 
 /// Interval between two checks of certificates.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(12 * 3600);
-
-/// Name of the supervisor's own record.
-pub(crate) const NAME: &str = "supervisor";
 
 struct SupervisedProcess {
     process: Process,

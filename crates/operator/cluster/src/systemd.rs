@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::process::{Record, Running};
 use crate::settings::Settings;
-use crate::supervisor::NAME;
+use crate::supervisor_record::{NAME, running_supervisor};
 
 /// Unit file with placeholders; `deploy/package` fills it too.
 const UNIT_TEMPLATE: &str = include_str!("ironclad.service");
@@ -31,11 +31,6 @@ pub fn unit_name(settings: &Settings) -> String {
 
 fn unit_path(settings: &Settings) -> PathBuf {
     Path::new("/etc/systemd/system").join(unit_name(settings))
-}
-
-/// Returns the record of the running supervisor.
-pub fn running_supervisor(layout: &Layout) -> Option<Record> {
-    Record::load(&layout.record(NAME)).filter(Record::is_alive)
 }
 
 /// Makes the supervisor read the plan: signals the running one, or starts one.

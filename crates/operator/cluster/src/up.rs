@@ -1,13 +1,12 @@
 //! Starts or repairs a cluster: every step checks the state and does only what is missing.
 
 mod choose;
+mod options;
 mod wait;
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use client::{Client, Config};
-use ipnet::Ipv4Net;
 use operator_pki::{Names, NodeName};
 
 use crate::containers;
@@ -17,41 +16,7 @@ use crate::layout::Layout;
 use crate::plan::make_plan;
 use crate::settings::{Runtime, Settings};
 use crate::{addons, checks, configs, files, network, systemd};
-
-/// Options of `start_cluster`. An absent option keeps the stored value, or the default.
-#[derive(Debug, Clone, Default)]
-pub struct UpOptions {
-    /// Data directory.
-    pub data_dir: PathBuf,
-    /// Directory of the component binaries.
-    pub bin_dir: Option<PathBuf>,
-    /// Socket of an existing runtime.
-    pub runtime_endpoint: Option<String>,
-    /// Simulate containers.
-    pub simulated: bool,
-    /// Name of the node.
-    pub node_name: Option<String>,
-    /// Address of the node.
-    pub node_address: Option<std::net::IpAddr>,
-    /// Addresses of pods.
-    pub pod_cidr: Option<Ipv4Net>,
-    /// Addresses of Services.
-    pub service_cidr: Option<Ipv4Net>,
-    /// Pick free ports instead of the default ones.
-    pub pick_ports: bool,
-    /// API server's port.
-    pub api_port: Option<u16>,
-    /// The store's port.
-    pub store_port: Option<u16>,
-    /// The store's port for peers.
-    pub store_peer_port: Option<u16>,
-    /// The kubelet's port.
-    pub kubelet_port: Option<u16>,
-    /// The port of the cluster DNS.
-    pub dns_port: Option<u16>,
-    /// Verbosity of the components' logs.
-    pub verbosity: Option<u8>,
-}
+pub use options::UpOptions;
 
 /// Starts the cluster and waits until its node is Ready. Reports progress through `say`.
 pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Settings> {

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use ipnet::Ipv4Net;
 
-use super::UpOptions;
 use crate::checks::why_simulated;
 use crate::error::{Error, Result};
 use crate::settings::{LAYOUT, Ports, Runtime, Settings};
+use crate::up::options::UpOptions;
 
 /// Returns the settings, and a remark for the user if something may be unexpected.
 pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)> {

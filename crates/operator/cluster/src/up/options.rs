@@ -1,0 +1,39 @@
+//! Options of `ironclad up`.
+
+use ipnet::Ipv4Net;
+use std::path::PathBuf;
+
+/// Options of `start_cluster`. An absent option keeps the stored value, or the default.
+#[derive(Debug, Clone, Default)]
+pub struct UpOptions {
+    /// Data directory.
+    pub data_dir: PathBuf,
+    /// Directory of the component binaries.
+    pub bin_dir: Option<PathBuf>,
+    /// Socket of an existing runtime.
+    pub runtime_endpoint: Option<String>,
+    /// Simulate containers.
+    pub simulated: bool,
+    /// Name of the node.
+    pub node_name: Option<String>,
+    /// Address of the node.
+    pub node_address: Option<std::net::IpAddr>,
+    /// Addresses of pods.
+    pub pod_cidr: Option<Ipv4Net>,
+    /// Addresses of Services.
+    pub service_cidr: Option<Ipv4Net>,
+    /// Pick free ports instead of the default ones.
+    pub pick_ports: bool,
+    /// API server's port.
+    pub api_port: Option<u16>,
+    /// The store's port.
+    pub store_port: Option<u16>,
+    /// The store's port for peers.
+    pub store_peer_port: Option<u16>,
+    /// The kubelet's port.
+    pub kubelet_port: Option<u16>,
+    /// The port of the cluster DNS.
+    pub dns_port: Option<u16>,
+    /// Verbosity of the components' logs.
+    pub verbosity: Option<u8>,
+}
