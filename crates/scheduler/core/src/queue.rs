@@ -21,7 +21,8 @@ use scheduler_framework::{ClusterEvent, PodInfo, Rank};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use state::{NO_PLUGIN, Place, State, Uid, Waiting};
+use in_flight::Uid;
+use state::{NO_PLUGIN, Place, State, Waiting};
 
 /// Profile-dependent decisions about pods.
 pub trait QueuePlugins: Send + Sync {

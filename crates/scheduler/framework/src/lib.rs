@@ -7,6 +7,7 @@
 pub mod cycle;
 mod diagnosis;
 mod event;
+mod host_ports;
 mod node;
 mod plugin;
 mod pod;
@@ -18,7 +19,8 @@ mod waiting;
 
 pub use diagnosis::{Code, Diagnosis, Rejection};
 pub use event::{ClusterEvent, EventKind};
-pub use node::{HostPort, ImageState, Images, NodeInfo, PortTable};
+pub use host_ports::{HostPort, PortTable};
+pub use node::{ImageState, Images, NodeInfo};
 pub use plugin::{
     Bind, BindError, Eviction, Filter, Permit, PermitOutcome, Plugin, PostBind, PostFilter,
     PostFilterResult, PreBind, PreEnqueue, PreFilter, PreFilterResult, PreScore, QueueSort, Rank,

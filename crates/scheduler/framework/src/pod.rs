@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
-use crate::node::HostPort;
+use crate::host_ports::HostPort;
 use crate::resources::Resources;
 use api_semantics::selectors::{Labels, labels_match};
 

@@ -6,8 +6,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use scheduler_framework::ClusterEvent;
-
-use super::state::Uid;
+use std::sync::Arc;
 
 #[derive(Default)]
 pub(super) struct InFlight {
@@ -72,6 +71,8 @@ impl InFlight {
         *self = Self::default();
     }
 }
+
+pub(super) type Uid = Arc<str>;
 
 #[cfg(test)]
 mod tests {

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use scheduler_framework::{ClusterEvent, PodInfo, Rank};
 use tokio::time::Instant;
 
-use super::in_flight::InFlight;
-
-pub(super) type Uid = Arc<str>;
+use super::in_flight::{InFlight, Uid};
 
 /// Index entry of pods that no plugin rejected: any event may help them.
 pub(super) const NO_PLUGIN: &str = "";
