@@ -5,6 +5,7 @@
 
 mod fake;
 mod services;
+mod shared;
 mod state;
 
 pub use fake::FakeEtcd;

@@ -1,6 +1,6 @@
 //! The gRPC services.
 
-use crate::fake::{Shared, run_hook};
+use crate::shared::{Shared, run_hook};
 use proto_etcd::etcdserverpb as pb;
 use std::sync::Arc;
 use tokio::sync::mpsc;
