@@ -8,7 +8,7 @@
 
 use crate::disk::{Disk, DiskFile};
 use crate::frame::{self, Record};
-use crate::wal::Shared;
+use crate::shared::Shared;
 use bytes::BytesMut;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -13,6 +13,7 @@ mod files;
 mod folder;
 mod frame;
 mod recover;
+mod shared;
 mod wal;
 mod writer;
 
@@ -20,5 +21,6 @@ pub use disk::{Disk, DiskFile, FileSystem};
 pub use files::SegmentMaintenance;
 pub use folder::{DataFolder, FolderError, Identity};
 pub use recover::{Contents, WalError, read_log};
-pub use wal::{Done, Entry, SyncObserver, Wal, WrittenBy};
+pub use shared::{Done, Entry, SyncObserver};
+pub use wal::{Wal, WrittenBy};
 pub use writer::{Frame, Writer};

@@ -3,6 +3,7 @@
 use crate::disk::{Disk, FileSystem};
 use crate::files;
 use crate::frame::{self, FrameDiagnosis, Record};
+use crate::shared::Place;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io;
@@ -66,14 +67,6 @@ pub struct Contents {
     pub entries: VecDeque<(u64, Bytes)>,
     /// Number of bytes of a torn last write that were removed.
     pub torn: Option<u64>,
-}
-
-/// Location of an entry's record.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
-    pub segment: u64,
-    pub offset: u64,
-    pub size: u32,
 }
 
 /// State from which the writer continues.

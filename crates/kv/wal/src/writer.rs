@@ -4,8 +4,7 @@
 use crate::disk::DiskFile;
 use crate::files::{self, SegmentMaintenance};
 use crate::frame::{self, Record};
-use crate::recover::Place;
-use crate::wal::{Done, Entry, Shared, SyncObserver};
+use crate::shared::{Done, Entry, Place, Shared, SyncObserver};
 use bytes::{Bytes, BytesMut};
 use std::io;
 use std::sync::Arc;
