@@ -3,7 +3,8 @@
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, Record, RecordType};
 
-use crate::zone::{Answer, View, resolve_name, soa_record};
+use crate::zone::{Answer, View};
+use crate::zone::{resolve_name, soa_record};
 
 /// Maximum size of a UDP response that passes everywhere without fragmentation (DNS Flag Day 2020).
 const SAFE_PAYLOAD: u16 = 1232;

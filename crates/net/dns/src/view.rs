@@ -8,7 +8,7 @@ use client::{Client, Informer, ListParams, Store};
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::zone::View;
+use crate::zone::{View, lookup::service_name};
 
 /// A view fed by informers.
 #[derive(Clone)]
@@ -66,16 +66,6 @@ fn cluster_addresses(service: &Service) -> Vec<String> {
         .into_iter()
         .filter(|ip| ip != "None")
         .collect()
-}
-
-/// Returns the name of the Service that a slice belongs to.
-pub(crate) fn service_name(slice: &EndpointSlice) -> Option<&str> {
-    slice
-        .metadata
-        .labels
-        .as_ref()?
-        .get("kubernetes.io/service-name")
-        .map(String::as_str)
 }
 
 fn service_key(slice: &EndpointSlice) -> Option<String> {

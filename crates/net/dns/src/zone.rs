@@ -1,63 +1,19 @@
 //! Resolves names. Pure: a view of the cluster in, records out.
 
-mod lookup;
+mod answer;
+pub(crate) mod lookup;
 mod names;
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use hickory_proto::rr::rdata::{SOA, TXT};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
-use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+pub use answer::{Answer, TTL, View};
 use lookup::{Found, Lookup};
 
-/// TTL of records in seconds.
-pub const TTL: u32 = 5;
 /// Version of the specification that the zone follows.
 const VERSION: &str = "1.1.0";
-
-/// Read access to the objects behind the zone.
-pub trait View: Send + Sync {
-    /// Returns a Service.
-    fn find_service(&self, namespace: &str, name: &str) -> Option<Arc<Service>>;
-    /// Returns the slices of a Service.
-    fn list_slices(&self, namespace: &str, name: &str) -> Vec<Arc<EndpointSlice>>;
-    /// Returns whether a namespace exists.
-    fn has_namespace(&self, name: &str) -> bool;
-    /// Returns the Service with a cluster IP.
-    fn find_service_by_address(&self, address: IpAddr) -> Option<Arc<Service>>;
-    /// Returns the slices with an endpoint address.
-    fn list_slices_by_address(&self, address: IpAddr) -> Vec<Arc<EndpointSlice>>;
-    /// Returns whether the informers have synced.
-    fn has_synced(&self) -> bool;
-}
-
-/// The answer to a question.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Answer {
-    /// Records for the answer section, and additional ones.
-    Records {
-        /// Records of the requested name.
-        answers: Vec<Record>,
-        /// Addresses of targets.
-        additional: Vec<Record>,
-    },
-    /// The name exists, but not with this type.
-    NoData,
-    /// The name does not exist.
-    NxDomain,
-    /// An alias to a name outside of the zone, which must be resolved upstream.
-    Alias {
-        /// The alias itself.
-        record: Record,
-        /// Target of the alias.
-        target: Name,
-    },
-    /// The name is not in this zone.
-    Elsewhere,
-}
 
 /// Resolves `name`.
 pub fn resolve_name(view: &dyn View, domain: &Name, name: &Name, kind: RecordType) -> Answer {

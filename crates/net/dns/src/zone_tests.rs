@@ -1,5 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 use super::*;
 
@@ -23,7 +26,7 @@ impl View for Fake {
         self.slices
             .iter()
             .filter(|s| {
-                crate::view::service_name(s) == Some(name)
+                crate::zone::lookup::service_name(s) == Some(name)
                     && s.metadata.namespace.as_deref() == Some(namespace)
             })
             .cloned()

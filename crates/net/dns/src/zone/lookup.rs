@@ -8,8 +8,8 @@ use hickory_proto::rr::{Name, RData, Record, RecordType};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
+use super::answer::{Answer, TTL, View};
 use super::names::{dashed_address, name_under, parse_dashed};
-use super::{Answer, TTL, View};
 
 /// An address with its name and ports.
 #[derive(Debug, Clone, PartialEq)]
@@ -231,7 +231,7 @@ impl Lookup<'_> {
         }
         let mut found = Vec::new();
         for slice in self.view.list_slices_by_address(address) {
-            let Some(service) = crate::view::service_name(&slice) else {
+            let Some(service) = service_name(&slice) else {
                 continue;
             };
             let namespace = slice.metadata.namespace.as_deref().unwrap_or_default();
@@ -316,4 +316,14 @@ fn srv_records(name: &Name, targets: &[Target]) -> Vec<Record> {
         }
     }
     seen
+}
+
+/// Returns the name of the Service that a slice belongs to.
+pub(crate) fn service_name(slice: &EndpointSlice) -> Option<&str> {
+    slice
+        .metadata
+        .labels
+        .as_ref()?
+        .get("kubernetes.io/service-name")
+        .map(String::as_str)
 }
