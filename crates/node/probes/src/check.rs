@@ -1,7 +1,7 @@
 //! Runs one check of a handler.
 
+use crate::result::CheckResult;
 use crate::spec::Handler;
-use crate::thresholds::Health;
 use async_trait::async_trait;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -15,25 +15,6 @@ pub trait CommandRunner: Send + Sync {
         command: &[String],
         timeout: Duration,
     ) -> Result<(i32, Vec<u8>), (String, bool)>;
-}
-
-/// The result of one check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CheckResult {
-    /// A result, with a message.
-    Completed(Health, String),
-    /// No result, for reasons outside the container.
-    Unknown(String),
-}
-
-impl CheckResult {
-    pub(crate) fn failure(text: impl Into<String>) -> Self {
-        CheckResult::Completed(Health::Unhealthy, text.into())
-    }
-
-    pub(crate) fn success(text: impl Into<String>) -> Self {
-        CheckResult::Completed(Health::Healthy, text.into())
-    }
 }
 
 /// Runs `handler` once within `timeout`.
@@ -112,6 +93,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::testing::{ScriptedCommands, serve_once};
+    use crate::thresholds::Health;
     use tokio::net::TcpListener;
 
     const TIMEOUT: Duration = Duration::from_secs(5);

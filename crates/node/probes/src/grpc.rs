@@ -1,6 +1,6 @@
 //! gRPC health checks (grpc.health.v1): one unary call.
 
-use crate::check::CheckResult;
+use crate::result::CheckResult;
 use std::time::Duration;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Endpoint;

@@ -7,14 +7,16 @@
 mod check;
 mod grpc;
 mod http;
+mod result;
 mod spec;
 #[cfg(test)]
 mod testing;
 mod thresholds;
 mod worker;
 
-pub use check::{CheckResult, CommandRunner, run_check};
+pub use check::{CommandRunner, run_check};
 pub use http::{HttpResponse, http_get};
+pub use result::CheckResult;
 pub use spec::{Handler, ProbeKind, ProbeSpec, resolve_hook_handler};
 pub use thresholds::{Health, Thresholds};
 pub use worker::{ProbeReport, run_probe};

@@ -1,6 +1,7 @@
 //! One probe of one container, from its start to its end.
 
-use crate::check::{CheckResult, CommandRunner, run_check};
+use crate::check::{CommandRunner, run_check};
+use crate::result::CheckResult;
 use crate::spec::{ProbeKind, ProbeSpec};
 use crate::thresholds::{Health, Thresholds};
 use std::time::Duration;
