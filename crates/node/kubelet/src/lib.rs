@@ -17,6 +17,7 @@ mod metrics;
 mod node;
 mod pleg;
 mod pod;
+mod pod_source;
 mod run;
 mod serving;
 mod sources;

@@ -1,7 +1,9 @@
 //! A pod's lifecycle as pure functions: desired state (the spec), observed state (the view),
 //! actions (the plan) and status. No IO and no clock: the time is an argument.
 
+pub(crate) mod action;
 pub(crate) mod backoff;
+pub(crate) mod facts;
 pub(crate) mod lifecycle;
 pub(crate) mod memory;
 pub(crate) mod phase;
@@ -12,6 +14,7 @@ pub(crate) mod spec;
 pub(crate) mod state;
 pub(crate) mod status;
 pub(crate) mod status_conditions;
+pub(crate) mod status_context;
 #[cfg(test)]
 mod tests;
 pub(crate) mod view;

@@ -6,6 +6,7 @@ mod manifest;
 pub(crate) mod mirror;
 
 use crate::context::KubeletContext;
+use crate::pod_source::is_static;
 use crate::worker::{self, Message};
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::Arc;
@@ -13,7 +14,6 @@ use std::sync::Arc;
 /// Annotation of mirror pods.
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 pub(crate) const HASH: &str = "kubernetes.io/config.hash";
-pub(crate) const SOURCE: &str = "kubernetes.io/config.source";
 pub(crate) const SEEN: &str = "kubernetes.io/config.seen";
 
 /// Starts or updates the worker of a pod.
@@ -39,17 +39,4 @@ pub(crate) fn handle_cleaned_up(kubelet: &Arc<KubeletContext>, pod: &Pod) {
     if is_static(pod) {
         kubelet.static_pod_removed.notify_one();
     }
-}
-
-/// Returns whether a pod comes from a manifest of this node.
-pub(crate) fn is_static(pod: &Pod) -> bool {
-    read_annotation(pod, SOURCE).is_some_and(|source| source != "api")
-}
-
-pub(crate) fn read_annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
-    pod.metadata
-        .annotations
-        .as_ref()?
-        .get(name)
-        .map(String::as_str)
 }

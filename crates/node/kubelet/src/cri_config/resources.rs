@@ -104,7 +104,7 @@ pub(crate) fn compute_oom_score(pod: &Pod, container: &Container, capacity: i64)
 fn is_node_critical(pod: &Pod) -> bool {
     let spec = spec::read_spec(pod);
     let critical =
-        spec.priority.is_some_and(|p| p >= 2_000_000_000) || crate::sources::is_static(pod);
+        spec.priority.is_some_and(|p| p >= 2_000_000_000) || crate::pod_source::is_static(pod);
     critical && spec.priority_class_name.as_deref() == Some("system-node-critical")
 }
 

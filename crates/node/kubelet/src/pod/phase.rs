@@ -1,9 +1,10 @@
 //! Computes a pod's phase from its containers.
 
 use super::lifecycle::TerminationCause;
-use super::plan::{Facts, has_init_failed, is_all_terminated};
+use super::plan::{has_init_failed, is_all_terminated};
 use super::spec::{self, Role};
 use super::view::CriState;
+use crate::pod::facts::Facts;
 
 /// Returns the phase.
 pub(crate) fn compute_phase(facts: Facts<'_>) -> &'static str {

@@ -6,47 +6,11 @@
 
 use super::memory::{ContainerMemory, Memory, Work};
 use super::spec::{self, Role};
-use super::view::{CriContainer, CriState, Observed, Sandbox};
+use super::view::{CriContainer, CriState, Sandbox};
 use super::{Nanos, plan_end};
-use k8s_openapi::api::core::v1::{Container, Pod};
-
-/// An action of the plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum PodAction {
-    SetUpVolumes,
-    CreateSandbox {
-        attempt: u32,
-    },
-    /// Stop a sandbox that is not ready or not needed, with its containers.
-    StopSandbox {
-        id: String,
-    },
-    Start {
-        name: String,
-        attempt: u32,
-    },
-    Kill {
-        name: String,
-        id: String,
-        why: String,
-        grace: i64,
-    },
-    /// Terminate the pod: its containers are done, or it failed.
-    Terminate,
-    /// The pod has terminated.
-    CompleteTermination,
-    /// Plan again at this time.
-    WakeAt(Nanos),
-}
-
-/// The inputs of a plan.
-#[derive(Clone, Copy)]
-pub(crate) struct Facts<'a> {
-    pub(crate) pod: &'a Pod,
-    pub(crate) observed: &'a Observed,
-    pub(crate) memory: &'a Memory,
-    pub(crate) now: Nanos,
-}
+use crate::pod::action::PodAction;
+use crate::pod::facts::Facts;
+use k8s_openapi::api::core::v1::Container;
 
 /// Returns the next actions.
 pub(crate) fn compute_actions(facts: Facts<'_>) -> Vec<PodAction> {

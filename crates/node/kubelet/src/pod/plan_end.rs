@@ -2,10 +2,11 @@
 //! sandbox.
 
 use super::lifecycle::Termination;
-use super::plan::{Facts, PodAction};
 use super::spec::{self, Role};
 use super::view::CriContainer;
 use super::{Nanos, SECOND};
+use crate::pod::action::PodAction;
+use crate::pod::facts::Facts;
 
 /// Minimum grace of each step after the deadline; without a grace period the executor adds it.
 const MINIMUM_GRACE: Nanos = 2 * SECOND;

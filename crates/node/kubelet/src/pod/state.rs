@@ -1,10 +1,10 @@
 //! The state that a pod worker decides on: desired, observed, and what it remembers.
 
 use super::memory::{ContainerMemory, Memory};
-use super::plan::Facts;
 use super::spec;
 use super::view::{CriContainer, CriState, Observed};
 use super::{Nanos, SECOND};
+use crate::pod::facts::Facts;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use std::sync::Arc;
 

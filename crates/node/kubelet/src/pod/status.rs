@@ -2,39 +2,17 @@
 
 use super::lifecycle::TerminationCause;
 use super::phase::{compute_phase, is_initialized};
-use super::plan::{Facts, is_started, restart_time};
+use super::plan::{is_started, restart_time};
 use super::spec::{self, Role};
 use super::status_conditions::compute_conditions;
 use super::view::{CriContainer, CriState};
-use super::{Nanos, SECOND};
-use jiff::Timestamp;
+use crate::pod::facts::Facts;
+use crate::pod::status_context::{StatusContext, to_api_time};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
     ContainerStateWaiting, ContainerStatus, HostIP, PodIP, PodStatus, ResourceRequirements,
     VolumeMountStatus,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-/// Inputs of the status in addition to the facts.
-#[derive(Clone, Copy)]
-pub(crate) struct StatusContext<'a> {
-    /// Addresses of the node.
-    pub(crate) node_ips: &'a [String],
-    /// Runtime name, such as `containerd`: the prefix of container ids before `://`.
-    pub(crate) runtime: &'a str,
-    /// The last reported status, for transition times.
-    pub(crate) before: &'a PodStatus,
-    /// Time at which the kubelet first saw the pod.
-    pub(crate) first_seen: Nanos,
-}
-
-/// Converts to the API's time, in whole seconds; None for the runtime's zero.
-pub(crate) fn to_api_time(nanos: Nanos) -> Option<Time> {
-    if nanos <= 0 {
-        return None;
-    }
-    Timestamp::from_second(nanos / SECOND).ok().map(Time)
-}
 
 /// Computes the status.
 pub(crate) fn compute_status(facts: Facts<'_>, context: StatusContext<'_>) -> PodStatus {

@@ -2,9 +2,9 @@
 
 use super::lifecycle::TerminationCause;
 use super::phase::find_incomplete_init_containers;
-use super::plan::Facts;
 use super::spec::{self, Role};
-use super::status::{StatusContext, to_api_time};
+use crate::pod::facts::Facts;
+use crate::pod::status_context::{StatusContext, to_api_time};
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition};
 
 /// Present only while a resize waits.

@@ -5,10 +5,13 @@
 use super::backoff::{SANDBOX, VOLUMES};
 use super::lifecycle::{Deletion, PodLifecycle, Termination, TerminationCause};
 use super::memory::{Memory, StopRequest, WaitingReason, Work};
-use super::plan::{Facts, PodAction, compute_actions};
-use super::status::{StatusContext, compute_status};
+use super::plan::compute_actions;
+use super::status::compute_status;
 use super::view::{CriContainer, CriState, Observed, Sandbox};
 use super::{Nanos, SECOND};
+use crate::pod::action::PodAction;
+use crate::pod::facts::Facts;
+use crate::pod::status_context::StatusContext;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
 use serde_json::{Value, json};
 

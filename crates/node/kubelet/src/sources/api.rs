@@ -1,7 +1,8 @@
 //! Pods that are bound to this node.
 
-use super::{MIRROR, apply_pod, read_annotation, remove_pod};
+use super::{MIRROR, apply_pod, remove_pod};
 use crate::context::KubeletContext;
+use crate::pod_source::read_annotation;
 use client::{Client, Event, Informer, ListParams, Store};
 use k8s_openapi::api::core::v1::Pod;
 use std::sync::{Arc, Weak};

@@ -4,7 +4,8 @@
 //! Names and uid of the manifest become parts of paths that root writes to, so everything is
 //! validated.
 
-use super::{HASH, SEEN, SOURCE};
+use super::{HASH, SEEN};
+use crate::pod_source::SOURCE;
 use api_defaulting::default_object;
 use api_meta::Kind;
 use api_validation::validate_create;

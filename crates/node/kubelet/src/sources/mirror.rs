@@ -1,9 +1,10 @@
 //! Mirror pods: the API server's copies of static pods. They are for display only. They are
 //! created, and created again if a client deletes them.
 
-use super::{HASH, MIRROR, read_annotation};
+use super::{HASH, MIRROR};
 use crate::context::KubeletContext;
 use crate::pod::spec;
+use crate::pod_source::read_annotation;
 use crate::worker::{Message, PodSnapshot};
 use client::DeleteParams;
 use k8s_openapi::api::core::v1::{Node, Pod};

@@ -6,37 +6,12 @@ use crate::context::KubeletContext;
 use crate::cri_config::fields::Addresses;
 use crate::pod::spec;
 use crate::volumes::Tokens;
+use crate::volumes::prepared::{PreparedVolume, Volumes};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
 use node_volumes::{check_host_path, set_group, write_payload};
-use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-
-/// A volume that is set up.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PreparedVolume {
-    /// Path on the node.
-    pub(crate) path: PathBuf,
-    /// All mounts of the volume are read-only.
-    pub(crate) read_only: bool,
-    /// The kubelet created it for this pod.
-    pub(crate) own: bool,
-}
-
-/// All volumes of a pod by name, and the time of the next content refresh.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Volumes {
-    pub(crate) by_name: BTreeMap<String, PreparedVolume>,
-    pub(crate) refresh_at: Option<Timestamp>,
-}
-
-impl Volumes {
-    /// Returns the time of the next refresh in nanoseconds since 1970.
-    pub(crate) fn refresh_nanos(&self) -> Option<i64> {
-        i64::try_from(self.refresh_at?.as_nanosecond()).ok()
-    }
-}
 
 /// Returns the directory of a pod's own files.
 pub(crate) fn pod_dir(kubelet: &KubeletContext, uid: &str) -> PathBuf {

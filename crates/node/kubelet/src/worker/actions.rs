@@ -4,9 +4,10 @@ use super::pod_worker::PodWorker;
 use super::stop::StopContainer;
 use crate::context::{build_reference, now};
 use crate::cri_config::container;
+use crate::pod::action::PodAction;
 use crate::pod::lifecycle::TerminationCause;
 use crate::pod::memory::Work;
-use crate::pod::plan::{PodAction, restart_time};
+use crate::pod::plan::restart_time;
 use crate::pod::spec;
 use crate::pod::view::{CriContainer, CriState};
 

@@ -2,22 +2,17 @@
 
 mod features;
 mod ports;
+pub(super) mod rejection;
 
 use crate::context::KubeletContext;
 use crate::cri_config::security;
 use crate::pod::spec;
+use crate::worker::admit::rejection::Rejection;
 use api_meta::Quantity;
 use api_semantics::resources::{self, Options, pod_requests};
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// A rejection: reason and message of the status.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rejection {
-    pub(crate) reason: String,
-    pub(crate) message: String,
-}
 
 /// Returns why the pod can't run here; None if it is admitted.
 pub(crate) fn admit_pod(kubelet: &KubeletContext, pod: &Pod) -> Option<Rejection> {

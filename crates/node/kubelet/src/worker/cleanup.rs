@@ -5,11 +5,9 @@ use super::pod_worker::PodWorker;
 use crate::context::KubeletContext;
 use crate::cri_config::sandbox::log_dir;
 use crate::pod::spec;
-use crate::volumes::pod_dir;
+use crate::worker::release::release_resources;
 use client::DeleteParams;
 use k8s_openapi::api::core::v1::Pod;
-use node_volumes::{Mounter, VolumeError};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,30 +45,6 @@ impl PodWorker {
     }
 }
 
-/// Unmounts and removes a pod's files and its cgroup.
-pub(crate) fn release_resources(kubelet: &KubeletContext, uid: &str) {
-    base_task::assert_may_block();
-    if let Err(e) = remove_files(kubelet.settings.mounter, &pod_dir(kubelet, uid)) {
-        tracing::warn!(pod = uid, error = %e, "the pod's files can't be removed");
-    }
-    kubelet.cgroups.remove_pod_cgroup(uid);
-}
-
-/// Removes a pod's directory; fails while anything is still mounted there, because it may hold user
-/// data.
-fn remove_files(mounter: Mounter, dir: &Path) -> Result<(), VolumeError> {
-    if !dir.exists() {
-        return Ok(());
-    }
-    // An error keeps the directory: removing it would remove the files of what is still mounted.
-    mounter.unmount_beneath(dir)?;
-    std::fs::remove_dir_all(dir).map_err(|source| VolumeError::Io {
-        action: "remove",
-        path: dir.to_owned(),
-        source,
-    })
-}
-
 /// Deletes the pod object with a grace period of 0, now that nothing is left on the node.
 async fn delete_object(kubelet: &Arc<KubeletContext>, pod: &Pod) {
     let Some(client) = &kubelet.client else {
@@ -102,6 +76,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::testing;
+    use crate::volumes::pod_dir;
     use serde_json::json;
 
     /// `release_resources` panics on a thread of the runtime.

@@ -13,6 +13,7 @@ use crate::pod::spec;
 use crate::pod::state::PodState;
 use crate::pod::view::{CriContainer, Sandbox};
 use crate::volumes::{Tokens, Volumes, prepare_volumes};
+use crate::worker::runtime_handler::read_runtime_handler;
 use base_task::CancellationToken;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use node_runtime::v1::LinuxContainerResources;
@@ -309,28 +310,4 @@ async fn run_sandbox(kubelet: &KubeletContext, pod: &Pod, attempt: u32) -> Resul
     // CNI assigns the addresses during the creation, and RunPodSandbox does not return them.
     let status = kubelet.runtime.sandbox_status(&id).await;
     status.map(Sandbox::from_status).map_err(|e| e.to_string())
-}
-
-/// Returns the runtime handler of the pod's RuntimeClass.
-pub(super) async fn read_runtime_handler(
-    kubelet: &KubeletContext,
-    pod: &Pod,
-) -> Result<String, String> {
-    use k8s_openapi::api::node::v1::RuntimeClass;
-    // Read for each start and not cached: the RuntimeClass may be created after the pod.
-    let Some(name) = spec::read_spec(pod)
-        .runtime_class_name
-        .as_deref()
-        .filter(|n| !n.is_empty())
-    else {
-        return Ok(String::new());
-    };
-    let client = kubelet
-        .client
-        .as_ref()
-        .ok_or("RuntimeClasses can't be read without an API server")?;
-    let class = client.api::<RuntimeClass>().get(name).await;
-    class
-        .map(|c| c.handler)
-        .map_err(|e| format!("failed to get RuntimeClass {name:?}: {e}"))
 }

@@ -168,7 +168,8 @@ impl PodWorker {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
-    use crate::pod::plan::{PodAction, compute_actions};
+    use crate::pod::action::PodAction;
+    use crate::pod::plan::compute_actions;
     use crate::pod::{Nanos, SECOND};
     use crate::testing;
     use serde_json::json;

@@ -1,10 +1,8 @@
 //! The pod worker's loop.
 
-use super::admit::Rejection;
 use super::executor::Executor;
 use super::messages::Message;
 use super::probing::Probes;
-use super::resize::Resizes;
 use super::status_sync::StatusSync;
 use crate::context::{KubeletContext, build_reference, now};
 use crate::pod::backoff::RUNTIME_DELAY;
@@ -14,6 +12,8 @@ use crate::pod::relist::PendingRelists;
 use crate::pod::spec;
 use crate::pod::state::PodState;
 use crate::pod::{Nanos, SECOND};
+use crate::worker::admit::rejection::Rejection;
+use crate::worker::resizes::Resizes;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeSet;
 use std::sync::Arc;

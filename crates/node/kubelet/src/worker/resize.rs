@@ -5,28 +5,12 @@ use super::pod_worker::PodWorker;
 use crate::context::now;
 use crate::cri_config::resources;
 use crate::pod::backoff::RESIZE_DELAY;
+use crate::pod::spec;
 use crate::pod::view::CriContainer;
-use crate::pod::{Nanos, spec};
 use api_semantics::resources::{Options, count, pod_requests};
 use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
 use node_runtime::v1::LinuxContainerResources;
-use std::collections::{BTreeMap, BTreeSet};
-
-/// Resources that were set on running containers.
-#[derive(Debug, Default)]
-pub(super) struct Resizes {
-    applied: BTreeMap<String, ResourceRequirements>,
-    busy: BTreeSet<String>,
-    /// Time of the next try after a failure.
-    pub(super) again: Option<Nanos>,
-}
-
-impl Resizes {
-    /// Records the resources that a container has now.
-    pub(super) fn record(&mut self, name: String, resources: ResourceRequirements) {
-        self.applied.insert(name, resources);
-    }
-}
+use std::collections::BTreeMap;
 
 impl PodWorker {
     /// Applies the spec's resources to running containers.

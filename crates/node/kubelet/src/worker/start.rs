@@ -16,6 +16,8 @@ use crate::pod::memory::WaitingReason;
 use crate::pod::spec;
 use crate::pod::view::CriContainer;
 use crate::volumes::Volumes;
+use crate::worker::hook_timeout::hook_timeout;
+use crate::worker::runtime_handler::read_runtime_handler;
 use base_task::CancellationToken;
 use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod};
 use node_probes::{CheckResult, resolve_hook_handler};
@@ -250,7 +252,7 @@ impl Start {
         if !needs_recursive_read_only(spec) {
             return Ok(false);
         }
-        let handler = super::executor::read_runtime_handler(&self.kubelet, &self.pod).await?;
+        let handler = read_runtime_handler(&self.kubelet, &self.pod).await?;
         Ok(self
             .kubelet
             .features
@@ -353,13 +355,5 @@ impl Start {
             step: FailedStep::Created,
             ..start_error("PostStartHookError", why)
         })
-    }
-}
-
-/// Returns the time limit of a hook: 30 s for HTTP and TCP; exec hooks have none of their own.
-pub(crate) fn hook_timeout(handler: &node_probes::Handler) -> Duration {
-    match handler {
-        node_probes::Handler::Exec(_) => Duration::ZERO,
-        _ => Duration::from_secs(30),
     }
 }

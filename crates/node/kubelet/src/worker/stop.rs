@@ -2,9 +2,9 @@
 
 use super::observe::list_name;
 use super::probing::ContainerCommands;
-use super::start::hook_timeout;
 use crate::context::{KubeletContext, build_reference};
 use crate::pod::spec;
+use crate::worker::hook_timeout::hook_timeout;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use node_probes::{CheckResult, resolve_hook_handler};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! Rejects pods that need a feature which this node lacks. Running such a pod without it would fail
 //! in silence, and for security settings open a hole.
 
-use super::Rejection;
 use crate::context::Features;
 use crate::cri_config::apparmor;
 use crate::pod::spec;
+use crate::worker::admit::rejection::Rejection;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 /// Upstream's reason for an unsupported feature.

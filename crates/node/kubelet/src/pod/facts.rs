@@ -1,0 +1,15 @@
+//! The facts that plans and statuses are computed from.
+
+use crate::pod::Nanos;
+use crate::pod::memory::Memory;
+use crate::pod::view::Observed;
+use k8s_openapi::api::core::v1::Pod;
+
+/// The inputs of a plan.
+#[derive(Clone, Copy)]
+pub(crate) struct Facts<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) observed: &'a Observed,
+    pub(crate) memory: &'a Memory,
+    pub(crate) now: Nanos,
+}
