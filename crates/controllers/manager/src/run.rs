@@ -39,6 +39,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     let endpoints = Endpoints::new()
         .with_health(Vec::new())
         .with_metrics(move || metrics.encode())
+        .with_zpages("kube-controller-manager", component::flag_values())
         .with_protection(access, open);
     let serving = &options.serving;
     serving

@@ -100,7 +100,8 @@ pub async fn serve_health(
     Ok(())
 }
 
-/// Serves `/metrics` and `/proxyMode`.
+/// Serves `/metrics`, `/proxyMode`, `/statusz` and `/flagz`. As in upstream, without credentials:
+/// the address is a local one unless it is set.
 pub async fn serve_metrics(
     address: SocketAddr,
     metrics: Arc<base_telemetry::Metrics>,
@@ -110,6 +111,7 @@ pub async fn serve_metrics(
         .with_metrics(move || metrics.encode())
         .with_page("/proxyMode", || text_page(StatusCode::OK, "nftables"))
         .with_page("/healthz", || text_page(StatusCode::OK, "ok"))
+        .with_zpages("kube-proxy", component::flag_values())
         .with_fallback(not_found);
     let listener = base_serve::bind_listener(address).await?;
     endpoints.serve_pages("metrics", listener, base_serve::Options::default(), tasks);

@@ -182,6 +182,7 @@ fn build_endpoints(
     Endpoints::new()
         .with_health(vec![synced])
         .with_metrics(move || scheduler.metrics.encode(scheduler.queue.count_pending()))
+        .with_zpages("kube-scheduler", component::flag_values())
         .with_protection(access, open)
 }
 
