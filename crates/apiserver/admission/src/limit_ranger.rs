@@ -2,7 +2,7 @@
 
 use crate::context::{Context, forbidden_error, is_for, list_at, string_at};
 use crate::resources::{Amounts, parse_amounts, to_owned_amounts};
-use api_meta::{ApiError, Quantity};
+use api_meta::{ApiError, Meta, Quantity};
 use api_semantics::resources::{Options, pod_limits, pod_requests};
 use api_semantics::tree;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
@@ -42,6 +42,10 @@ impl Admission for LimitRanger {
             _ => false,
         };
         if !claim && !pod {
+            return Ok(());
+        }
+        // A finalizer must be removable from a claim that a later LimitRange no longer admits.
+        if request.old.as_ref().is_some_and(Meta::is_being_deleted) {
             return Ok(());
         }
         for range in self.list_ranges(request) {

@@ -192,3 +192,20 @@ fn update_of_a_pod_is_checked_for_a_resize_only() {
     );
     assert!(validate(&ranger, &update("pods/resize", json!({}), pod)).is_err());
 }
+
+#[test]
+fn update_of_a_claim_that_is_being_deleted_is_not_checked() {
+    let ranger = ranger(json!([{"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}]));
+    let mut claim =
+        json!({"metadata": {"name": "x"}, "spec": {"resources": {"requests": {"storage": "2Gi"}}}});
+    assert!(
+        validate(
+            &ranger,
+            &update("persistentvolumeclaims", claim.clone(), claim.clone())
+        )
+        .is_err()
+    );
+    claim["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    let write = update("persistentvolumeclaims", claim.clone(), claim);
+    assert_eq!(validate(&ranger, &write), Ok(()));
+}
