@@ -1,5 +1,5 @@
 //! The plugins over fakes of the watch caches, the authorizer and the quota store.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod certificates;
 mod limits;

@@ -100,7 +100,7 @@ mod tests {
 
     /// Follows a file whose text is the value; the text `broken` cannot be used.
     fn follow(path: &std::path::Path, reads: &Arc<AtomicUsize>) -> Followed<String> {
-        let reads = Arc::clone(reads);
+        let reads = reads.clone();
         Followed::load(vec![path.to_owned()], move |paths| {
             reads.fetch_add(1, Ordering::SeqCst);
             let text = std::fs::read_to_string(&paths[0]).unwrap_or_default();

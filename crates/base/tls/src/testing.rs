@@ -26,7 +26,7 @@ pub fn negotiate(
         .cipher_suites
         .retain(|offered| offered.suite() == suite);
     let provider = Arc::new(provider);
-    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+    let config = ClientConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[version])
         .map_err(std::io::Error::other)?
         .dangerous()

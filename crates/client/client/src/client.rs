@@ -135,7 +135,7 @@ impl Client {
     /// Creates a client. The connection is opened with the first request.
     pub fn new(config: Config) -> Self {
         let config = Arc::new(config);
-        let transport = Arc::new(Transport::new(Arc::clone(&config)));
+        let transport = Arc::new(Transport::new(config.clone()));
         Self {
             inner: Arc::new(Inner {
                 config,
@@ -154,7 +154,7 @@ impl Client {
         });
         // One connection serves all identities: the token is a header of each request. Certificates
         // belong to the connection.
-        let transport = Arc::clone(&self.inner.transport);
+        let transport = self.inner.transport.clone();
         Self {
             inner: Arc::new(Inner {
                 config,

@@ -97,7 +97,7 @@ impl<K: Object> Informer<K> {
         stop: CancellationToken,
     ) -> (Store<K>, impl Future<Output = ()> + Send + 'static) {
         let shared = Arc::new(Shared::new(self.indexes, self.handlers));
-        let store = Store::new(Arc::clone(&shared));
+        let store = Store::new(shared.clone());
         let reflector = Reflector::new(self.api, self.params, self.transforms, shared);
         (store, async move {
             tokio::select! {

@@ -154,7 +154,7 @@ pub struct WorkQueue<T> {
 impl<T> Clone for WorkQueue<T> {
     fn clone(&self) -> Self {
         Self {
-            inner: Arc::clone(&self.inner),
+            inner: self.inner.clone(),
         }
     }
 }

@@ -40,7 +40,7 @@ async fn serve_and_log(responses: Vec<String>, entry: fn(&str) -> String) -> (Cl
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let requests = RequestLog::default();
-    let log = Arc::clone(&requests);
+    let log = requests.clone();
     tokio::spawn(async move {
         let mut open = Vec::new();
         for response in responses {
@@ -91,7 +91,7 @@ async fn informer_resumes_its_watch_and_relists_after_410() {
     ])
     .await;
     let received = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&received);
+    let sink = received.clone();
     let stop = CancellationToken::new();
     let informer =
         Informer::new(client.api::<ConfigMap>(), ListParams::new()).on_event(move |event| {
@@ -313,11 +313,11 @@ async fn event_sink(pause: Duration) -> (Client, Arc<std::sync::atomic::AtomicUs
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let written = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let count = Arc::clone(&written);
+    let count = written.clone();
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let count = Arc::clone(&count);
+            let count = count.clone();
             tokio::spawn(async move {
                 let mut request = vec![0; 16384];
                 while let Ok(1..) = stream.read(&mut request).await {
@@ -372,9 +372,9 @@ async fn dropped_campaign_ends_the_work_of_its_term() {
     .await;
     let working = Arc::new(());
     let count = || Arc::strong_count(&working);
-    let own = Arc::clone(&working);
+    let own = working.clone();
     let lead = move |_| {
-        let own = Arc::clone(&own);
+        let own = own.clone();
         async move {
             std::future::pending::<()>().await;
             drop(own);
@@ -551,9 +551,9 @@ async fn released_lease_has_no_holder_and_is_released_after_the_work() {
     .await;
     let stop = CancellationToken::new();
     let ended = Arc::new(Mutex::new(0));
-    let (log, sent) = (Arc::clone(&ended), Arc::clone(&requests));
+    let (log, sent) = (ended.clone(), requests.clone());
     let lead = move |term: CancellationToken| {
-        let (log, sent) = (Arc::clone(&log), Arc::clone(&sent));
+        let (log, sent) = (log.clone(), sent.clone());
         async move {
             term.cancelled().await;
             *log.lock() = sent.lock().len();
@@ -598,9 +598,9 @@ async fn leader_that_loses_its_lease_ends_its_work_and_campaigns_again() {
         ..LeaderConfig::new("l", "me")
     };
     let terms = Arc::new(Mutex::new(Vec::new()));
-    let log = Arc::clone(&terms);
+    let log = terms.clone();
     let lead = move |term: CancellationToken| {
-        let log = Arc::clone(&log);
+        let log = log.clone();
         async move {
             log.lock().push("led");
             term.cancelled().await;

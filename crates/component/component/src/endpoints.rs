@@ -136,7 +136,7 @@ impl Endpoints {
     ) {
         let endpoints = Arc::new(self);
         let service = service_fn(move |request: Request<Incoming>| {
-            let endpoints = Arc::clone(&endpoints);
+            let endpoints = endpoints.clone();
             async move {
                 let (path, headers) = (request.uri().path(), request.headers());
                 Ok::<_, Infallible>(endpoints.respond_to(request.method(), path, headers).await)
@@ -281,7 +281,7 @@ mod tests {
     #[tokio::test]
     async fn readiness_fails_with_the_name_of_the_failed_check() {
         let synced = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&synced);
+        let seen = synced.clone();
         let sync = Check::new("informer-sync", "not all have synced", move || {
             seen.load(Ordering::Relaxed)
         });

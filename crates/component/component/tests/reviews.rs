@@ -22,7 +22,7 @@ async fn serve(responses: Vec<String>) -> (Client, Requests) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let requests = Requests::default();
-    let log = Arc::clone(&requests);
+    let log = requests.clone();
     tokio::spawn(async move {
         for response in responses {
             let (mut stream, _) = listener.accept().await.unwrap();

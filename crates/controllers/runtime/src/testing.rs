@@ -27,10 +27,10 @@ pub async fn serve(
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let (requests, respond): (_, Arc<Respond>) = (Requests::default(), Arc::new(respond));
-    let log = Arc::clone(&requests);
+    let log = requests.clone();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(converse(stream, Arc::clone(&respond), Arc::clone(&log)));
+            tokio::spawn(converse(stream, respond.clone(), log.clone()));
         }
     });
     Ok((

@@ -62,7 +62,7 @@ impl Clients {
         }
         connections.insert(client, own + 1);
         Some(ConnectionSlot {
-            connections: Arc::clone(&self.connections),
+            connections: self.connections.clone(),
             client,
         })
     }

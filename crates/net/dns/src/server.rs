@@ -130,9 +130,9 @@ pub fn serve_dns(server: &Arc<Server>, sockets: Sockets, tasks: &Tasks) {
     let Sockets { tcp, udp } = sockets;
     tasks.spawn_critical(
         "dns udp",
-        udp_loop(Arc::clone(server), Arc::new(udp), tasks.clone()),
+        udp_loop(server.clone(), Arc::new(udp), tasks.clone()),
     );
-    tasks.spawn_critical("dns tcp", tcp_loop(Arc::clone(server), tcp, tasks.clone()));
+    tasks.spawn_critical("dns tcp", tcp_loop(server.clone(), tcp, tasks.clone()));
 }
 
 async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks) {
@@ -160,8 +160,7 @@ async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks) {
             Ok(Some(response)) => drop(socket.send_to(&response, peer).await),
             Ok(None) => {}
             Err(pending) => {
-                let (server, socket, bytes) =
-                    (Arc::clone(&server), Arc::clone(&socket), bytes.to_vec());
+                let (server, socket, bytes) = (server.clone(), socket.clone(), bytes.to_vec());
                 tasks.spawn_isolated("dns forward", async move {
                     if let Some(response) = server.respond_by_upstream(&bytes, *pending, true).await
                     {
@@ -193,7 +192,7 @@ async fn tcp_loop(server: Arc<Server>, listener: TcpListener, tasks: Tasks) {
         let Some(slot) = server.clients.admit(peer.ip()) else {
             continue;
         };
-        let (server, shutdown) = (Arc::clone(&server), shutdown.clone());
+        let (server, shutdown) = (server.clone(), shutdown.clone());
         tasks.spawn_isolated("dns connection", async move {
             let _slot = slot;
             tokio::select! {

@@ -90,7 +90,7 @@ pub async fn serve_health(
     health: Arc<Health>,
     tasks: &Tasks,
 ) -> Result<(), base_serve::ListenError> {
-    let for_balancers = Arc::clone(&health);
+    let for_balancers = health.clone();
     let endpoints = Endpoints::new()
         .with_page("/healthz", move || for_balancers.build_page(true))
         .with_page("/livez", move || health.build_page(false))

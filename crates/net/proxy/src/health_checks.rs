@@ -89,11 +89,7 @@ impl Checks {
         };
         let local = Arc::new(AtomicUsize::new(count));
         let stop = self.tasks.shutdown().child_token();
-        let (name, shared, health) = (
-            service.to_owned(),
-            Arc::clone(&local),
-            Arc::clone(&self.health),
-        );
+        let (name, shared, health) = (service.to_owned(), local.clone(), self.health.clone());
         let response = service_fn(move |_: Request<Incoming>| {
             let response = local_health(&name, shared.load(Ordering::Relaxed), health.is_healthy());
             std::future::ready(Ok::<_, Infallible>(response))

@@ -36,7 +36,7 @@ pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Re
     let metrics = Arc::new(Metrics::new());
     let figures = ProxyMetrics::new(&metrics);
     if let Some(address) = settings.healthz {
-        serve_health(address, Arc::clone(&health), &tasks).await?;
+        serve_health(address, health.clone(), &tasks).await?;
     }
     if let Some(address) = settings.metrics {
         serve_metrics(address, metrics, &tasks).await?;
@@ -50,7 +50,7 @@ pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Re
         services.wait_until_synced().await;
         slices.wait_until_synced().await;
         nodes.wait_until_synced().await;
-        let checks = Checks::new(tasks.clone(), Arc::clone(&health));
+        let checks = Checks::new(tasks.clone(), health.clone());
         let node = LocalNode::default();
         let mut proxy = Proxy {
             settings,
@@ -80,7 +80,7 @@ fn start_informers(
     dirty: &Arc<DirtyServices>,
     tasks: &Tasks,
 ) -> Stores {
-    let dirty_services = Arc::clone(dirty);
+    let dirty_services = dirty.clone();
     let services = Informer::new(
         client.api::<Service>(),
         ListParams::new().with_labels(NOT_OURS),
@@ -89,7 +89,7 @@ fn start_informers(
         dirty_services.mark_service(object_key(&event.object().metadata))
     })
     .spawn(tasks);
-    let dirty_services = Arc::clone(dirty);
+    let dirty_services = dirty.clone();
     let slices = Informer::new(
         client.api::<EndpointSlice>(),
         ListParams::new().with_labels(NOT_OURS),
@@ -107,7 +107,7 @@ fn start_informers(
             .for_each(|key| dirty_services.mark_service(key));
     })
     .spawn(tasks);
-    let dirty_services = Arc::clone(dirty);
+    let dirty_services = dirty.clone();
     // Only the own Node: watching all would send every heartbeat of the cluster to every proxy.
     let own = ListParams::new().with_fields(format!("metadata.name={}", settings.node_name));
     let nodes = Informer::new(client.api::<NodeObject>(), own)

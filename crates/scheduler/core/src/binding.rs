@@ -26,7 +26,7 @@ struct Binding {
 impl Scheduler {
     /// Assumes the pod on the node and binds it in the background.
     pub(crate) fn assume_and_bind(self: &Arc<Self>, attempt: &Attempt, result: ScheduleResult) {
-        let (pod, node) = (Arc::clone(&attempt.pod), result.node.to_string());
+        let (pod, node) = (attempt.pod.clone(), result.node.to_string());
         // Before the nomination is removed: in between the pod would count nowhere, and the next
         // attempt could take its room.
         self.cache.assume_pod(&pod, &node);
@@ -47,7 +47,7 @@ impl Scheduler {
         if binding.wait.is_none() && permitted.is_ok() {
             self.queue.done(binding.pod.uid());
         }
-        let (this, arrived) = (Arc::clone(self), attempt.arrived);
+        let (this, arrived) = (self.clone(), attempt.arrived);
         // A panic stops the component: otherwise the cache would count the pod on its node forever.
         self.tasks.spawn("binding", async move {
             let bound = match permitted {
@@ -78,7 +78,7 @@ impl Scheduler {
             .is_some_and(|nominated| &*nominated != node)
         {
             self.queue
-                .move_other_pods(pod.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(pod)));
+                .move_other_pods(pod.uid(), ClusterEvent::AssignedPodDeleted(pod.clone()));
         }
     }
 
@@ -188,7 +188,7 @@ impl Scheduler {
         }
         // The node has room again for other pods; this pod did not fail for lack of room.
         self.queue
-            .move_other_pods(pod.uid(), ClusterEvent::AssignedPodDeleted(Arc::clone(pod)));
+            .move_other_pods(pod.uid(), ClusterEvent::AssignedPodDeleted(pod.clone()));
         if returns {
             let (reason, message) = explain_rejection(node, rejection);
             tracing::warn!(pod = pod.key(), node, message, "pod not bound");

@@ -55,7 +55,7 @@ impl Inner {
         // The informer may show the pod on another node than assumed, if another scheduler bound
         // it. It must not count twice.
         self.take_pod(pod.uid());
-        self.node_mut(node).add_pod(Arc::clone(pod));
+        self.node_mut(node).add_pod(pod.clone());
         self.pods.insert(
             pod.uid().to_owned(),
             Placed {
@@ -91,7 +91,7 @@ impl Cache {
     /// Returns a snapshot of the current state.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         // Copy on write: no attempt waits for another, and an attempt sees one state throughout.
-        Arc::clone(&self.inner.lock().snapshot)
+        self.inner.lock().snapshot.clone()
     }
 
     /// Records an added or changed node.
@@ -111,9 +111,9 @@ impl Cache {
         let info = inner.node_mut(name);
         // The number of nodes with an image is kept up to date by differences. Counting all nodes
         // again made each node update cost as much as the cluster is large.
-        let before = Arc::clone(&info.images);
-        info.set_node(Arc::clone(node));
-        let after = Arc::clone(&info.images);
+        let before = info.images.clone();
+        info.set_node(node.clone());
+        let after = info.images.clone();
         if before != after {
             inner.snapshot_mut().change_images(&before, &after);
         }
@@ -132,9 +132,7 @@ impl Cache {
         // use its resources.
         if !info.pods.is_empty() {
             let mut stray = NodeInfo::new(name);
-            info.pods
-                .iter()
-                .for_each(|pod| stray.add_pod(Arc::clone(pod)));
+            info.pods.iter().for_each(|pod| stray.add_pod(pod.clone()));
             inner.strays.insert(name.to_owned(), stray);
         }
     }

@@ -42,11 +42,7 @@ pub(crate) fn start_informers(
     client: &Client,
     tasks: &base_task::Tasks,
 ) -> Watched {
-    let (on_pod, on_node, on_namespace) = (
-        Arc::clone(scheduler),
-        Arc::clone(scheduler),
-        Arc::clone(scheduler),
-    );
+    let (on_pod, on_node, on_namespace) = (scheduler.clone(), scheduler.clone(), scheduler.clone());
     Watched {
         namespaces: Informer::new(client.api(), ListParams::new())
             .on_event(move |event| handle_namespace(&on_namespace, &event))
@@ -174,7 +170,7 @@ pub(crate) fn handle_pod(scheduler: &Scheduler, event: Event<Pod>) {
 }
 
 fn handle_applied_pod(scheduler: &Scheduler, old: Option<&Arc<Pod>>, new: &Arc<Pod>) {
-    let info = || Arc::new(PodInfo::new(Arc::clone(new)));
+    let info = || Arc::new(PodInfo::new(new.clone()));
     if !is_assigned(new) {
         // Changed conditions do not become an event, but the queue needs the newest ones: the next
         // status patch is compared with them.
@@ -199,14 +195,14 @@ fn handle_applied_pod(scheduler: &Scheduler, old: Option<&Arc<Pod>>, new: &Arc<P
                 // released.
                 scheduler
                     .queue
-                    .move_pods(ClusterEvent::AssignedPodDeleted(Arc::clone(&info)));
+                    .move_pods(ClusterEvent::AssignedPodDeleted(info.clone()));
             }
             scheduler
                 .queue
                 .move_pods(ClusterEvent::AssignedPodAdded(info));
         }
         Some(old) if pods_differ(old, new) => {
-            let (old, new) = (Arc::new(PodInfo::new(Arc::clone(old))), info());
+            let (old, new) = (Arc::new(PodInfo::new(old.clone())), info());
             scheduler.cache.set_pod(&new);
             scheduler
                 .queue
@@ -244,25 +240,23 @@ fn handle_unassigned_pod(scheduler: &Scheduler, old: Option<&Arc<Pod>>, info: Ar
             .remove_nomination(info.uid())
             .is_some()
         {
-            scheduler.queue.move_other_pods(
-                info.uid(),
-                ClusterEvent::AssignedPodDeleted(Arc::clone(&info)),
-            );
+            scheduler
+                .queue
+                .move_other_pods(info.uid(), ClusterEvent::AssignedPodDeleted(info.clone()));
         }
         return;
     }
     if kept.is_some() && kept != scheduler.nominations.node_of(info.uid()) {
         // The room reserved for the pod is released.
-        scheduler.queue.move_other_pods(
-            info.uid(),
-            ClusterEvent::AssignedPodDeleted(Arc::clone(&info)),
-        );
+        scheduler
+            .queue
+            .move_other_pods(info.uid(), ClusterEvent::AssignedPodDeleted(info.clone()));
     }
     let updated = |old: &Arc<Pod>| {
-        let old = Arc::new(PodInfo::new(Arc::clone(old)));
+        let old = Arc::new(PodInfo::new(old.clone()));
         ClusterEvent::PodUpdated {
             old,
-            new: Arc::clone(&info),
+            new: info.clone(),
         }
     };
     let event = old
@@ -299,7 +293,7 @@ fn handle_deleted_pod(scheduler: &Scheduler, last: &Arc<Pod>) {
         scheduler
             .queue
             .move_pods(ClusterEvent::AssignedPodDeleted(Arc::new(PodInfo::new(
-                Arc::clone(last),
+                last.clone(),
             ))));
     }
 }

@@ -21,9 +21,9 @@ impl Inner {
     fn insert_nomination(&mut self, pod: &Arc<PodInfo>, node: Arc<str>) {
         self.remove_nomination(pod.uid());
         self.by_node
-            .entry(Arc::clone(&node))
+            .entry(node.clone())
             .or_default()
-            .push(Arc::clone(pod));
+            .push(pod.clone());
         self.by_pod.insert(pod.uid().to_owned(), node);
     }
 

@@ -162,10 +162,7 @@ fn build_profile(
             .map_err(|problem| anyhow!("arguments of plugin {:?}: {problem}", entry.name))?;
     }
     // These two need a client, so they are not in the registry.
-    points.add_plugin(VolumeBinder::with_client(
-        client.clone(),
-        Arc::clone(cluster),
-    ));
+    points.add_plugin(VolumeBinder::with_client(client.clone(), cluster.clone()));
     points.add_plugin(DefaultBinder::with_client(client.clone()));
     // Before plugins are removed, since a disabled plugin is no mistake.
     check_points(&config.plugins, &points)?;

@@ -367,7 +367,7 @@ impl Queue {
         // The attempt starts with the newest state, which contains these changes.
         waiting.updates.clear();
         Some(Attempt {
-            pod: Arc::clone(&waiting.pod),
+            pod: waiting.pod.clone(),
             attempts: waiting.attempts,
             arrived: waiting.arrived,
         })
@@ -454,7 +454,7 @@ impl Queue {
             .lock()
             .pods
             .get(uid)
-            .map(|waiting| Arc::clone(&waiting.pod))
+            .map(|waiting| waiting.pod.clone())
     }
 
     /// Returns the number of pods in each queue.

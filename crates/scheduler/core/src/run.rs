@@ -99,7 +99,7 @@ fn build_scheduler(
     view: &Arc<ClusterView>,
     tasks: &Tasks,
 ) -> anyhow::Result<Arc<Scheduler>> {
-    let cluster: Arc<dyn Cluster> = Arc::clone(view) as Arc<dyn Cluster>;
+    let cluster: Arc<dyn Cluster> = view.clone() as Arc<dyn Cluster>;
     let made = Arc::new(Profiles(build_profiles(config, client, &cluster)?));
     let name = made
         .0
@@ -109,7 +109,7 @@ fn build_scheduler(
     let events = Recorder::new(client.clone(), name.clone(), "");
     Ok(Arc::new(Scheduler {
         cache: Default::default(),
-        queue: Queue::new(Arc::clone(&made) as Arc<dyn QueuePlugins>, delays),
+        queue: Queue::new(made.clone() as Arc<dyn QueuePlugins>, delays),
         nominations: Nominator::default(),
         profiles: made,
         waiting: view.waiting_pods(),
@@ -143,7 +143,7 @@ pub async fn run(flags: Flags, shutdown: CancellationToken) -> anyhow::Result<()
     let tasks = Tasks::new(shutdown.clone());
     let delays = config.queue_delays(flags.pod_max_in_unschedulable_pods_duration);
     let scheduler = build_scheduler(&config, delays, &client, &view, &tasks)?;
-    let woken = Arc::clone(&scheduler);
+    let woken = scheduler.clone();
     // After the scheduler is built: the handlers of these informers use its queue.
     view.start_informers(&client, &tasks, move || {
         woken.queue.move_pods(ClusterEvent::StorageChanged)
@@ -173,7 +173,7 @@ fn build_endpoints(
     access: DelegatedAccess,
     open: Vec<String>,
 ) -> Endpoints {
-    let (scheduler, watched) = (Arc::clone(scheduler), Arc::clone(watched));
+    let (scheduler, watched) = (scheduler.clone(), watched.clone());
     let synced = Check::new(
         "informer-sync",
         "not all informers have synced",
@@ -195,7 +195,7 @@ async fn schedule_while_leading(
     shutdown: &CancellationToken,
 ) {
     let term = |token: CancellationToken| {
-        let (scheduler, watched) = (Arc::clone(scheduler), Arc::clone(watched));
+        let (scheduler, watched) = (scheduler.clone(), watched.clone());
         async move {
             tokio::select! {
                 () = token.cancelled() => return,

@@ -116,7 +116,7 @@ impl Scheduler {
         if gates.is_empty() || noted {
             return;
         }
-        let (writer, pod) = (self.writer.clone(), Arc::clone(&pod.pod));
+        let (writer, pod) = (self.writer.clone(), pod.pod.clone());
         self.tasks
             .spawn_isolated("gated pod's condition", async move {
                 let message = "Scheduling is blocked due to non-empty scheduling gates";
@@ -142,7 +142,7 @@ impl Scheduler {
     }
 
     pub(crate) fn schedule_one(self: &Arc<Self>, attempt: Attempt, start: &mut usize) {
-        let pod = Arc::clone(&attempt.pod);
+        let pod = attempt.pod.clone();
         let Some(profile) = self.profiles.profile_for(&pod.pod) else {
             return self.queue.remove_pod(pod.uid());
         };
@@ -204,7 +204,7 @@ impl Scheduler {
             },
             now_nanos(),
         );
-        let (this, pod) = (Arc::clone(self), Arc::clone(pod));
+        let (this, pod) = (self.clone(), pod.clone());
         self.tasks
             .spawn_isolated("outcome of an attempt", async move {
                 let node = nominate.as_deref();

@@ -142,7 +142,7 @@ impl<'a> Feasibility<'a> {
         added: &Arc<PodInfo>,
         node: &mut NodeInfo,
     ) {
-        node.add_pod(Arc::clone(added));
+        node.add_pod(added.clone());
         for entry in self
             .profile
             .points
@@ -341,7 +341,7 @@ fn find_nodes_that_fit(
             .run_filters_with_nominated_pods(state, pod, node)
             .is_ok()
     {
-        found.nodes.push(Arc::clone(node));
+        found.nodes.push(node.clone());
         return found;
     }
     let candidates: Vec<&Arc<NodeInfo>> = match allowed {
@@ -369,7 +369,7 @@ fn find_nodes_that_fit(
     for node in candidates {
         looked_at += 1;
         match feasibility.run_filters_with_nominated_pods(state, pod, node) {
-            Ok(()) => found.nodes.push(Arc::clone(node)),
+            Ok(()) => found.nodes.push(node.clone()),
             Err(rejection) => {
                 diagnosis.plugins.insert(rejection.plugin);
                 // A failed operation says nothing about the node; the attempt is repeated after the
@@ -377,9 +377,7 @@ fn find_nodes_that_fit(
                 if rejection.code == Code::Error {
                     found.error = Some(rejection.reasons.join(", "));
                 }
-                diagnosis
-                    .rejections
-                    .insert(Arc::clone(&node.name), rejection);
+                diagnosis.rejections.insert(node.name.clone(), rejection);
             }
         }
         if found.nodes.len() >= wanted || found.error.is_some() {
@@ -453,7 +451,7 @@ fn choose_node(
     };
     // One feasible node needs no score. Upstream skips PreScore and Score in this case, too.
     if rest.is_empty() {
-        return Arc::clone(&first.name);
+        return first.name.clone();
     }
     for entry in &profile.points.pre_score {
         if !entry.plugin.pre_score(state, pod, nodes, snapshot) {
@@ -500,7 +498,7 @@ fn select_host(nodes: &[Arc<NodeInfo>], totals: &[i64]) -> Arc<str> {
     let lot = rand::rng().random_range(0..winners.len().max(1));
     winners
         .get(lot)
-        .map_or_else(|| Arc::from(""), |node| Arc::clone(&node.name))
+        .map_or_else(|| Arc::from(""), |node| node.name.clone())
 }
 
 #[cfg(test)]

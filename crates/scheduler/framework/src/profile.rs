@@ -40,7 +40,7 @@ macro_rules! points {
             $(
                 $(#[$doc])*
                 pub fn $field<P: Plugin + $point>(&mut self, plugin: &Arc<P>) {
-                    let plugin: Arc<dyn $point> = Arc::clone(plugin) as Arc<dyn $point>;
+                    let plugin: Arc<dyn $point> = plugin.clone() as Arc<dyn $point>;
                     self.$field.push(Weighted { name: P::NAME, weight: 1, plugin });
                 }
             )*
@@ -91,7 +91,7 @@ impl ExtensionPoints {
         let plugin = Arc::new(plugin);
         // The hint must outlive this call and see the plugin's arguments, hence a closure and not a
         // function pointer.
-        let hinting = Arc::clone(&plugin);
+        let hinting = plugin.clone();
         let hint =
             Box::new(move |pod: &PodInfo, event: &ClusterEvent| hinting.queueing_hint(pod, event));
         self.hints.push(Hints {

@@ -71,7 +71,7 @@ impl Snapshot {
     /// Adds a node with a new name.
     pub fn push_node(&mut self, node: Arc<NodeInfo>) {
         // Copied only while an attempt holds the former snapshot.
-        Arc::make_mut(&mut self.by_name).insert(Arc::clone(&node.name), self.nodes.len());
+        Arc::make_mut(&mut self.by_name).insert(node.name.clone(), self.nodes.len());
         self.change_images(&Images::default(), &node.images);
         self.nodes.push(node);
     }
@@ -85,7 +85,7 @@ impl Snapshot {
         // no particular order.
         let node = self.nodes.swap_remove(at);
         if let Some(moved) = self.nodes.get(at) {
-            Arc::make_mut(&mut self.by_name).insert(Arc::clone(&moved.name), at);
+            Arc::make_mut(&mut self.by_name).insert(moved.name.clone(), at);
         }
         self.change_images(&node.images, &Images::default());
         Some(node)
@@ -105,7 +105,7 @@ impl Snapshot {
             }
         }
         for name in after.keys().filter(|name| !before.contains_key(*name)) {
-            *spread.entry(Arc::clone(name)).or_default() += 1;
+            *spread.entry(name.clone()).or_default() += 1;
         }
     }
 

@@ -54,7 +54,7 @@ impl WaitingPods {
         };
         let pending = limits.into_iter().map(bounded).collect();
         let entry = Entry {
-            pod: Arc::clone(pod),
+            pod: pod.clone(),
             pending,
             end: Some(sender),
         };
@@ -71,7 +71,7 @@ impl WaitingPods {
         self.pods
             .lock()
             .values()
-            .map(|entry| Arc::clone(&entry.pod))
+            .map(|entry| entry.pod.clone())
             .collect()
     }
 

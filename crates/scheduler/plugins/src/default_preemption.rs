@@ -37,7 +37,7 @@ impl Plugin for DefaultPreemption {
             usize::try_from(given).map_err(|_| format!("{field} is too large"))
         };
         Ok(Self {
-            cluster: Arc::clone(cluster),
+            cluster: cluster.clone(),
             least_share: number("minCandidateNodesPercentage", 10)?,
             least_nodes: number("minCandidateNodesAbsolute", 100)?,
         })
@@ -216,7 +216,7 @@ impl PostFilter for DefaultPreemption {
         for node in nodes {
             match self.select_victims_on_node(state, pod, node, feasibility) {
                 Ok(candidate) => candidates.push(candidate),
-                Err(rejection) => drop(tried.rejections.insert(Arc::clone(&node.name), rejection)),
+                Err(rejection) => drop(tried.rejections.insert(node.name.clone(), rejection)),
             }
             if candidates.len() >= wanted {
                 break;
@@ -228,7 +228,7 @@ impl PostFilter for DefaultPreemption {
             return build_result(tried.message(), clear);
         };
         let evict = |victim: Arc<PodInfo>| Eviction {
-            pod: Arc::clone(&victim.pod),
+            pod: victim.pod.clone(),
             node: best.node.to_string(),
         };
         PostFilterResult {

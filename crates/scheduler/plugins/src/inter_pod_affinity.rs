@@ -60,7 +60,7 @@ impl Counts {
 
     /// Adds `by` (1 or -1) to the counts of `other` on `node`.
     fn count_pod(&mut self, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, by: i64) {
-        let namespaces = Arc::clone(&self.namespaces);
+        let namespaces = self.namespaces.clone();
         // Anti-affinity is symmetric: a pod that is running keeps others away by its own terms,
         // whatever the incoming pod says. Affinity is not.
         for term in &other.required_anti_affinity {
@@ -228,7 +228,7 @@ impl PreFilter for InterPodAffinity {
     ) -> PreFilterResult {
         let own = !pod.required_affinity.is_empty() || !pod.required_anti_affinity.is_empty();
         let mut counts = Counts {
-            namespaces: Arc::clone(&snapshot.namespaces),
+            namespaces: snapshot.namespaces.clone(),
             ..Counts::default()
         };
         for node in &snapshot.nodes {

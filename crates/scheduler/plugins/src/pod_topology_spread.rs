@@ -99,7 +99,7 @@ impl Plugin for PodTopologySpread {
             }
         };
         Ok(Self {
-            cluster: Arc::clone(cluster),
+            cluster: cluster.clone(),
             defaults,
             memo: Memo::default(),
         })

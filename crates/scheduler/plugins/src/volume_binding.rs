@@ -38,7 +38,7 @@ impl Plugin for VolumeBinding {
 
     fn new(_: &Value, cluster: &Arc<dyn Cluster>) -> Result<Self, String> {
         Ok(Self {
-            cluster: Arc::clone(cluster),
+            cluster: cluster.clone(),
         })
     }
 

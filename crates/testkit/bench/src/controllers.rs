@@ -143,7 +143,7 @@ fn service_pass(count: usize) -> anyhow::Result<Duration> {
     let node: Arc<Node> = Arc::new(serde_json::from_value(
         json!({"metadata": {"name": "node", "labels": {"topology.kubernetes.io/zone": "z"}}}),
     )?);
-    let find_node = |_: &str| Some(Arc::clone(&node));
+    let find_node = |_: &str| Some(node.clone());
     let made = controllers_network::slicing::reconcile_service(&service, &pods, &find_node, &[]);
     let slices = made
         .iter()

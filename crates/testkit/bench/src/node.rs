@@ -151,12 +151,12 @@ fn longest_delay(folder: &Path, trees: &[&str]) -> anyhow::Result<Duration> {
         .build()?;
     let left = Arc::new(AtomicUsize::new(trees.len()));
     let (ready, wait) = std::sync::mpsc::channel();
-    let ticks = runtime.spawn(tick(Arc::clone(&left), ready));
+    let ticks = runtime.spawn(tick(left.clone(), ready));
     // The caller's own thread starts the walks: both threads of the runtime are free for them, and
     // the task runs.
     wait.recv()?;
     for tree in trees {
-        let (tree, left) = (folder.join(tree), Arc::clone(&left));
+        let (tree, left) = (folder.join(tree), left.clone());
         runtime.spawn(async move {
             base_task::blocking(|| node_volumes::disk_usage(&tree));
             left.fetch_sub(1, Ordering::Release);

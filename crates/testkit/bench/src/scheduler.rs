@@ -151,7 +151,7 @@ fn events_for_waiting_pods(pods: usize, rows: &mut Rows) -> anyhow::Result<()> {
     }
     let bound = pod("other", "100m", json!({"nodeName": "n1"}))?;
     let added = time(3, || {
-        queue.move_pods(ClusterEvent::AssignedPodAdded(Arc::clone(&bound)))
+        queue.move_pods(ClusterEvent::AssignedPodAdded(bound.clone()))
     });
     rows.add_time(
         "a pod was bound: event for pods that wait for resources",
@@ -164,8 +164,8 @@ fn events_for_waiting_pods(pods: usize, rows: &mut Rows) -> anyhow::Result<()> {
     );
     let pulled = || {
         queue.move_pods(ClusterEvent::NodeUpdated {
-            old: Arc::clone(&old),
-            new: Arc::clone(&new),
+            old: old.clone(),
+            new: new.clone(),
         })
     };
     rows.add_time(

@@ -46,14 +46,14 @@ impl FakeRuntime {
         let stop = CancellationToken::new();
         let tasks = Tasks::new(stop.clone());
         let state = State::new(tasks.clone());
-        let counted = Arc::clone(&state);
+        let counted = state.clone();
         let count = move |request: http::Request<tonic::body::Body>| {
             counted.calls.fetch_add(1, Ordering::Relaxed);
             request
         };
         let server = tonic::transport::Server::builder()
             .layer(tower::util::MapRequestLayer::new(count))
-            .add_service(RuntimeServiceServer::new(Runtime(Arc::clone(&state))))
+            .add_service(RuntimeServiceServer::new(Runtime(state.clone())))
             .add_service(ImageServiceServer::new(Images))
             .serve_with_incoming_shutdown(
                 UnixListenerStream::new(listener),

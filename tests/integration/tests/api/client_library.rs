@@ -109,7 +109,7 @@ async fn informer_keeps_its_store_equal_to_the_cluster() {
     api.create(&config_map("before")).await.unwrap();
     let tasks = Tasks::new(CancellationToken::new());
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let events = Arc::clone(&seen);
+    let events = seen.clone();
     let store = Informer::new(api.clone(), ListParams::new())
         .on_event(move |event| {
             let text = match &event {

@@ -21,9 +21,9 @@ impl<K> Clone for Event<K> {
         match self {
             Self::Applied { old, new } => Self::Applied {
                 old: old.clone(),
-                new: Arc::clone(new),
+                new: new.clone(),
             },
-            Self::Deleted(last) => Self::Deleted(Arc::clone(last)),
+            Self::Deleted(last) => Self::Deleted(last.clone()),
         }
     }
 }

@@ -23,10 +23,7 @@ struct Index<K> {
 impl<K> Index<K> {
     fn insert_key(&mut self, key: &Arc<str>, object: &K) {
         for value in (self.keys)(object) {
-            self.entries
-                .entry(value)
-                .or_default()
-                .insert(Arc::clone(key));
+            self.entries.entry(value).or_default().insert(key.clone());
         }
     }
 
@@ -51,7 +48,7 @@ struct Objects<K> {
 impl<K: Object> Objects<K> {
     fn put_object(&mut self, object: Arc<K>) -> Option<Arc<K>> {
         let key: Arc<str> = object.key().into();
-        let old = self.by_key.insert(Arc::clone(&key), Arc::clone(&object));
+        let old = self.by_key.insert(key.clone(), object.clone());
         for index in &mut self.indexes {
             // Keys of an index are computed from the object, so the old ones must be removed by the
             // old state.
@@ -111,7 +108,7 @@ impl<K: Object> Shared<K> {
     fn put_object(&self, object: K) {
         let new = Arc::new(object);
         // The lock ends with this line: handlers may read the store.
-        let old = self.objects.write().put_object(Arc::clone(&new));
+        let old = self.objects.write().put_object(new.clone());
         self.notify_handlers(&Event::Applied { old, new });
     }
 
@@ -208,7 +205,7 @@ pub struct Store<K> {
 impl<K> Clone for Store<K> {
     fn clone(&self) -> Self {
         Self {
-            shared: Arc::clone(&self.shared),
+            shared: self.shared.clone(),
         }
     }
 }
@@ -336,7 +333,7 @@ mod tests {
     #[test]
     fn replaced_content_reaches_handlers_as_differences() {
         let received = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&received);
+        let sink = received.clone();
         let handler: Handler<Pod> = Arc::new(move |event| {
             let word = match &event {
                 Event::Applied { old: None, .. } => "added",
@@ -370,7 +367,7 @@ mod tests {
     #[test]
     fn deletion_of_an_unknown_object_is_no_event() {
         let received = Arc::new(Mutex::new(0));
-        let sink = Arc::clone(&received);
+        let sink = received.clone();
         let handler: Handler<Pod> = Arc::new(move |_| *sink.lock() += 1);
         let shared = Shared::new(Vec::new(), vec![handler]);
         shared.delete_object(pod("a", "1", "x"));
@@ -381,7 +378,7 @@ mod tests {
     #[test]
     fn deletion_has_the_final_state_of_the_object() {
         let received = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&received);
+        let sink = received.clone();
         let handler: Handler<Pod> = Arc::new(move |event| {
             sink.lock()
                 .push(event.object().resource_version().to_owned())
@@ -396,7 +393,7 @@ mod tests {
     fn later_handler_receives_the_existing_objects_first() {
         let store = Store::from_objects(vec![pod("a", "1", "x"), pod("b", "1", "x")], Vec::new());
         let received = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&received);
+        let sink = received.clone();
         store.add_handler(move |event| {
             let change = match &event {
                 Event::Applied { old: None, .. } => "added",

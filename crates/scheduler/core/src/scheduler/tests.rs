@@ -96,7 +96,7 @@ fn harness(fate: Fate, more: impl FnOnce(&mut ExtensionPoints)) -> Harness {
     let bound = Arc::new(AtomicBool::new(false));
     points.add_plugin(TestBinder {
         fate,
-        bound: Arc::clone(&bound),
+        bound: bound.clone(),
     });
     more(&mut points);
     let name = crate::profiles::DEFAULT_NAME.to_owned();
@@ -110,7 +110,7 @@ fn harness(fate: Fate, more: impl FnOnce(&mut ExtensionPoints)) -> Harness {
     let scheduler = Arc::new(Scheduler {
         cache: Cache::default(),
         queue: Queue::new(
-            Arc::clone(&profiles) as Arc<dyn QueuePlugins>,
+            profiles.clone() as Arc<dyn QueuePlugins>,
             QueueDelays::default(),
         ),
         nominations: Nominator::default(),
@@ -146,7 +146,7 @@ impl Harness {
             &self.scheduler,
             Event::Applied {
                 old: None,
-                new: Arc::clone(pod),
+                new: pod.clone(),
             },
         );
         let attempt =
@@ -264,7 +264,7 @@ async fn pod_that_another_scheduler_bound_counts_on_its_node() {
     let bound = Arc::new(bound);
     let applied = Event::Applied {
         old: None,
-        new: Arc::clone(&bound),
+        new: bound.clone(),
     };
     handlers::handle_pod(&test.scheduler, applied);
     assert!(test.scheduler.cache.has_pod("other"));

@@ -37,7 +37,7 @@ pub(super) struct Candidate {
 impl Candidate {
     pub(super) fn new(node: &Arc<str>) -> Self {
         Self {
-            node: Arc::clone(node),
+            node: node.clone(),
             victims: Vec::new(),
             violations: 0,
         }

@@ -141,7 +141,7 @@ impl PreBind for VolumeBinder {
     async fn pre_bind(&self, state: &CycleState, _: &PodInfo, node: &str) -> Result<(), BindError> {
         let known = state
             .get::<PodClaims>()
-            .map(|wanted| Arc::clone(&wanted.waiting))
+            .map(|wanted| wanted.waiting.clone())
             .unwrap_or_default();
         // Volumes may have been bound since the node was chosen.
         let waiting: Vec<WaitingClaim> = known

@@ -88,7 +88,7 @@ impl WaitingClaim {
 
     /// Returns the same claim with the current volumes.
     pub(super) fn with_current_volumes(&self, view: &dyn ClaimView) -> Self {
-        Self::new(Arc::clone(&self.claim), Arc::clone(&self.class), view)
+        Self::new(self.claim.clone(), self.class.clone(), view)
     }
 }
 
