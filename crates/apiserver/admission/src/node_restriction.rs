@@ -148,7 +148,7 @@ fn check_claim(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiErro
         &new["metadata"],
         &["resourceVersion", "managedFields"],
     );
-    // What a kubelet reports after it has expanded a volume.
+    // The fields that a kubelet reports after it has expanded a volume.
     let kubelet = [
         "capacity",
         "conditions",

@@ -1,4 +1,4 @@
-//! What an informer calls: handlers with events, index functions, transforms.
+//! Code that an informer calls: handlers with events, index functions, transforms.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a status takes from the node, and its times.
+//! Values of the node that a status holds, and its times.
 
 use crate::pod::{Nanos, SECOND};
 use jiff::Timestamp;
