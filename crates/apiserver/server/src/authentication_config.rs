@@ -39,6 +39,7 @@ fn parse_anonymous(tree: &Value) -> anyhow::Result<Option<Anonymous>> {
         .into_iter()
         .find(|name| !["kind", "apiVersion", "jwt", "anonymous"].contains(name))
     {
+        // A misspelt restriction that is ignored would open every path.
         bail!("the field {unknown:?} is not known");
     }
     if tree

@@ -12,7 +12,9 @@ pub const LIMIT: usize = 3 * 1024 * 1024;
 /// Maximum number of unread bytes that are discarded, so that a client which is still sending
 /// receives the response instead of a connection reset.
 const DISCARDED: usize = 32 * 1024 * 1024;
+// Below the default request timeout: a slow sender releases its seat early and learns the cause.
 const DEADLINE: Duration = Duration::from_secs(30);
+// Bounds the delay of a response to a client that sends slowly.
 const DISCARD_FOR: Duration = Duration::from_secs(1);
 
 /// An error that ends a streamed body.

@@ -119,6 +119,7 @@ impl Steps {
         work: impl Future<Output = Result<T, ApiError>>,
     ) -> Result<(), ApiError> {
         work.await?;
+        // Relaxed, because no other data is read on the strength of a bit.
         self.0.fetch_or(1 << step as u8, Ordering::Relaxed);
         Ok(())
     }

@@ -17,6 +17,7 @@ pub fn compress_response(
     response: Response<Body>,
     bytes: Vec<u8>,
 ) -> Response<Body> {
+    // The body of `response` is empty: its headers are built before the size of the body is known.
     let (mut parts, _) = response.into_parts();
     let requested = context
         .header("accept-encoding")

@@ -82,6 +82,7 @@ pub fn take_all(
 }
 
 fn take_bearer(headers: &mut HeaderMap) -> Option<String> {
+    // Removed even if it is no bearer token: Basic credentials must not reach a backend either.
     let value = headers.remove(AUTHORIZATION)?;
     let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
     scheme

@@ -48,6 +48,8 @@ pub fn decode_object(
             .map_err(|e| decode_error(expected, &e))?,
         Format::Yaml => yaml::decode(expected.message, body, strictness)
             .map_err(|e| decode_error(expected, &e))?,
+        // Strict validation exists for JSON and YAML only, as upstream: protobuf has no unknown
+        // names.
         Format::Protobuf => (decode_protobuf(expected, body)?, Vec::new()),
     };
     // After decoding and before the strictness check: a wrong type would report all its fields as

@@ -18,6 +18,7 @@ pub const GIT_VERSION: &str = concat!("v1.36.2+ironclad.", env!("CARGO_PKG_VERSI
 
 /// Returns the document of `/version`.
 pub fn version_info() -> Value {
+    // Clients compare gitVersion as a semantic version, in which the part after `+` does not count.
     json!({"major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
         "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": GIT_VERSION, "gitCommit": "",
         "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "go1.26", "compiler": "rustc",

@@ -84,6 +84,7 @@ impl FlowControl {
     }
 
     fn find_class(&self, attributes: &Attributes) -> Option<Class> {
+        // A dangling schema takes no requests, as upstream: the next schema that matches gets them.
         let table = self.table.read();
         table
             .schemas
@@ -145,6 +146,7 @@ impl FlowControl {
 impl Class {
     /// Adds headers with the uids of schema and level to a response.
     pub fn mark_response(&self, response: &mut Response<Body>) {
+        // Uids, not names: the caller may lack the permission to read these objects.
         let both = [
             ("x-kubernetes-pf-flowschema-uid", &self.schema_uid),
             ("x-kubernetes-pf-prioritylevel-uid", &self.level_uid),
@@ -172,6 +174,7 @@ fn read_schema(object: &Value) -> Schema {
         precedence: object
             .pointer("/spec/matchingPrecedence")
             .and_then(Value::as_i64)
+            // The API's default of matchingPrecedence.
             .unwrap_or(1000),
         level: text("/spec/priorityLevelConfiguration/name"),
         rules: Rule::parse_rules(object.pointer("/spec/rules")),
@@ -192,6 +195,7 @@ impl Observer for FlowControl {
                 table.levels.insert(name.into(), object.uid().into());
             }
         } else {
+            // An update may change the precedence, and with it the position.
             table.schemas.retain(|schema| &*schema.name != name);
             if !gone {
                 let schema = read_schema(object);
@@ -204,6 +208,7 @@ impl Observer for FlowControl {
             }
         }
         drop(table);
+        // The permit is kept: a change during a round of the status task causes another round.
         self.changed.notify_one();
     }
 }

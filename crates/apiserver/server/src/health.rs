@@ -54,6 +54,8 @@ pub async fn respond_health(
     }
     let checks = run_checks(server, endpoint).await;
     if let Some(name) = one {
+        // With the reason: by default, unauthenticated callers may read the lists, but no single
+        // check.
         return Ok(match checks.iter().find(|check| check.name == name) {
             None => respond::text_response(404, "404 page not found\n"),
             Some(check) => single_response(check),

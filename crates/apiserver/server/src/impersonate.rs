@@ -37,12 +37,14 @@ fn target_user(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
     };
     for name in headers.keys() {
         if let Some(key) = name.as_str().strip_prefix(EXTRA) {
+            // Clients escape keys, because header names allow few characters.
             let key = percent_decode_str(key).decode_utf8_lossy().into_owned();
             user.extra.insert(key, all(name.as_str()));
         }
     }
     let requested = !user.uid.is_empty() || !user.groups.is_empty() || !user.extra.is_empty();
     match (user.name.is_empty(), requested) {
+        // A 500, as upstream: groups without a user would extend the caller's own rights.
         (true, true) => Err(ApiError::internal(
             "requested impersonation without impersonating a user",
         )),
@@ -53,6 +55,7 @@ fn target_user(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
 
 /// Returns the impersonated user with its implicit groups, if `user` may impersonate it.
 pub fn switch_user(server: &Server, user: &User, mut other: User) -> Result<User, ApiError> {
+    // Each part needs a permission: a user with fewer groups or extras would be another one.
     for attributes in needed_attributes(user, &other) {
         match server.authz.authorize(&attributes) {
             Decision::Allow(_) => {}
@@ -93,11 +96,14 @@ fn needed_attributes(user: &User, other: &User) -> Vec<Attributes> {
             ..base.clone()
         });
     }
+    // RBAC rules name these groups: users and groups are in the core group, extras and uids are
+    // not.
     let authentication = Attributes {
         group: "authentication.k8s.io".into(),
         version: "v1".into(),
         ..base
     };
+    // The key is the subresource, so that a role can allow single keys (`userextras/scopes`).
     for (key, values) in &other.extra {
         let subresource = key.clone();
         all.extend(values.iter().map(|value| Attributes {
@@ -139,6 +145,7 @@ fn add_own_groups(user: &mut User) {
             format!("system:serviceaccounts:{namespace}"),
         ];
     }
+    // The default bindings of discovery are to these groups, which authentication would have added.
     let own = if user.name == User::ANONYMOUS {
         "system:unauthenticated"
     } else {

@@ -82,6 +82,7 @@ impl InFlight {
 impl Lane {
     fn new(limit: usize) -> Option<Self> {
         let lane = || Lane {
+            // tokio panics above its maximum.
             seats: Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS))),
             waiting: AtomicUsize::new(0),
             limit,
@@ -120,6 +121,7 @@ impl<'a> WaitingGuard<'a> {
     fn start_waiting(count: &'a AtomicUsize) -> Self {
         WaitingGuard {
             count,
+            // Only the number counts: the semaphore, which is fair, orders the requests.
             before: count.fetch_add(1, Ordering::Relaxed),
         }
     }
@@ -147,6 +149,7 @@ fn is_system(user: &User) -> bool {
 
 fn is_exempt(info: &RequestInfo, user: &User) -> bool {
     let first = info.path.split('/').find(|word| !word.is_empty());
+    // A probe that is rejected under load would restart a server that works.
     let health = !info.is_resource && matches!(first, Some("livez" | "readyz" | "healthz"));
     health || is_long_running(info) || user.in_group(User::MASTERS)
 }

@@ -162,6 +162,7 @@ impl ServerMetrics {
                 durations,
             );
         }
+        // Alerts of kubernetes-mixin are based on this name.
         let sli = "apiserver_request_sli_duration_seconds";
         page.head(
             sli,

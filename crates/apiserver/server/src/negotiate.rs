@@ -138,6 +138,7 @@ fn first_of(accept: &str, possible: impl Fn(&MediaType) -> bool) -> Result<Media
 
 fn acceptable_type(range: &MediaRange) -> Option<MediaType> {
     let format = match range.media_type.as_str() {
+        // JSON is the first of upstream's serializers, which wildcards get.
         JSON | "application/*" | "*/*" => Format::Json,
         YAML => Format::Yaml,
         PROTOBUF => Format::Protobuf,
@@ -151,6 +152,8 @@ fn acceptable_type(range: &MediaRange) -> Option<MediaType> {
         Some("Table") if format != Format::Protobuf => Transform::Table,
         Some("PartialObjectMetadata") => Transform::Partial,
         Some("PartialObjectMetadataList") => Transform::PartialList,
+        // The client's next range decides, as kubectl expects from servers that lack a
+        // transformation.
         Some(_) => return None,
     };
     Some(MediaType {

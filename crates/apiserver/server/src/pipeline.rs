@@ -145,6 +145,7 @@ fn request_timeout(context: &Context) -> Result<Option<Duration>, ApiError> {
         ))
     };
     parse_duration("timeout", requested)
+        // Upstream reads 0 as no limit from the client; the server's limit applies.
         .map(|requested| Some(requested).filter(|requested| !requested.is_zero()))
         .map_err(invalid)
 }
@@ -261,6 +262,7 @@ fn request_attributes(context: &Context) -> Attributes {
 fn reject_path(bad: &BadPath) -> Response<Body> {
     match bad {
         BadPath::Malformed => respond::text_response(400, "400 Bad Request"),
+        // A redirect, so that the path which is authorized is always the one that is served.
         BadPath::Unclean(clean) => {
             let mut response = respond::text_response(301, "");
             if let Ok(value) = http::HeaderValue::from_str(clean) {

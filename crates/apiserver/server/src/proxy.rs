@@ -72,6 +72,7 @@ pub async fn respond_proxy(
     if subresource == "proxy" && upgrade.is_none() && lacks_trailing_slash(context) {
         return Ok(redirect_to_slash(context));
     }
+    // Kubelets send logs in plain HTTP only, so that the frames are made here.
     if let ("log", Some(reader)) = (
         subresource,
         apiserver_streams::choose_reader(&context.headers),

@@ -21,6 +21,7 @@ impl Query {
 
     /// Returns the first value of a parameter.
     pub fn first(&self, name: &str) -> Option<&str> {
+        // Upstream's conversion of options also uses the first of repeated values.
         self.0
             .iter()
             .find(|(k, _)| k == name)

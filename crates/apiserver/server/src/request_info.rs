@@ -54,6 +54,7 @@ pub fn parse_request_info(
     let begin = begin + usize::from(watched);
     let subresource = begin + fill_resource(&mut info, words.get(begin..).unwrap_or_default()) + 2;
     info.rest = segments.path_after(subresource);
+    // A backend may give empty segments a meaning, so those after `proxy` stay as sent.
     segments.expect_clean(if info.subresource == PROXY {
         subresource + 1
     } else {
@@ -88,6 +89,7 @@ fn method_verb(method: &Method) -> &'static str {
         Method::PUT => "update",
         Method::PATCH => "patch",
         Method::DELETE => "delete",
+        // As upstream, other methods have no verb, which only a rule for `*` matches.
         _ => "",
     }
 }
@@ -134,6 +136,8 @@ fn fill_collection_verb(info: &mut RequestInfo, query: &Query) {
 fn selected_name(query: &Query) -> Option<String> {
     let selector = FieldSelector::parse(query.text("fieldSelector")).ok()?;
     let name = selector.exact("metadata.name")?;
+    // Upstream's validation of path segments: authorizers must see the name as they would in a
+    // path.
     let segment = !matches!(name, "." | "..") && !name.contains(['/', '%']);
     segment.then(|| name.to_owned())
 }

@@ -23,6 +23,7 @@ const STATUS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.Status";
 pub fn error_response(media_type: MediaType, error: &ApiError) -> Response<Body> {
     let retry = error.details.as_ref().map_or(0, |d| d.retry_after_seconds);
     let mut response = status_response(media_type, &error.status());
+    // client-go waits for the time in this header, not for the one in the Status.
     if retry > 0 {
         response
             .headers_mut()
@@ -38,6 +39,7 @@ pub fn status_response(media_type: MediaType, status: &Status) -> Response<Body>
         .filter(|c| *c >= 100)
         .unwrap_or(200);
     let tree = serde_json::to_value(status).unwrap_or_default();
+    // Errors are a Status even for clients that negotiated tables.
     let media_type = MediaType {
         transform: Transform::None,
         ..media_type
@@ -137,6 +139,8 @@ pub fn list_response(
     let media_type = context.list_media_type(resource.list_kind)?;
     let bytes = match (media_type.transform, media_type.format) {
         (Transform::None, Format::Protobuf) => {
+            // Entries keep their encoded bytes, so that a large list costs a copy of each object,
+            // not an encoding.
             let items = entries
                 .iter()
                 .map(|e| e.encode_proto(resource))
@@ -288,6 +292,7 @@ fn indent_json(compact: &[u8]) -> Vec<u8> {
         }
         match byte {
             b'"' => in_string = true,
+            // Go's encoder keeps empty objects and lists on one line.
             b'{' | b'[' if bytes.peek().is_some_and(|next| matches!(next, b'}' | b']')) => {
                 out.push(byte);
                 out.extend(bytes.next());
@@ -356,10 +361,12 @@ pub fn plain_json(code: u16, tree: &Value) -> Response<Body> {
 /// Adds the warnings that a write collected.
 pub fn with_warnings(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
     for warning in warnings {
+        // A header can not hold a line break, and the text is a quoted string (RFC 7234).
         let quoted = warning
             .replace('\\', "\\\\")
             .replace('"', "\\\"")
             .replace('\n', " ");
+        // Code 299, a persistent warning, is the only one that client-go shows; `-` is the agent.
         if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
             response.headers_mut().append("warning", value);
         }

@@ -81,6 +81,8 @@ async fn bind_token_request(
 ) -> Result<Response<Body>, ApiError> {
     let pods = api_kinds::find("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
     let mut write = options::parse_write(context, pods, "CreateOptions")?;
+    // This path ends at the collection, so that the pod's name is in the binding; admission sees
+    // the same request as for pods/binding.
     write.name = binding.name().to_owned();
     write.subresource = "binding".into();
     server.registry.bind_pod(&mut write, binding).await?;
@@ -147,6 +149,7 @@ fn review_access(
     let spec = &review["spec"];
     check_review(row, spec, &user, namespace)?;
     let decision = server.authz.authorize(&review_attributes(spec, user));
+    // `denied` is for explicit denials: without it, the caller may consult its next authorizer.
     let (allowed, denied, reason) = match decision {
         Decision::Allow(reason) => (true, false, reason),
         Decision::Deny(reason) => (false, true, reason),

@@ -138,6 +138,7 @@ async fn dispatch_subresource(
     if resource.subresource(name).is_none() {
         return Err(ApiError::no_such_path());
     }
+    // Before the body is read: proxied requests stream theirs.
     if proxy::is_proxied(resource, name) {
         return proxy::respond_proxy(server, context, resource, body, upgrade).await;
     }
@@ -155,6 +156,7 @@ fn find_resource(context: &Context) -> Option<&'static Resource> {
 /// cluster-scoped ones have no path below a namespace. Authorization used the path's namespace, so
 /// a cluster-scoped object behind such a path would be accessible to a role in any namespace.
 fn check_scope(info: &RequestInfo, resource: &Resource) -> Result<(), ApiError> {
+    // Only a backend behind `proxy` can give a meaning to further segments.
     if !resource.namespaced && info.below_namespace
         || !info.rest.is_empty() && info.subresource != "proxy"
     {

@@ -63,10 +63,13 @@ pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow:
         "flow-schemas",
         flow::maintain_status(server.clone(), tasks.shutdown().clone()),
     );
+    // As late as possible: a reader of the file connects at once, and waits in the listener's
+    // queue.
     if let Some(path) = &options.port_file {
         write_port_file(path, port).with_context(|| format!("can't write {}", path.display()))?;
     }
     serve_until(listener, &options, server).await?;
+    // Bounded, because a task that hangs must not keep a stopped server from exiting.
     Ok(tasks.finish(Duration::from_secs(2)).await?)
 }
 
@@ -97,6 +100,8 @@ pub(crate) fn build_server(
     let store = Store::new(&options.store_config())?;
     let caches = Caches::start(
         store.clone(),
+        // Upstream joins paths, which drops a final slash; with it, a stock server's keys would not
+        // be found.
         options.etcd_prefix.trim_end_matches('/'),
         tasks,
     );
@@ -178,6 +183,8 @@ fn build_admission(
         disable: options.disable_admission_plugins.clone(),
     };
     let mut plugins = admission::build_plugins(&names, &context)?;
+    // Outside the list of plugins: no flag may disable the protection against escalation by RBAC
+    // writes.
     if let Some(check) = authz.escalation_check(objects) {
         plugins.push(check);
     }
@@ -229,7 +236,9 @@ fn serve_options(options: &ServerOptions) -> anyhow::Result<base_serve::Options>
     let tls = ServerTls {
         certificate: options.tls_cert_file.clone(),
         key: options.tls_private_key_file.clone(),
+        // Certificates are one of several credentials, so the handshake must succeed without one.
         client_auth: ClientAuth::Request,
+        // In ALPN the server's order decides: HTTP/2 unless the client lacks it.
         alpn: h2.into_iter().chain([b"http/1.1".to_vec()]).collect(),
     };
     let defaults = base_serve::Options::default();

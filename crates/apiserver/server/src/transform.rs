@@ -61,6 +61,7 @@ fn table_row(
     out["object"] = match include {
         "None" => Value::Null,
         "Object" => tree.clone(),
+        // The default: kubectl needs names and namespaces of the rows, but not whole objects.
         _ => partial_metadata(tree),
     };
     out

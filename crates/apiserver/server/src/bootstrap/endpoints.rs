@@ -25,6 +25,7 @@ const NAME: &str = "kubernetes";
 const EVERY: Duration = Duration::from_secs(10);
 /// Seconds after which a crashed server is removed from the endpoints.
 const LIFE: i64 = 15;
+// More than any cluster has servers: the list is read as one page.
 const PAGE: i64 = 1000;
 
 /// Address and port of this server.
@@ -202,6 +203,8 @@ async fn replace_object(
 ) -> Result<(), ApiError> {
     match find_object(server, resource, NAMESPACE, NAME) {
         None => return create_missing(server, resource, desired).await,
+        // Every server runs this each ten seconds: a write without a change would wake all watchers
+        // of endpoints.
         Some(old)
             if fields
                 .iter()

@@ -63,6 +63,7 @@ fn priority_classes() -> Vec<Value> {
     vec![
         class(
             "system-node-critical",
+            // Above HighestUserDefinablePriority (10^9), so that no user's pod can preempt these.
             2_000_001_000,
             "must not be moved from their current node",
         ),
@@ -75,6 +76,8 @@ fn priority_classes() -> Vec<Value> {
 }
 
 fn priority_levels() -> Vec<Value> {
+    // Upstream's values: this server has no queues, but stock servers beside it obey the same
+    // objects.
     let hands = |queues: i64, hand: i64| json!({"type": "Queue", "queuing": {"queues": queues, "handSize": hand, "queueLengthLimit": 50}});
     let queues = |queues: i64| hands(queues, 6);
     let limited = |name: &str, shares: i64, lendable: i64, response: Value| {
@@ -96,6 +99,7 @@ fn priority_levels() -> Vec<Value> {
 }
 
 fn auto_limit_response() -> Value {
+    // Stock servers update the spec only of objects with this annotation.
     json!({"apf.kubernetes.io/autoupdate-spec": "true"})
 }
 
@@ -228,6 +232,7 @@ async fn service_cidr(server: &Server, options: &ServerOptions) -> Result<(), Ap
         let ready = old
             .pointer("/status/conditions")
             .and_then(Value::as_array)
+            // Another server, or a controller, may have set conditions, which must stay.
             .is_some_and(|c| !c.is_empty());
         if !ready {
             new["status"] = json!({"conditions": [condition]});
@@ -258,6 +263,7 @@ async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(
         data["client-ca-file"] = read(ca).into();
     }
     if let Some(ca) = &options.requestheader_client_ca_file {
+        // Extension servers parse these values as JSON lists within the text.
         let list = |values: &[String]| Value::String(json!(values).to_string());
         data["requestheader-client-ca-file"] = read(ca).into();
         data["requestheader-allowed-names"] = list(&options.requestheader_allowed_names);
@@ -280,6 +286,7 @@ async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(
     }
     let change = move |old: &Value| {
         let mut new = old.clone();
+        // Flags may have changed since the last start, and extension servers follow this ConfigMap.
         new["data"] = data.clone();
         Ok(new)
     };

@@ -10,6 +10,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::Value;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
+// Bounds the writes that wait for the store beside those of clients.
 const AT_ONCE: usize = 32;
 
 /// Creates missing objects and adds missing rules and subjects. Roles come before bindings; each

@@ -16,6 +16,7 @@ pub async fn ensure_service(
     let Some(cidr) = options.service_cluster_ip_range.first() else {
         return Ok(());
     };
+    // Server certificates name the range's first address, so it must not depend on the allocator.
     create_missing(
         server,
         find_resource("", "services")?,

@@ -132,6 +132,7 @@ fn build_document(path: &str, protobuf: bool) -> Option<Document> {
         (true, V2) => gnostic::version2(&tree),
         (true, _) => gnostic::version3(&tree),
     };
+    // Only this form is kept: most clients accept it, and the plain one is several times larger.
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(&bytes).ok()?;
     let tag = if path == V2 {

@@ -116,6 +116,8 @@ impl Subject {
             Subject::User(name) => name == "*" || *name == a.user.name,
             Subject::Group(name) => name == "*" || a.user.in_group(name),
             Subject::Account(namespace, name) => {
+                // Only the name has a wildcard: the namespace of a service account subject must be
+                // exact.
                 let account = a
                     .user
                     .name
@@ -129,6 +131,7 @@ impl Subject {
 
 impl Resources {
     fn matches_request(&self, a: &Attributes) -> bool {
+        // `namespaces: ["*"]` does not include cluster-scoped requests: only `clusterScope` does.
         let scope = match a.namespace.is_empty() {
             true => self.cluster_scope,
             false => matches_item(&self.namespaces, &a.namespace),

@@ -15,6 +15,7 @@ const SETTLE: Duration = Duration::from_millis(200);
 
 /// Checks all schemas after each change of schemas and levels, until `stop`.
 pub async fn maintain_status(server: Arc<Server>, stop: CancellationToken) {
+    // A cache that is still filling would make existing levels look missing.
     server.caches.wait_ready().await;
     while stop
         .run_until_cancelled(server.flow.changed.notified())
@@ -94,6 +95,7 @@ async fn write_condition(server: &Server, flow: &FlowControl, name: &str, condit
         mode: Mode::Raw,
     };
     match server.registry.update(&mut write, &update).await {
+        // A schema that was deleted meanwhile needs no status.
         Err(error) if error.reason != api_meta::Reason::NotFound => {
             tracing::warn!(%error, name, "the status of a flow schema can't be written; trying again");
             // Another round repeats it after the delay.

@@ -116,6 +116,7 @@ fn read_intent(
 }
 
 fn undeclared_field(resource: &Resource, intent: &Value, problem: &str) -> ApiError {
+    // Upstream returns the error of its typed schema unconverted, hence the text and the 500.
     let field = problem.split('"').nth(1).unwrap_or_default();
     let name = format!("{}/{}", intent.namespace(), intent.name());
     let (version, kind) = (resource.api_version(), resource.kind);
@@ -146,6 +147,8 @@ async fn apply_to_existing(
     force: bool,
 ) -> Result<Value, ApiError> {
     let writer = write.clone();
+    // Inside the update: ownership computed from an older object would drop the fields of a
+    // concurrent apply.
     let change = move |old: &Value| {
         let applied = writer
             .as_writer(|writer| apiserver_fields::apply_intent(writer, Some(old), intent, force))
@@ -212,6 +215,7 @@ fn conflict_error(error: ApplyError) -> ApiError {
             ));
         }
     }
+    // kubectl recognizes the reason Conflict and appends its advice about `--force-conflicts`.
     let cause = |(who, field): &(String, String)| Cause {
         reason: "FieldManagerConflict".into(),
         message: format!("conflict with {who}"),

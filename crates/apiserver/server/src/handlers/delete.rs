@@ -47,11 +47,14 @@ pub async fn handle_delete(
     let mut write = options::parse_write(context, resource, "DeleteOptions")?;
     let options = read_options(context, &body)?;
     let deleted = server.registry.delete(&mut write, &options).await?;
+    // An object that finalizers keep is returned, so that the client sees its deletionTimestamp.
     let response = match deleted.removed && !RETURNED.contains(&(resource.group, resource.plural)) {
         true => {
             respond::status_response(context.media_type()?, &success_status(resource, &deleted))
         }
         false => {
+            // Other deletes that take time keep the 200, as upstream: a 202 would break existing
+            // clients.
             let accepted = !deleted.removed && options.cascades_explicitly;
             respond::object_response(
                 context,

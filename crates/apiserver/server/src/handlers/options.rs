@@ -19,6 +19,7 @@ pub fn parse_selection(context: &Context, resource: &Resource) -> Result<Selecti
     // For the resource `namespaces` the path's namespace is the object itself.
     let is_namespace = resource.group.is_empty() && resource.plural == "namespaces";
     let namespace = Some(context.info.namespace.clone()).filter(|n| !n.is_empty() && !is_namespace);
+    // A list has a name only if its field selector requires one by `metadata.name`.
     let name = Some(context.info.name.clone()).filter(|n| !n.is_empty());
     Ok(Selection {
         namespace,
@@ -46,6 +47,7 @@ fn known_fields(
 }
 
 fn event_field(field: &str) -> &str {
+    // Both groups share one cache, which selects by the field names of the core group.
     match field.strip_prefix("regarding.") {
         Some("kind") => "involvedObject.kind",
         Some("namespace") => "involvedObject.namespace",
@@ -91,6 +93,7 @@ pub fn parse_write(
     let info = &context.info;
     let dry_run = context.query.dry_run(options)?;
     let manager = context.query.text("fieldManager");
+    // Upstream's FieldManagerMaxLength: managedFields repeats the name in every object written.
     if manager.len() > 128 {
         let message = format!(
             "Too long: may not be more than 128 bytes, got {}",
@@ -108,6 +111,7 @@ pub fn parse_write(
         user: context.user.clone(),
         resource,
         subresource: info.subresource.clone(),
+        // The path of a namespace names itself as its namespace, but its key has none.
         namespace: if cluster {
             String::new()
         } else {

@@ -44,6 +44,7 @@ impl Patch {
             JSON_PATCH => Kind::Json(body),
             MERGE_PATCH => Kind::Merge(parse_tree(&body)?),
             STRATEGIC_PATCH => Kind::Strategic(parse_tree(&body)?),
+            // Only `scale` gets here with it: applies of whole objects never reach this parser.
             APPLY => {
                 return Err(unsupported_media_type(&[
                     JSON_PATCH,
@@ -121,6 +122,7 @@ pub async fn handle_patch(
     if super::apply::is_apply(context) {
         return super::apply::handle_apply(server, context, resource, body).await;
     }
+    // If `force` were ignored, the client would believe that it had taken over the fields.
     if context.query.first("force").is_some() {
         let message = "Forbidden: may not be specified for non-apply patch".to_owned();
         let cause = Cause {
@@ -137,6 +139,8 @@ pub async fn handle_patch(
     }
     let mut write = options::parse_write(context, resource, "PatchOptions")?;
     let patch = Patch::parse(context, body)?;
+    // Run again on the newer object after a conflict: a patch without resourceVersion can not be
+    // stale.
     let change = |old: &Value| patch.apply_to(resource.message, old);
     let patched = server
         .registry
@@ -193,6 +197,7 @@ fn strategic_error(error: &PatchError) -> ApiError {
     match error {
         PatchError::Malformed(why) => ApiError::bad_request(why.clone()),
         PatchError::TooLarge(why) => too_large(why),
+        // Upstream returns most of these errors unconverted, which clients see as a 500.
         PatchError::Inapplicable(why) | PatchError::Directive(why) => {
             ApiError::new(Reason::Unknown(500), why.clone())
         }

@@ -16,7 +16,9 @@ pub async fn handle_get(
     context: &Context,
     resource: &'static Resource,
 ) -> Result<Response<Body>, ApiError> {
+    // Before the lookup, as upstream: for an object that does not exist, 406 wins over 404.
     context.object_media_type(resource.kind)?;
+    // The path of a namespace names itself as its namespace.
     let namespace = if resource.namespaced {
         context.info.namespace.as_str()
     } else {

@@ -83,6 +83,7 @@ async fn handle_scale(
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
     let message = options_message(subresource)?;
+    // Computed on each read: a Scale has no key of its own in the store.
     if context.info.verb == "get" {
         let version = context.query.text("resourceVersion");
         let entry = server
@@ -154,6 +155,7 @@ async fn handle_evict(
 }
 
 fn created_response(context: &Context) -> Result<Response<Body>, ApiError> {
+    // Bindings and evictions have no state to return; upstream responds with a Status of code 201.
     let status = Status {
         code: 201,
         ..Status::success(None)
@@ -189,6 +191,7 @@ async fn handle_finalize(
     let strictness = decode::parse_strictness(context, "UpdateOptions")?;
     let namespace =
         decode::decode_object(context, expected, &body, strictness, &mut write.warnings)?;
+    // The namespace controller removes the finalizer `kubernetes` here once the content is deleted.
     let updated = server
         .registry
         .finalize_namespace(&mut write, &namespace)

@@ -45,6 +45,8 @@ pub async fn handle_watch(
             Stream::spawn(server.clone(), subscription, frames, options)
         }
         Start::TooOld { requested, oldest } => {
+            // As upstream's watch cache: status 200 and one ERROR event of code 410, on which
+            // reflectors list again.
             let error =
                 ApiError::expired(format!("too old resource version: {requested} ({oldest})"));
             crate::body::full_body(frames.encode_error(&error))
@@ -52,6 +54,7 @@ pub async fn handle_watch(
     };
     let mut response = respond::raw_response(200, media_type.format.media_type(), "");
     if media_type.format == Format::Protobuf {
+        // Upstream adds the parameter to every form but JSON.
         let value = HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch");
         response.headers_mut().insert(CONTENT_TYPE, value);
     }

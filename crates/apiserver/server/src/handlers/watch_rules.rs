@@ -25,6 +25,7 @@ pub fn read_options(context: &Context) -> Result<WatchOptions, ApiError> {
         .query
         .number("timeoutSeconds")?
         .and_then(|n| u64::try_from(n).ok())
+        // As upstream, 0 selects the server's default instead of an immediate end.
         .filter(|n| *n > 0);
     let initial_events = context.query.switch("sendInitialEvents");
     check_options(context.query.text("resourceVersionMatch"), initial_events)?;

@@ -139,6 +139,7 @@ impl Frames {
 }
 
 fn without_indentation(media_type: MediaType) -> MediaType {
+    // An indented frame spans lines, but some clients (Python's) read a watch line by line.
     MediaType {
         pretty: false,
         ..media_type
@@ -202,6 +203,7 @@ impl Stream {
         }
         // The backlog reaches this revision even if its last event is older.
         self.sent = subscription.revision;
+        // Reflectors that stream their lists count as synced only after this bookmark.
         if self.options.initial_events == Some(true) && self.options.bookmarks {
             self.send_bookmark(true).await?;
         }
@@ -210,6 +212,8 @@ impl Stream {
         let closing = self.server.closing.clone();
         loop {
             tokio::select! {
+                // The cache closes the queue of a watcher that is too slow; the client then watches
+                // again from its last revision.
                 change = changes.recv() => self.send_event(&change.ok_or(StreamEnd)?).await?,
                 () = tokio::time::sleep_until(next_bookmark), if self.options.bookmarks => {
                     self.catch_up(&mut changes).await?;

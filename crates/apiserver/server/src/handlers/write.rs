@@ -68,6 +68,7 @@ pub async fn handle_update(
                 && write.subresource.is_empty()
                 && allows_create_on_update(resource) =>
         {
+            // The request is authorized as `update` only, which must not suffice to create.
             pipeline::authorize_verb(server, context, "create")?;
             (201, create_on_update(server, &mut write, object).await?)
         }
@@ -96,6 +97,7 @@ async fn create_on_update(
     write: &mut Write,
     mut object: Value,
 ) -> Result<Value, ApiError> {
+    // A uid names a certain object, which does not exist: a new object would be another one.
     if !object.uid().is_empty() {
         let uid = object.uid();
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");

@@ -146,6 +146,7 @@ fn backend_headers(context: &Context, target: &Target, upgrades: bool) -> Header
     {
         headers.append(name.clone(), value.clone());
     }
+    // The client's Host names this server, which means nothing to a backend with virtual hosts.
     if let Ok(value) = HeaderValue::from_str(&target.address()) {
         headers.insert(HOST, value);
     }
@@ -155,6 +156,7 @@ fn backend_headers(context: &Context, target: &Target, upgrades: bool) -> Header
         // Appended: earlier proxies may have added theirs.
         headers.append(FORWARDED_FOR, value);
     }
+    // Both headers are per connection and were dropped above; this connection needs its own.
     if let (true, Some(protocol)) = (upgrades, context.headers.get(UPGRADE)) {
         headers.insert(UPGRADE, protocol.clone());
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+// Streams have no request timeout, so that an unreachable node would hold them until TCP gives up.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// `--kubelet-*`.
@@ -148,6 +149,7 @@ fn kubelet_port(node: &Value) -> u16 {
         .and_then(Value::as_u64);
     port.and_then(|port| u16::try_from(port).ok())
         .filter(|port| *port > 0)
+        // The kubelet's default port, for a node whose status has none yet.
         .unwrap_or(10250)
 }
 
@@ -169,6 +171,7 @@ fn kubelet_config(tls: &KubeletTls) -> Result<Arc<ClientConfig>, TlsError> {
         ca,
         identity,
         insecure,
+        // Without ALPN the kubelet speaks HTTP/1.1, the version whose Upgrade the streams need.
         alpn: Vec::new(),
     })
 }

@@ -90,6 +90,7 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
             let (taken, left) = match next_piece(rest, self.inside) {
                 // The rest of the tag comes with the next chunk.
                 Piece::Unfinished if rest.len() < LONGEST => break,
+                // A tag that never ends must not fill the memory.
                 Piece::Unfinished => rest.split_at(rest.len()),
                 Piece::Text(length) => rest.split_at(length.min(rest.len())),
                 Piece::Same(length) => {
@@ -190,6 +191,7 @@ fn parse_markup(page: &[u8]) -> Piece {
         [b'<', first, ..] if first.is_ascii_alphabetic() => {
             end_of_tag(page).map_or(Piece::Unfinished, Piece::Tag)
         }
+        // In HTML, `<` before any other character is text.
         _ => Piece::Same(1),
     }
 }
@@ -203,6 +205,7 @@ fn end_of_tag(page: &[u8]) -> Option<usize> {
             (Some(open), byte) if open == *byte => quote = None,
             (Some(_), _) => {}
             (None, b'>') => return Some(at + 1),
+            // Elsewhere a quote is part of a name, and opens no value.
             (None, b'"' | b'\'') if after_equals => quote = Some(*byte),
             _ => {}
         }
@@ -241,6 +244,7 @@ fn tag_attributes(tag: &[u8], mut at: usize) -> Vec<(&[u8], std::ops::Range<usiz
             None | Some(b'>') => return all,
             // An attribute without a value, or a stray byte.
             Some(_) => {
+                // At least one byte further: a stray `=` would otherwise repeat the loop forever.
                 at = end.max(begin + 1);
                 continue;
             }

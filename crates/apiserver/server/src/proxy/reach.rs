@@ -49,6 +49,7 @@ impl ReachPolicy {
             "default",
             "kubernetes",
         );
+        // At each request, because servers join and leave while this one runs.
         let mut all = self.clone();
         all.barred.extend(
             endpoints

@@ -95,6 +95,7 @@ fn ready_endpoints<'a>(
         let port = ports
             .into_iter()
             .flatten()
+            // By name, because a targetPort has another number than the Service's port.
             .find(|p| meta::str_at(p, &["name"]) == port_name);
         let Some(port) = port.and_then(|p| p.get("port")?.as_u64()) else {
             continue;
@@ -133,6 +134,7 @@ pub fn service_target(server: &Server, context: &Context) -> Result<Target, ApiE
         api_meta::Meta::label(*s, "kubernetes.io/service-name") == Some(requested.name)
     });
     let endpoints = ready_endpoints(own, &port_name);
+    // At random, as upstream, so that consecutive requests do not all load one endpoint.
     let Some((host, port)) = endpoints.choose(&mut rand::rng()) else {
         return Err(no_endpoints(requested.name));
     };
@@ -145,6 +147,7 @@ fn port_name(service: &Value, requested: &str) -> Option<String> {
     let name = |port: &Value| meta::str_at(port, &["name"]).to_owned();
     match requested {
         "" if ports.len() == 1 => ports.first().map(name),
+        // Each of several ports has a name, so that none is chosen, as upstream.
         "" => Some(String::new()),
         requested => {
             let number: Option<u64> = requested.parse().ok();

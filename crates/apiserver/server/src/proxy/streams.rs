@@ -73,6 +73,7 @@ pub async fn pod_stream_target(server: &Server, context: &Context) -> Result<Tar
     let row = api_kinds::find("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
     let pod = server
         .registry
+        // From the present revision: a client may have seen the pod start through another server.
         .get(row, namespace, name, "")
         .await?
         .tree_as(row)?;
@@ -122,6 +123,7 @@ pub fn cached_object(
 }
 
 fn with_query(path: &str, pairs: Vec<(String, String)>) -> String {
+    // Fully escaped: a command with `&` must not add options.
     let encode = |text: &str| utf8_percent_encode(text, QUERY).to_string();
     let query: Vec<String> = pairs
         .iter()

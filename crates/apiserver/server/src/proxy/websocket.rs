@@ -24,6 +24,7 @@ pub async fn translate_upgrade(
     protocol: Protocol,
     client: OnUpgrade,
 ) -> Result<Response<Body>, ApiError> {
+    // Before the kubelet is dialed: no command may start for a client that can't be accepted.
     let Some((status, headers)) = accept_upgrade(&context.headers, Some(protocol.subprotocol()))
     else {
         return Err(ApiError::bad_request(

@@ -68,6 +68,7 @@ impl<'a> Segments<'a> {
             .and_then(|end| self.raw.get(*end..))
             .unwrap_or_default();
         match separator_length(rest) {
+            // The target of a request must begin with a plain slash.
             3 => format!("/{}", rest.get(3..).unwrap_or_default()),
             _ => rest.to_owned(),
         }
@@ -126,6 +127,7 @@ fn decode_segment(raw: &str) -> Result<String, BadPath> {
                 .get(at + 1..at + 3)
                 .is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit))
     });
+    // The decoder keeps broken escapes unchanged, and a backend might read them differently.
     if broken {
         return Err(BadPath::Malformed);
     }
