@@ -38,6 +38,7 @@ fn join_subjects(view: &View<'_>, kind: &str) -> String {
         .list("/subjects")
         .iter()
         .filter(|subject| text_of(subject.get("kind")) == kind);
+    // Only service accounts are namespaced; users and groups are cluster-wide names.
     let name = |subject: &Value| {
         let name = text_of(subject.get("name"));
         if kind == "ServiceAccount" {
@@ -83,6 +84,7 @@ fn signing_state(view: &View<'_>) -> String {
         () => "Pending",
     }
     .to_owned();
+    // A signer can fail after the approval, which stays recorded.
     if has("Failed") {
         state += ",Failed";
     }

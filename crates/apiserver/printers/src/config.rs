@@ -116,6 +116,7 @@ pub(crate) static EVENT: Printer = Printer {
         wide_column("First Seen", "Time since it happened first."),
         wide_column("Count", "How often it happened."),
         Column {
+            // Names of events are generated, so that only the wide view has them.
             priority: 1,
             ..NAME
         },
@@ -166,6 +167,7 @@ fn event_cells(view: &View<'_>) -> Vec<Value> {
         json!(target),
         json!(object("fieldPath")),
         json!(event_source(view)),
+        // Reporters may end a message with a line break, which would split the row.
         json!(either("/message", "/note").trim()),
         json!(view.ago(first)),
         json!(if series {

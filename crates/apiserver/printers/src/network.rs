@@ -16,6 +16,7 @@ pub(crate) static SERVICE: Printer = Printer {
         SELECTOR,
     ],
     cells: |view| {
+        // Services from before dual stack have only `clusterIP`.
         let ip = view
             .list("/spec/clusterIPs")
             .first()
@@ -47,6 +48,8 @@ fn external_ip(view: &View<'_>) -> String {
         "LoadBalancer" => {
             let mut all = load_balancers(view);
             all.extend(given.iter().map(plain_text));
+            // The Service stays unreachable from outside until a controller publishes the
+            // balancer's address.
             or(all.join(","), "<pending>")
         }
         "ExternalName" => view.text("/spec/externalName").to_owned(),
@@ -208,6 +211,7 @@ fn ingress_hosts(view: &View<'_>) -> String {
     };
     let all: Vec<String> = view.list("/spec/rules").iter().filter_map(host).collect();
     if all.is_empty() {
+        // Rules without a host match every host.
         "*".to_owned()
     } else {
         first_few(&all, 3)

@@ -48,10 +48,13 @@ fn kernel_version(view: &View<'_>) -> String {
 }
 
 fn node_status(view: &View<'_>) -> String {
+    // Only this condition decides: pressure conditions act through taints, which the column leaves
+    // out.
     let ready = match view.condition("Ready") {
         Some(condition) if text_of(condition.get("status")) == "True" => "Ready",
         // Unknown, when the kubelet stopped reporting, is not ready as well.
         Some(_) => "NotReady",
+        // The kubelet has not registered its conditions yet.
         None => "Unknown",
     };
     let suffix = if view.bool("/spec/unschedulable") {

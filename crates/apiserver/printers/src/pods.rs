@@ -81,6 +81,7 @@ impl Summary {
             .count();
         let mut summary = Self {
             total: view.list("/spec/containers").len() + sidecars,
+            // `Evicted` says more than the phase, which is Failed for other causes as well.
             reason: view.text_or("/status/reason", "").to_owned(),
             ..Self::default()
         };
@@ -91,6 +92,7 @@ impl Summary {
             .condition("PodScheduled")
             .is_some_and(|c| text_of(c.get("reason")) == "SchedulingGated")
         {
+            // The phase of such a pod is Pending, as if the scheduler had tried it.
             "SchedulingGated".clone_into(&mut summary.reason);
         }
         let (initializing, of_sidecars) = summary.add_init_containers(view);
@@ -115,6 +117,7 @@ impl Summary {
 
     fn count_restarts(&mut self, status: &Value) {
         self.restarts += restart_count(status);
+        // The latest time is the greatest text: timestamps are RFC 3339 in UTC.
         self.last_restart =
             std::mem::take(&mut self.last_restart).max(finished_last(status).to_owned());
     }

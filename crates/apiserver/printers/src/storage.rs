@@ -8,6 +8,8 @@ use crate::printer::{
 use crate::view::{View, join_members, join_texts, list_of, plain_text, text_of};
 
 fn phase_cell(view: &View<'_>) -> Value {
+    // As for pods, deletion overrides the phase: protection finalizers keep a volume that is in
+    // use.
     json!(if view.has("/metadata/deletionTimestamp") {
         "Terminating"
     } else {
@@ -78,6 +80,7 @@ pub(crate) static PERSISTENT_VOLUME: Printer = Printer {
 
 /// Returns the class, from the field or the older annotation.
 fn class_of_volume<'a>(view: &View<'a>) -> &'a str {
+    // The annotation wins, as in upstream's GetPersistentVolumeClass.
     let annotation = view.text("/metadata/annotations/volume.beta.kubernetes.io~1storage-class");
     if annotation.is_empty() {
         view.text("/spec/storageClassName")
@@ -151,6 +154,7 @@ pub(crate) static STORAGE_CLASS: Printer = Printer {
         vec![
             class_name(view, &annotations),
             json!(view.text("/provisioner")),
+            // The API's defaults; upstream's printer falls back to them, too.
             json!(view.text_or("/reclaimPolicy", "Delete")),
             json!(view.text_or("/volumeBindingMode", "Immediate")),
             json!(view.bool("/allowVolumeExpansion")),
@@ -259,6 +263,7 @@ pub(crate) static RESOURCE_CLAIM: Printer = Printer {
         AGE,
     ],
     cells: |view| {
+        // Upstream's order: a claim may be in several states at once.
         let states = [
             (view.has("/metadata/deletionTimestamp"), "deleted"),
             (view.has("/status/allocation"), "allocated"),

@@ -50,6 +50,7 @@ fn core_printer(kind: &str) -> &'static Printer {
         "ComponentStatus" => &config::COMPONENT_STATUS,
         "PersistentVolume" => &storage::PERSISTENT_VOLUME,
         "PersistentVolumeClaim" => &storage::PERSISTENT_VOLUME_CLAIM,
+        // LimitRange has no printer of its own upstream either.
         _ => &DEFAULT,
     }
 }
@@ -101,6 +102,7 @@ fn other_printer(kind: &str) -> &'static Printer {
         "Lease" => &config::LEASE,
         "PriorityClass" => &nodes::PRIORITY_CLASS,
         "RuntimeClass" => &nodes::RUNTIME_CLASS,
+        // Roles are missing on purpose: upstream prints them with the default columns.
         "RoleBinding" | "ClusterRoleBinding" => &access::ROLE_BINDING,
         "CertificateSigningRequest" => &access::SIGNING_REQUEST,
         "APIService" => &access::API_SERVICE,

@@ -80,6 +80,7 @@ pub(crate) static REPLICA_SET: Printer = Printer {
 
 pub(crate) static REPLICATION_CONTROLLER: Printer = Printer {
     columns: REPLICA_SET.columns,
+    // Its selector is a plain map, from before label selectors had expressions.
     cells: |view| workload_cells(replicas(view), view, Some(view.labels("/spec/selector"))),
 };
 
@@ -97,6 +98,7 @@ pub(crate) static STATEFUL_SET: Printer = Printer {
             view.int("/status/readyReplicas"),
             view.int("/spec/replicas")
         );
+        // Upstream's table of StatefulSets has no selector column either.
         workload_cells([view.name(), json!(ready)], view, None)
     },
 };
@@ -190,6 +192,7 @@ pub(crate) static DISRUPTION_BUDGET: Printer = Printer {
         AGE,
     ],
     cells: |view| {
+        // A budget has only one of both: validation rejects the other one.
         let limit = |pointer: &str| {
             json!(
                 view.at(pointer)

@@ -67,6 +67,7 @@ fn metric_targets(view: &View<'_>) -> String {
         // Statuses have the order of the specs, and may be missing at the end.
         .map(|(index, spec)| metric_target(spec, statuses.get(index)))
         .collect();
+    // The same bound as upstream's keeps a row with many metrics on one line.
     let shown = texts
         .iter()
         .take(MOST)
@@ -106,6 +107,7 @@ fn metric_target(spec: &Value, status: Option<&Value>) -> String {
             at(current, "averageValue").unwrap_or_else(unknown)
         )
     } else if named {
+        // Utilization is relative to the pods' requests, so it has no unit but percent.
         let percent = |text: String| format!("{text}%");
         let aim = at(aim, "averageUtilization").map_or_else(|| "<auto>".to_owned(), percent);
         format!(

@@ -60,6 +60,8 @@ fn job_completions(view: &View<'_>) -> String {
 fn job_duration(view: &View<'_>) -> String {
     let start = time::parse(view.text("/status/startTime"));
     // A job that still runs shows the time until now.
+    // Only success sets completionTime, so that, as upstream, a failed job's duration keeps
+    // growing.
     let end = time::parse(view.text("/status/completionTime")).unwrap_or(view.now);
     start
         .map(|start| time::human_duration(seconds_between(start, end)))
