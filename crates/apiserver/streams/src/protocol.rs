@@ -29,6 +29,7 @@ impl Protocol {
     #[must_use]
     pub fn kubelet_protocol(self) -> &'static str {
         match self {
+            // SPDY closes single streams by itself, so that the kubelet needs no v5.
             Self::Channels => "v4.channel.k8s.io",
             Self::Tunnel => "portforward.k8s.io",
         }
@@ -118,6 +119,7 @@ pub fn accept_upgrade(
     response.insert(UPGRADE, HeaderValue::from_static("websocket"));
     response.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     response.insert(SEC_WEBSOCKET_ACCEPT, HeaderValue::from_str(&key).ok()?);
+    // RFC 6455: a client must fail the handshake for a subprotocol that it did not offer.
     if let Some(name) = protocol {
         response.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(name));
     }

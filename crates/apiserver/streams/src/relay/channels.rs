@@ -69,6 +69,7 @@ where
     // Replies to pings: few, and sent by the task that owns the writer.
     let (pings, pinged) = mpsc::channel(8);
     tokio::select! {
+        // The first side to end ends both: dropping the halves closes the other side's connection.
         ended = relay_to_client(FramedRead::new(reader, Decoder::default()), sink, pairs.clone(), pings) => ended,
         ended = relay_to_upstream(stream, writer, pairs, pinged) => ended,
     }
@@ -92,6 +93,7 @@ where
             message = client.next() => match message {
                 Some(Ok(Message::Binary(bytes))) => encode_client_message(&mut out, &pairs, &bytes),
                 Some(Ok(Message::Close(_))) | None => return Ok(()),
+                // Text has no channel, and the library itself replies to pings.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.to_string()),
             },
@@ -132,6 +134,8 @@ where
 {
     let mut open: Vec<StreamPair> = pairs
         .into_iter()
+        // The session lasts until the kubelet has ended its own streams; stdin and resize are for
+        // the client to end.
         .filter(|p| matches!(p.channel, STDOUT | STDERR | ERROR))
         .collect();
     // An empty message notifies the client that the connection is established.

@@ -20,6 +20,8 @@ where
     let (sink, stream) = client.split();
     let (reader, writer) = tokio::io::split(upstream);
     tokio::select! {
+        // Either direction ends the tunnel: half-closed streams are up to the SPDY connection
+        // inside.
         ended = relay_to_upstream(stream, writer) => ended,
         ended = relay_to_client(reader, sink) => ended,
     }

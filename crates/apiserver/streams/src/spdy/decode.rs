@@ -78,6 +78,7 @@ impl tokio_util::codec::Decoder for Decoder {
         if version != VERSION {
             return Err(SpdyError::Version(version));
         }
+        // Before the frame is awaited: its length would otherwise grow the buffer to 16 MiB.
         if length > LONGEST {
             return Err(SpdyError::Length(length));
         }
@@ -120,6 +121,7 @@ fn decode_control(kind: u16, last: bool, body: &[u8]) -> Frame {
     else {
         return Frame::Other;
     };
+    // The highest bit of a stream id is reserved; a ping's id has all 32 bits.
     let stream = number & !CONTROL;
     match kind {
         // The kubelet accepts and closes the stream in one frame.

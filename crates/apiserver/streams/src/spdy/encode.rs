@@ -39,8 +39,12 @@ impl Encoder {
             block.put_u32(u32::try_from(text.len()).unwrap_or_default());
             block.put_slice(text.as_bytes());
         }
+        // The compressor fills the spare capacity and does not grow it; headers that do not fit
+        // would be cut off.
         let mut packed = Vec::with_capacity(block.len() * 2 + 256);
         self.headers
+            // Flushed to a byte boundary: the kubelet decodes these headers before it receives the
+            // next ones.
             .compress_vec(&block, &mut packed, FlushCompress::Sync)
             .map_err(std::io::Error::other)?;
         put_control_head(out, SYN_STREAM, 10 + packed.len());
