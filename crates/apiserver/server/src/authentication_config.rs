@@ -47,6 +47,7 @@ fn parse_anonymous(tree: &Value) -> anyhow::Result<Option<Anonymous>> {
         .and_then(Value::as_array)
         .is_some_and(|issuers| !issuers.is_empty())
     {
+        // Ignored issuers would lock out their users without a message.
         bail!("JWT issuers are not implemented");
     }
     let Some(anonymous) = tree
@@ -74,6 +75,7 @@ fn parse_anonymous(tree: &Value) -> anyhow::Result<Option<Anonymous>> {
     match (enabled, paths) {
         (_, None) => bail!("a condition of anonymous has no path"),
         (false, Some(paths)) if !paths.is_empty() => {
+            // Upstream's validation: conditions of a switch that is off are a mistake.
             bail!("anonymous has conditions but is not enabled")
         }
         (false, Some(_)) => Ok(Some(Anonymous::Disabled)),

@@ -27,6 +27,8 @@ pub async fn run_bootstrap(server: Arc<Server>, options: ServerOptions, port: u1
     loop {
         match bootstrap_all(&server, &options, port).await {
             Ok(()) => break,
+            // The store may still elect its leader; without these objects the cluster would stay
+            // unusable.
             Err(error) => {
                 tracing::warn!(%error, "failed to create bootstrap objects; retrying")
             }
@@ -39,6 +41,7 @@ pub async fn run_bootstrap(server: Arc<Server>, options: ServerOptions, port: u1
         port,
     };
     server.tasks.clone().spawn(
+        // After the bootstrap, whose last step published the endpoints for the first time.
         "kubernetes-endpoints",
         endpoints::maintain_endpoints(server.clone(), own),
     );

@@ -57,6 +57,8 @@ pub fn take_credentials(context: &mut Context, identity: &IdentityHeaders) -> Cr
     let protocol_token = take_protocol_token(&mut context.headers);
     // Both are removed, whichever is used: no backend may see either.
     let bearer = take_bearer(&mut context.headers).or(protocol_token);
+    // Taken from every request: authentication decides whether the peer's certificate is that of a
+    // front proxy.
     let remote_headers = take_all(&mut context.headers, |name| identity.contains(name));
     Credentials {
         certificates,

@@ -110,6 +110,8 @@ fn with_expected_type(expected: Expected<'_>, mut object: Value) -> Result<Value
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
+    // Also for JSON: without this check, a Deployment posted as a Pod would lose most of its
+    // fields.
     check_type(expected, text("apiVersion"), text("kind"))?;
     // A body without a type has the expected one; later stages rely on both fields.
     if let Some(map) = object.as_object_mut() {
@@ -171,6 +173,8 @@ fn apply_strictness(
 
 /// Formats `strict decoding error: ...` with all problems.
 pub fn strict_text(problems: &[Problem]) -> String {
+    // Upstream finds duplicate keys of YAML in its converter, with a text of their own, before all
+    // other problems.
     let (yaml, other): (Vec<_>, Vec<_>) = problems
         .iter()
         .partition(|p| matches!(p, Problem::YamlDuplicate { .. }));

@@ -55,6 +55,8 @@ pub async fn respond_discovery(
         ["api"] | ["apis"] | ["apis", _] | ["api", _] | ["apis", _, _] => {
             server.discovery.respond_document(context, &parts)
         }
+        // Without service accounts there are no keys to verify tokens with, so that the path does
+        // not exist.
         ["openid", "v1", "jwks"] => Ok(server.authn.accounts().map(|accounts| {
             let keys = serde_json::to_vec(&accounts.jwks()).unwrap_or_default();
             respond::raw_response(200, "application/jwk-set+json", keys)

@@ -95,6 +95,7 @@ impl FlowControl {
                     .iter()
                     .any(|rule| rule.matches_request(attributes))
             })
+            // Not the first match alone: a schema without its level is skipped for the next one.
             .find_map(|schema| {
                 Some(Class {
                     schema: schema.name.clone(),
@@ -130,6 +131,7 @@ impl FlowControl {
     fn dump_levels(&self) -> String {
         let mut text =
             "PriorityLevelName, ActiveQueues, IsIdle, IsQuiescing, WaitingRequests, DispatchedRequests\n".to_owned();
+        // Copied before the table is locked, so that the two locks are never held together.
         let dispatched = self.dispatched_counts();
         for level in self.table.read().levels.keys() {
             let count: u64 = dispatched

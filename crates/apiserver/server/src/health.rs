@@ -61,11 +61,13 @@ pub async fn respond_health(
             Some(check) => single_response(check),
         });
     }
+    // Load balancers exclude checks, such as etcd, whose failure all servers share.
     let excluded: Vec<&str> = context.query.all("exclude").collect();
     let failed = checks
         .iter()
         .any(|check| check.failure.is_some() && !excluded.contains(&check.name.as_str()));
     if failed || context.query.first("verbose").is_some() {
+        // Probes look at the status only; the report is for operators.
         let code = if failed { 500 } else { 200 };
         return Ok(respond::text_response(
             code,

@@ -28,6 +28,7 @@ fn target_user(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
             .map(str::to_owned)
             .collect()
     };
+    // Upstream uses the first of several user names; groups may repeat.
     let one = |name: &str| all(name).into_iter().next().unwrap_or_default();
     let mut user = User {
         name: one("impersonate-user"),
@@ -77,6 +78,7 @@ fn needed_attributes(user: &User, other: &User) -> Vec<Attributes> {
     };
     let mut all = Vec::new();
     match parse_account(&other.name) {
+        // Namespaced, so that a role in one namespace can allow its service accounts.
         Some((namespace, name)) => all.push(Attributes {
             resource: "serviceaccounts".into(),
             namespace: namespace.into(),

@@ -65,6 +65,8 @@ impl InFlight {
     /// 429, with the number of seconds until a retry.
     pub async fn acquire_seat(&self, context: &Context) -> Result<SeatGuard, ApiError> {
         let reads = matches!(context.info.verb.as_str(), "get" | "list" | "watch");
+        // System clients first, whatever they do: a heartbeat is a write, and must not wait behind
+        // users' writes.
         let lane = match is_system(&context.user) {
             true => &self.system,
             false if reads => &self.reading,

@@ -227,6 +227,7 @@ impl ServerMetrics {
             load(&self.watches),
         );
         page.head("apiserver_storage_objects", "gauge", "Stored objects.");
+        // The caches hold every object, so that counting does not burden the store.
         for cache in server.caches.iter_caches() {
             let row = cache.kind().resource;
             page.sample(

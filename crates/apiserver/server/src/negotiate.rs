@@ -146,6 +146,8 @@ fn acceptable_type(range: &MediaRange) -> Option<MediaType> {
     };
     let transform = match range.parameter("as") {
         None => Transform::None,
+        // Other groups have their own transformations, such as discovery, which resources do not
+        // have.
         Some(_) if range.parameter("g") != Some("meta.k8s.io") => return None,
         Some(_) if !matches!(range.parameter("v"), Some("v1" | "v1beta1")) => return None,
         // Upstream has no protobuf form of tables, because their cells have no schema.

@@ -190,6 +190,7 @@ fn port_range(text: &str) -> Result<RangeInclusive<u16>, String> {
         .split_once('-')
         .and_then(|(first, last)| Some(first.parse().ok()?..=last.parse().ok()?));
     range
+        // Port 0 means "none" in a Service, so that it can't be allocated.
         .filter(|r| r.start() <= r.end() && *r.start() > 0)
         .ok_or_else(|| format!("{text:?} is not FIRST-LAST"))
 }
@@ -210,6 +211,7 @@ impl ServerOptions {
     /// # Errors
     /// A configuration file that can't be used.
     pub fn authn_options(&self) -> anyhow::Result<AuthnOptions> {
+        // Without keys no token can be verified, so that the authenticator does not exist.
         let accounts = !self.service_account_key_file.is_empty()
             || self.service_account_signing_key_file.is_some();
         Ok(AuthnOptions {
@@ -232,6 +234,8 @@ impl ServerOptions {
             Some(path) => authentication_config::read_file(path)?,
             None => None,
         };
+        // As upstream, neither has precedence: an operator could not tell which one protects the
+        // server.
         if configured.is_some() && self.anonymous_auth.is_some() {
             bail!(
                 "--anonymous-auth can't be given when --authentication-config has the field anonymous; leave it out"

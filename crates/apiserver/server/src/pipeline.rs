@@ -38,13 +38,17 @@ pub async fn handle_request(server: Arc<Server>, mut request: Request<Incoming>)
     };
     // Before authentication, so that rejected requests are counted, too.
     let guard = server.metrics.begin_request(&context);
+    // Not read yet: the handler decides whether to buffer the body or to stream it, and neither
+    // happens for a request that is not authorized.
     let mut payload = Payload::new(body);
     let work = run_in_time(&server, &mut context, &mut payload, upgrade);
     let mut response = match recover_panic(work).await {
         Ok(response) => response,
+        // A client that accepts no known form still gets its error, in JSON.
         Err(error) => respond::error_response(context.error_media_type(), &error),
     };
     if let Some(flow) = &context.flow {
+        // Errors are marked, too: a rejected request was classified before its authorization.
         flow.mark_response(&mut response);
     }
     response
@@ -160,6 +164,7 @@ async fn run_chain(
     // decision is about the impersonated user.
     context.user = authenticate_request(server, context).await?;
     if let Some(other) = impersonate::take_target(&mut context.headers)? {
+        // From here on, every decision and every log is about the impersonated user.
         context.user = impersonate::switch_user(server, &context.user, other)?;
     }
     // Held until the response head is complete. Waiting requests hold no other resource.

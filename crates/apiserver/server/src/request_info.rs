@@ -60,6 +60,7 @@ pub fn parse_request_info(
     } else {
         words.len()
     })?;
+    // The deprecated form has its verb from the path, whatever the query says.
     if watched {
         info.verb = "watch".into();
     } else {

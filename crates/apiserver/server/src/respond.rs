@@ -191,6 +191,8 @@ pub fn trees_response(
     let media_type = context.list_media_type(resource.list_kind)?;
     let bytes = match (media_type.transform, media_type.format) {
         (Transform::None, Format::Protobuf) => {
+            // These objects are no longer in the cache, so that there are no encoded bytes to
+            // reuse.
             let items: Vec<Vec<u8>> = trees
                 .iter()
                 .map(|tree| proto::encode(resource.message, tree))
@@ -235,6 +237,7 @@ fn shape_object(
     trees: &[Value],
     meta: &ListMeta,
 ) -> Result<Vec<u8>, ApiError> {
+    // One table for all items: clients align its columns over all rows.
     if shape == Transform::Table {
         return Ok(encode_untyped(
             media_type,
@@ -291,6 +294,7 @@ fn indent_json(compact: &[u8]) -> Vec<u8> {
             continue;
         }
         match byte {
+            // Brackets and commas inside strings are no structure.
             b'"' => in_string = true,
             // Go's encoder keeps empty objects and lists on one line.
             b'{' | b'[' if bytes.peek().is_some_and(|next| matches!(next, b'}' | b']')) => {

@@ -47,6 +47,7 @@ pub async fn respond_review(
     )?;
     match row.kind {
         "Binding" => return bind_token_request(server, context, object).await,
+        // A token that is not valid is a result, not an error: the review itself succeeds.
         "TokenReview" => object["status"] = token_review(server, &object).await?,
         "SelfSubjectReview" => object["status"] = json!({"userInfo": user_info(&context.user)}),
         "SubjectAccessReview" => {
@@ -62,6 +63,8 @@ pub async fn respond_review(
                 &context.info.namespace,
             )?;
         }
+        // The user is the caller's, so that every user may ask without a permission to review
+        // others.
         "SelfSubjectAccessReview" => {
             object["status"] = review_access(server, row, &object, context.user.clone(), "")?
         }
@@ -202,6 +205,7 @@ fn check_review(
         );
     }
     if row.kind == "LocalSubjectAccessReview" {
+        // A namespaced review is authorized by namespace, but paths belong to no namespace.
         if path {
             let text = "Invalid value: \"object\": disallowed on this kind of request";
             return invalid("FieldValueInvalid", "spec.nonResourceAttributes", text);
@@ -288,6 +292,7 @@ fn field_term(key: &str, operator: &str, values: &[String]) -> Option<String> {
     };
     match (operator, values) {
         _ if !is_name(key) => None,
+        // Field selectors have no sets, so that only single values can be expressed.
         ("In", [value]) => Some(format!("{key}={}", escaped(value))),
         ("NotIn", [value]) => Some(format!("{key}!={}", escaped(value))),
         _ => None,

@@ -62,6 +62,7 @@ async fn dispatch_plain(
         _ => discovery::respond_discovery(server, context, path).await?,
     };
     match response {
+        // After the lookup, so that an unknown path is a 404 for every method.
         Some(_) if !matches!(context.method, Method::GET | Method::HEAD) => {
             Err(method_not_allowed())
         }
@@ -87,6 +88,7 @@ async fn dispatch_resource(
     }
     let resource = find_resource(context).ok_or_else(ApiError::no_such_path)?;
     check_scope(info, resource)?;
+    // Reviews are computed, so that neither the registry nor the watch cache knows them.
     if resource.storage.is_none() && info.subresource.is_empty() {
         return reviews::respond_review(server, context, resource, body).await;
     }
@@ -103,6 +105,7 @@ async fn dispatch_resource(
     if misplaced || !resource.has_verb(verb) {
         return Err(method_not_allowed());
     }
+    // Bodies are read here, behind authorization: no other caller can make the server buffer 3 MiB.
     match verb {
         "get" => handlers::read::handle_get(server, context, resource).await,
         "list" => handlers::read::handle_list(server, context, resource).await,

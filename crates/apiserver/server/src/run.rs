@@ -42,6 +42,7 @@ pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow:
         .context("the listener has no address")?
         .port();
     let tasks = Tasks::new(CancellationToken::new());
+    // Parsed before anything runs, so that a bad flag fails the start and not the shutdown.
     let delay = parse_duration("shutdown-delay-duration", &options.shutdown_delay_duration)?;
     let server = build_server(&options, port, &tasks, shutdown.clone())?;
     tasks.spawn(
@@ -105,6 +106,8 @@ pub(crate) fn build_server(
         options.etcd_prefix.trim_end_matches('/'),
         tasks,
     );
+    // Authentication, authorization and admission read the caches, which spares the store a read
+    // per decision.
     let objects: Arc<dyn Objects> = caches.clone();
     let authn = Authn::new(options.authn_options()?, objects.clone())?;
     let authz = Authz::new(&options.authorization_modes()?, &objects);
@@ -225,6 +228,8 @@ async fn serve_until(
         let answer = Box::pin(pipeline::handle_request(server.clone(), request));
         async move { Ok::<_, Infallible>(answer.await) }
     });
+    // Returns after the drain; meanwhile the endpoints lose this server, because `closing` ends
+    // their task, too.
     serve_http(listener, serving, service, closing).await;
     tracing::info!("stopped");
     Ok(())

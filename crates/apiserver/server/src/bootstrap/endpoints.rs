@@ -214,6 +214,7 @@ async fn replace_object(
         }
         Some(_) => {}
     }
+    // Only these fields are the server's: labels and annotations of operators stay.
     let change = move |old: &Value| {
         let mut new = old.clone();
         for field in fields {

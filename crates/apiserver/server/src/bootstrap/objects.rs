@@ -126,6 +126,7 @@ fn flow_schemas() -> Vec<Value> {
         json!({"metadata": {"name": name, "annotations": auto_limit_response()}, "spec": spec})
     };
     let all = ["system:unauthenticated", "system:authenticated"];
+    // Probes come without credentials, and a kubelet that gets no response restarts the server.
     let mut probes = schema("probes", "exempt", 2, None, groups(&all));
     probes["spec"]["rules"] = json!([{"subjects": groups(&all), "nonResourceRules": [{"verbs": ["get"],
         "nonResourceURLs": ["/healthz", "/readyz", "/livez"]}]}]);
@@ -147,6 +148,7 @@ fn flow_schemas() -> Vec<Value> {
     );
     elections["spec"]["rules"] =
         json!([{"subjects": leaders, "resourceRules": [leases(&["get", "create", "update"])]}]);
+    // Above other requests of nodes: a heartbeat that is late marks a node as not ready.
     let mut heartbeats = schema("system-node-high", "node-high", 400, by_user, json!([]));
     let nodes = json!({"verbs": ["*"], "apiGroups": [""], "resources": ["nodes", "nodes/status"], "clusterScope": true,
         "namespaces": ["*"]});
@@ -268,6 +270,7 @@ async fn extension_servers(server: &Server, options: &ServerOptions) -> Result<(
         data["requestheader-client-ca-file"] = read(ca).into();
         data["requestheader-allowed-names"] = list(&options.requestheader_allowed_names);
         data["requestheader-username-headers"] = list(&options.requestheader_username_headers);
+        // Upstream writes this key only if the flag is given, unlike the other lists.
         if !options.requestheader_uid_headers.is_empty() {
             data["requestheader-uid-headers"] = list(&options.requestheader_uid_headers);
         }

@@ -105,6 +105,8 @@ impl Discovery {
         };
         match document {
             Some(document) => Ok(Some(meta_object(context.media_type()?, &document))),
+            // Upstream has a Status for unknown versions of a known group, and plain text for
+            // unknown groups.
             None if parts.len() == 3 && discovery::api_group(parts[1]).is_some() => {
                 Err(ApiError::no_such_path())
             }
@@ -204,6 +206,7 @@ fn aggregated_response(
 fn with_vary(mut response: Response<Body>) -> Response<Body> {
     response
         .headers_mut()
+        // One URL has two documents, which a cache between client and server must not confuse.
         .insert(VARY, HeaderValue::from_static("Accept"));
     response
 }

@@ -105,6 +105,8 @@ impl OpenApi {
 
     async fn load_document(&self, path: &str, protobuf: bool) -> Result<Arc<Document>, ApiError> {
         let key = (path.to_owned(), protobuf);
+        // Not locked while building: a second builder wastes some time, but a waiting one would
+        // stall a thread.
         if let Some(document) = self.0.lock().get(&key) {
             return Ok(document.clone());
         }

@@ -89,6 +89,8 @@ impl Rule {
 
     /// Returns whether the rule matches the request.
     pub(super) fn matches_request(&self, a: &Attributes) -> bool {
+        // A rule may have both kinds of rules; a request is compared with those of its own kind
+        // only.
         let about = match a.is_resource {
             true => self.resources.iter().any(|rule| rule.matches_request(a)),
             false => self.paths.iter().any(|rule| rule.matches_request(a)),

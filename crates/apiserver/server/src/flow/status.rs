@@ -73,6 +73,7 @@ async fn write_condition(server: &Server, flow: &FlowControl, name: &str, condit
     let Some(resource) = api_kinds::find(GROUP, "v1", SCHEMAS) else {
         return;
     };
+    // Other servers write the same status: only the condition of this type is replaced.
     let change = |old: &Value| {
         let mut new = old.clone();
         let others = old
@@ -92,6 +93,7 @@ async fn write_condition(server: &Server, flow: &FlowControl, name: &str, condit
     let update = Update {
         change: &change,
         replaces: false,
+        // The status of a schema is the server's own: the checks of clients' writes do not apply.
         mode: Mode::Raw,
     };
     match server.registry.update(&mut write, &update).await {

@@ -49,6 +49,7 @@ pub async fn handle_apply(
             vec![cause],
         ));
     }
+    // managedFields keeps applied and updated fields of one manager in separate entries.
     write.applies = true;
     let force = context.query.flag("force");
     let intent = read_intent(context, resource, &write, &body)?;
@@ -188,6 +189,7 @@ async fn apply_as_create(
     let applied = write
         .as_writer(|writer| apiserver_fields::apply_intent(writer, None, &intent, force))
         .map_err(conflict_error)?;
+    // Converts to canonical form; unknown fields were rejected when the intent was read.
     let (object, _) = json::check(write.resource.message, applied.object)
         .map_err(|e| ApiError::bad_request(e.to_string()))?;
     write.name.clear();

@@ -85,6 +85,7 @@ pub async fn delete_collection(
     resource: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
+    // Checked first: after the deletes it would be too late for a 406.
     context.list_media_type(resource.list_kind)?;
     let write = options::parse_write(context, resource, "DeleteOptions")?;
     let options = read_options(context, &body)?;

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 /// Parses scope and selectors of a list, watch or deletecollection.
 pub fn parse_selection(context: &Context, resource: &Resource) -> Result<Selection, ApiError> {
+    // A broken selector must fail: ignored, it would select all objects, and a deletecollection
+    // would delete them.
     let labels = Selector::parse(context.query.text("labelSelector"))
         .map_err(|e| ApiError::bad_request(e.to_string()))?;
     let text = context.query.text("fieldSelector");
@@ -68,6 +70,7 @@ pub fn list_query(context: &Context, resource: &Resource) -> Result<ListQuery, A
     context.query.number("timeoutSeconds")?;
     Ok(ListQuery {
         selection: parse_selection(context, resource)?,
+        // A negative limit means none.
         limit: usize::try_from(limit).unwrap_or(0),
         continue_token: context.query.text("continue").to_owned(),
         resource_version: context.query.text("resourceVersion").to_owned(),
@@ -133,6 +136,7 @@ fn options_object(context: &Context, kind: &str) -> Value {
             out[name] = text.into();
         }
     }
+    // The options kinds have a list here, although its only value is `All`.
     if let Some(text) = context.query.first("dryRun") {
         out["dryRun"] = json!([text]);
     }

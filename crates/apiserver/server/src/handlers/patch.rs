@@ -73,6 +73,8 @@ impl Patch {
     pub fn apply_to(&self, message: &'static Message, old: &Value) -> Result<Value, ApiError> {
         let patched = match &self.kind {
             Kind::Json(bytes) => {
+                // Paths of a JSON patch refer to the encoded form, in which Go writes some empty
+                // fields as null.
                 json_patch(json::explicit(message, old), bytes).map_err(|e| patch_error(old, &e))?
             }
             Kind::Merge(patch) => merge_patch(old.clone(), patch),
@@ -153,6 +155,7 @@ pub async fn handle_patch(
             },
         )
         .await?;
+    // Only now: earlier attempts may have had other problems than the one that was stored.
     let mut warnings = patch.list_warnings();
     warnings.append(&mut write.warnings);
     Ok(respond::with_warnings(
@@ -164,6 +167,7 @@ pub async fn handle_patch(
 fn parse_tree(body: &[u8]) -> Result<Value, ApiError> {
     let tree = json::parse(body)
         .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
+    // A merge patch that is no object would replace the whole object by it (RFC 7396).
     if tree.is_object() {
         Ok(tree)
     } else {

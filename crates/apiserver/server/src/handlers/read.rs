@@ -39,6 +39,7 @@ pub async fn handle_list(
     resource: &'static Resource,
 ) -> Result<Response<Body>, ApiError> {
     context.list_media_type(resource.list_kind)?;
+    // Streaming lists are watches: on a list, the option would silently do nothing.
     watch_rules::check_list(context)?;
     let result = server
         .registry

@@ -33,6 +33,8 @@ pub async fn handle_subresource(
         return Err(method_not_allowed());
     }
     match (subresource.name, context.info.verb.as_str()) {
+        // Bodies of these five have their own kinds or rules; other subresources take the object
+        // itself.
         ("scale", _) => handle_scale(server, context, resource, subresource, body).await,
         ("binding", "create") => handle_bind(server, context, resource, subresource, body).await,
         ("eviction", "create") => handle_evict(server, context, resource, subresource, body).await,
@@ -105,6 +107,7 @@ async fn handle_scale(
     }
     let mut write = options::parse_write(context, resource, "UpdateOptions")?;
     let scale = if context.info.verb == "patch" {
+        // Patched as a Scale, so that a patch through this path reaches only the replicas.
         let patch = Patch::parse(context, body)?;
         let change = |old: &Value| patch.apply_to(message, old);
         server

@@ -34,6 +34,7 @@ pub async fn handle_watch(
         return Err(not_acceptable());
     }
     let options = watch_rules::read_options(context)?;
+    // Before the stream begins: after its first byte, an error could only be an event.
     let selection = options::parse_selection(context, resource)?;
     let cache = server
         .caches
@@ -80,6 +81,8 @@ async fn start_watch(
         ));
     }
     let after = match version {
+        // Without initial events, the watch begins at the store's revision: the cache may be
+        // behind, and would send older changes.
         "" | "0" => server.registry.wait_for_version("").await?,
         text => {
             // The version may come from another server that is ahead of this one.

@@ -64,6 +64,7 @@ fn check_options(version_match: &str, initial_events: Option<bool>) -> Result<()
     let field = "resourceVersionMatch";
     let mut causes = Vec::new();
     match (initial_events, version_match) {
+        // The API couples both options: initial events have no other meaning than "not older than".
         (None, "") | (Some(_), "NotOlderThan") => return Ok(()),
         (None, _) => {
             let why = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";

@@ -105,6 +105,7 @@ impl Frames {
         let mut metadata =
             json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
         if initial_end {
+            // The annotation distinguishes the end of the initial events from periodic bookmarks.
             metadata["annotations"] = json!({INITIAL_END: "true"});
         }
         let object = json!({"kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata});
@@ -183,6 +184,7 @@ impl Stream {
         // A panic of one watch must not stop the server.
         let tasks = stream.server.tasks.clone();
         tasks.spawn_isolated("watch", stream.run_stream(subscription));
+        // Streamed without a length: the response ends with the task, which drops the sender.
         StreamBody::new(
             ReceiverStream::new(receiver).map(|bytes| Ok::<_, BodyError>(Frame::data(bytes))),
         )
@@ -248,6 +250,7 @@ impl Stream {
         while let Ok(change) = changes.try_recv() {
             self.send_event(&change).await?;
         }
+        // Never backwards: an event that arrived meanwhile may be newer than this revision.
         self.sent = self.sent.max(revision);
         self.send_bookmark(false).await
     }

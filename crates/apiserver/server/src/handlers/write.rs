@@ -44,12 +44,15 @@ pub async fn handle_update(
     resource: &'static Resource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
+    // Checked first, as everywhere: a write whose response fails would look like a failed write.
     context.object_media_type(resource.kind)?;
     let mut write = options::parse_write(context, resource, "UpdateOptions")?;
     // The update clears the warnings of the write at each attempt; those of decoding must stay.
     let mut warnings = Vec::new();
     let object = read_object(context, resource, &body, "UpdateOptions", &mut warnings)?;
     let replacement = object.clone();
+    // The registry compares resourceVersion with the stored object, so that the old one is not
+    // needed.
     let change = move |_: &Value| Ok(replacement.clone());
     let updated = server
         .registry
@@ -103,6 +106,7 @@ async fn create_on_update(
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
         return Err(write.conflict_error(&why));
     }
+    // The path names the object; a body with another name is a mistake of the client.
     if object.name().is_empty() {
         object.set_meta_str("name", &write.name);
     } else if object.name() != write.name {

@@ -42,6 +42,7 @@ pub async fn forward_request(
     body: Incoming,
     upgrade: Option<OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
+    // One connection per request: backends are many, and an upgraded connection can't be reused.
     let mut sender = dial_target(tasks, &target).await?;
     let request = backend_request(context, &target, body, upgrade.is_some())?;
     let mut response = sender
@@ -144,6 +145,7 @@ fn backend_headers(context: &Context, target: &Target, upgrades: bool) -> Header
         .iter()
         .filter(|(name, _)| !DROPPED.contains(&name.as_str()))
     {
+        // Appended, because a header may occur several times, such as cookies of HTTP/2.
         headers.append(name.clone(), value.clone());
     }
     // The client's Host names this server, which means nothing to a backend with virtual hosts.
@@ -167,6 +169,7 @@ fn backend_headers(context: &Context, target: &Target, upgrades: bool) -> Header
 /// Converts a kubelet's error, which is plain text, into a Status.
 pub async fn upgrade_error(response: Response<Incoming>) -> ApiError {
     let status = response.status();
+    // A backend that sends an endless error must not fill the memory.
     let body = Limited::new(response.into_body(), REFUSAL)
         .collect()
         .await

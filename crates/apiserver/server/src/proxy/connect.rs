@@ -110,6 +110,7 @@ impl Kubelets {
         Ok(Target {
             host: host.to_owned(),
             port: kubelet_port(node),
+            // Read at each request: client certificates are rotated while the server runs.
             tls: Some((*self.kubelet.current()).clone()),
             path,
             reach: self.reach.clone(),
@@ -120,6 +121,8 @@ impl Kubelets {
     /// Returns a destination that a client names by path, over HTTP, or over HTTPS without
     /// verification (there is no CA for it).
     pub fn unverified_target(&self, https: bool, host: &str, port: u16, path: String) -> Target {
+        // Never the kubelet's configuration: an arbitrary backend must not see this server's client
+        // certificate.
         let tls = https.then(|| self.any.clone());
         Target {
             host: host.to_owned(),
@@ -227,6 +230,7 @@ async fn resolve_target(target: &Target) -> Result<Vec<SocketAddr>, ConnectError
 async fn connect_any(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
     let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
     for address in addresses {
+        // A name may resolve to an address family that this machine has no route to.
         match TcpStream::connect(address).await {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,

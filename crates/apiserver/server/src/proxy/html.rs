@@ -124,6 +124,7 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
         };
         let mut copied = 0;
         for (attribute, value) in tag_attributes(tag, 1 + name.len()) {
+            // A value that is not UTF-8 stays as it is: changed bytes could break the page.
             let text = tag
                 .get(value.clone())
                 .and_then(|bytes| std::str::from_utf8(bytes).ok());
@@ -142,6 +143,7 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
 
 /// Splits off the next part.
 fn next_piece(page: &[u8], inside: Option<&[u8]>) -> Piece {
+    // Scripts hold strings with tags, whose change would alter the program.
     if let Some(element) = inside {
         return text_only(page, element);
     }

@@ -30,6 +30,7 @@ impl ReachPolicy {
     pub fn new(own_port: u16, stores: &[String]) -> Self {
         let stores: Vec<(Option<IpAddr>, u16)> =
             stores.iter().filter_map(|url| store_address(url)).collect();
+        // A store given by name has no address to bar, so that its port counts on this machine.
         let own_ports = std::iter::once(own_port)
             .chain(stores.iter().map(|(_, port)| *port))
             .collect();

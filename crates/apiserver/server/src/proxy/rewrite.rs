@@ -29,6 +29,8 @@ impl Links {
     /// Relative links work unchanged, and links to other hosts bypass the proxy.
     pub fn rewrite_url(&self, url: &str) -> Option<String> {
         let (host, path) = split_url(url);
+        // Redirects name the backend by the Host that it received, or by the client's that was
+        // forwarded.
         let here = host.is_none_or(|host| host == self.backend || host == self.client);
         if !here || !path.starts_with('/') {
             return None;
@@ -61,6 +63,8 @@ impl Links {
             return Response::from_parts(parts, plain_body(body));
         }
         let Some(decoder) = find_decoder(&parts.headers) else {
+            // Not HTML, or in an encoding that is not supported here; then the links lead past the
+            // proxy.
             return Response::from_parts(parts, plain_body(body));
         };
         // The rewritten page has another length, and is sent without compression.
@@ -175,6 +179,7 @@ impl hyper::body::Body for Page {
                         .decoder
                         .decode_chunk(&data)
                         .map(|plain| page.rewriter.push_chunk(&plain)),
+                    // Trailers may hold a checksum of the page before its change.
                     Err(_) => continue,
                 },
                 None => {

@@ -77,6 +77,7 @@ impl<'a> Segments<'a> {
     /// Rejects `.` and `..`, and empty segments among the first `count`; the remaining segments
     /// belong to a backend.
     pub fn expect_clean(&self, count: usize) -> Result<(), BadPath> {
+        // In the backend's part, too: a client could otherwise leave the proxied path by `..`.
         let dots = self
             .words
             .iter()
