@@ -60,6 +60,7 @@ pub(crate) static SIGNING_REQUEST: Printer = Printer {
         text_column("Condition", "Whether it is approved and issued."),
     ],
     cells: |view| {
+        // Optional: without it, the signer chooses the lifetime.
         let duration = view
             .at("/spec/expirationSeconds")
             .and_then(Value::as_i64)

@@ -91,6 +91,7 @@ fn quota_text(view: &View<'_>, limits: bool) -> String {
     let hard = view.at("/status/hard").and_then(Value::as_object);
     let used = view.at("/status/used");
     let quota = |(name, hard): (&String, &Value)| {
+        // Usage is missing until the quota controller has counted for the first time.
         let used = used
             .and_then(|used| used.get(name))
             .map_or_else(|| "0".to_owned(), plain_text);
@@ -187,6 +188,8 @@ fn event_source(view: &View<'_>) -> String {
             .find(|text| !text.is_empty())
             .unwrap_or_default()
     };
+    // Older events name a source, newer ones a reporting controller; the first one that is set
+    // counts.
     let component = first(&[
         "/source/component",
         "/deprecatedSource/component",

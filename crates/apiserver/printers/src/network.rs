@@ -58,6 +58,7 @@ fn external_ip(view: &View<'_>) -> String {
 }
 
 fn load_balancers(view: &View<'_>) -> Vec<String> {
+    // Some providers publish host names only, because their addresses change.
     let address = |item: &Value| {
         let ip = text_of(item.get("ip"));
         (if ip.is_empty() {
@@ -143,6 +144,7 @@ pub(crate) static ENDPOINT_SLICE: Printer = Printer {
         AGE,
     ],
     cells: |view| {
+        // Slices hold up to a thousand endpoints, of which a row has room for a few.
         let few = |all: Vec<String>| {
             if all.is_empty() {
                 "<unset>".to_owned()

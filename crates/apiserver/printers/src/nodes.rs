@@ -57,6 +57,7 @@ fn node_status(view: &View<'_>) -> String {
         // The kubelet has not registered its conditions yet.
         None => "Unknown",
     };
+    // A cordoned node may be ready all the same: its running pods stay.
     let suffix = if view.bool("/spec/unschedulable") {
         ",SchedulingDisabled"
     } else {

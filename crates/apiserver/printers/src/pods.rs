@@ -133,6 +133,7 @@ impl Summary {
             .enumerate()
         {
             self.count_restarts(status);
+            // By name: there may be fewer statuses than specs, so that positions need not agree.
             let sidecar = specs
                 .iter()
                 .any(|spec| spec.get("name") == status.get("name") && is_sidecar(spec));
@@ -159,6 +160,8 @@ impl Summary {
                 }
                 None => format!("Init:{index}/{}", specs.len()),
             };
+            // The first init container that has not finished holds up all others, so that their
+            // states say nothing.
             return (true, of_sidecars);
         }
         (false, of_sidecars)

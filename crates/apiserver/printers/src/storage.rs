@@ -52,6 +52,7 @@ pub(crate) static PERSISTENT_VOLUME: Printer = Printer {
         VOLUME_MODE,
     ],
     cells: |view| {
+        // Also before the volume is bound: a claimRef may reserve it for one claim.
         let claim = view.has("/spec/claimRef").then(|| {
             format!(
                 "{}/{}",

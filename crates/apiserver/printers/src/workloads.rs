@@ -123,6 +123,7 @@ pub(crate) static DAEMON_SET: Printer = Printer {
     cells: |view| {
         let first = [
             view.name(),
+            // From the status: only the controller knows which nodes match.
             json!(view.int("/status/desiredNumberScheduled")),
             json!(view.int("/status/currentNumberScheduled")),
             json!(view.int("/status/numberReady")),

@@ -91,6 +91,7 @@ fn metric_target(spec: &Value, status: Option<&Value>) -> String {
         _ => return "<unknown type>".to_owned(),
     };
     let aim = spec.get(member).and_then(|source| source.get("target"));
+    // Missing until the controller has read the metric for the first time.
     let current = status.and_then(|status| status.get(member)?.get("current"));
     let at =
         |value: Option<&Value>, name: &str| value.and_then(|value| value.get(name)).map(plain_text);

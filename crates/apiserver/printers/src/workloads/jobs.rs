@@ -99,6 +99,7 @@ pub(crate) static CRON_JOB: Printer = Printer {
             view.age(),
         ];
         cells.extend(view.containers(&format!("/spec/jobTemplate{TEMPLATE}")));
+        // Usually `<none>`: the selector is generated for each job.
         cells.push(json!(view.selector("/spec/jobTemplate/spec/selector")));
         cells
     },
