@@ -138,6 +138,7 @@ fn event_cells(view: &View<'_>) -> Vec<Value> {
             &format!("/regarding/{member}"),
         )
     };
+    // The group events.k8s.io has the old fields under names with `deprecated`.
     let first = either("/firstTimestamp", "/deprecatedFirstTimestamp");
     // Events of the new form have only eventTime.
     let first = if first.is_empty() {

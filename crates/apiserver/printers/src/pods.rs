@@ -193,6 +193,7 @@ impl Summary {
         if !view.has("/metadata/deletionTimestamp") {
             return;
         }
+        // A pod that has terminated keeps its result while finalizers hold it.
         let terminal = is_terminal_phase(view.text("/status/phase"));
         // The kubelet can not confirm the deletion, so the state is unknown.
         if view.text("/status/reason") == "NodeLost" {

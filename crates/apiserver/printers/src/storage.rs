@@ -183,6 +183,7 @@ pub(crate) static VOLUME_ATTACHMENT: Printer = Printer {
     columns: &[
         NAME,
         Column {
+            // Upstream marks this column as a name, too, and clients receive the same definition.
             format: "name",
             ..text_column("Attacher", "Driver that attaches the volume.")
         },

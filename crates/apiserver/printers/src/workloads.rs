@@ -179,6 +179,7 @@ fn resource_name(owner: &OwnerReference) -> String {
     let kind = owner.kind.to_lowercase();
     let group = owner
         .api_version
+        // The core group has no slash in its apiVersion, and no suffix here.
         .split_once('/')
         .map(|(group, _)| format!(".{group}"));
     format!("{kind}{}/{}", group.unwrap_or_default(), owner.name)
