@@ -45,7 +45,7 @@ fn target_user(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
     }
     let requested = !user.uid.is_empty() || !user.groups.is_empty() || !user.extra.is_empty();
     match (user.name.is_empty(), requested) {
-        // A 500, as upstream: groups without a user would extend the caller's own rights.
+        // Groups without a user would extend the caller's own rights instead of replacing them.
         (true, true) => Err(ApiError::internal(
             "requested impersonation without impersonating a user",
         )),

@@ -55,7 +55,7 @@ pub async fn handle_watch(
     };
     let mut response = respond::raw_response(200, media_type.format.media_type(), "");
     if media_type.format == Format::Protobuf {
-        // Upstream adds the parameter to every form but JSON.
+        // Upstream adds the parameter for protobuf, but not for JSON.
         let value = HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch");
         response.headers_mut().insert(CONTENT_TYPE, value);
     }
