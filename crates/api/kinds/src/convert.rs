@@ -81,6 +81,7 @@ fn take_annotation(map: &mut Map<String, Value>, name: &str) -> Option<Value> {
     if empty && let Some(metadata) = find_members(map, "metadata") {
         metadata.remove("annotations");
     }
+    // A user may have edited the annotation. Upstream drops text that it cannot parse, too.
     serde_json::from_str(text.as_str()?).ok()
 }
 
@@ -115,6 +116,8 @@ fn to_v2(map: &mut Map<String, Value>) {
     if !metrics.is_empty() {
         put_nested(map, "spec", "metrics", Value::Array(metrics));
     }
+    // Each annotation is removed when it is read: a copy that stays behind would override the
+    // fields of v2 at the next read as v1.
     for (name, outer, member) in [
         (BEHAVIOR, "spec", "behavior"),
         (CONDITIONS, "status", "conditions"),
@@ -154,6 +157,8 @@ fn to_v1(map: &mut Map<String, Value>) {
     if let Some(percent) = current {
         put_nested(map, "status", "currentCPUUtilizationPercentage", percent);
     }
+    // A client that reads v1 and writes the object again must not lose metrics that v1 cannot
+    // express.
     for (name, list) in [(METRICS, rest), (CURRENT_METRICS, current_rest)] {
         if !list.is_empty() {
             set_annotation(map, name, &Value::Array(list));

@@ -48,12 +48,16 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
             .groups
             .iter_mut()
             .find(|group| group.name == resource.group)
+            // The first version of a group is its preferred one in discovery, and clients without a
+            // choice use that.
             && resource.served
             && !group.versions.contains(&resource.version)
         {
             group.versions.push(resource.version);
         }
     });
+    // Groups with beta versions alone stay in the table for stored objects. Discovery must not list
+    // a group without versions.
     table.groups.retain(|group| !group.versions.is_empty());
     table
 });
@@ -158,6 +162,8 @@ fn find_stored_message(group: &str, kind: &str, api_version: &str) -> Option<&'s
 
 /// Returns a message by its name without the common prefix of the proto packages.
 fn message_of(short: &str) -> Option<&'static Message> {
+    // apiextensions and the aggregator are not in k8s.io/api, and their proto packages have the
+    // paths of their own repositories.
     let prefixes = [
         "k8s.io.api.",
         "k8s.io.apiextensions_apiserver.pkg.apis.",

@@ -16,6 +16,8 @@ pub fn selectable_value<'a>(resource: &Resource, object: &'a Value, field: &str)
             .unwrap_or_else(|| read_text(object, "reportingComponent")),
         ("Event", "reportingComponent" | "reportingController") => read_reporter(object),
         ("Event", _) if field.starts_with("involvedObject.") || field.starts_with("regarding.") => {
+            // The stored event has either member, depending on the version of the tree, and clients
+            // of both APIs select by the name that they know.
             let member = field.rsplit('.').next().unwrap_or_default();
             let outer = if object.get("regarding").is_some() {
                 "regarding"
@@ -28,6 +30,8 @@ pub fn selectable_value<'a>(resource: &Resource, object: &'a Value, field: &str)
         ("Job", "status.successful") => {
             read_path(object, "status.succeeded").unwrap_or(Cow::Borrowed("0"))
         }
+        // Upstream compares the printed value. The zero value is not in the tree, but
+        // `spec.unschedulable=false` must match it.
         ("Node", "spec.unschedulable") | ("Pod", "spec.hostNetwork") => {
             read_path(object, field).unwrap_or(Cow::Borrowed("false"))
         }
@@ -68,6 +72,7 @@ fn read_path<'a>(object: &'a Value, path: &str) -> Option<Cow<'a, str>> {
         path.split('.')
             .try_fold(object, |value, name| value.get(name))?,
     )
+    // Go has no absent strings: an empty one must lead to the fallback of the caller.
     .filter(|text| !text.is_empty())
 }
 
@@ -81,11 +86,14 @@ fn format_scalar(value: &Value) -> Option<Cow<'_, str>> {
 
 /// Returns upstream's error for a field that is not selectable; `None` if it is.
 pub fn unsupported_field(resource: &Resource, field: &str) -> Option<String> {
+    // Old clients select pods by `spec.host`, which upstream still converts to `spec.nodeName`.
     if resource.selectable_fields.contains(&field)
         || (field == "spec.host" && resource.kind == "Pod")
     {
         return None;
     }
+    // Upstream has a conversion function for each kind, whose texts differ, and users see them
+    // unchanged in kubectl.
     Some(match (resource.group, resource.kind) {
         ("batch", "Job") => format!("field label \"{field}\" not supported for Job"),
         ("resource.k8s.io", "ResourceSlice") => {

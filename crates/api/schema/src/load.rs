@@ -11,6 +11,7 @@ use crate::model::{Enum, Field, ListKind, Message, MessageId, Omit, Schema, Shap
 
 const DATA: &str = include_str!("../data/v1.36.txt");
 
+// A process that never decodes an object does not parse the data.
 static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Loader::default().load(DATA));
 
 /// Returns the schema of all built-in types.
@@ -63,6 +64,7 @@ impl Loader {
         for line in data.lines() {
             self.load_line(line);
         }
+        // After all lines, because a field may refer to a type that a later line marks as atomic.
         inherit_atomic(&mut self.messages);
         index_by_json(&mut self.messages);
         let by_name = (0..)
@@ -76,6 +78,7 @@ impl Loader {
         }
     }
 
+    // Fields are most of the lines, so their prefix is compared first.
     fn load_line(&mut self, line: &'static str) {
         if let Some(field) = line.strip_prefix(' ') {
             self.load_field(field);
@@ -117,7 +120,9 @@ impl Loader {
             return;
         };
         let mut field = Field {
+            // An inline field has no name, but each position of the line needs a word.
             json: if json == "-" { "" } else { json },
+            // Protobuf counts from 1, so zero is free for fields that only exist in JSON.
             number: number.parse().unwrap_or(0),
             ty: self.parse_type(ty.trim_start_matches('*')),
             pointer: ty.starts_with('*'),
@@ -138,6 +143,8 @@ impl Loader {
         };
         let index = u16::try_from(message.fields.len()).unwrap_or(u16::MAX);
         if field.number != 0 {
+            // Go declares fields in another order than that of their numbers, and gogo encodes by
+            // number.
             let at = message
                 .by_number
                 .partition_point(|i| message.fields[usize::from(*i)].number < field.number);
@@ -156,6 +163,9 @@ impl Loader {
             ("granular", _) => field.list = ListKind::Granular,
             ("set", _) => field.list = ListKind::Set,
             ("map", keys) => field.list = ListKind::Map(keys.split(',').collect::<Vec<_>>().leak()),
+            // Strategic merge and server-side apply have markers of their own, because they
+            // disagree: ports of a Service are merged by `port` in a patch, and by `port` and
+            // `protocol` in an apply.
             ("merge", _) => field.patch_merge = true,
             ("replace", _) => field.patch_replace = true,
             ("retainkeys", _) => field.patch_retain_keys = true,
@@ -189,6 +199,7 @@ impl Loader {
 
 fn shape_of(word: &str) -> Shape {
     match word {
+        // The word `atomic` may stand here as well. It is a rule for merges and no form of its own.
         "time" => Shape::Time,
         "microtime" => Shape::MicroTime,
         "duration" => Shape::Duration,
@@ -207,6 +218,8 @@ fn shape_of(word: &str) -> Shape {
 
 /// Makes fields of an atomic type atomic, unless they specify otherwise.
 fn inherit_atomic(messages: &mut [Message]) {
+    // `+structType=atomic` is a marker of the type, as for LabelSelector, and server-side apply
+    // looks at the field.
     let atomic: Vec<bool> = messages.iter().map(|message| message.atomic).collect();
     for field in messages.iter_mut().flat_map(|message| &mut message.fields) {
         if let (Type::Message(id), ListKind::Default) = (&field.ty, field.list)
@@ -220,6 +233,7 @@ fn inherit_atomic(messages: &mut [Message]) {
 /// Fills in the lookup by JSON name, including inline members. An outer field hides an inner one,
 /// as in Go.
 fn index_by_json(messages: &mut [Message]) {
+    // Computed once for all messages: a decoder looks up every member of every object by name.
     for index in 0..messages.len() {
         let mut found = Vec::new();
         collect_fields(messages, index, 0, &mut found);

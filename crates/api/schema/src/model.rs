@@ -62,6 +62,7 @@ impl Message {
 
     /// Returns the field with a protobuf number.
     pub fn field_by_number(&'static self, number: u32) -> Option<&'static Field> {
+        // Numbers have gaps where the API has removed fields, so a number is not a position.
         let at = self
             .by_number
             .binary_search_by_key(&number, |index| {
@@ -70,6 +71,8 @@ impl Message {
                     .map_or(0, |field| field.number)
             })
             .ok()?;
+        // Types such as ObjectReference have a `kind` that is a field with a protobuf number. The
+        // kind of an object is only in the envelope there.
         self.fields.get(usize::from(*self.by_number.get(at)?))
     }
 
