@@ -15,6 +15,7 @@ const WITHOUT: &str = "IRONCLAD_WITHOUT_DESCRIPTIONS";
 fn main() {
     println!("cargo::rerun-if-env-changed={WITHOUT}");
     println!("cargo::rerun-if-changed=build.rs");
+    // Another version of k8s-openapi, and with it other descriptions, shows in the lock file only.
     println!("cargo::rerun-if-changed=../../../Cargo.lock");
     let mut lines = Vec::new();
     match sources() {
@@ -25,6 +26,7 @@ fn main() {
              documents without descriptions"
         ),
     }
+    // The order of directory entries varies, and equal sources must result in equal builds.
     lines.sort();
     lines.dedup();
     let out =
@@ -67,6 +69,7 @@ fn described() -> Option<PathBuf> {
     let mut command = cargo_metadata::MetadataCommand::new();
     let metadata = command
         .manifest_path(manifest)
+        // A build script must not depend on the network.
         .other_options(["--offline".to_owned()])
         .exec()
         .ok()?;
@@ -112,6 +115,8 @@ fn read_schema(text: &str, lines: &mut Vec<String>) {
             (5, Some(("description", value))) => {
                 lines.push(format!("{name}.{field}\t{}", literal(value)))
             }
+            // A field with a reference gets its description from a call that is generated around
+            // it.
             (5, None) => {
                 if let Some((_, value)) = body.split_once("insert(\"description\".into(), ") {
                     lines.push(format!("{name}.{field}\t{}", literal(value)));

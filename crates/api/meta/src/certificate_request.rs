@@ -121,6 +121,8 @@ impl CertificateRequest {
         };
         request.read_subject(&info.subject)?;
         request.read_extensions(&parsed)?;
+        // The original bytes: the signer must read those that were approved, not another encoding
+        // of them.
         request.der = der;
         Ok(request)
     }
@@ -138,6 +140,7 @@ impl CertificateRequest {
     pub fn verify_signature(&self) -> Result<(), RequestError> {
         let (_, parsed) =
             X509CertificationRequest::from_der(&self.der).map_err(|_| RequestError::Malformed)?;
+        // Without this proof a request could name the public key of another actor.
         parsed.verify_signature().map_err(|error| match error {
             X509Error::SignatureUnsupportedAlgorithm => RequestError::SignatureAlgorithm,
             _ => RequestError::Signature,
@@ -205,6 +208,7 @@ impl CertificateRequest {
                         .iter()
                         .try_for_each(|name| self.read_name(name))?;
                 }
+                // The library of a signer might read an extension that this parser cannot.
                 ParsedExtension::ParseError { .. } => return Err(RequestError::Malformed),
                 _ => {}
             }

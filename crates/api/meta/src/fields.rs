@@ -28,6 +28,7 @@ impl FieldSelector {
         let parts = split_terms(text);
         let terms = parts
             .iter()
+            // Upstream skips empty terms here, although it rejects them in label selectors.
             .filter(|p| !p.is_empty())
             .map(|p| parse_term(p, text))
             .collect::<Result<_, _>>()?;

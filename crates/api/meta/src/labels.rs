@@ -151,6 +151,7 @@ fn parse_expression(e: &Value) -> Result<Requirement, SelectorError> {
         .and_then(Value::as_str)
         .unwrap_or_default();
     let operator = Operator::from_name(name)
+        // The type LabelSelectorOperator has no such values: only node selectors compare numbers.
         .filter(|o| !matches!(o, Operator::GreaterThan | Operator::LessThan))
         .ok_or_else(|| SelectorError(format!("{name:?} is not a valid label selector operator")))?;
     let values = e
@@ -221,6 +222,7 @@ mod parse {
         Symbol(&'static str),
     }
 
+    // `!=` and `==` stand before their first characters, which would match as well.
     const SYMBOLS: [&str; 9] = ["!=", "==", "!", "=", "(", ")", ",", ">", "<"];
 
     fn split_tokens(text: &str) -> Vec<Token> {
@@ -297,6 +299,8 @@ mod parse {
                 );
                 match self.next() {
                     None => return Ok(all),
+                    // Upstream rejects a comma at the end: a list with an empty part is likely a
+                    // mistake of a script, and it would select too much.
                     Some(Token::Symbol(",")) => match self.peek() {
                         Some(Token::Word(_) | Token::Symbol("!")) => {}
                         other => return Err(expected_error(other, "identifier after ','")),
@@ -351,6 +355,7 @@ mod parse {
                 }
             }
             values.sort();
+            // Values are a set upstream: equal selectors must have equal texts.
             values.dedup();
             Ok(Requirement {
                 key,
@@ -366,6 +371,7 @@ mod parse {
                     self.at += 1;
                     word
                 }
+                // `key=` matches labels with an empty value, which are valid.
                 _ => String::new(),
             }
         }
@@ -386,6 +392,8 @@ mod parse {
                             Some(Token::Symbol(","))
                                 if matches!(self.peek(), Some(Token::Symbol(")"))) =>
                             {
+                                // Upstream reads an empty place in a set, as in `(a,)`, as the
+                                // empty value.
                                 values.push(String::new());
                             }
                             Some(Token::Symbol(",")) => {}

@@ -57,6 +57,7 @@ pub trait Meta {
     /// Sets a string of `metadata`, or removes it if it is empty.
     fn set_meta_str(&mut self, field: &str, value: &str) {
         let metadata = self.metadata_mut();
+        // Go omits empty strings, and trees that encode equally must be equal.
         if value.is_empty() {
             metadata.remove(field);
         } else {

@@ -35,6 +35,7 @@ fn is_qualified_part(s: &str) -> bool {
 
 /// Checks a DNS label: at most 63 bytes of `[a-z0-9-]`.
 pub fn dns1123_label(s: &str) -> Vec<String> {
+    // DNS limits labels to 63 bytes, and such names become parts of host names.
     check_name(s, 63, is_dns_label(s), DNS1123_LABEL)
 }
 
@@ -83,6 +84,7 @@ pub fn qualified_name(s: &str) -> Vec<String> {
     } else if name.len() > 63 {
         errors.push(format!("name part {}", too_long(63)));
     }
+    // Upstream reports length and form independently of each other, so a name may have two errors.
     if !is_qualified_part(name) {
         errors.push(format!("name part {QUALIFIED}"));
     }

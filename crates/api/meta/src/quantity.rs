@@ -137,12 +137,14 @@ impl Quantity {
     /// Returns the sum. Its format is that of `self`, unless `self` is zero.
     #[must_use]
     pub fn plus(self, other: Quantity) -> Quantity {
+        // Upstream's `Add` does so: a sum that starts at zero shows the format of its parts.
         let format = if self.is_zero() {
             other.format
         } else {
             self.format
         };
         Quantity {
+            // A sum that wrapped around would be negative, and a quota would admit everything.
             nanos: self.nanos.saturating_add(other.nanos).clamp(-MAX, MAX),
             format,
         }
@@ -160,6 +162,7 @@ impl Quantity {
 
 impl PartialEq for Quantity {
     fn eq(&self, other: &Self) -> bool {
+        // Formats do not count: `1` and `1000m` are one amount, as for upstream's `Cmp`.
         self.nanos == other.nanos
     }
 }
@@ -179,6 +182,7 @@ impl Ord for Quantity {
 }
 
 fn round_up(n: i128, unit: i128) -> i128 {
+    // Never towards zero: a request of a fraction must not become a request of nothing.
     let (quotient, rest) = (n / unit, n % unit);
     if rest == 0 {
         quotient
@@ -270,7 +274,10 @@ fn scale_number(whole: &str, fraction: &str, exponent: i64, factor: u64) -> i128
     let mut digits = whole.bytes().chain(fraction.bytes()).skip_while(zeros);
     let count = digits.clone().count();
     let fraction_len = i64::try_from(fraction.len()).unwrap_or(i64::MAX);
+    // Nine digits lead from units to multiples of 10^-9, and each digit of the fraction is one
+    // less.
     let shift = exponent.saturating_add(9).saturating_sub(fraction_len);
+    // Nearly all quantities are short, and this path allocates nothing.
     if count <= FAST_DIGITS {
         let number = digits.fold(0_i128, |n, b| n * 10 + i128::from(b - b'0'));
         return shift_number(number * i128::from(factor), shift);
@@ -312,6 +319,7 @@ fn multiply_digits(digits: &mut dyn Iterator<Item = u8>, factor: u64, shift: i64
     let cut = usize::try_from(-shift.min(0)).unwrap_or(usize::MAX);
     let (dropped, kept) = product.split_at(cut.min(product.len()));
     let kept_len = i64::try_from(kept.len()).unwrap_or(i64::MAX);
+    // 38 digits fit into 128 bits. More would overflow in the sum below.
     if kept_len.saturating_add(shift.max(0)) > 38 {
         return MAX;
     }
@@ -359,6 +367,7 @@ impl Quantity {
         let mut n = self.nanos / NANO;
         let mut suffix = "";
         for (s, _) in BINARY {
+            // Only exact steps: the text must parse to the same amount.
             if n % 1024 != 0 {
                 break;
             }

@@ -60,6 +60,7 @@ impl Reason {
             Reason::MethodNotAllowed => 405,
             Reason::NotAcceptable => 406,
             Reason::AlreadyExists | Reason::Conflict => 409,
+            // client-go's reflectors list again after either reason.
             Reason::Expired | Reason::Gone => 410,
             Reason::RequestEntityTooLarge => 413,
             Reason::UnsupportedMediaType => 415,
@@ -254,12 +255,14 @@ impl ApiError {
 
     /// Returns a 409 for a stale resourceVersion.
     pub fn stale(group: &str, resource: &str, name: &str) -> Self {
+        // The text of upstream's `OptimisticLockErrorMsg`, which users search for in logs.
         let why = "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(group, resource, name, why)
     }
 
     /// Returns a 403: `pods "x" is forbidden: why`.
     pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        // Paths such as `/metrics` have no resource to name in the message.
         let message = if resource.is_empty() {
             format!("forbidden: {why}")
         } else if name.is_empty() {
@@ -279,6 +282,7 @@ impl ApiError {
             .iter()
             .map(|c| format!("{}: {}", c.field, c.message))
             .collect();
+        // Upstream prints an aggregate of errors: one alone, and several in brackets.
         let why = match parts.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -311,6 +315,7 @@ impl ApiError {
             format!("Internal error occurred: {message}"),
         )
         .with_details(Details {
+            // Upstream repeats the text as a cause without a field.
             causes: vec![Cause {
                 message: message.to_string(),
                 ..Cause::default()
@@ -340,6 +345,7 @@ impl ApiError {
     /// Converts the error to its wire form.
     pub fn status(&self) -> Status {
         let mut metadata = serde_json::Map::new();
+        // A client may continue an expired list with this token, at a newer revision.
         if !self.continue_token.is_empty() {
             metadata.insert("continue".into(), self.continue_token.clone().into());
         }

@@ -28,6 +28,7 @@ pub fn human_duration(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     match seconds {
         i64::MIN..=-2 => "<invalid>".into(),
+        // Upstream tolerates clocks of server and client that differ by a second.
         -1 => "0s".into(),
         // The steps of `duration.HumanDuration` of apimachinery, which kubectl prints.
         0..=119 => format!("{seconds}s"),

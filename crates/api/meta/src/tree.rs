@@ -73,6 +73,7 @@ pub fn fill(v: &mut Value, key: &str, value: impl Into<Value>) {
 
 /// Sets a string field if it is absent, null or empty.
 pub fn fill_text(v: &mut Value, key: &str, value: &str) {
+    // Go's plain strings cannot be absent, so defaulting treats an empty one as unset.
     if text(v, key).is_empty() && v.get(key).is_none_or(|x| x.is_null() || x.is_string()) {
         set(v, key, value);
     }
@@ -80,6 +81,7 @@ pub fn fill_text(v: &mut Value, key: &str, value: &str) {
 
 /// Sets an integer field if it is absent, null or zero.
 pub fn fill_int(v: &mut Value, key: &str, value: i64) {
+    // The same holds for plain integers. Fields that may be zero are pointers and use `fill`.
     if int(v, key).unwrap_or(0) == 0 {
         set(v, key, value);
     }
@@ -108,6 +110,7 @@ pub fn make<'a>(v: &'a mut Value, key: &str) -> Option<&'a mut Value> {
         .as_object_mut()?
         .entry(key.to_owned())
         .or_insert(Value::Null);
+    // An explicit null means absent, as for Go's decoder.
     if entry.is_null() {
         *entry = Value::Object(Map::new());
     }

@@ -22,6 +22,7 @@ impl Descriptions {
             .read_to_string(&mut text)
             .is_err()
         {
+            // A document without descriptions is still valid, and clients need its schemas.
             text.clear();
         }
         let mut index = HashMap::new();
@@ -29,6 +30,7 @@ impl Descriptions {
         for line in text.split('\n') {
             if let Some((key, value)) = line.split_once('\t') {
                 let at = start + key.len() + 1;
+                // Offsets of 32 bits halve the index. The whole text is far smaller than 4 GiB.
                 if let (Ok(from), Ok(to)) = (u32::try_from(at), u32::try_from(at + value.len())) {
                     index.insert(hash_key(key), (from, to));
                 }

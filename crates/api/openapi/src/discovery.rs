@@ -26,6 +26,7 @@ pub fn api_groups() -> Value {
 
 /// Returns the document of `/apis/GROUP`; `None` for core and for groups that are not served.
 pub fn api_group(name: &str) -> Option<Value> {
+    // The core group has no name, so no document below `/apis` can describe it.
     let group = api_kinds::groups()
         .iter()
         .find(|group| group.name == name && !name.is_empty())?;
@@ -159,14 +160,17 @@ fn aggregated_group(group: &api_kinds::Group) -> Value {
 
 fn aggregated_version(group: &str, version: &str) -> Value {
     let mut resources = list_resources(group, version);
+    // The same order as in the legacy document: clients may read either.
     resources.sort_by_key(|resource| resource.plural);
     let resources: Vec<Value> = resources.into_iter().map(aggregated_resource).collect();
+    // Only the groups of aggregated servers can be stale: this one is a part of the program.
     json!({"version": version, "resources": resources, "freshness": "Current"})
 }
 
 fn aggregated_resource(resource: &'static Resource) -> Value {
     let mut entry = json!({
         "resource": resource.plural,
+        // Empty means the group and version of the list, as in the document that upstream converts.
         "responseKind": {"group": "", "version": "", "kind": resource.kind},
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular,

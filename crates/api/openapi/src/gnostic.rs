@@ -100,6 +100,7 @@ fn write_chosen(path: &'static [u32], message: &'static Message, value: &Value, 
 }
 
 fn write_text(number: u32, value: &Value, out: &mut Vec<u8>) {
+    // proto3 has no absent strings, so gnostic's bytes omit empty ones.
     if let Some(text) = value.as_str().filter(|text| !text.is_empty()) {
         write_bytes(number, text.as_bytes(), out);
     }

@@ -8,6 +8,8 @@ pub(crate) fn type_name(message: &Message) -> String {
     let name = message.name;
     match name.strip_prefix("k8s.io.") {
         Some(rest) => {
+            // Proto packages are identifiers, so they have underscores where Go's paths have
+            // hyphens.
             let rest = rest
                 .replace("apiextensions_apiserver", "apiextensions-apiserver")
                 .replace("kube_aggregator", "kube-aggregator");
@@ -19,6 +21,7 @@ pub(crate) fn type_name(message: &Message) -> String {
 
 /// Returns `rbacAuthorization` for `rbac.authorization.k8s.io`, and `core` for the core group.
 pub(crate) fn group_name(group: &str) -> String {
+    // Upstream treats `/api` as `/apis/core` when it makes tags and identifiers.
     if group.is_empty() {
         return "core".to_owned();
     }
@@ -53,6 +56,7 @@ pub(crate) fn root_path(group: &str, version: &str) -> String {
 /// Returns group and version of a proto package's types, from the kinds in it.
 pub(crate) fn find_group_version_kind(message: &Message) -> Option<(&'static str, &'static str)> {
     let package = package_of_name(message.name);
+    // Status, APIResourceList and the like belong to no resource. Upstream registers them as `v1`.
     if package == "k8s.io.apimachinery.pkg.apis.meta.v1" {
         return Some(("", "v1"));
     }

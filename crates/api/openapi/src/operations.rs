@@ -102,6 +102,7 @@ impl Operations {
     fn add_resource(&mut self, resource: &'static Resource) {
         self.messages.push(resource.message);
         let base = root_path(self.group, self.version);
+        // Generated clients name their methods by this word: `listNamespacedPod`, but `listNode`.
         let scope = if resource.namespaced {
             "Namespaced"
         } else {
@@ -160,6 +161,8 @@ impl Operations {
         let mut watch =
             |path: String, rest: String, action: &str, text: &str, parameters: Vec<Value>| {
                 let formats: Vec<&str> = FORMATS.iter().chain(STREAMS).copied().collect();
+                // Generators tell a watch of a list from that of one object by the action, not by
+                // the path.
                 let operation = json!({
                     "description": text,
                     "operationId": self.operation_id("watch", &rest),
@@ -313,6 +316,7 @@ impl Operations {
         );
         if resource.has_verb("delete") {
             let id = self.operation_id("delete", &format!("{scope}{kind}"));
+            // 202 is the answer while the object still exists, for example because of finalizers.
             let codes: &[&str] = &["200", "202"];
             let operation = self.delete_operation(
                 "delete",
@@ -387,6 +391,8 @@ impl Operations {
         let codes: &[&str] = if method == "post" {
             &["200", "201", "202"]
         } else {
+            // Server-side apply and some kinds create an absent object in a PUT or PATCH, hence
+            // 201.
             &["200", "201"]
         };
         let body = match method {
@@ -439,6 +445,7 @@ impl Operations {
             format!("{META}Status")
         };
         let mut options = request_body(&["*/*"], &format!("{META}DeleteOptions"));
+        // Most clients delete without a body, so the options must not be required.
         if let Value::Object(map) = &mut options {
             map.remove("required");
         }
@@ -494,6 +501,7 @@ impl Operations {
     }
 
     fn log_operation(&self, rest: &str, kind: &str, gvk: &Value) -> Value {
+        // The log itself is text. The other types are those of a Status.
         let formats: Vec<&str> = FORMATS.iter().chain(&["text/plain"]).copied().collect();
         json!({
             "description": format!("read log of the specified {kind}"),
@@ -532,6 +540,8 @@ impl Operations {
                 self.write_operation("post", id, text, &[], &name, gvk),
             ));
         }
+        // As for collections, the parameters of a lone operation (bindings, evictions, tokens)
+        // stand at the path.
         if operations.len() == 1 {
             parameters.splice(0..0, query_parameters(parameters::WRITE));
         }
@@ -548,6 +558,8 @@ impl Operations {
         gvk: &Value,
         mut parameters: Vec<Value>,
     ) {
+        // Streams are opened with POST by SPDY clients and with GET by WebSocket clients. A proxy
+        // passes any method to its backend.
         let methods: &[&'static str] = match subresource.name {
             "proxy" => &["delete", "get", "head", "options", "patch", "post", "put"],
             _ => &["get", "post"],
@@ -580,6 +592,7 @@ impl Operations {
             methods.iter().map(operation).collect()
         };
         let plain = operations("");
+        // A proxied request has a path of its own behind that of the subresource.
         let with_path = (subresource.name == "proxy").then(|| operations("WithPath"));
         parameters.extend(query_parameters(parameters::connection_parameters(
             subresource.name,
@@ -662,6 +675,7 @@ fn list_responses(codes: &[&str], formats: &[&str], schema: &Value) -> Value {
             json!({"description": text, "content": content_types(formats, schema)}),
         );
     }
+    // Authentication precedes every handler, so upstream documents this code everywhere.
     all.insert("401".to_owned(), json!({"description": "Unauthorized"}));
     Value::Object(all)
 }

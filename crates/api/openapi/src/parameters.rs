@@ -223,6 +223,7 @@ pub(crate) fn query_parameters(names: &[&str]) -> Vec<Value> {
 }
 
 fn query_parameter(name: &str) -> Value {
+    // The flags of streams (`stdin`, `tty`) are the only parameters without a row in the table.
     let (ty, text) = match QUERY.iter().find(|(known, ..)| known == &name) {
         Some((_, ty, text)) => (*ty, *text),
         None => ("boolean", "Whether this stream or terminal is used."),

@@ -22,6 +22,7 @@ pub(crate) fn collect_schemas(
     groups: &[(&'static str, &'static str)],
     descriptions: &Descriptions,
 ) -> Map<String, Value> {
+    // Sorted, so that the bytes of a document do not depend on the order of the visits.
     let mut done: BTreeMap<String, Value> = BTreeMap::new();
     let mut open: Vec<&'static Message> = roots.into_iter().collect();
     // Types refer to each other in cycles (JSONSchemaProps), so visited ones are remembered.
@@ -68,6 +69,7 @@ fn message_schema(
         Shape::IntOrString => {
             json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
         }
+        // Types of embedded objects are not known here, so the schema admits any members.
         Shape::RawExtension | Shape::FieldsV1 => json!({"type": "object"}),
         Shape::Items => json!({"type": "array", "items": {"type": "string"}}),
         // No schema can describe these unions for all generators, so upstream leaves them open.
@@ -82,6 +84,7 @@ fn message_schema(
         if message.atomic {
             map.insert("x-kubernetes-map-type".to_owned(), Value::from("atomic"));
         }
+        // kubectl finds the schema of an object by this extension and not by the type's name.
         let kinds = list_kinds(message, groups);
         if !kinds.is_empty() {
             map.insert(
@@ -211,11 +214,14 @@ fn default_value(field: &'static Field) -> Option<Value> {
         return None;
     }
     match &field.ty {
+        // A struct that is no pointer cannot be absent in Go, so its default is the empty object.
         Type::Message(_) => field
             .ty
             .message()
             .filter(|message| message.shape == Shape::Struct)
             .map(|_| json!({})),
+        // Go does not write a zero value with `omitempty`, so no client would ever see this
+        // default.
         _ if field.omit != Omit::Never => None,
         Type::Bool => Some(json!(false)),
         Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64 | Type::Double => Some(json!(0)),
@@ -225,7 +231,10 @@ fn default_value(field: &'static Field) -> Option<Value> {
 }
 
 fn merge_markers(field: &'static Field, map: &mut Map<String, Value>) {
+    // Clients merge by these extensions: kubectl in strategic merge patches, typed clients in
+    // applies.
     let mut put = |name: &str, value: Value| map.insert(format!("x-kubernetes-{name}"), value);
+    // Bytes are a slice in Go, so their markers are those of a list.
     let is_list = matches!(field.ty, Type::List(_) | Type::Bytes);
     let is_atomic_type = field.ty.message().is_some_and(|message| message.atomic)
         && matches!(field.ty, Type::Message(_));

@@ -48,6 +48,8 @@ fn convert_definition(schema: Value) -> Value {
     let mut out = Map::new();
     for (key, value) in map {
         match (key.as_str(), value) {
+            // The wrapper of version 3 exists for keywords beside a reference, which stand together
+            // here.
             ("allOf", Value::Array(list)) => {
                 if let Some(Value::Object(reference)) = list.into_iter().next() {
                     out.extend(
@@ -119,6 +121,7 @@ fn convert_operation(operation: Value) -> Value {
         Some(Value::Array(list)) => list.into_iter().map(convert_parameter).collect(),
         _ => Vec::new(),
     };
+    // Version 2 needs the list at each operation, and upstream has this one without a body.
     let mut consumes = vec!["*/*".to_owned()];
     if let Some(body) = map.remove("requestBody") {
         consumes = list_formats(&body);
@@ -128,11 +131,14 @@ fn convert_operation(operation: Value) -> Value {
         if let (Value::Object(entry), true) = (&mut entry, required) {
             entry.insert("required".to_owned(), Value::Bool(true));
         }
+        // The body is a parameter in version 2, and upstream lists it before the others.
         parameters.insert(0, entry);
     }
     let mut produces = Vec::new();
     if let Some(Value::Object(responses)) = map.get_mut("responses") {
         for response in responses.values_mut() {
+            // The types belong to the operation in version 2. Its first response has a body, that
+            // of 401 has none.
             if produces.is_empty() {
                 produces = list_formats(response);
             }

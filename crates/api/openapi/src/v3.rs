@@ -76,6 +76,7 @@ pub(crate) fn build_components(
     groups: &[(&'static str, &'static str)],
     descriptions: &Descriptions,
 ) -> Map<String, Value> {
+    // Every group answers with these types, but no resource has them as its own type.
     let shared = SHARED
         .iter()
         .filter_map(|name| schema().message(&format!("{META}{name}")));

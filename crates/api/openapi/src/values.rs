@@ -15,6 +15,7 @@ pub(crate) fn describe_values(text: &str, values: &Enum) -> String {
         .iter()
         .map(|value| format!(" - `\"{value}\"` {}", find_sentence(values.name, value)))
         .collect();
+    // Upstream's generator sorts the values, while the schema has them in the order of the source.
     lines.sort();
     // Upstream's generator trims white space at the end, and separates the values by an empty line.
     format!("{text}\n\nPossible enum values:\n{}", lines.join("\n"))

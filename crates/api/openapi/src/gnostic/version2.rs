@@ -88,6 +88,7 @@ fn select_parameter_type(value: &Value) -> (&'static [u32], &'static Message) {
     match value.get("in").and_then(Value::as_str) {
         Some("body") => (&[1, 1], &BODY),
         Some("path") => (&[1, 2, 4], &PATH_PARAMETER),
+        // No operation of Kubernetes has header or form parameters, so the rest is the query.
         _ => (&[1, 2, 3], &QUERY_PARAMETER),
     }
 }
