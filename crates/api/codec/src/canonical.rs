@@ -69,6 +69,7 @@ fn zero_message(message: &'static Message) -> Option<Value> {
         Shape::IntOrString => Some(Value::from(0)),
         Shape::Duration => Some(Value::from("0s")),
         Shape::SchemaOrBool => Some(Value::Bool(false)),
+        // Go writes null for the zero values of these types.
         Shape::Time
         | Shape::MicroTime
         | Shape::RawExtension

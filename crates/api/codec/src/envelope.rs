@@ -50,6 +50,7 @@ pub(crate) fn wrap_with(
 
 /// Parses an envelope.
 pub fn unwrap(bytes: &[u8]) -> Result<Unknown<'_>, DecodeError> {
+    // Protobuf has no marker of its own, and most bytes can be read as some message.
     let body = bytes.strip_prefix(&MAGIC).ok_or_else(|| {
         DecodeError::Syntax("provided data does not appear to be a protobuf message".to_owned())
     })?;

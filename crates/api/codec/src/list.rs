@@ -97,6 +97,7 @@ pub fn proto<'a>(
     let mut out = Vec::with_capacity(4096);
     envelope::wrap_with(api_version, kind, &mut out, |out| {
         write_nested(1, out, |out| {
+            // Field 1 is `selfLink`, which is always empty now, and gogo writes it nevertheless.
             write_bytes(1, b"", out);
             write_bytes(2, meta.resource_version.as_bytes(), out);
             write_bytes(3, meta.continue_token.as_bytes(), out);

@@ -34,6 +34,7 @@ pub fn decode_object(message: &'static Message, bytes: &[u8]) -> Result<Value, D
     let frame = envelope::unwrap(bytes)?;
     let mut value = decode(message, frame.raw)?;
     if let Value::Object(map) = &mut value {
+        // Messages have no type meta in protobuf: only the envelope has it.
         for (name, text) in [("kind", frame.kind), ("apiVersion", frame.api_version)] {
             if !text.is_empty() {
                 map.insert(name.to_owned(), Value::from(text));

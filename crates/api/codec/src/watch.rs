@@ -21,6 +21,7 @@ pub fn proto_frame(event: &str, object: &[u8]) -> Vec<u8> {
     out.extend_from_slice(&[0; 4]);
     write_bytes(1, event.as_bytes(), &mut out);
     write_nested(2, &mut out, |out| write_bytes(1, object, out));
+    // Messages of protobuf do not show where they end, so the length precedes them.
     let length = u32::try_from(out.len() - 4)
         .unwrap_or(u32::MAX)
         .to_be_bytes();

@@ -34,6 +34,7 @@ pub fn default_admission_kind(kind: &str, object: &mut Value) {
 }
 
 fn default_selectors(target: &mut Value) {
+    // Otherwise a request in another version of the same resource would bypass the rules.
     fill(target, "matchPolicy", "Equivalent");
     fill(target, "namespaceSelector", json!({}));
     fill(target, "objectSelector", json!({}));
@@ -47,6 +48,7 @@ fn default_match_resources(resources: &mut Value) {
 }
 
 fn default_webhook(hook: &mut Value) {
+    // Objects must not pass unchecked while a webhook is down. In v1beta1 the default was Ignore.
     fill(hook, "failurePolicy", "Fail");
     fill(hook, "timeoutSeconds", 10);
     default_selectors(hook);

@@ -56,6 +56,8 @@ fn default_node_status(status: &mut Value) {
 
 fn default_namespace(object: &mut Value) {
     let name = text(get(object, "metadata"), "name").to_owned();
+    // Policies select namespaces by this label, so it always equals the name. With `generateName`
+    // there is no name yet, and the strategy adds the label.
     if !name.is_empty()
         && let Some(labels) = make(object, "metadata").and_then(|m| make(m, "labels"))
     {
@@ -68,6 +70,7 @@ fn default_namespace(object: &mut Value) {
 
 fn default_secret(object: &mut Value) {
     fill_text(object, "type", "Opaque");
+    // Values of `stringData` override those of `data`, as its documentation specifies.
     let plain: Vec<(String, String)> = entries(object, "stringData")
         .map(|(k, v)| {
             (
@@ -92,8 +95,11 @@ fn default_limit_range(object: &mut Value) {
     let Some(spec) = at_mut(object, "spec") else {
         return;
     };
+    // Only containers have defaults: the other types limit sums or claims.
     let container = |item: &&mut Value| text(item, "type") == "Container";
     for item in each_mut(spec, "limits").filter(container) {
+        // The order counts: `max` fills the limit, the limit fills the request, and `min` is the
+        // last resort.
         for (to, from) in [
             ("default", "max"),
             ("defaultRequest", "default"),
@@ -159,6 +165,7 @@ fn default_service(object: &mut Value) {
     }
     fill_text(spec, "type", "ClusterIP");
     each_mut(spec, "ports").for_each(default_service_port);
+    // A ClusterIP Service with external IPs receives traffic from outside as well.
     let external = matches!(text(spec, "type"), "NodePort" | "LoadBalancer");
     if external || !list(spec, "externalIPs").is_empty() && text(spec, "type") == "ClusterIP" {
         fill_text(spec, "externalTrafficPolicy", "Cluster");
@@ -172,6 +179,8 @@ fn default_service(object: &mut Value) {
     fill(spec, "allocateLoadBalancerNodePorts", true);
     if let Some(balancer) = at_mut(object, "status").and_then(|s| at_mut(s, "loadBalancer")) {
         for ingress in each_mut(balancer, "ingress").filter(|i| has(i, "ip")) {
+            // Load balancers that are older than the field have addresses that kube-proxy may
+            // handle itself.
             fill(ingress, "ipMode", "VIP");
         }
     }

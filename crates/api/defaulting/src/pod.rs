@@ -71,6 +71,7 @@ pub fn default_template(template: &mut Value) {
 }
 
 fn default_host_ports(spec: &mut Value) {
+    // Nothing maps ports in the host's network, so validation requires equal numbers.
     for list in ["containers", "initContainers"] {
         for container in each_mut(spec, list) {
             for port in each_mut(container, "ports") {
@@ -86,6 +87,7 @@ fn default_requests(container: &mut Value) {
     let Some(resources) = at_mut(container, "resources") else {
         return;
     };
+    // The scheduler reads requests only: a container with limits alone would count as nothing.
     let limits: Vec<(String, Value)> = entries(resources, "limits")
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();
@@ -118,6 +120,7 @@ fn default_pod_spec(spec: &mut Value) {
 
 /// Sets `serviceAccountName` and its former name `serviceAccount` to the same value.
 fn default_service_account(spec: &mut Value) {
+    // Old clients know the former name only. The new one wins if the two differ.
     let (new, old) = (
         text(spec, "serviceAccountName").to_owned(),
         text(spec, "serviceAccount").to_owned(),
@@ -241,6 +244,7 @@ fn default_volume(volume: &mut Value) {
 }
 
 fn default_projection(source: &mut Value) {
+    // An hour limits the use of a stolen token. The kubelet requests a new one before the end.
     if let Some(token) = at_mut(source, "serviceAccountToken") {
         fill(token, "expirationSeconds", 3600);
     }

@@ -103,6 +103,7 @@ fn default_autoscaler(version: &str, object: &mut Value) {
         fill(up, "selectPolicy", "Max");
         fill(up, "policies", json!([pods, percent]));
     }
+    // The window of scaling down remains absent, so that the flag of the controller applies to it.
     if let Some(down) = make(behavior, "scaleDown") {
         fill(down, "selectPolicy", "Max");
         fill(down, "policies", json!([percent]));
@@ -215,9 +216,12 @@ fn default_definition(object: &mut Value) {
             fill(service, "port", 443);
         }
     }
+    // v1 only admits false, which Go omits.
     if !flag(spec, "preserveUnknownFields") {
         remove(spec, "preserveUnknownFields");
     }
+    // A version must not be removed while etcd may have objects in it, so the list begins with the
+    // first storage version.
     let storage: Vec<Value> = list(spec, "versions")
         .iter()
         .filter(|v| flag(v, "storage"))

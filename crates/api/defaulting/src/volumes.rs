@@ -15,6 +15,7 @@ pub fn default_claim_spec(claim: &mut Value) {
 /// Sets the defaults of sources that pods and persistent volumes share.
 pub fn default_volume_source(volume: &mut Value) {
     if let Some(path) = at_mut(volume, "hostPath") {
+        // The empty type means no check, as for volumes that are older than the field.
         fill(path, "type", "");
     }
     // Sources of removed in-tree plugins keep their defaults, because stored volumes have them.

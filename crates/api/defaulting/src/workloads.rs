@@ -10,6 +10,7 @@ pub fn default_workload(kind: &str, object: &mut Value) {
     match kind {
         "Job" => return default_job(object),
         "CronJob" => return default_cron_job(object),
+        // A revision is an immutable snapshot, whose data defaulting must not change.
         "ControllerRevision" => return,
         _ => {}
     }
@@ -75,6 +76,7 @@ fn default_stateful_set(spec: &mut Value) {
             fill(rolling, "partition", 0);
         }
     }
+    // Data outlives the set unless the user asks for its deletion.
     if let Some(policy) = make(spec, "persistentVolumeClaimRetentionPolicy") {
         fill_text(policy, "whenDeleted", "Retain");
         fill_text(policy, "whenScaled", "Retain");
@@ -91,6 +93,8 @@ fn default_stateful_set(spec: &mut Value) {
 
 /// Sets labels and selector of a ReplicationController from its template.
 pub fn default_replication_controller(object: &mut Value) {
+    // Unlike the workloads of `apps/v1`, a ReplicationController may omit the selector, which is
+    // then that of its template.
     let labels = object.pointer("/spec/template/metadata/labels").cloned();
     if let Some(labels) = labels.filter(|l| l.as_object().is_some_and(|m| !m.is_empty())) {
         if get(get(object, "metadata"), "labels")

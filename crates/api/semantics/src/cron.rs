@@ -32,6 +32,7 @@ struct Fields {
     weekday: u64,
 }
 
+// The largest number is minute 59, so bit 63 is free.
 const STAR: u64 = 1 << 63;
 /// Years after which the search for the next time stops.
 const YEARS: i16 = 5;
@@ -53,6 +54,7 @@ const MONTHS: Bounds = field_bounds(
         "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
     ],
 );
+// Sunday is 0 only. Upstream's parser rejects 7, unlike that of Vixie cron.
 const WEEKDAYS: Bounds = field_bounds(0, 6, &["sun", "mon", "tue", "wed", "thu", "fri", "sat"]);
 
 const fn field_bounds(min: i64, max: i64, names: &'static [&'static str]) -> Bounds {
@@ -212,6 +214,7 @@ fn parse_descriptor(text: &str) -> Result<When, String> {
             };
             let nanos = base_duration::parse_duration(interval)
                 .map_err(|error| format!("failed to parse duration {text}: {error}"))?;
+            // robfig/cron raises intervals below a second to one. Zero would never advance.
             return Ok(When::Every((nanos / 1_000_000_000).max(1)));
         }
     };
@@ -231,6 +234,7 @@ fn parse_range(part: &str, bounds: &Bounds) -> Result<u64, String> {
     let (low, high) = range
         .split_once('-')
         .map_or((range, None), |(low, high)| (low, Some(high)));
+    // Upstream's parser accepts `?` in every field, with the meaning of a star.
     let (mut star, start, mut end) = if low == "*" || low == "?" {
         (STAR, bounds.min, bounds.max)
     } else {

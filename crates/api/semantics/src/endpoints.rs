@@ -7,6 +7,7 @@ use crate::pods::{is_ready, is_terminal};
 
 /// Returns whether the Service publishes pods that are not ready as ready.
 pub fn publishes_not_ready(service: &Service) -> bool {
+    // The peers of a StatefulSet must find each other by DNS before they can become ready.
     let spec = service.spec.as_ref();
     spec.and_then(|spec| spec.publish_not_ready_addresses) == Some(true)
 }
@@ -19,6 +20,7 @@ pub fn is_pod_in_endpoints(pod: &Pod, include_terminating: bool) -> bool {
         status.pod_ip.as_deref().is_some_and(|ip| !ip.is_empty())
             || status.pod_ips.as_ref().is_some_and(|ips| !ips.is_empty())
     });
+    // Another pod may already have the address of one that has terminated.
     !is_terminal(pod) && has_ip && (include_terminating || !is_terminating(pod))
 }
 

@@ -15,11 +15,13 @@ pub fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
 
 /// Returns the reference to the owner that manages an object with these owners.
 pub fn find_controller(owners: &[OwnerReference]) -> Option<&OwnerReference> {
+    // Validation admits one controller at most, so the first is the only one.
     owners.iter().find(|owner| owner.controller == Some(true))
 }
 
 /// Returns whether the object with this UID manages the object.
 pub fn is_controlled_by(metadata: &ObjectMeta, uid: &str) -> bool {
+    // By UID and not by name: an owner that was created again is another object.
     controller_of(metadata).is_some_and(|owner| owner.uid == uid)
 }
 
@@ -43,6 +45,7 @@ where
     K: Resource + Metadata<Ty = ObjectMeta>,
 {
     OwnerReference {
+        // Foreground deletion of the owner waits for objects with `blockOwnerDeletion`.
         controller: Some(true),
         block_owner_deletion: Some(true),
         ..owner_reference(owner)

@@ -22,6 +22,7 @@ pub fn is_terminal_status(status: &PodStatus) -> bool {
 
 /// Returns whether a pod in this phase has terminated.
 pub fn is_terminal_phase(phase: &str) -> bool {
+    // `Unknown` is not final: the kubelet of an unreachable node may still run the pod.
     matches!(phase, "Succeeded" | "Failed")
 }
 

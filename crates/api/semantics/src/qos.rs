@@ -10,6 +10,8 @@ const COMPUTE: [&str; 2] = ["cpu", "memory"];
 
 /// Returns the class of the status or, if there is none, that of the spec.
 pub fn pod_qos(pod: &Pod) -> &str {
+    // The class of a pod never changes, as its cgroup depends on it. The status also holds after a
+    // resize of the spec.
     let status = pod.status.as_ref();
     let class = status.and_then(|status| status.qos_class.as_deref());
     class
@@ -24,6 +26,8 @@ pub fn compute_pod_qos(pod: &Pod) -> &'static str {
     match pod.spec.as_ref().and_then(|spec| spec.resources.as_ref()) {
         // Resources of the whole pod replace those of its containers (KEP-2837).
         Some(level) => {
+            // Guaranteed needs limits for both resources at pod level, but only if there are any
+            // limits.
             let has_limits = level
                 .limits
                 .as_ref()
@@ -31,6 +35,7 @@ pub fn compute_pod_qos(pod: &Pod) -> &'static str {
             sums.add_resources(Some(level), has_limits);
         }
         None => {
+            // Ephemeral containers cannot have resources, so they have no influence.
             let containers = pod.spec.iter().flat_map(|spec| {
                 let init = spec.init_containers.iter().flatten();
                 spec.containers.iter().chain(init)

@@ -7,6 +7,7 @@ use serde_json::Value;
 pub fn parse_quantity(value: &Value) -> Option<Quantity> {
     match value {
         Value::String(text) => text.parse().ok(),
+        // Manifests in YAML often have `cpu: 1`, which is a number.
         Value::Number(number) => number.to_string().parse().ok(),
         _ => None,
     }

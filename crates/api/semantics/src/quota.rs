@@ -82,6 +82,7 @@ pub fn scopes_match(quota: &ResourceQuotaSpec, pod: &Pod) -> bool {
 /// Returns whether the pod is in a scope. Only the scope PriorityClass reads the operator.
 pub fn scope_matches(scope: &str, operator: &str, values: &[String], pod: &Pod) -> bool {
     let spec = pod.spec.as_ref();
+    // The scope `Terminating` is about `activeDeadlineSeconds` and has nothing to do with deletion.
     let has_deadline = spec
         .and_then(|spec| spec.active_deadline_seconds)
         .is_some_and(|seconds| seconds >= 0);
@@ -91,6 +92,7 @@ pub fn scope_matches(scope: &str, operator: &str, values: &[String], pod: &Pod) 
         "BestEffort" => pod_qos(pod) == "BestEffort",
         "NotBestEffort" => pod_qos(pod) != "BestEffort",
         "PriorityClass" => {
+            // A pod without a class has an empty name here, which `Exists` must not match.
             let class = spec
                 .and_then(|spec| spec.priority_class_name.as_deref())
                 .filter(|class| !class.is_empty());
@@ -118,6 +120,7 @@ fn has_cross_namespace_affinity(pod: &Pod) -> bool {
         )
     });
     near.into_iter().chain(away).any(|(required, preferred)| {
+        // Preferred terms cost the scheduler as much as required ones, so upstream counts both.
         let preferred = preferred.iter().flatten().map(|w| &w.pod_affinity_term);
         required
             .iter()

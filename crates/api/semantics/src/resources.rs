@@ -144,6 +144,8 @@ fn add_containers<'a>(
     for container in spec.init_containers.iter().flatten() {
         let sidecar = is_sidecar(container);
         let mut own =
+            // Of the init containers only sidecars can be resized in place, so the status of others
+            // is old.
             container_amounts(pod, container, kind, options, options.use_status && sidecar);
         if sidecar {
             total.add(&own);

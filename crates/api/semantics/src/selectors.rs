@@ -36,6 +36,7 @@ pub fn labels_match_map(selector: Option<&Labels>, labels: Option<&Labels>) -> b
 
 /// Returns whether a node selector matches a node: any of its terms does.
 pub fn node_matches(selector: &NodeSelector, node: &Node) -> bool {
+    // Terms are alternatives, and the requirements of one term are not.
     let mut terms = selector.node_selector_terms.iter();
     terms.any(|term| term_matches(term, node))
 }
@@ -92,6 +93,7 @@ fn requirement_matches(operator: Option<Operator>, values: &[String], found: Opt
 /// A field has one value; an absent or unknown one is empty, as in field selectors.
 fn field_matches(node: &Node, key: &str, operator: &str, values: &[String]) -> bool {
     let [expected] = values else { return false };
+    // Validation admits no other field. The DaemonSet controller binds its pods to nodes by it.
     let found = match key {
         "metadata.name" => node.metadata.name.as_deref().unwrap_or_default(),
         _ => "",

@@ -19,6 +19,7 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
             toleration.value.as_deref().unwrap_or_default()
                 == taint.value.as_deref().unwrap_or_default()
         }
+        // With an empty key this tolerates every taint, which pods of a node's infrastructure need.
         "Exists" => true,
         _ => false,
     }

@@ -475,6 +475,7 @@ impl<'de> Visitor<'de> for KeySeed<'_> {
         let MessageSeed {
             message, context, ..
         } = self.0;
+        // Exact names: unlike encoding/json, upstream's decoder distinguishes upper and lower case.
         let field = message.field(name);
         // kubectl's default is `fieldValidation=Strict`. The API server only warns by default.
         if field.is_none() && context.has_room() {
@@ -510,6 +511,7 @@ impl<'de> Visitor<'de> for MessageSeed<'_> {
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Value, E> {
         match self.message.shape {
             Shape::SchemaOrBool => Ok(Value::Bool(value)),
+            // Go's Quantity reads the raw text, so the error is one of quantities and not of types.
             Shape::Quantity => {
                 self.text(scalars::canonical_quantity(&value.to_string()).map(Value::String))
             }

@@ -97,6 +97,7 @@ fn write_members(
 }
 
 fn write_zero(field: &'static Field, out: &mut Vec<u8>) {
+    // A nil pointer without `omitempty` is null in Go's JSON.
     match canonical::zero_value(&field.ty).filter(|_| !field.pointer) {
         Some(zero) => write_typed(&field.ty, &zero, out),
         None => out.extend_from_slice(b"null"),

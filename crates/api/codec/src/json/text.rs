@@ -45,6 +45,7 @@ pub(super) fn write_number(number: &Number, out: &mut Vec<u8>) {
         write!(out, "{n}")
     } else {
         let n = number.as_f64().unwrap_or_default();
+        // Go's encoder uses exponents outside of this range, and Rust's formatter never does.
         if n == 0.0 || (1e-6..1e21).contains(&n.abs()) {
             write!(out, "{n}")
         } else {

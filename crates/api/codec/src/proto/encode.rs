@@ -143,6 +143,7 @@ fn write_special(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
                 write_bytes(1, item.as_str().unwrap_or_default().as_bytes(), out);
             }
         }
+        // Go sets `allows` beside a schema, too, when it decodes JSON.
         Shape::SchemaOrBool => {
             write_int(
                 1,

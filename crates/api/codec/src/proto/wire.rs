@@ -58,6 +58,7 @@ impl<'a> Reader<'a> {
     fn tag(&mut self) -> Result<(u32, u64), DecodeError> {
         let tag = self.varint()?;
         match u32::try_from(tag >> 3) {
+            // Protobuf limits numbers to 29 bits and reserves zero.
             Ok(number) if number > 0 && number < 1 << 29 => Ok((number, tag & 7)),
             _ => Err(DecodeError::Syntax(format!(
                 "proto: illegal tag {} (wire type {})",
