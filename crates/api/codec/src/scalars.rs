@@ -43,6 +43,7 @@ fn parse_instant(text: &str) -> Result<Option<Timestamp>, String> {
 pub(crate) fn unix_time(text: &str) -> Option<(i64, i32)> {
     let at = time::parse(text)?;
     let nanos = at.as_nanosecond();
+    // Times before 1970 have a negative second and a positive rest, as in Go.
     let second = i64::try_from(nanos.div_euclid(1_000_000_000)).ok()?;
     let nano = i32::try_from(nanos.rem_euclid(1_000_000_000)).ok()?;
     Some((second, nano))

@@ -35,6 +35,7 @@ pub fn decode(
     let (value, mut problems) = parse(bytes)?;
     let (value, more) = crate::json::check(message, value)?;
     problems.extend(more);
+    // Duplicate keys were collected before the request's `fieldValidation` was considered.
     if !strictness.reports() {
         problems.clear();
     }
@@ -68,6 +69,7 @@ pub fn parse(bytes: &[u8]) -> Result<(Value, Vec<Problem>), DecodeError> {
 /// has duplicate keys.
 fn parse_json(bytes: &[u8]) -> Option<Result<Value, DecodeError>> {
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace())?;
+    // A document that begins otherwise cannot be an object in JSON.
     if !matches!(first, b'{' | b'[') {
         return None;
     }
@@ -80,6 +82,7 @@ fn parse_json(bytes: &[u8]) -> Option<Result<Value, DecodeError>> {
     }
     .deserialize(&mut reader);
     match read.and_then(|value| reader.end().map(|()| value)) {
+        // Duplicates need the line numbers that only the YAML parser has.
         Ok(value) => keys.borrow().is_empty().then_some(Ok(value)),
         Err(e) if e.to_string().contains("recursion limit") => {
             Some(Err(DecodeError::TooDeep("exceeded max depth".to_owned())))
@@ -147,6 +150,7 @@ struct Duplicate {
 
 fn syntax_error(error: serde_yaml::Error) -> DecodeError {
     let text = error.to_string();
+    // The parser has no error codes either, so its texts are compared.
     if text.contains("recursion limit") || text.contains("repetition limit") {
         return DecodeError::TooDeep(format!("yaml: {text}"));
     }
@@ -255,9 +259,11 @@ impl Key<'_> {
     fn key_at<E: serde::de::Error>(self, key: String, offset: Option<usize>) -> Result<String, E> {
         if self.map.contains_key(&key) {
             let mut duplicates = self.node.duplicates.borrow_mut();
+            // The error makes the parser report its position, which it does not show otherwise.
             if self.node.stop_at == Some(duplicates.len()) {
                 return Err(E::custom("duplicate"));
             }
+            // Warnings are sent in headers, where thousands of them would not fit.
             if duplicates.len() < MAX_DUPLICATES {
                 duplicates.push(Duplicate {
                     key: key.clone(),

@@ -108,6 +108,7 @@ fn write_text(number: u32, value: &Value, out: &mut Vec<u8>) {
 
 fn write_double(number: u32, value: &Value, out: &mut Vec<u8>) {
     if let Some(double) = value.as_f64() {
+        // Doubles are fixed to 64 bits on the wire, little-endian.
         write_tag(number, 1, out);
         out.extend_from_slice(&double.to_le_bytes());
     }

@@ -227,6 +227,7 @@ impl Operations {
             })
             .copied()
             .collect();
+        // The type of a list has no row in the table of kinds, only a name that is derived.
         let list = type_name(resource.message) + "List";
         self.messages
             .extend(api_schema::schema().message(&format!("{}List", resource.message.name)));

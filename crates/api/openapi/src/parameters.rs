@@ -228,6 +228,7 @@ fn query_parameter(name: &str) -> Value {
         Some((_, ty, text)) => (*ty, *text),
         None => ("boolean", "Whether this stream or terminal is used."),
     };
+    // Upstream's builder writes `uniqueItems` at every parameter.
     json!({"name": name, "in": "query", "description": text, "schema": {"type": ty, "uniqueItems": true}})
 }
 

@@ -150,6 +150,7 @@ fn convert_operation(operation: Value) -> Value {
     }
     map.insert("consumes".to_owned(), json!(consumes));
     map.insert("produces".to_owned(), json!(produces));
+    // The API server has no plain HTTP, so clients must not try it.
     map.insert("schemes".to_owned(), json!(["https"]));
     Value::Object(map)
 }

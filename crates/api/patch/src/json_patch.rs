@@ -102,6 +102,7 @@ impl Document {
 
     /// Rejects `value` below `path` if the result would be nested too deeply.
     fn check_depth(&mut self, path: &str, value: &Value) -> Result<(), PatchError> {
+        // The depth of the whole is that of the value and of the path above it.
         let above = path.bytes().filter(|byte| *byte == b'/').count();
         match MAX_DEPTH
             .checked_sub(above)
@@ -172,6 +173,8 @@ impl Document {
             Value::Array(list) if key == "-" => list.push(value),
             Value::Array(list) => match parse_index(&key, list.len() + 1) {
                 Some(at) => {
+                    // An insertion at the front of a long list moves all elements, which counts as
+                    // work.
                     shifted = list.len() - at;
                     list.insert(at, value);
                 }

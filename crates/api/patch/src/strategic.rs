@@ -355,6 +355,7 @@ fn merge_objects(
             known.entry(value.clone()).or_insert(at);
         }
     }
+    // The order of the patch is needed after its elements have been moved into the list.
     let patch_order: Vec<Value> = changes.iter().cloned().map(Value::Object).collect();
     for change in changes {
         let value = merge_value(&change, key)?.clone();

@@ -171,6 +171,8 @@ fn validate_webhook_url(value: &str, path: &Path<'_>, errors: &mut Errors) {
     if parsed.host_str().unwrap_or_default().is_empty() {
         errors.invalid(path, "", format!("host must be specified; {form}"));
     }
+    // Credentials belong into the kubeconfig file of the admission plugin: many users may read this
+    // object.
     if !parsed.username().is_empty() {
         errors.invalid(
             path,
@@ -201,6 +203,7 @@ fn validate_rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
         if all.is_empty() {
             errors.required(&at, "");
         }
+        // A list beside the star looks narrower than it is, so upstream rejects it.
         if all.len() > 1 && all.contains(&"*") {
             errors.invalid(
                 &at,
@@ -333,6 +336,7 @@ fn validate_policy(object: &Value, errors: &mut Errors) {
     let at = path.child("variables");
     for (i, variable) in list(spec, "variables").iter().enumerate() {
         let name = text(variable, "name");
+        // Expressions refer to variables by these names, which must be identifiers of CEL.
         let first = name
             .chars()
             .next()
@@ -375,6 +379,8 @@ fn validate_policy(object: &Value, errors: &mut Errors) {
         &path,
         errors,
     );
+    // A policy without constraints would never be evaluated, although its author expects
+    // protection.
     if !has(spec, "matchConstraints") {
         errors.required(&path.child("matchConstraints"), "");
         return;

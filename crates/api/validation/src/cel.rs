@@ -113,6 +113,7 @@ pub fn find_problem(expression: &str, known: &[&str]) -> Option<String> {
                     || (before == Some(&Token::Symbol('?'))
                         && earlier == Some(&Token::Symbol('.')));
                 let free = !selected && !matches!(next, Some(Token::Symbol('(' | ':' | '{')));
+                // Names of libraries are no values, so they are only declared before a dot.
                 let namespace = NAMESPACES.contains(name) && next == Some(&Token::Symbol('.'));
                 let declared = BUILT_IN.contains(name)
                     || known.contains(name)
@@ -187,6 +188,7 @@ fn split_tokens(expression: &str) -> Vec<Token<'_>> {
                     .find(|c: char| !c.is_alphanumeric() && c != '_')
                     .unwrap_or(rest.len());
                 let (name, after) = rest.split_at(end);
+                // `r` and `b` before a quote are prefixes of a literal and no names.
                 let prefix = name.len() <= 2 && name.chars().all(|c| "rRbB".contains(c));
                 match after.chars().next() {
                     Some(quote @ ('"' | '\'')) if prefix => {

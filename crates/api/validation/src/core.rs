@@ -49,6 +49,7 @@ fn validate_namespace(object: &Value, errors: &mut Errors) {
     for finalizer in list(get(object, "spec"), "finalizers") {
         let finalizer = finalizer.as_str().unwrap_or_default();
         errors.invalid_each(&path, finalizer, names::qualified_name(finalizer));
+        // Names without a domain are reserved for Kubernetes, so that they cannot collide.
         if !finalizer.contains('/')
             && !["kubernetes", "orphan", "foregroundDeletion"].contains(&finalizer)
         {
@@ -79,6 +80,7 @@ fn validate_node(object: &Value, errors: &mut Errors) {
         families.push(block.contains(':'));
     }
     let mixed = families.contains(&true) && families.contains(&false);
+    // A dual-stack node has one block of each family, from which its pods get their addresses.
     if blocks.len() > 2 || (blocks.len() == 2 && !mixed) {
         errors.invalid(
             &at,
@@ -173,6 +175,7 @@ fn validate_endpoint_ports(subset: &Value, path: &Path<'_>, errors: &mut Errors)
     for (i, port) in ports.iter().enumerate() {
         let at = path.index(i);
         let name = text(port, "name");
+        // A Service finds its port by name, so only a single port may be without one.
         if ports.len() > 1 && name.is_empty() {
             errors.required(&at.child("name"), "");
         } else if !name.is_empty() {

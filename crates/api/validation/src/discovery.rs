@@ -31,6 +31,7 @@ fn validate_slice(object: &Value, errors: &mut Errors) {
     }
     let endpoints = list(object, "endpoints");
     let path = root.child("endpoints");
+    // The limit bounds the message that each kube-proxy receives when one endpoint changes.
     if endpoints.len() > MOST {
         errors.too_many(&path, endpoints.len(), MOST);
         return;
@@ -44,6 +45,7 @@ fn validate_slice(object: &Value, errors: &mut Errors) {
         }
         let node = text(endpoint, "nodeName");
         if has(endpoint, "nodeName") {
+            // A Node has such a name, and kube-proxy compares the field with its own.
             errors.invalid_each(&at.child("nodeName"), node, names::dns1123_subdomain(node));
         }
         let hints = at.child("hints");
@@ -111,6 +113,8 @@ fn validate_ports(object: &Value, path: &Path<'_>, errors: &mut Errors) {
         if !name.is_empty() {
             errors.invalid_each(&at.child("name"), name, names::dns1123_label(name));
         }
+        // kube-proxy pairs the ports of Services and slices by name, and the empty name is one,
+        // too.
         if seen.contains(&name) {
             errors.duplicate(&at.child("name"), name);
         }

@@ -14,6 +14,7 @@ use serde_json::Value;
 /// Validates a new object. Returns no errors for a valid one.
 pub fn validate_create(kind: Kind<'_>, object: &Value) -> Vec<FieldError> {
     let rules = select_rules(kind);
+    // Errors of the metadata come first, as in the messages of upstream.
     let mut errors = Errors::default();
     metadata::validate_metadata(
         object,

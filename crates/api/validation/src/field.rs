@@ -56,6 +56,7 @@ impl<'a> Path<'a> {
 
 impl fmt::Display for Path<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The root has no name, so the first segment has no dot before it.
         let nested = match self.parent {
             Some(parent) => {
                 parent.fmt(f)?;
@@ -145,6 +146,7 @@ impl FieldError {
         let mut text = self.kind.text().to_owned();
         let shown = !matches!(
             self.kind,
+            // Upstream omits the value for these: it is absent, irrelevant or too long to be shown.
             ErrorKind::Required | ErrorKind::Forbidden | ErrorKind::TooLong
         );
         if let (true, Some(value)) = (shown, &self.value) {
@@ -197,6 +199,7 @@ pub fn go_quote(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
+            // Go's `%q` escapes control characters, and terminals would interpret them.
             c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
             c => out.push(c),
         }

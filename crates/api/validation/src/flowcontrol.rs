@@ -90,6 +90,7 @@ fn validate_flow_schema(object: &Value, errors: &mut Errors) {
             api_meta::names::dns1123_subdomain(level),
         );
     }
+    // An absent method is valid: all requests of the schema are then one flow.
     let method = get(spec, "distinguisherMethod");
     rules::validate_one_of(
         method,

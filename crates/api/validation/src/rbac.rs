@@ -50,6 +50,7 @@ fn validate_role(object: &Value, namespaced: bool, errors: &mut Errors) {
     let at = Path::ROOT.child("aggregationRule");
     let at = at.child("clusterRoleSelectors");
     let selectors = list(get(object, "aggregationRule"), "clusterRoleSelectors");
+    // The controller would otherwise empty the rules of such a role.
     if selectors.is_empty() {
         errors.required(
             &at,
@@ -75,6 +76,7 @@ fn validate_policy_rule(rule: &Value, namespaced: bool, path: &Path<'_>, errors:
     let (groups, resources) = (list(rule, "apiGroups"), list(rule, "resources"));
     if !urls.is_empty() {
         let at = path.child("nonResourceURLs");
+        // A namespaced role must not grant access to paths that belong to the whole server.
         if namespaced {
             errors.invalid(
                 &at,
@@ -162,6 +164,7 @@ fn validate_subject(subject: &Value, namespaced: bool, path: &Path<'_>, errors: 
 
 fn validate_role_binding_update(new: &Value, old: &Value, kinds: &[&str], errors: &mut Errors) {
     validate_role_binding(new, kinds, errors);
+    // Users who may change the subjects of a binding must not be able to grant them another role.
     if !same(new, old, "roleRef") {
         errors.invalid(
             &Path::ROOT.child("roleRef"),

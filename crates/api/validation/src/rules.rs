@@ -123,6 +123,7 @@ pub fn port_name_problems(text: &str) -> Vec<String> {
             "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned(),
         );
     }
+    // Without a letter the name of a `targetPort` could not be distinguished from a number.
     if !text.bytes().any(|b| b.is_ascii_lowercase()) {
         out.push("must contain at least one letter (a-z)".to_owned());
     }
@@ -164,6 +165,7 @@ pub fn config_key_problems(text: &str) -> Vec<String> {
     match text {
         // Keys become names of files in volumes.
         "." | ".." => out.push(format!("must not be '{text}'")),
+        // The kubelet replaces the files of a volume atomically by way of `..data`.
         t if t.starts_with("..") => out.push("must not start with '..'".to_owned()),
         _ => {}
     }
@@ -205,6 +207,7 @@ pub fn validate_domain_prefixed_path(text: &str, path: &Path<'_>, errors: &mut E
 
 /// Returns the problems of a fully qualified name (at least `min` dot-separated labels).
 pub fn qualified_domain_problems(text: &str, min: usize) -> Vec<String> {
+    // One error for the form is enough: the number of segments means nothing in a malformed name.
     let mut out = names::dns1123_subdomain(text);
     if out.is_empty() && text.split('.').count() < min {
         out.push(format!(

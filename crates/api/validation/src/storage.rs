@@ -200,6 +200,7 @@ fn validate_storage_class(object: &Value, errors: &mut Errors) {
         }
         size += key.len() + value.as_str().map_or(0, str::len);
     }
+    // Parameters are sent to the provisioner with each claim, so upstream limits their size.
     if entries(object, "parameters").count() > 512 {
         errors.too_long(&at, 512);
     }

@@ -232,6 +232,7 @@ fn go_type(ty: &Type) -> String {
 /// Returns package and name, such as `v1.Pod`.
 fn go_name(message: &Message) -> String {
     let mut parts = message.name.rsplit('.');
+    // Go's errors show the last part of the package's path only.
     let (name, package) = (
         parts.next().unwrap_or_default(),
         parts.next().unwrap_or_default(),

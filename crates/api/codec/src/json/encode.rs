@@ -83,6 +83,8 @@ fn write_members(
         if value.is_none() && field.omit != Omit::Never {
             continue;
         }
+        // Inline members are written into the same object, so the position shows whether one
+        // precedes.
         if out.len() > start {
             out.push(b',');
         }

@@ -78,6 +78,7 @@ fn push_element(
     let Value::Array(list) = entry else {
         return Ok(());
     };
+    // Texts and messages cannot be packed: their bytes are one element.
     let is_scalar = matches!(
         inner,
         Type::Bool | Type::Int32 | Type::Int64 | Type::Uint32 | Type::Uint64
@@ -114,6 +115,7 @@ fn insert_value(
     let mut reader = Reader::new(bytes);
     while let Some((number, wire)) = reader.field()? {
         match (number, wire) {
+            // A map is a list of messages in protobuf, whose members may come in any order.
             (1, Wire::Bytes(bytes)) => key = decode_text(bytes),
             (2, wire) => value = Some(read_value(field, inner, wire, depth)?),
             _ => {}
@@ -169,6 +171,7 @@ fn read_value(
 
 /// Decodes a double. Whole numbers become integers in the tree, as in JSON.
 fn decode_double(n: f64) -> Value {
+    // Beyond 2^53 a double is not exact, so it must not become an integer there.
     if n.fract() == 0.0 && n.abs() < 9e15 {
         return Value::from(n as i64);
     }

@@ -113,6 +113,7 @@ fn write_special(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
         Shape::Time => write_time(value, false, out),
         Shape::MicroTime => write_time(value, true, out),
         Shape::Duration => {
+            // A duration is a number of nanoseconds in protobuf, and a text in JSON.
             let nanos = value
                 .as_str()
                 .and_then(|text| base_duration::parse_duration(text).ok())

@@ -31,6 +31,7 @@ fn validate_limit_range(object: &Value, errors: &mut Errors) {
         let at = path.index(i);
         let kind = text(item, "type");
         errors.invalid_each(&at.child("type"), kind, names::qualified_name(kind));
+        // Qualified names are left to extensions, which upstream does not check further.
         if !kind.contains('/') && !["Pod", "Container", "PersistentVolumeClaim"].contains(&kind) {
             errors.invalid(
                 &at.child("type"),
@@ -50,6 +51,7 @@ fn validate_limit_range(object: &Value, errors: &mut Errors) {
                 validate_standard_name(name, &at.key(name), errors);
             }
         }
+        // Two entries of one type could contradict each other in the same object.
         if seen.contains(&kind) {
             errors.duplicate(&at.child("type"), kind);
         }
@@ -65,6 +67,7 @@ fn validate_limit_range(object: &Value, errors: &mut Errors) {
                 }
             }
         }
+        // Storage is the only resource of a claim, so an entry without it would limit nothing.
         if kind == "PersistentVolumeClaim"
             && read_quantity(get(item, "min"), "storage").is_none()
             && read_quantity(get(item, "max"), "storage").is_none()
@@ -151,6 +154,7 @@ fn validate_ratio(
             format!("ratio {ratio} is less than 1"),
         );
     }
+    // A minimum of zero allows any ratio, and the division would have no result.
     let both = min.zip(max).filter(|(low, _)| low.milli_value() > 0);
     if let Some((low, high)) = both {
         let limit = high.milli_value() as f64 / low.milli_value() as f64;
@@ -183,6 +187,7 @@ fn validate_quota(object: &Value, errors: &mut Errors) {
         validate_resource_name(name, &at, errors);
         if let Some(found) = parse_quantity(value) {
             validate_resource_quantity(name, found, value, &at, errors);
+            // Objects are counted in whole numbers, so a fraction could never be reached.
             let counted = COUNTED.contains(&name.as_str()) || name.starts_with("count/");
             if counted && found.milli_value() % 1000 != 0 {
                 errors.invalid(&at, value.clone(), "must be an integer");
@@ -218,6 +223,7 @@ fn validate_quota_scopes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(&at, all.clone(), "unsupported scope applied to resource");
         }
     }
+    // No pod is in both scopes, so the quota would never count anything.
     for (a, b) in [
         ("BestEffort", "NotBestEffort"),
         ("Terminating", "NotTerminating"),

@@ -97,6 +97,7 @@ fn describe_difference(new: &Value, old: &Value) -> String {
         .flat_map(|m| m.keys())
         .collect();
     fields.sort();
+    // A field that both objects have occurs twice in the list.
     fields.dedup();
     let changed = fields.into_iter().filter(|f| !same(new, old, f));
     let lines: Vec<String> = changed

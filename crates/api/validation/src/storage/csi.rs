@@ -78,6 +78,7 @@ fn validate_csi_driver(object: &Value, errors: &mut Errors) {
     for (i, request) in list(spec, "tokenRequests").iter().enumerate() {
         let at = at.index(i);
         let audience = text(request, "audience");
+        // The kubelet passes tokens to the driver by audience, so each may occur once.
         if seen.contains(&audience) {
             errors.duplicate(&at.child("audience"), audience);
         }
