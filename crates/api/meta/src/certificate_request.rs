@@ -159,6 +159,7 @@ impl CertificateRequest {
             if value.class() != Class::Universal || !known {
                 return Err(RequestError::SubjectValue);
             }
+            // All four admitted types are subsets of UTF-8.
             let text = std::str::from_utf8(value.data).map_err(|_| RequestError::SubjectValue)?;
             if *attribute.attr_type() == OID_X509_COMMON_NAME {
                 // Later ones overwrite earlier ones, as in Go. The approver and the signer must see
@@ -232,6 +233,7 @@ impl CertificateRequest {
 
 fn read_address(bytes: &[u8]) -> Result<IpAddr, RequestError> {
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    // Other lengths are invalid: an address with a mask only occurs in name constraints.
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
         .map_err(|_| RequestError::SubjectAltName)
 }

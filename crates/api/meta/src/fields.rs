@@ -122,6 +122,7 @@ fn unescape_value(value: &str) -> Result<String, SelectorError> {
                     )));
                 }
             },
+            // A forgotten escape would otherwise change the meaning of the selector silently.
             ',' | '=' => {
                 return Err(SelectorError(format!(
                     "invalid field selector: unescaped character in value: {c}"

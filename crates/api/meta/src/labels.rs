@@ -186,6 +186,7 @@ impl fmt::Display for Requirement {
         } = self;
         let all = values.join(",");
         match (operator, values.len()) {
+            // Upstream writes a set with one value as `=` or `!=`.
             (Operator::In, 1) => write!(f, "{key}={all}"),
             (Operator::In, _) => write!(f, "{key} in ({all})"),
             (Operator::NotIn, 1) => write!(f, "{key}!={all}"),

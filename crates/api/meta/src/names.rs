@@ -41,11 +41,13 @@ pub fn dns1123_label(s: &str) -> Vec<String> {
 
 /// Checks a DNS subdomain: at most 253 bytes of labels joined by dots.
 pub fn dns1123_subdomain(s: &str) -> Vec<String> {
+    // DNS limits whole names to 253 bytes, and upstream applies the limit to most kinds.
     check_name(s, 253, s.split('.').all(is_dns_label), DNS1123_SUBDOMAIN)
 }
 
 /// Checks a DNS label that starts with a letter (Service names).
 pub fn dns1035_label(s: &str) -> Vec<String> {
+    // RFC 1035 is stricter than RFC 1123: the first character must be a letter.
     let good = is_dns_label(s) && s.as_bytes().first().is_some_and(u8::is_ascii_lowercase);
     check_name(s, 63, good, DNS1035_LABEL)
 }

@@ -66,6 +66,8 @@ impl Reason {
             Reason::UnsupportedMediaType => 415,
             Reason::Invalid => 422,
             Reason::TooManyRequests => 429,
+            // Clients recognise ServerTimeout by its reason: upstream answers with 500 and not with
+            // 504.
             Reason::InternalError | Reason::ServerTimeout => 500,
             Reason::ServiceUnavailable => 503,
             Reason::Timeout => 504,

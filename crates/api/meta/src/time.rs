@@ -5,6 +5,7 @@ use jiff::Timestamp;
 
 /// Formats a time as `2026-01-02T03:04:05Z`.
 pub fn format(at: Timestamp) -> String {
+    // The canonical form has no fraction, so equal times of one second are equal texts.
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 

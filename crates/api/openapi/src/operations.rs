@@ -469,6 +469,7 @@ impl Operations {
         } else {
             ""
         };
+        // Subresources have no paths across namespaces: they always belong to one object.
         let folder = if resource.namespaced {
             "namespaces/{namespace}/"
         } else {

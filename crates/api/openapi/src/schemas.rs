@@ -38,6 +38,7 @@ pub(crate) fn collect_schemas(
 
 /// Returns the types that a type refers to.
 fn referred_messages(message: &'static Message) -> Vec<&'static Message> {
+    // Schemas of other shapes refer to nothing, because upstream leaves the unions open.
     if message.shape != Shape::Struct {
         return Vec::new();
     }

@@ -20,6 +20,7 @@ pub fn index() -> Value {
     let mut paths = Map::new();
     for (group, version) in list_versions() {
         let path = root_path(group, version);
+        // The hash in the URL makes clients read a document again only if it has changed.
         let url = format!("/openapi/v3/{path}?hash={}", hash(&path));
         paths.insert(path, json!({"serverRelativeURL": url}));
     }

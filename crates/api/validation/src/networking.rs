@@ -77,6 +77,7 @@ fn validate_ingress(object: &Value, errors: &mut Errors) {
         for (j, name) in list(tls, "hosts").iter().enumerate() {
             validate_host_name(name.as_str().unwrap_or_default(), &hosts.index(j), errors);
         }
+        // The name is optional, since TLS may be routed by the SNI host name alone.
         let secret = text(tls, "secretName");
         if !secret.is_empty() {
             errors.invalid_each(

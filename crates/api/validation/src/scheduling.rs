@@ -24,6 +24,7 @@ fn validate_priority_class(object: &Value, errors: &mut Errors) {
     let name = text(get(object, "metadata"), "name");
     let value = int(object, "value").unwrap_or(0);
     if name.starts_with("system-") {
+        // The API server creates the two system classes itself, and they must pass this check.
         if !SYSTEM.contains(&(name, value)) {
             let detail =
                 "priority class names with 'system-' prefix are reserved for system use only. error: ".to_owned();

@@ -27,6 +27,8 @@ fn write_block(out: &mut String, value: &Value, depth: usize) {
                 }
                 write_text(out, key, None);
                 out.push(':');
+                // A list stands at the indentation of its key, as Go's writer places it in
+                // kubectl's output.
                 match member {
                     Value::Object(map) if !map.is_empty() => write_nested(out, member, depth + 1),
                     Value::Array(list) if !list.is_empty() => write_nested(out, member, depth),
@@ -90,6 +92,7 @@ fn write_text(out: &mut String, value: &str, lines_at: Option<usize>) {
 /// Writes a quoted string: JSON's form, with YAML's unprintable characters escaped too.
 fn write_quoted(out: &mut String, value: &str) {
     for c in Value::from(value).to_string().chars() {
+        // JSON may contain characters that YAML rejects even in quotes.
         if c == '\t' || is_printable(c) {
             out.push(c);
         } else {
@@ -101,6 +104,7 @@ fn write_quoted(out: &mut String, value: &str) {
 /// Returns whether a text can be written as a block without losing anything.
 fn fits_lines(value: &str) -> bool {
     let body = value.strip_suffix('\n').unwrap_or(value);
+    // A block cannot show leading blanks or blanks at the ends of lines without further indicators.
     body.contains('\n')
         && !body.starts_with([' ', '\n', '\t'])
         && !body.ends_with('\n')
@@ -138,6 +142,8 @@ fn is_plain(value: &str) -> bool {
     let Some(first) = chars.next() else {
         return false;
     };
+    // Numbers have many forms in YAML 1.1 (octal, sexagesimal), and only addresses are common
+    // enough to be recognised.
     if first.is_ascii_digit() {
         return value.parse::<std::net::Ipv4Addr>().is_ok();
     }

@@ -9,6 +9,7 @@ use serde_json::Value;
 pub fn validate_schedule(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let schedule = text(spec, "schedule");
     let at = path.child("schedule");
+    // Upstream's parser reads a zone in the schedule, which would contradict `timeZone`.
     let inside = schedule.contains("TZ");
     if schedule.is_empty() {
         errors.required(&at, "");
@@ -25,6 +26,8 @@ pub fn validate_schedule(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         return;
     };
     let at = path.child("timeZone");
+    // Go reads an empty name as UTC and `local` as the zone of the controller's host, which the
+    // user does not know.
     if zone.is_empty() {
         errors.invalid(&at, zone, "timeZone must be nil or non-empty string");
     } else if zone.eq_ignore_ascii_case("local") {

@@ -24,6 +24,7 @@ pub fn validate_affinity(affinity: &Value, path: &Path<'_>, errors: &mut Errors)
 
 fn validate_weight(item: &Value, path: &Path<'_>, errors: &mut Errors) {
     let weight = int(item, "weight").unwrap_or(0);
+    // The scheduler adds the weights of all terms, so their range is limited.
     if !(1..=100).contains(&weight) {
         errors.invalid(&path.child("weight"), weight, WEIGHT);
     }
@@ -116,6 +117,7 @@ fn validate_field_requirement(expression: &Value, path: &Path<'_>, errors: &mut 
         ),
     }
     let key = text(expression, "key");
+    // Nodes have no other field that a selector of the scheduler may read.
     if key != "metadata.name" {
         errors.invalid(&path.child("key"), key, "not a valid field selector key");
     }

@@ -58,6 +58,7 @@ fn validate_handler(handler: &Value, path: &Path<'_>, errors: &mut Errors) {
             continue;
         }
         let at = path.child(field);
+        // Upstream reports the handlers after the first one, so the error names the surplus.
         if found > 0 {
             errors.forbidden(&at, "may not specify more than 1 handler type");
             continue;
@@ -66,6 +67,7 @@ fn validate_handler(handler: &Value, path: &Path<'_>, errors: &mut Errors) {
         let part = get(handler, field);
         match field {
             "exec" => {
+                // The command is executed without a shell and needs at least a program.
                 if list(part, "command").is_empty() {
                     errors.required(&at.child("command"), "");
                 }

@@ -13,6 +13,7 @@ const COMPUTE: [&str; 2] = ["cpu", "memory"];
 /// Validates a write to `pods/resize`.
 pub fn validate_resize(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
+    // A mirror pod only shows the file on its node, from which the kubelet takes the resources.
     if get(get(old, "metadata"), "annotations")
         .get("kubernetes.io/config.mirror")
         .is_some()
@@ -62,6 +63,7 @@ pub fn validate_resize(new: &Value, old: &Value, errors: &mut Errors) {
                 .map(|c| text(c, "name").to_owned())
                 .collect::<Vec<_>>()
         };
+        // The containers are paired by position below, which needs equal names.
         if names(after) != names(before) {
             errors.forbidden(
                 &at,
@@ -74,6 +76,7 @@ pub fn validate_resize(new: &Value, old: &Value, errors: &mut Errors) {
         }
     }
     if !equal(
+        // All other fields must be equal, so that a new field of the API cannot be changed here.
         &without_compute(get(new, "spec")),
         &without_compute(get(old, "spec")),
     ) {
@@ -89,6 +92,7 @@ fn validate_container_resize(new: &Value, old: &Value, path: &Path<'_>, errors: 
             get(get(old, "resources"), part),
         );
         if entries(get(old, "resources"), part)
+            // A resize may change an amount but not remove it (KEP-1287).
             .any(|(name, _)| after.get(name).is_none() && before.get(name).is_some())
         {
             errors.forbidden(
