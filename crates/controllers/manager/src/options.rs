@@ -188,6 +188,8 @@ impl Options {
             "disruption-controller" => w.concurrent_disruption_syncs,
             _ => 2,
         }
+        // Without a worker a controller would be idle without a sign. The maximum protects the API
+        // server from a mistyped number.
         .clamp(1, 64)
     }
 
@@ -231,11 +233,15 @@ impl Options {
                 key,
                 &format!("cluster-signing flags of {signer}"),
             )?;
+            // With both it is ambiguous who signs for the remaining signers. Upstream rejects the
+            // combination as well.
             if own.is_some() && general.is_some() {
                 bail!(
                     "--cluster-signing-cert-file and the flags of single signers exclude each other"
                 );
             }
+            // A signer without a pair is not served here: its requests stay for another signer in
+            // the cluster.
             signers.extend(
                 own.or(general)
                     .map(|(certificate, key)| (signer, certificate, key)),
@@ -249,6 +255,8 @@ impl Options {
         if !self.allocate_node_cidrs {
             return Ok(Vec::new());
         }
+        // Nodes would stay without podCIDR, and their network plugins would never become ready, so
+        // this fails at the start.
         if self.cluster_cidr.is_empty() {
             bail!("--allocate-node-cidrs needs --cluster-cidr");
         }
@@ -267,6 +275,8 @@ impl Options {
         if mask < cluster.prefix_len() || mask > cluster.max_prefix_len() {
             bail!("--node-cidr-mask-size {mask} does not fit --cluster-cidr {cluster}");
         }
+        // Upstream holds one bit per subnet and therefore rejects such ranges; a command line must
+        // not work with only one of both.
         if matches!(cluster, IpNet::V6(_)) && mask - cluster.prefix_len() > MOST_SUBNET_BITS {
             bail!(
                 "--node-cidr-mask-size {mask} cuts --cluster-cidr {cluster} into more than 2^{MOST_SUBNET_BITS} subnets"

@@ -29,6 +29,8 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     // becomes the leader.
     options.node_ranges()?;
     let lease = options.election.leader_config()?;
+    // Key files are read once for all terms as well: a file that can't be read must not be found
+    // only at a failover.
     let files = Arc::new(Files::read_files(&options)?);
     let client = connect_client(options.kubeconfig.as_deref())?;
     let tasks = Tasks::new(shutdown.clone());
@@ -41,11 +43,15 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
         .with_metrics(move || metrics.encode())
         .with_zpages("kube-controller-manager", component::flag_values())
         .with_protection(access, open);
+    // The server starts before the election: a replica without the lease must pass its probes, too,
+    // or its kubelet restarts it.
     let serving = &options.serving;
     serving
         .start_server(endpoints, HttpVersions::All, &tasks)
         .await?;
     let options = Arc::new(options);
+    // The election returns no result of a term, so a failed term leaves its error here and stops
+    // the process through `shutdown`.
     let failure = Arc::new(OnceLock::new());
     if let Some(lease) = lease {
         let (own, stop, failed) = (client.clone(), shutdown.clone(), failure.clone());
@@ -113,6 +119,7 @@ async fn run_term(
         options.use_service_account_credentials,
         passes,
     );
+    // Listeners belong to the term: those of an earlier term would fill queues that are closed.
     let deletions = Deletions::default();
     let inputs = Inputs {
         options: &options,
@@ -120,6 +127,8 @@ async fn run_term(
         stop: &term,
         deletions: &deletions,
     };
+    // Every controller adds its handlers before `Setup::run` starts the informers, so none misses
+    // an object of the first list.
     for row in rows.iter() {
         row.start_controller(&mut setup, &inputs);
     }
@@ -133,6 +142,8 @@ async fn run_term(
     if ended {
         Ok(())
     } else {
+        // Only the end of the process stops such a task for certain, so there is no further
+        // campaign.
         Err(TermFailed::Overdue)
     }
 }

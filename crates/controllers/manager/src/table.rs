@@ -109,6 +109,8 @@ const TABLE: &[Row] = &[
         "serviceaccount-token-controller",
         &["serviceaccount-token"],
         |s, i, n| {
+            // Without --service-account-private-key-file nothing could sign the tokens. Upstream
+            // disables the controller, too.
             if let Some(key) = &i.files.token_key {
                 controllers_auth::add_token_controller(s, key.clone(), i.files.root_ca.clone(), n);
             }
@@ -158,6 +160,8 @@ const TABLE: &[Row] = &[
         "certificatesigningrequest-signing-controller",
         &["csrsigning"],
         |s, i, _| {
+            // Other signers, for instance of a cloud provider, may serve the requests of a cluster
+            // whose CA key is not here.
             if !i.files.authorities.is_empty() {
                 controllers_certificates::add_csr_signer(s, i.files.authorities.clone());
             }
@@ -335,6 +339,8 @@ pub fn select_controllers(list: &[String]) -> anyhow::Result<Vec<&'static Row>> 
         .filter(|w| !w.is_empty())
         .collect();
     for word in &words {
+        // Unknown names stop the start: a misspelt exclusion would silently run a controller that
+        // the operator has disabled.
         let name = word.strip_prefix('-').unwrap_or(word);
         if let Some(controller) = find_absent(name) {
             // Disabling a controller that does not exist needs no warning.
@@ -363,6 +369,7 @@ pub fn select_controllers(list: &[String]) -> anyhow::Result<Vec<&'static Row>> 
     };
     Ok(TABLE
         .iter()
+        // An exclusion wins over `*` and over the name itself, wherever it stands in the list.
         .filter(|r| !named(r, true) && (all || named(r, false)))
         .collect())
 }

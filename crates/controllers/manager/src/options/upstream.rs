@@ -37,6 +37,8 @@ pub const UPSTREAM_FLAGS: &[Unsupported] =
 const OWN: &[Unsupported] = &[
     Unsupported::no_effect("allow-untagged-cloud", CLOUD),
     Unsupported::no_effect("attach-detach-reconcile-sync-period", ATTACH),
+    // Settings are refused if the cluster would behave differently without them or be less secure.
+    // Mere tuning only causes a warning.
     Unsupported::refused(
         "cidr-allocator-type",
         &["RangeAllocator"],
