@@ -134,6 +134,8 @@ impl Write {
             Target::of(object),
             delete_options(object.uid(), "Background"),
         );
+        // A conflict means that the name belongs to another UID by now: the object to delete is
+        // already deleted.
         write.tolerate.absent = true;
         write.tolerate.conflict = true;
         write
@@ -175,6 +177,8 @@ impl Note {
 /// Builds DeleteOptions with a UID precondition.
 pub fn delete_options(uid: &str, propagation: &str) -> Value {
     json!({
+        // The precondition protects a new object of the same name, such as a StatefulSet's pod,
+        // from a decision about the old one.
         "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation,
         "preconditions": { "uid": uid },
     })

@@ -45,6 +45,8 @@ pub fn claim_objects<O: Object, K: Object>(
             Some(r) if r.uid != owner.uid() => {}
             Some(_) if matched => out.owned.push(item.clone()),
             Some(_) => {
+                // The garbage collector finds the dependents of a deleted owner by these
+                // references, so they stay.
                 if !owner.is_deleting() {
                     out.actions.push(release_patch(owner, item.as_ref()));
                 }
@@ -71,8 +73,10 @@ pub fn claim_objects<O: Object, K: Object>(
 }
 
 fn adoption_patch<O: Object, K: Object>(owner: &O, item: &K, finalizers: &[&str]) -> Action {
+    // With its UID the patch fails with a conflict if another object has the name by now.
     let mut meta = json!({ "uid": item.uid(), "ownerReferences": [controller_reference(owner)] });
     if !finalizers.is_empty() {
+        // Finalizers are merged by a strategic patch, so those of other controllers stay.
         meta["finalizers"] = json!(finalizers);
     }
     Action::strategic(Target::of(item), json!({ "metadata": meta })).ignore_absent()

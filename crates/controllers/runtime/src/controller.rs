@@ -205,10 +205,14 @@ impl Setup {
             executor: controller.executor,
             view: view.clone(),
             passes: self.passes.clone(),
+            // Shared by the workers: the next reconcile of a key may run in another worker than the
+            // last one.
             pending: Mutex::new(HashMap::new()),
         });
         for _ in 0..controller.workers.max(1) {
             let (worker, ready, stop) = (worker.clone(), ready.clone(), stop.clone());
+            // A panic ends the process: the key of a panicked worker would stay in progress and
+            // never be reconciled again.
             self.tasks.spawn_critical(controller.name, async move {
                 let work = async {
                     ready.await;
@@ -283,6 +287,7 @@ impl Worker {
         };
         self.passes.count_reconcile(self.name, result.is_ok());
         match result {
+            // A success resets the back-off, so that the next failure is retried quickly.
             Ok(()) => self.queue.forget(&key.to_owned()),
             Err(error) => self.handle_error(key, &error, &mut done).await,
         }
@@ -309,6 +314,8 @@ impl Worker {
         } else {
             tracing::warn!(controller = self.name, key, %error, "reconcile failed; trying again");
             if let Logic::Decide(logic) = &self.logic {
+                // A report that fails is not retried by itself: the retry of the key reports again
+                // if it fails again.
                 let actions = logic.on_failure(key, &error.to_string(), Timestamp::now());
                 if let Err(error) = self.executor.perform_actions(actions, done).await {
                     tracing::debug!(controller = self.name, key, %error, "the failure could not be reported");

@@ -28,6 +28,8 @@ impl Accounts {
     pub fn new(root: Client, separate: bool) -> Self {
         let anonymous = separate.then(|| {
             let config = Config {
+                // A client certificate is authenticated before a bearer token, so it would hide the
+                // controller's own identity.
                 identity: None,
                 token: None,
                 ..root.config().clone()
@@ -129,6 +131,7 @@ impl Account {
             .create(&account)
             .await
         {
+            // The manager that led before may have created it between the two requests.
             Err(error) if !error.is_already_exists() => Err(error),
             _ => Ok(()),
         }

@@ -27,6 +27,7 @@ impl Deletions {
 
     /// Calls all callbacks.
     pub fn notify(&self, group: &str, plural: &str, namespace: &str) {
+        // The lock is held during the calls, so a callback must not subscribe.
         self.listeners
             .read()
             .iter()

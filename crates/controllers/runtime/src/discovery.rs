@@ -156,6 +156,8 @@ async fn discover_by_version(client: &Client) -> Result<Discovered, Error> {
             match client.request::<ResourceList>(Request::get(path)).await {
                 Ok(list) => list_served(&group.name, &version.version, list)
                     .for_each(|served| found.add_resource(served)),
+                // One aggregated API server that is down must not stop the deletion of the objects
+                // of all other groups.
                 Err(error) => found
                     .failures
                     .push(format!("{}: {error}", version.group_version)),
@@ -189,6 +191,8 @@ impl Discovered {
 
     fn add_group(&mut self, group: AggregatedGroup) {
         for version in group.versions {
+            // Its list of resources is the last known one. No consumer may conclude that the group
+            // has no objects.
             if version.freshness == "Stale" {
                 self.failures.push(format!(
                     "{}/{}: its server does not answer",
@@ -216,6 +220,7 @@ fn list_served(group: &str, version: &str, list: ResourceList) -> impl Iterator<
     let plain = list
         .resources
         .into_iter()
+        // The older form lists subresources such as `pods/status`, too, which have no collection.
         .filter(|row| !row.name.contains('/'));
     plain.map(move |row| Served {
         resource: ApiResource {

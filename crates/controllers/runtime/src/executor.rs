@@ -133,6 +133,8 @@ impl Executor {
     /// A conflict with the reconcile's assumption: it is deleted, another one of the same name, or
     /// its deletion was requested.
     async fn confirm_object(&self, target: &Target) -> Result<(), Error> {
+        // A GET without a resourceVersion returns the latest state, whatever the caches of this
+        // process show.
         let found: PartialObject = self.send_request(Request::get(target.path())).await?;
         // Another UID means an object of the same name: adopting for it would be wrong, too.
         let same = target.uid.as_deref().is_none_or(|uid| uid == found.uid());
@@ -144,6 +146,8 @@ impl Executor {
             target.kind,
             target.key()
         );
+        // As a conflict it is retried with back-off, without a failure event: the watch will show
+        // the same soon.
         let (reason, code) = (Some("Conflict".to_owned()), Some(409));
         Err(Error::Api(Box::new(Status {
             message: Some(message),
@@ -279,6 +283,7 @@ fn with_sub(path: String, sub: Option<&str>) -> String {
 
 fn is_tolerated(write: &Write, error: &Error) -> bool {
     let t = write.tolerate;
+    // Only an error that the server returned: without a response the write may still be executed.
     t.anything && error.status().is_some()
         || t.absent && error.is_not_found()
         || t.exists && error.is_already_exists()
@@ -289,6 +294,8 @@ fn pending_write(write: &Write, response: &Value) -> Option<Pending> {
     let target = &write.target;
     let what = if write.verb == Verb::Delete {
         Awaited::Deleted {
+            // Without a UID a new object of the same name would look like one that is not deleted
+            // yet.
             key: target.key(),
             uid: target.uid.clone()?,
         }
@@ -317,6 +324,7 @@ fn written_name(write: &Write, response: &Value) -> String {
         return write.target.name.clone();
     }
     response
+        // With generateName only the response has the name, which the event about the write needs.
         .pointer("/metadata/name")
         .and_then(Value::as_str)
         .unwrap_or_default()

@@ -19,12 +19,15 @@ pub fn safe_encode(text: &str) -> String {
 
 /// Hashes a serializable value; absent, null and empty values hash equally.
 pub fn hash_value<T: Serialize>(value: &T, collisions: Option<i32>) -> String {
+    // A field that one client leaves out and another one writes as empty must not start a rollout.
     let tree = serde_json::to_value(value)
         .map(normalize_tree)
         .unwrap_or_default();
     let mut hasher = fnv::FnvHasher::default();
     hasher.write(canonical_text(&tree).as_bytes());
     if let Some(count) = collisions {
+        // After a collision of names the owner raises its status.collisionCount, which leads to
+        // another name.
         hasher.write(&count.to_le_bytes());
     }
     // 32 bits as upstream, so that names of pods and sets have the usual length.
@@ -34,6 +37,8 @@ pub fn hash_value<T: Serialize>(value: &T, collisions: Option<i32>) -> String {
 
 /// Returns the `pod-template-hash` of a template.
 pub fn hash_template(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
+    // A count of 0 hashes like an absent one: otherwise its first appearance would rename
+    // everything.
     hash_value(template, collisions.filter(|c| *c > 0))
 }
 

@@ -105,6 +105,8 @@ impl<K: Object> Cache<K> {
 }
 
 fn orphan_key(namespace: &str) -> String {
+    // A UID contains no colon, so the orphans of a namespace never appear among the objects of an
+    // owner.
     format!("orphans:{namespace}")
 }
 
@@ -127,6 +129,8 @@ impl<K: Object> Seen for Cache<K> {
 
     fn has_live_object(&self, key: &str, uid: &str) -> bool {
         self.get(key)
+            // A deletion request is enough: a pod remains for its grace period, and its owner must
+            // replace it before that ends.
             .is_some_and(|o| o.uid() == uid && !o.is_deleting())
     }
 }
@@ -189,6 +193,8 @@ impl<K: Object> Kind<'_, K> {
     /// Adds the index of [`Cache::candidates`].
     pub fn index_claims(self) -> Self {
         self.index(CLAIM, |o| match o.controller() {
+            // By UID and not by name: an owner that was created again under its name does not own
+            // the old objects.
             Some(owner) => vec![owner.uid.clone()],
             None => vec![orphan_key(o.namespace())],
         })
@@ -232,6 +238,8 @@ impl Informers {
     pub fn for_selected<K: Object>(&mut self, params: ListParams) -> Kind<'_, K> {
         let id = TypeId::of::<K>();
         self.touched.insert(id);
+        // The selector of the first declaration applies to all, so only kinds of which no
+        // controller needs the rest may have one.
         if !self.slots.contains_key(&id) {
             self.add_kind::<K>(id, params);
         }

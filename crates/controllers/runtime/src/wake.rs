@@ -30,6 +30,7 @@ pub fn enqueue_owner<O: Object, K: Object>(
             Event::Applied { old, new } => (old.as_ref(), Some(new)),
             Event::Deleted(last) => (Some(last), None),
         };
+        // The former owner, too: it must replace an object that it has lost.
         let before = old.and_then(|o| owner_key::<O, K>(o));
         let after = new.and_then(|o| owner_key::<O, K>(o));
         queue_all(&queue, before.into_iter().chain(after));
@@ -52,6 +53,8 @@ pub fn owner_key<O: Object, K: Object>(object: &Arc<K>) -> Option<String> {
         .api_version
         .split_once('/')
         .map_or("", |(group, _)| group);
+    // The version is ignored: a reference keeps the version with which it was written, for instance
+    // a beta one.
     (owner.kind == O::KIND && group == O::GROUP)
         .then(|| format!("{}/{}", object.namespace(), owner.name))
 }
@@ -63,6 +66,8 @@ fn list_claimants<O: Object, K: Object>(
 ) -> Vec<String> {
     let takes = |o: &Arc<O>| {
         let selector = selector(o);
+        // An empty selector matches every label, so its owner would adopt all orphans of the
+        // namespace.
         !labels::is_empty(&selector)
             && labels::labels_match(Some(&selector), orphan.meta().labels.as_ref())
     };
