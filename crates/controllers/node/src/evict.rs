@@ -38,11 +38,14 @@ fn eviction_time(pod: &Pod, taints: &[Taint], now: Timestamp) -> Option<Timestam
     let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.as_deref());
     let tolerations = tolerations.unwrap_or_default();
     let mut earliest: Option<Timestamp> = None;
+    // The other effects concern only the scheduler: running pods stay.
     for taint in taints.iter().filter(|t| t.effect == "NoExecute") {
         // One taint that is not tolerated evicts at once, whatever the other tolerations allow.
         let Some(toleration) = find_toleration(tolerations, taint) else {
             return Some(now);
         };
+        // Without tolerationSeconds the taint is tolerated forever, but another one may still
+        // evict.
         let Some(seconds) = toleration.toleration_seconds else {
             continue;
         };
@@ -95,6 +98,8 @@ impl Eviction {
         {
             let since = known
                 .iter()
+                // Without this memory every reconcile would start tolerationSeconds again, and the
+                // pod would never be evicted.
                 .find(|(t, _)| t == taint)
                 .map_or(now, |(_, since)| *since);
             kept.push((taint.clone(), since));

@@ -42,6 +42,7 @@ impl Allocations {
     fn new(ranges: &[Range], services: &[IpNet]) -> Self {
         let mut pools: Vec<_> = ranges.iter().map(|range| Pool::new(*range)).collect();
         for pool in &mut pools {
+            // A pod could not be reached if a Service had the same address.
             services.iter().for_each(|net| pool.occupy(*net));
         }
         Self {
@@ -52,6 +53,8 @@ impl Allocations {
 
     /// Records a node's subnets; a node without subnets keeps its allocation.
     fn observe_subnets(&mut self, name: &str, nets: Vec<IpNet>) {
+        // The cache may still show the node without subnets although the patch with its allocation
+        // is on the way.
         if nets.is_empty() || self.by_node.get(name) == Some(&nets) {
             return;
         }
@@ -101,6 +104,8 @@ pub fn add_node_ipam(setup: &mut Setup, ranges: &[Range], services: &[IpNet]) {
         let node = event.object();
         match event {
             Event::Deleted(_) => books.lock().release(node.name()),
+            // Before the first reconcile every listed node passes here, so subnets of an earlier
+            // term are not allocated twice.
             Event::Applied { .. } => books.lock().observe_subnets(node.name(), pod_cidrs(node)),
         }
         if pod_cidrs(node).is_empty() {

@@ -97,6 +97,7 @@ pub fn reconcile_node(view: &View<'_>) -> Vec<Action> {
 /// Sets a pod's condition Ready to false: its node is not ready.
 fn mark_pod_unready(pod: &Arc<Pod>, now: Timestamp) -> Option<Action> {
     let ready = pods::condition(pod, "Ready").filter(|c| c.status == "True")?;
+    // The status of a terminated pod is final.
     if pods::is_terminal(pod) {
         return None;
     }
@@ -128,6 +129,7 @@ pub fn add_node_lifecycle(setup: &mut Setup, timeouts: HeartbeatTimeouts) {
         .on_event(move |event| on_node(event, &times, &waiting))
         .cache();
     let (times, waiting, known) = (heartbeats.clone(), queue.clone(), nodes.clone());
+    // Leases of leader elections change every few seconds and say nothing about nodes.
     let leases = ListParams::default().with_fields("metadata.namespace=kube-node-lease");
     let _ = setup
         .informers
@@ -160,6 +162,8 @@ fn on_node(event: &Event<Node>, heartbeats: &Heartbeats, queue: &Queue) {
         Event::Applied { old, new } => {
             let beat =
                 |n: &Node| find_condition(n, "Ready").and_then(|c| c.last_heartbeat_time.clone());
+            // Only a new heartbeat counts: this controller's own writes of the status must not make
+            // a silent node look alive.
             if old.as_ref().is_none_or(|o| beat(o) != beat(new)) {
                 heartbeats
                     .lock()
@@ -194,6 +198,7 @@ impl Lifecycle {
     fn grace_period(&self, node: &Node) -> Duration {
         let reported =
             find_condition(node, "Ready").is_some_and(|c| c.last_heartbeat_time.is_some());
+        // A new node gets more time: its kubelet registers first and posts its status only later.
         if reported {
             self.timeouts.grace
         } else {
@@ -215,6 +220,8 @@ impl Decide for Lifecycle {
         let Some(node) = self.nodes.get(key) else {
             return Vec::new();
         };
+        // A leader that has just started has seen no heartbeat, so every node has its full grace
+        // period first.
         let last_heartbeat = self.heartbeats.lock().get(key).copied().unwrap_or(now);
         let pods = self.pods.by_index(pods::BY_NODE, key);
         reconcile_node(&View {

@@ -47,6 +47,8 @@ fn fail_pod(pod: &Pod, now: Timestamp) -> Action {
 }
 
 fn force_delete(pod: &Pod) -> Action {
+    // Grace period 0 deletes the object at once; with any other one the API server would wait for
+    // the kubelet of a bound pod.
     let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": { "uid": pod.uid() } });
     let mut write = Write::new(Verb::Delete, Target::of(pod), options);
     write.tolerate.absent = true;
@@ -118,6 +120,8 @@ impl PodGc {
             .pods
             .list()
             .into_iter()
+            // Pods in deletion count neither as kept nor as surplus: something else, for instance a
+            // finalizer, still needs them.
             .filter(|p| pods::is_terminal(p) && !p.is_deleting())
             .collect();
         let count = ended.len().saturating_sub(self.threshold);
@@ -132,12 +136,14 @@ impl PodGc {
 
 impl Decide for PodGc {
     fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
+        // Keys of pods contain a slash, so no pod has this key.
         if key == CENSUS {
             return self.delete_surplus();
         }
         let Some(pod) = self.pods.get(key) else {
             return Vec::new();
         };
+        // Looked up only now, after the quarantine: a node that registered again keeps its pods.
         let lost = self.nodes.get(pods::node_name(&pod)).is_none();
         reconcile_pod(&pod, lost, now)
     }

@@ -38,6 +38,8 @@ impl Pool {
     /// Marks every subnet that overlaps a network as allocated.
     pub fn occupy(&mut self, net: IpNet) {
         for position in self.overlapped_positions(net) {
+            // Counted, because networks may overlap: the end of one of them must not free the
+            // subnet of another.
             *self.taken.entry(position).or_default() += 1;
         }
     }

@@ -42,6 +42,8 @@ pub fn mark_unknown(node: &mut Node, now: Timestamp) -> bool {
                     status: "Unknown".to_owned(),
                     reason: Some("NodeStatusNeverUpdated".to_owned()),
                     message: Some("Kubelet never posted node status.".to_owned()),
+                    // The creation, as upstream: a heartbeat time of now would claim that the
+                    // kubelet has reported.
                     last_heartbeat_time: node.metadata.creation_timestamp.clone(),
                     last_transition_time: Some(time::api_time(now)),
                 });

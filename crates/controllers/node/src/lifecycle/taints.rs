@@ -43,6 +43,7 @@ pub fn desired_taints(node: &Node, evict: bool, now: Timestamp) -> Option<Vec<Ta
             keys.push((key, "NoSchedule"));
         }
     }
+    // Pods tolerate a cordoned node by this taint; `kubectl cordon` sets only the field.
     if spec.unschedulable == Some(true) {
         keys.push((UNSCHEDULABLE, "NoSchedule"));
     }
@@ -53,6 +54,7 @@ pub fn desired_taints(node: &Node, evict: bool, now: Timestamp) -> Option<Vec<Ta
         .cloned()
         .collect();
     for (key, effect) in keys {
+        // An existing taint keeps its timeAdded, from which tolerationSeconds of pods are counted.
         if !fresh.iter().any(|t| t.key == key && t.effect == effect) {
             fresh.push(Taint {
                 key: key.to_owned(),
