@@ -89,6 +89,8 @@ fn bind_named_volume(
     now: Timestamp,
 ) -> Vec<Action> {
     let Some(volume) = volume else {
+        // Only a claim that was bound once can lose its data; before, its volume may simply not
+        // exist yet.
         let lost = claim.annotation(BOUND).is_some();
         return if lost {
             update_claim_phase(claim, "Lost", None)
@@ -97,6 +99,8 @@ fn bind_named_volume(
         };
     };
     match claimed_by(volume) {
+        // The volume belongs to another claim. This one stays pending, in case the volume becomes
+        // free.
         Some(owner) if !is_claim_of(owner, claim) => Vec::new(),
         Some(_) => write_binding(claim, volume, now),
         None if claim.annotation(BOUND).is_some() => write_binding(claim, volume, now),
@@ -149,6 +153,7 @@ fn report_unbound(claim: &PersistentVolumeClaim, class: Option<&StorageClass>) -
         }];
     };
     let mut actions = Vec::new();
+    // External provisioners watch for this annotation: a claim without it gets no volume.
     if claim.annotation(PROVISIONER) != Some(&class.provisioner) {
         let mut noted = claim.clone();
         noted
@@ -245,6 +250,8 @@ pub fn reconcile_volume(
         return update_volume_phase(volume, "Available", now);
     };
     match (&owner.uid, claim) {
+        // A reference without UID was written by an administrator: it reserves the volume and binds
+        // nothing yet.
         (None, _) => update_volume_phase(volume, "Available", now),
         // Another UID means that the claim was deleted and created again: the data belongs to the
         // old one.

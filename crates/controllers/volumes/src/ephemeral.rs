@@ -39,6 +39,8 @@ fn create_claim(pod: &Pod, volume: &Volume) -> Option<Action> {
             namespace: pod.meta().namespace.clone(),
             labels: meta.labels,
             annotations: meta.annotations,
+            // The kubelet and the scheduler accept the claim only with this reference, and the
+            // garbage collector deletes it with the pod.
             owner_references: Some(vec![controller_reference(pod)]),
             ..ObjectMeta::default()
         },
@@ -46,6 +48,8 @@ fn create_claim(pod: &Pod, volume: &Volume) -> Option<Action> {
         status: None,
     };
     let mut write = Write::create(&claim);
+    // The cache may lag. A claim of that name that another object owns is not touched: the pod then
+    // waits.
     write.tolerate.exists = true;
     let text = "ephemeral volume controller failed to create the claim {name}: {error}";
     write.notes.failure = Some(controllers_runtime::Note::warning(

@@ -37,6 +37,8 @@ fn claims_of_pod(pod: &Pod) -> Vec<String> {
             .persistent_volume_claim
             .as_ref()
             .map(|c| c.claim_name.clone());
+        // The claim of an ephemeral volume has no entry in the pod; its name follows from pod and
+        // volume.
         named.or_else(|| {
             v.ephemeral
                 .as_ref()
@@ -69,6 +71,7 @@ pub fn add_claim_protection(setup: &mut Setup) {
         .on_event(move |event| {
             let ended = match event {
                 Event::Deleted(pod) => Some(pod),
+                // A terminated pod uses its claims no more, even if its object remains for long.
                 Event::Applied { new, .. } => Some(new).filter(|p| pods::is_terminal(p)),
             };
             ended
@@ -121,6 +124,7 @@ impl Decide for Volumes {
         let Some(volume) = self.volumes.get(key) else {
             return Vec::new();
         };
+        // The phase decides: a Released volume may be deleted, because no claim uses it any more.
         let bound = volume.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound");
         reconcile_finalizer(volume.as_ref(), VOLUME, bound)
     }
@@ -176,6 +180,8 @@ fn enqueue_released_classes<K: Object>(
         };
         before
             .into_iter()
+            // A class that is still named can't lose its finalizer, so only released ones need a
+            // reconcile.
             .filter(|name| !now.contains(name))
             .for_each(|name| queue.add(name));
     }
