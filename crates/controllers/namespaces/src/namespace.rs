@@ -126,8 +126,11 @@ async fn remove_finalizer(client: &Client, mut namespace: Namespace) -> Result<(
             .retain(|f| f != FINALIZER);
     }
     let mut request = Request::post(path, &namespace)?;
+    // spec.finalizers can be changed only through this subresource; an ordinary update ignores the
+    // change.
     request.method = http::Method::PUT;
     match client.bytes(request).await {
+        // The namespace disappears with its last finalizer, so a repeated request may not find it.
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),
     }

@@ -77,6 +77,7 @@ pub fn add_quota_controller(setup: &mut Setup, workers: usize, deletions: &Delet
         .on_event(move |event| {
             let changed = match event {
                 Event::Deleted(_) => true,
+                // A change of the type or of the ports may free node ports and load balancers.
                 Event::Applied { old, new } => old.as_ref().is_some_and(|o| o.spec != new.spec),
             };
             if changed {
@@ -177,6 +178,8 @@ pub async fn count_objects(
         let mut all = found.resources.iter().map(|served| &served.resource);
         let count = match all.find(|r| r.plural == plural && r.group == group && r.namespaced) {
             Some(resource) => client.metadata(resource, Some(namespace)).count().await?,
+            // A resource that is not served, for instance of a deleted CRD, has no objects and must
+            // not block the other counts.
             None => 0,
         };
         counts.push((name, Amount(count.to_string())));

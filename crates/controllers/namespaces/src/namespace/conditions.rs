@@ -89,6 +89,8 @@ pub fn update_conditions(
             Some(old) if is_same_condition(old, &fresh) => {}
             Some(old) => {
                 if old.status == fresh.status {
+                    // The time is that of a change of the status: a new message alone is no
+                    // transition.
                     fresh.last_transition_time = old.last_transition_time.take();
                 }
                 *old = fresh;

@@ -116,6 +116,8 @@ fn record_remaining(
         if let Some(grace) = object
             .meta()
             .deletion_grace_period_seconds
+            // Only pods are deleted with a grace period, so only they show how long the wait may
+            // take.
             .filter(|_| served.resource.plural == "pods")
         {
             content.grace = Some(content.grace.unwrap_or(0).max(grace));

@@ -55,6 +55,8 @@ fn compute_amount(
             .as_ref()
             .map_or(0, |s| s.ports.iter().flatten().count()),
         Some("LoadBalancer")
+            // Load balancers may be configured to route to pods directly, and then need no node
+            // ports.
             if s.spec
                 .as_ref()
                 .and_then(|s| s.allocate_load_balancer_node_ports)
@@ -71,6 +73,8 @@ fn compute_amount(
     };
     Some(match name {
         "pods" => units(usage.len()),
+        // Terminated pods count here, because the object count limits storage; `pods` limits what
+        // runs.
         "count/pods" => units(pods),
         "services" | "count/services" => units(objects.services.len()),
         "services.nodeports" => units(objects.services.iter().map(ports).sum()),
