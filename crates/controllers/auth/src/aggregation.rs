@@ -19,10 +19,14 @@ pub fn aggregate_role(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Vec<Actio
             .iter()
             .filter(|r| labels::labels_match(Some(selector), r.meta().labels.as_ref()))
             .collect();
+        // Caches have no order: without sorting, the same rules would be written again and again in
+        // another one.
         found.sort_by(|a, b| a.name().cmp(b.name()));
         sources.extend(found);
     }
     let mut rules: Vec<PolicyRule> = Vec::new();
+    // A role that its own selector matches would keep every rule forever, also those that its
+    // sources have lost.
     for source in sources.iter().filter(|s| s.name() != role.name()) {
         for rule in source.rules.iter().flatten() {
             if !rules.contains(rule) {

@@ -50,6 +50,7 @@ impl TokenKey {
     }
 
     fn sign(&self, account: &ServiceAccount, secret: &Secret) -> Option<String> {
+        // No `exp`: such a token is valid until its Secret or its account is deleted.
         let claims = json!({
             "iss": ISSUER,
             "sub": format!("system:serviceaccount:{}:{}", account.namespace(), account.name()),
@@ -155,6 +156,8 @@ impl Drive for Tokens {
         let Some(secret) = self
             .secrets
             .get(key)
+            // Another type's annotations have no meaning, and its Secret must never be deleted
+            // here.
             .filter(|s| s.type_.as_deref() == Some(TYPE))
         else {
             return Ok(Vec::new());
