@@ -70,6 +70,8 @@ impl Drive for Autoscaler {
             }
             Err(problem) => decide::no_target(&scaler, &problem, now),
         };
+        // Metrics have no watch, so they are read again after the period even if no object has
+        // changed.
         actions.push(Action::Requeue(self.period));
         Ok(actions)
     }
@@ -103,12 +105,15 @@ impl Autoscaler {
         );
         match client.request::<Scale>(Request::get(path.clone())).await {
             Ok(scale) => Ok(Ok((path, scale))),
+            // With a response the target is wrong, which the condition must show. Without one the
+            // server is only unreachable.
             Err(error) if error.status().is_some() => Ok(Err(error.to_string())),
             Err(error) => Err(error),
         }
     }
 
     async fn find_plural(&self, group: &str, kind: &str) -> Result<Option<String>, Error> {
+        // Discovery at every period would be expensive, and nearly all targets are of these kinds.
         let usual = match (group, kind) {
             ("apps", "Deployment") => "deployments",
             ("apps", "ReplicaSet") => "replicasets",
@@ -135,6 +140,8 @@ impl Autoscaler {
     ) -> Result<(), Error> {
         scale.spec.get_or_insert_default().replicas = Some(size);
         let mut request = Request::post(path.to_owned(), &scale)?;
+        // With the resourceVersion that was read: a size that another client has set in the
+        // meantime is not overwritten.
         request.method = http::Method::PUT;
         client.bytes(request).await.map(drop)
     }

@@ -260,6 +260,7 @@ fn scaled_kind<K: controllers_runtime::Object>(
 
 fn disruption_fields(pod: &Pod) -> impl PartialEq + use<> {
     (
+        // Pods change often, and only these fields enter the status of a budget.
         pods::is_ready(pod),
         pod.is_deleting(),
         pods::is_terminal(pod),

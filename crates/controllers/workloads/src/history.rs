@@ -128,6 +128,7 @@ fn build_revision<O: Object>(
         .and_then(|m| m.labels.clone())
         .unwrap_or_default();
     labels.insert(HASH_LABEL.to_owned(), digest.clone());
+    // Upstream labels the revisions of a DaemonSet like its pods.
     if O::KIND == "DaemonSet" {
         labels.insert(POD_LABEL.to_owned(), digest.clone());
     }
@@ -165,6 +166,7 @@ pub fn claim_revisions<O: Object>(
         owner,
         selector,
         candidates,
+        // Another set's selector may match, too. A revision is named after the set that created it.
         |r| r.name().starts_with(owner.name()),
         &[],
     )

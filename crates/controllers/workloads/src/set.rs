@@ -97,6 +97,7 @@ impl PodSet for ReplicationController {
             observed_generation: status.observed_generation,
             ready_replicas: status.ready_replicas,
             replicas: status.replicas,
+            // The status of a ReplicationController has no such field.
             terminating_replicas: None,
         }
     }

@@ -174,6 +174,7 @@ fn prune_revisions(
     revisions: &[Arc<ControllerRevision>],
     limit: i32,
 ) -> Vec<Action> {
+    // Only revisions without pods count against revisionHistoryLimit, as upstream.
     let in_use = |r: &ControllerRevision| {
         r.name() == view.current.name()
             || r.name() == view.update.name()
@@ -190,6 +191,7 @@ fn next_available(view: &View<'_>) -> Option<Action> {
         .pods
         .iter()
         .filter_map(|p| pods::available_in(p, view.min_ready(), view.now));
+    // The end of minReadySeconds causes no event, so the key waits for it.
     let soonest = waits.filter(|s| *s > 0).min()?;
     Some(Action::Requeue(Duration::from_secs(soonest.unsigned_abs())))
 }

@@ -99,6 +99,7 @@ pub async fn read_metrics(
 /// Returns the active pods that the target's selector matches. A target without a selector matches
 /// no pods.
 fn select_pods<'p>(selector: &str, pods: &'p [Arc<Pod>]) -> Result<Vec<&'p Arc<Pod>>, String> {
+    // An empty selector would match every pod of the namespace.
     if selector.is_empty() {
         return Err("selector is required".to_owned());
     }
@@ -199,6 +200,8 @@ fn requested_amount(pod: &Pod, name: &str) -> Result<i64, String> {
         .chain(sidecars.filter(|c| is_sidecar(c)))
         .map(|c| {
             let requests = c.resources.as_ref().and_then(|r| r.requests.as_ref());
+            // Utilization is relative to requests, so a single container without one leaves it
+            // undefined.
             let request = ResourceList::new(requests).get(name);
             request.map(|q| q.milli_value()).ok_or_else(|| {
                 format!(

@@ -42,6 +42,7 @@ impl Indexes {
         }
         let known =
             |text: &Option<String>| Intervals::parse(text.as_deref().unwrap_or_default(), total);
+        // The status counts as well: pods of completed indexes may be deleted already.
         let succeeded = known(&view.old.completed_indexes).union(&succeeded.into_iter().collect());
         let failed = known(&view.old.failed_indexes).union(&failed.into_iter().collect());
         Self {
@@ -58,6 +59,8 @@ impl Indexes {
             .iter()
             .filter(|p| {
                 pod_state::is_active(p)
+                    // With podReplacementPolicy Failed a terminating pod holds its index until it
+                    // has ended.
                     || (view.replaces_only_failed() && pod_state::is_terminating(p))
             })
             .filter_map(|p| completion_index(p))

@@ -62,6 +62,7 @@ pub fn decide_end(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> 
             });
         }
     }
+    // The order is upstream's: if several reasons apply at once, clients see the same one.
     if let Some(text) = &tally.fail_job {
         return Some(End::new(FAILURE, "PodFailurePolicy", text.clone()));
     }
@@ -116,6 +117,7 @@ fn exceeds_deadline(view: &View<'_>) -> bool {
     else {
         return false;
     };
+    // A suspended Job does not use up its deadline: startTime is set again when it continues.
     !view.is_suspended()
         && time::duration_until(time::seconds_after(start.0, limit), view.now).is_zero()
 }

@@ -33,6 +33,8 @@ pub struct Moved {
 pub fn manage_pods(view: &View<'_>, tally: &Tally, indexes: Option<&Indexes>) -> Moved {
     let active = view.active_pods();
     if view.is_suspended() {
+        // A suspended Job continues later with its numbers, so the pods that it stops are not
+        // counted.
         return Moved {
             active: 0,
             actions: stop_pods(view, &active, true),
@@ -98,6 +100,7 @@ fn find_useless_pods(
         let number = completion_index(p).filter(|i| {
             *i < total && !indexes.succeeded.contains(*i) && !indexes.failed.contains(*i)
         });
+        // A lagging cache may have led to two pods of one index: the first one stays.
         number.is_none_or(|i| !seen.insert(i))
     };
     active.iter().filter(idle).cloned().collect()
@@ -178,6 +181,8 @@ fn create_pods(view: &View<'_>, indexes: Option<&Indexes>, active: usize, missin
 }
 
 fn build_pod(view: &View<'_>, number: Option<usize>, failures: Failures) -> Pod {
+    // The finalizer keeps a terminated pod until it is counted, even if it is deleted by another
+    // client before.
     let mut pod = template::build_pod(view.job, &view.spec.template);
     pod.metadata
         .finalizers
@@ -199,6 +204,7 @@ fn build_pod(view: &View<'_>, number: Option<usize>, failures: Failures) -> Pod 
         }
     }
     if let Some(spec) = &mut pod.spec {
+        // With a headless Service the pods of an Indexed Job find each other by this name.
         spec.hostname = Some(format!("{name}-{number}"));
         let inits = spec.init_containers.iter_mut().flatten();
         inits.chain(&mut spec.containers).for_each(tell_index);
@@ -209,6 +215,7 @@ fn build_pod(view: &View<'_>, number: Option<usize>, failures: Failures) -> Pod 
 fn tell_index(container: &mut Container) {
     const NAME: &str = "JOB_COMPLETION_INDEX";
     let env = container.env.get_or_insert_default();
+    // A variable of the template takes precedence, as upstream.
     if env.iter().any(|v| v.name == NAME) {
         return;
     }
@@ -229,6 +236,7 @@ fn tell_index(container: &mut Container) {
 /// Deletes pods. With `uncounted` the finalizer is removed first, so that they are not counted.
 pub fn stop_pods(view: &View<'_>, gone: &[Arc<Pod>], uncounted: bool) -> Vec<Action> {
     let mut actions = Vec::new();
+    // Before the deletion: a pod that ended with the finalizer would be counted as a failure.
     if uncounted {
         actions.extend(release_pods(gone.iter()));
     }

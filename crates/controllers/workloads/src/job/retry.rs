@@ -68,6 +68,7 @@ impl Failures {
 /// Returns the latest failed pod of each index, which carries the index's failure count.
 pub fn latest_by_index<'v>(view: &'v View<'_>) -> HashMap<usize, &'v Arc<Pod>> {
     let mut latest: HashMap<usize, &Arc<Pod>> = HashMap::new();
+    // The count decides before the time, because the clocks of nodes differ.
     let age = |pod: &Pod| {
         (
             Failures::before_pod(pod).total_failures(),
@@ -155,6 +156,7 @@ pub fn index_delay(view: &View<'_>, latest: Option<&Arc<Pod>>) -> (Duration, Fai
 }
 
 fn backoff_delay(last: Timestamp, failures: usize, now: Timestamp) -> Duration {
+    // Ten doublings exceed the limit already; more of them would overflow the shift.
     let doublings = u32::try_from(failures.saturating_sub(1))
         .unwrap_or(u32::MAX)
         .min(10);

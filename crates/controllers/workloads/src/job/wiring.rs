@@ -64,6 +64,7 @@ fn tracking_job(pod: &Pod) -> Option<String> {
         .controller()
         .filter(|r| r.kind == "Job")
         .map(|r| r.name.as_str());
+    // A pod that was released has no reference any more, but its label still names the Job.
     let name = owner.or_else(|| pod.label(NAME_LABEL)).unwrap_or_default();
     Some(format!("{}/{name}", pod.namespace()))
 }

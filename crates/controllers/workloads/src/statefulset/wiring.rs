@@ -74,6 +74,7 @@ impl Decide for StatefulSetController {
             .spec
             .as_ref()
             .is_some_and(|s| s.volume_claim_templates.iter().flatten().next().is_some());
+        // A namespace may have many claims, and a set without templates needs none of them.
         let claims: Claims = if has_claims {
             let all = self.claims.in_namespace(set.namespace());
             all.into_iter().map(|c| (c.name().to_owned(), c)).collect()

@@ -18,6 +18,8 @@ impl Intervals {
         };
         let runs = text.split(',').filter_map(|part| {
             let (from, to) = part.split_once('-').unwrap_or((part, part));
+            // The completions of an elastic Job can be lowered: indexes above them are no longer
+            // part of the Job.
             let (from, to) = (from.parse().ok()?, to.parse::<usize>().ok()?.min(last));
             (from <= to).then_some((from, to))
         });
@@ -29,6 +31,8 @@ impl Intervals {
         let mut joined: Vec<(usize, usize)> = Vec::with_capacity(runs.len());
         for (from, to) in runs {
             match joined.last_mut() {
+                // Runs that touch are joined, too: equal sets must have equal text, or the status
+                // would change forever.
                 Some((_, end)) if from <= end.saturating_add(1) => *end = to.max(*end),
                 _ => joined.push((from, to)),
             }
@@ -66,6 +70,7 @@ impl Intervals {
         let mut rest = other.runs.iter().peekable();
         for (mut from, to) in self.runs.iter().copied() {
             while rest.next_if(|(_, end)| *end < from).is_some() {}
+            // Cloned, because a run of the other set may reach into the next run of this set.
             for (start, end) in rest.clone().take_while(|(start, _)| *start <= to) {
                 if from < *start {
                     runs.push((from, start - 1));
