@@ -24,6 +24,7 @@ pub struct PodPort {
 /// Returns the Service's selector if this controller manages its endpoints.
 pub fn service_selector(service: &Service) -> Option<&labels::Labels> {
     let spec = service.spec.as_ref()?;
+    // Such a Service is only an alias in DNS. It may have a selector, which has no effect.
     if spec.type_.as_deref() == Some("ExternalName") {
         return None;
     }
@@ -80,6 +81,7 @@ pub fn resolve_ports(service: &Service, pod: &Pod) -> Vec<PodPort> {
             })
         })
         .collect();
+    // Pods with equal lists share a slice or a subset, whatever the order in the Service.
     found.sort();
     found
 }

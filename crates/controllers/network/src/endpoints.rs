@@ -101,6 +101,7 @@ fn build_address(service: &Service, pod: &Pod) -> Option<EndpointAddress> {
         == Some("IPv6");
     let ip = backends::list_addresses(pod)
         .into_iter()
+        // An Endpoints object has one family only: the first of the Service.
         .find(|ip| ip.contains(':') == six)?;
     Some(EndpointAddress {
         ip,
@@ -122,6 +123,7 @@ fn build_endpoints(
     if backends::is_headless(service) {
         labels.insert(slices::HEADLESS.to_owned(), String::new());
     }
+    // Existing metadata stay, because other clients may have annotated the object.
     let mut metadata = existing.map_or_else(
         || ObjectMeta {
             name: service.meta().name.clone(),

@@ -109,6 +109,7 @@ fn mirror_endpoint(address: &EndpointAddress, ready: bool) -> Endpoint {
         addresses: vec![address.ip.clone()],
         conditions: Some(EndpointConditions {
             ready: Some(ready),
+            // Endpoints do not say whether an address that is not ready still serves.
             serving: None,
             terminating: None,
         }),

@@ -180,6 +180,8 @@ fn write_slice(
     let Some(old) = old else {
         return Some(Action::create(&EndpointSlice {
             metadata: ObjectMeta {
+                // Generated, because a Service may have several slices, and other controllers may
+                // add their own.
                 generate_name: Some(format!("{}-", common.prefix)),
                 namespace: Some(common.namespace.clone()),
                 labels: Some(common.labels.clone()),

@@ -85,6 +85,8 @@ fn slice_template(service: &Service) -> SliceTemplate {
     let mut labels = service.meta().labels.clone().unwrap_or_default();
     labels.insert(slices::SERVICE.to_owned(), service.name().to_owned());
     labels.insert(slices::MANAGED_BY.to_owned(), MANAGER.to_owned());
+    // A label of the Service must not contradict its clusterIP: kube-proxy skips slices with this
+    // label.
     labels.remove(slices::HEADLESS);
     if backends::is_headless(service) {
         labels.insert(slices::HEADLESS.to_owned(), String::new());
@@ -170,6 +172,8 @@ fn build_hints(service: &Service, node: Option<&str>, zone: Option<&str>) -> Opt
             for_zones: zones,
             for_nodes: None,
         }),
+        // The zone is given as well: without an endpoint on its node, kube-proxy uses one of its
+        // zone.
         "PreferSameNode" => Some(EndpointHints {
             for_zones: zones,
             for_nodes: nodes,
