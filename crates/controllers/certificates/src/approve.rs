@@ -52,6 +52,7 @@ impl Drive for CsrApprover {
         {
             return Ok(Vec::new());
         }
+        // Skipped and not denied: an operator may still decide about the request.
         let Ok(request) = CertificateRequest::from_pem(&csr.spec.request.0) else {
             return Ok(Vec::new());
         };

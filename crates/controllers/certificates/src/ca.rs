@@ -156,6 +156,8 @@ impl Ca {
             })
         })?;
         let replaced = [
+            // Byte for byte, because some verifiers compare the encoded names when they build a
+            // chain.
             (ISSUER, &self.name[..]),
             (SUBJECT, &request.subject_der[..]),
             (PUBLIC_KEY, &request.public_key_der[..]),

@@ -68,6 +68,7 @@ fn find_deletion_time(csr: &Csr) -> Option<Timestamp> {
         Some(time::seconds_after(updated.0, seconds))
     });
     let is_approved = conditions.iter().any(|c| c.type_ == "Approved");
+    // An expired certificate is of no use, even if the limit of its condition is later.
     let expiration = certificate
         .filter(|_| is_approved)
         .and_then(find_expiration);

@@ -22,6 +22,7 @@ pub fn has_condition(csr: &Csr, kind: &str) -> bool {
         .iter()
         .flat_map(|s| s.conditions.iter().flatten());
     all.into_iter()
+        // An absent status means True: conditions of v1beta1 had none.
         .any(|c| c.type_ == kind && c.status != "False")
 }
 

@@ -36,6 +36,7 @@ pub fn reconcile_namespace(
         };
         return vec![Action::create(&map).ignore_existing()];
     };
+    // A changed ConfigMap is restored, because pods verify the API server with it.
     if old.data.as_ref() == Some(&data) && old.annotation(NOTE).is_some() {
         return Vec::new();
     }
@@ -63,6 +64,7 @@ pub fn add_root_ca_publisher(setup: &mut Setup, ca: String, workers: usize) {
         .on_event(wake::enqueue_object(&queue))
         .cache();
     let changed = queue.clone();
+    // The other ConfigMaps of a cluster may be many and large, so they are not cached.
     let only = ListParams::default().with_fields(format!("metadata.name={NAME}"));
     let maps = setup
         .informers

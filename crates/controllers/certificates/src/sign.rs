@@ -47,6 +47,7 @@ impl Decide for CsrSigner {
         let Some(csr) = self.requests.get(key) else {
             return Vec::new();
         };
+        // Requests for other signers belong to other controllers in the cluster.
         let Some(ca) = self.authorities.get(csr.spec.signer_name.as_str()) else {
             return Vec::new();
         };
