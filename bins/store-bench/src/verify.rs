@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+// Several writes are in progress at any time, so that a fault hits some of them.
 const CLIENTS: usize = 64;
 /// Number of keys that a client writes in turn.
 const SLOTS: usize = 4;
@@ -83,6 +84,7 @@ pub async fn run_verification(plan: Plan) -> Result<()> {
         plan.operations,
         plan.addresses.join(", ")
     ));
+    // Values of an earlier run on the same servers would look like values that no client has put.
     let prefix = format!(
         "verify/{}",
         SystemTime::now()
@@ -192,6 +194,8 @@ impl Run {
     /// Returns the start time of the next operation, or `None` if all were started.
     fn next_start(&self) -> Option<Instant> {
         let counts = &mut self.lock_state().counts;
+        // Only operations with a response count, so a run with many failures still verifies as many
+        // responses.
         if counts.puts + counts.reads >= self.plan.operations {
             return None;
         }
@@ -256,6 +260,8 @@ fn choose_key(state: &State, random: &mut Random) -> Key {
             .get(random.below(state.active.len()))
             .copied()
             .unwrap_or_default(),
+        // Keys whose last put has an unknown outcome are read further: the put must not be executed
+        // twice.
         _ => random.below(state.ledger.key_count()),
     }
 }
@@ -326,8 +332,10 @@ async fn read_and_check(
 /// Reads one client's share of all keys through every member.
 async fn read_back(run: Arc<Run>, number: usize) -> Result<()> {
     let keys = run.lock_state().ledger.key_count();
+    // Through every member, because a single one may have lost a write that the others still have.
     for mut member in client::create_members(&run.plan.addresses) {
         for key in (number..keys).step_by(CLIENTS) {
+            // Retried until there is a response: a key that is skipped could be the lost one.
             while !read_and_check(&run, key, &mut member, |counts| counts.read_back += 1).await? {
                 member.wait_until_rested().await;
             }

@@ -36,6 +36,8 @@ pub async fn read_revision(address: &str) -> Result<i64> {
 
 /// Returns an error if a server does not serve a linearizable read.
 pub async fn check_serving(address: &str) -> Result<()> {
+    // A member without a leader may hold the read for long, and the next attempt should not wait
+    // for that.
     tokio::time::timeout(Duration::from_secs(2), read_revision(address))
         .await?
         .map(drop)

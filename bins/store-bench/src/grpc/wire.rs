@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const FRAME_HEADER: usize = 9;
 const MAX_FRAME: usize = 16 << 10;
+// Large enough that the server never waits for the load generator.
 const WINDOW: u32 = 1 << 30;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -51,6 +52,7 @@ impl Wire {
         let io = TcpStream::connect(address)
             .await
             .with_context(|| address.to_owned())?;
+        // Otherwise the kernel would delay a request until the one before is acknowledged.
         io.set_nodelay(true)?;
         let mut out = BytesMut::with_capacity(16 << 10);
         out.put_slice(PREFACE);
@@ -185,6 +187,8 @@ impl Wire {
             self.send_and_receive(&mut received).await?;
             for received in received.drain(..) {
                 match received {
+                    // Messages are not matched to streams: each call has exactly one, so the counts
+                    // are enough.
                     Received::Data(..) => answered += 1,
                     Received::End(_) if answered > 0 => (answered, open) = (answered - 1, open - 1),
                     Received::End(_) => bail!("the server refuses {}", self.path),
@@ -199,6 +203,7 @@ impl Wire {
         {
             let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
             if self.input.len() < FRAME_HEADER + length {
+                // One allocation for a large frame instead of one per read.
                 self.input.reserve(FRAME_HEADER + length);
                 return Ok(());
             }
@@ -207,6 +212,8 @@ impl Wire {
             let stream = u32::from_be_bytes([s, t, u, v]) & 0x7fff_ffff;
             match kind {
                 DATA => {
+                    // Only the connection's window: that of a stream is larger than all responses
+                    // of a call.
                     self.unacknowledged += length as u32;
                     if length > 0 {
                         received.push(Received::Data(stream, body.freeze()));

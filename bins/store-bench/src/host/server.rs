@@ -92,6 +92,8 @@ impl Cluster {
             ];
             flags.extend(more.iter().map(|flag| (*flag).to_owned()));
             let child = cluster.spawn_member(&flags)?;
+            // Added at once, so that `Drop` also ends the members of a cluster that never becomes
+            // ready.
             cluster.members.push(Member {
                 child: Some(child),
                 flags,
@@ -124,6 +126,7 @@ impl Cluster {
             .args(flags)
             // An environment variable, because etcd is started with the same flags.
             .env("KVSTORE_ALLOW_INSECURE_PEERS", "true")
+            // A pipe that no task reads would fill up and block the server.
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
@@ -161,6 +164,7 @@ impl Cluster {
                 rustix::process::Pid::from_child(child),
                 rustix::process::Signal::TERM,
             )?;
+            // Its ports and its data directory are free only when the process has exited.
             child.wait()?;
         }
         let begin = Instant::now();
@@ -199,6 +203,8 @@ impl Cluster {
     pub async fn read_metric(&self, name: &str) -> Result<f64> {
         let mut connection = TcpStream::connect(self.first_address()?).await?;
         connection
+            // HTTP/1.0: the server closes the connection after the page, whose length need not be
+            // parsed.
             .write_all(b"GET /metrics HTTP/1.0\r\n\r\n")
             .await?;
         let mut page = String::new();

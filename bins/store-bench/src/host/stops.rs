@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 /// Start and end.
 pub type Span = (Instant, Instant);
 
+// Much shorter than `LATE`, but long enough to leave the processors to the servers.
 const STEP: Duration = Duration::from_millis(1);
 /// Delay that the kernel itself may cause, which does not count as a stop.
 const LATE: Duration = Duration::from_millis(5);
@@ -73,6 +74,7 @@ fn watch_processor(processor: usize, watching: &AtomicBool) -> Option<Vec<Span>>
         std::thread::sleep(STEP);
         let now = Instant::now();
         if now - last > LATE {
+            // The thread wanted to sleep for one step, so the stop can only have begun after it.
             seen.push((last + STEP, now));
         }
         last = now;

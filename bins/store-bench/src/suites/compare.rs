@@ -103,6 +103,8 @@ pub async fn run_comparison(flags: Flags) -> Result<()> {
         return scale::run_scale_tests(&kinds, &below, &flags.scale).await;
     }
     let mut disks = Vec::new();
+    // Both, because a sync of a file that grows also writes metadata, and servers may preallocate
+    // their logs.
     for written_before in [false, true] {
         disks.push(disk::sync_latency(&below, written_before)?);
     }
@@ -135,6 +137,8 @@ async fn measure_side_by_side(
     }
     let mut clusters = Vec::new();
     for (name, binary) in kinds {
+        // All clusters keep running, because a restart between rounds would begin with empty
+        // caches.
         clusters.push(Cluster::start(name, binary, size, below, &[]).await?);
     }
     measure_tasks(flags, clusters, tasks).await

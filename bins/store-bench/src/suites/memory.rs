@@ -32,6 +32,7 @@ pub async fn measure_memory(
                 unit,
             })
         };
+        // The work after the start ends first, so that the figure is that of an idle server.
         sleep(Duration::from_secs(3)).await;
         note("RSS idle", cluster.memory_mib(), "MiB");
         let begin = std::time::Instant::now();

@@ -47,10 +47,13 @@ pub async fn run_scale_tests(
         let mut found = Vec::new();
         for (name, binary) in kinds {
             let more: &[&str] = if matches!(scale, Scale::History) {
+                // The default quota of 2 GiB would be exceeded by the history, and puts would fail.
                 &[QUOTA]
             } else {
                 &[]
             };
+            // A new server for each test, because memory and files of an earlier one would be
+            // counted.
             let cluster = Cluster::start(name, binary, 1, below, more).await?;
             let mut notes = ServerQuantities {
                 server: (*name).to_owned(),
@@ -107,6 +110,8 @@ async fn measure_watchers(cluster: &Cluster, notes: &mut ServerQuantities<'_>) -
         ("and a watcher of those that reads nothing", true, true),
         ("and 20 s later", true, true),
     ] {
+        // The same stalled watcher in both rows, because the second one shows the growth of its
+        // backlog.
         if stall && stalled.is_none() {
             stalled = Some(watchers.open_stalled().await?);
         }

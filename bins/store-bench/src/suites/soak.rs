@@ -45,6 +45,8 @@ pub async fn run_soak(kinds: &[(&str, PathBuf)], below: &Path, duration: Duratio
             let seen = calls::measure_work(&cluster, Work::Put, CLIENTS, STEP)
                 .await?
                 .into_figure(name, 1, "put", CLIENTS);
+            // After the round and not during it: the latency of puts beside a compaction is a test
+            // of its own.
             compact_history(&cluster).await?;
             window.puts += seen.count as usize;
             // The worst of the window: an average would hide a stall that grows.

@@ -53,6 +53,7 @@ pub async fn choose_member(members: &[Member], random: &mut Random) -> usize {
             .collect();
         match fit.get(random.below(fit.len())) {
             Some(at) => return *at,
+            // All members rest at once, for instance while they elect a leader.
             None => sleep(PAUSE / 5).await,
         }
     }
@@ -136,6 +137,8 @@ async fn call_member<M: Message + Default>(
         Some(open) => open,
         None => match timeout(DEADLINE, Wire::connect(address, path)).await {
             Ok(Ok(open)) => open,
+            // Without a connection no byte of the request was sent, so the same number may be put
+            // again.
             _ => return Err(Failure::Unsent),
         },
     };

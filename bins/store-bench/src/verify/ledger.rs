@@ -137,6 +137,7 @@ impl Ledger {
     /// Records that the last put was not sent.
     pub fn withdraw_attempt(&mut self, key: Key) {
         if let Some(record) = self.records.get_mut(key) {
+            // The number is used again: with a gap the versions would no longer equal the values.
             record.tried = record.tried.saturating_sub(1);
         }
     }
@@ -149,6 +150,7 @@ impl Ledger {
         before: Before,
         revision: i64,
     ) -> Result<(), Violation> {
+        // Revisions are assigned in order, so a put that began after a response has a higher one.
         if revision <= before.revision {
             return Err(Violation::Revision {
                 header: revision,
@@ -198,6 +200,7 @@ impl Ledger {
                 known: before.known,
             });
         }
+        // Compared with the present state: a put that began during the read may be seen by it.
         if value > record.tried {
             return Err(Violation::Invented {
                 value,

@@ -80,6 +80,8 @@ impl Work {
                 true,
             ),
             Work::Range => {
+                // The range must lie within the keys: a shorter one would be faster and distort the
+                // figure.
                 let first = random % (KEYS - 10_000);
                 let range_end = format!("{:08}", first + 10_000).into();
                 wire.start_call(
@@ -122,6 +124,7 @@ fn guarded_put(key: String) -> pb::TxnRequest {
         result: CompareResult::Greater.into(),
         target: CompareTarget::Mod.into(),
         key: key.clone().into(),
+        // Every key exists from the start, so the comparison holds and each transaction writes.
         target_union: Some(TargetUnion::ModRevision(0)),
         ..Default::default()
     };
@@ -175,6 +178,7 @@ pub async fn fill_keys(
 /// Makes the first member of a cluster started here the leader, because single clients, watchers
 /// and leases use it. Otherwise the leader is random, and a follower forwards requests.
 async fn make_first_member_leader(cluster: &Cluster) -> Result<()> {
+    // The leader of a cluster that others use is not moved.
     if !cluster.is_ours() {
         return Ok(());
     }
@@ -238,6 +242,7 @@ pub async fn measure_work(
     let addresses = cluster.addresses();
     let connections = clients.min(MOST_CONNECTIONS);
     let mut wires = Vec::new();
+    // In turn over all members, as clients of a cluster with several endpoints.
     for number in 0..connections {
         let address = addresses
             .get(number % addresses.len().max(1))
@@ -266,6 +271,7 @@ pub async fn collect_calls<C: Into<Calls> + 'static>(
     cluster: &Cluster,
     mut tasks: JoinSet<Result<C>>,
 ) -> Result<Measurement> {
+    // After the set-up, so that opening connections does not count as load.
     let (server_cpu, client_cpu, begin) =
         (cluster.cpu_seconds(), own_cpu_seconds(), Instant::now());
     let mut seen = Measurement::default();

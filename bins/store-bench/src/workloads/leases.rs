@@ -98,6 +98,7 @@ pub async fn keep_alive(
     let address = cluster.first_address()?;
     let mut streams = Vec::new();
     for _ in 0..clients {
+        // Long enough that no lease expires before its client begins to renew it.
         let request = pb::LeaseGrantRequest { ttl: 60, id: 0 };
         let granted: pb::LeaseGrantResponse = unary::call_once(&address, GRANT, &request).await?;
         streams.push((KeepAliveStream::open(&address).await?, granted.id));

@@ -121,6 +121,8 @@ impl WatchConnection {
             connection.streams.insert(stream, Messages::default());
         }
         let mut left: usize = requests.iter().map(Vec::len).sum();
+        // Puts may begin only when every watcher exists: a later one would miss deliveries that are
+        // counted.
         while left > 0 {
             connection
                 .receive_responses(|response| left -= usize::from(response.created))
@@ -210,6 +212,7 @@ impl Watchers {
         beside: bool,
     ) -> Result<Measurement> {
         let puts = (duration.as_secs_f64() * f64::from(self.shape.puts)) as usize;
+        // A put reaches only the watchers of its key, of which every connection has equally many.
         let deliveries = puts * self.shape.watchers_per_connection() / self.shape.keys;
         let mut tasks = JoinSet::new();
         for connection in self.connections.clone() {
@@ -257,6 +260,7 @@ async fn put_timestamps(
     let mut wire = Wire::connect(&address, calls::PUT).await?;
     let mut ticks = tokio::time::interval(Duration::from_secs(1) / shape.puts);
     for number in 0..count {
+        // At fixed times and not after each response, so that a slow server gets the same load.
         ticks.tick().await;
         let (key, value) = (
             watched_key(number % shape.keys),
