@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::Mutex;
 
 const NAMESPACE: &str = "kube-system";
+// In seconds; upstream's controllers request an hour, too.
 const LIFETIME: i64 = 3600;
 
 /// The source of identities.

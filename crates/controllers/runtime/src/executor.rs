@@ -176,6 +176,7 @@ impl Executor {
             let mut first = Ok(());
             for (own, result) in sent {
                 done.pending.extend(own.pending);
+                // One error is enough, because the key is retried as a whole.
                 if first.is_ok() {
                     first = result;
                 }

@@ -296,6 +296,7 @@ impl Informers {
         let starters = std::mem::take(&mut self.starters);
         starters
             .into_iter()
+            // Shared, because several controllers wait for the same kind.
             .map(|(id, start)| (id, start(&mut self.slots, tasks, stop).shared()))
             .collect()
     }

@@ -162,6 +162,7 @@ impl Target {
             version: K::VERSION.to_owned(),
             kind: K::KIND.to_owned(),
             plural: K::URL_PATH_SEGMENT.to_owned(),
+            // An empty namespace would become an empty segment of the path.
             namespace: namespace.filter(|ns| !ns.is_empty()).map(str::to_owned),
             name: name.to_owned(),
             uid: None,
@@ -233,6 +234,7 @@ pub fn normalize_tree(value: Value) -> Value {
                 .filter(|(_, v)| !is_empty(v))
                 .collect(),
         ),
+        // Empty elements of a list stay, because their position has a meaning.
         Value::Array(list) => Value::Array(list.into_iter().map(normalize_tree).collect()),
         other => other,
     }

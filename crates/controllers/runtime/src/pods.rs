@@ -53,6 +53,7 @@ pub const BY_NODE: &str = "node";
 
 /// Returns the values of a pod in the index [`BY_NODE`].
 pub fn by_node(pod: &Pod) -> Vec<String> {
+    // Unbound pods are left out: otherwise all of them would be listed under an empty name.
     Some(node_name(pod).to_owned())
         .filter(|name| !name.is_empty())
         .into_iter()

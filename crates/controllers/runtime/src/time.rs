@@ -17,6 +17,8 @@ pub fn api_time(at: Timestamp) -> Time {
 
 /// Returns the time `seconds` after `at`.
 pub fn seconds_after(at: Timestamp, seconds: i64) -> Timestamp {
+    // Fields such as tolerationSeconds may be huge: a time that can't be expressed means
+    // never.
     Timestamp::from_second(at.as_second().saturating_add(seconds)).unwrap_or(Timestamp::MAX)
 }
 
