@@ -271,6 +271,8 @@ impl Options {
             IpNet::V4(_) => (self.node_cidr_mask_size_ipv4, 24),
             IpNet::V6(_) => (self.node_cidr_mask_size_ipv6, 64),
         };
+        // Upstream rejects the general flag in dual-stack clusters; here it applies to a family
+        // without a flag of its own.
         let mask = named.or(self.node_cidr_mask_size).unwrap_or(usual);
         if mask < cluster.prefix_len() || mask > cluster.max_prefix_len() {
             bail!("--node-cidr-mask-size {mask} does not fit --cluster-cidr {cluster}");
