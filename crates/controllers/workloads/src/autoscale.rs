@@ -63,6 +63,7 @@ impl Drive for Autoscaler {
                 let pods = self.pods.in_namespace(scaler.namespace());
                 let readings = metrics::read_metrics(&self.client, &scaler, &scale, &pods).await;
                 let outcome = decide::decide_size(&scaler, &scale, &readings, now);
+                // Before the status, which must not report a size that the target has rejected.
                 if let Some(size) = outcome.rescale {
                     self.rescale_target(&client, &path, scale, size).await?;
                 }

@@ -41,6 +41,7 @@ pub fn reconcile_budget(
     let count = i32::try_from(covered.len()).unwrap_or(i32::MAX);
     let percent = |v: &IntOrString| matches!(v, IntOrString::String(_));
     let (expected, desired) = match (&spec.max_unavailable, &spec.min_available) {
+        // API validation rejects budgets with both fields.
         (Some(max), _) => {
             let expected = expected_pods(covered, scale);
             (

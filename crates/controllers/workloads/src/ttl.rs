@@ -26,6 +26,7 @@ pub fn reconcile_job(job: &Job, now: Timestamp) -> Vec<Action> {
     let mut write = Write::new(
         Verb::Delete,
         Target::of(job),
+        // Foreground, as upstream: the Job remains until its pods are deleted.
         delete_options(job.uid(), "Foreground"),
     );
     write.tolerate.absent = true;

@@ -26,6 +26,7 @@ pub fn add_cron_job_controller(setup: &mut Setup, workers: usize) {
         .for_kind::<Job>()
         .index_claims()
         .on_event(move |event| {
+            // A CronJob has no selector and adopts nothing: only the owner reference counts.
             if let Some(key) = wake::owner_key::<CronJob, Job>(event.object()) {
                 waiting.add(key);
             }

@@ -46,6 +46,7 @@ pub fn build_pod(set: &DaemonSet, node: &str, hash: &str) -> Pod {
         operator: "In".to_owned(),
         values: Some(vec![node.to_owned()]),
     };
+    // The template's own terms are replaced: the node has been matched with them before.
     affinity.required_during_scheduling_ignored_during_execution = Some(NodeSelector {
         node_selector_terms: vec![NodeSelectorTerm {
             match_fields: Some(vec![here]),
@@ -82,6 +83,7 @@ pub fn target_node(pod: &Pod) -> Option<String> {
     if !bound.is_empty() {
         return Some(bound.to_owned());
     }
+    // A pod that waits for the scheduler counts as well, or its node would get a second one.
     let affinity = pod
         .spec
         .as_ref()?

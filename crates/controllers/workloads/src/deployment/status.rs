@@ -51,6 +51,7 @@ pub fn mark_paused(plan: &mut Plan<'_>) {
     let reason = find_condition(&status, "Progressing")
         .and_then(|c| c.reason.clone())
         .unwrap_or_default();
+    // A reported lack of progress is not overwritten by a pause, as upstream.
     if reason == TIMED_OUT {
         return;
     }
