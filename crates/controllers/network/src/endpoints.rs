@@ -20,6 +20,7 @@ use crate::slices;
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const MANAGER: &str = "endpoint-controller";
 const OVER: &str = "endpoints.kubernetes.io/over-capacity";
+// Upstream's limit, above which the annotation says that addresses are missing.
 const CAPACITY: usize = 1000;
 
 /// Returns the actions for the Endpoints of one Service. `members` are the namespace's pods.

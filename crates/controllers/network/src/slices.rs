@@ -17,6 +17,7 @@ pub const SERVICE: &str = "kubernetes.io/service-name";
 pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// The label of headless Services.
 pub const HEADLESS: &str = "service.kubernetes.io/headless";
+// The default of upstream's --max-endpoints-per-slice.
 const FULL: usize = 100;
 
 /// Common properties of all slices of one Service.

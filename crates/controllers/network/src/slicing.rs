@@ -42,6 +42,8 @@ pub fn reconcile_service(
     let mut groups: BTreeMap<(String, Vec<PodPort>), Vec<Endpoint>> = BTreeMap::new();
     for pod in members {
         if !labels::labels_match_map(Some(selector), pod.meta().labels.as_ref())
+            // With terminating pods: kube-proxy uses those that still serve if no endpoint is
+            // ready.
             || !is_pod_in_endpoints(pod, true)
         {
             continue;
@@ -257,6 +259,8 @@ fn on_node(event: &Event<Node>, queue: &Queue, services: &Cache<Service>, on_nod
             old: Some(old),
             new,
         } => old.label(ZONE) != new.label(ZONE),
+        // The garbage collector deletes the pods of the node, and their events enqueue the
+        // Services.
         Event::Deleted(_) => false,
     };
     // Only the zone of a node stands in endpoints; its heartbeats must not enqueue anything.
