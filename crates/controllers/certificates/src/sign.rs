@@ -68,6 +68,8 @@ impl Decide for CsrSigner {
         let signed = CertificateRequest::from_pem(&csr.spec.request.0)
             .map_err(CaError::Request)
             .and_then(|request| {
+                // Approval does not replace the rules of the signer, which bind administrators,
+                // too.
                 check_signer_rules(&csr, &request)?;
                 ca.sign(&request, &list_usages(&csr), requested, now)
             });
