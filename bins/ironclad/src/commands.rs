@@ -86,6 +86,7 @@ async fn run_down(options: Down) -> anyhow::Result<()> {
         purge: options.purge,
     };
     if !operator_cluster::stop_cluster(&library_options, &print_progress).await? {
+        // The library has reported already that there is nothing to stop.
         return Ok(());
     }
     print_progress(if options.purge {

@@ -3,6 +3,7 @@
 use kv_service::{Flags, UPSTREAM_FLAGS};
 use std::process::ExitCode;
 
+// With many threads it costs fewer cycles and fragments less than glibc's allocator.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
