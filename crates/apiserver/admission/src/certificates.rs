@@ -21,6 +21,8 @@ fn is_request(request: &AdmissionRequest<'_>, subresource: &str, operation: Oper
 /// Parses the certificate request of a CertificateSigningRequest with the same parser as the
 /// signer.
 pub fn read_request(object: &Value) -> Result<CertificateRequest, RequestError> {
+    // A parser that reads more leniently than the signer's could admit a subject that it has not
+    // seen.
     let pem = base64::engine::general_purpose::STANDARD.decode(string_at(object, "/spec/request"));
     CertificateRequest::from_pem(&pem.map_err(|_| RequestError::Block)?)
 }
@@ -40,6 +42,8 @@ impl Admission for Requester {
         }
         let user = request.user;
         let spec = &mut request.object["spec"];
+        // Overwritten whatever the client sent: approvers decide by these fields, which must be
+        // authentic.
         spec["username"] = user.name.clone().into();
         spec["groups"] = json!(user.groups);
         // Absent instead of empty, as upstream omits them; a value that the client sent is removed.
@@ -91,6 +95,7 @@ impl Admission for CertificateApproval {
         if !is_request(request, "approval", Operation::Update) {
             return Ok(());
         }
+        // The spec is immutable, so that this is the stored signer.
         let signer = string_at(&request.object, "/spec/signerName");
         if self.0.may_for_signer(request, "approve", signer) {
             return Ok(());
@@ -143,6 +148,8 @@ impl Admission for SubjectRestriction {
     }
 
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        // It issues client certificates of the API server for any subject; the signer for kubelets
+        // demands a node's identity.
         const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
         if !is_request(request, "", Operation::Create)
             || string_at(&request.object, "/spec/signerName") != SIGNER

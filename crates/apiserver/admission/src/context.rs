@@ -26,6 +26,8 @@ impl Context {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Arc<Value>>, ApiError> {
+        // A miss is not proof of absence: the cache may lag behind an object that the client just
+        // created.
         let resource = GroupResource::new(group, resource);
         if let Some(object) = self.objects.cached_object(&resource, namespace, name) {
             return Ok(Some(object));
@@ -61,6 +63,7 @@ pub fn forbidden_error(request: &AdmissionRequest<'_>, why: impl AsRef<str>) -> 
     } else {
         request.name
     };
+    // Clients and tests match this message, which upstream builds in the same form.
     ApiError::forbidden(request.group, request.resource, name, why.as_ref())
 }
 

@@ -36,6 +36,7 @@ impl Admission for DefaultStorageClass {
         {
             return Ok(());
         }
+        // An empty name is a choice: it asks for a volume without a class and must not be replaced.
         let has_class = request
             .object
             .pointer("/spec/storageClassName")
@@ -75,6 +76,7 @@ impl Admission for DefaultIngressClass {
         {
             return Ok(());
         }
+        // Controllers still obey the older annotation, and a default would route the Ingress twice.
         let has_class = !string_at(&request.object, "/spec/ingressClassName").is_empty();
         if has_class
             || request

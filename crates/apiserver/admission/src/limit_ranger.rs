@@ -9,6 +9,7 @@ use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
 use std::sync::Arc;
 
+// Users see from it that an amount came from the namespace and not from their manifest.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// Applies and enforces LimitRanges.
@@ -21,6 +22,8 @@ impl Admission for LimitRanger {
     }
 
     async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        // A pod's resources are immutable after creation, so that defaults in an update would fail
+        // it.
         if !is_for(request, "", "pods") || request.operation != Operation::Create {
             return Ok(());
         }
@@ -48,6 +51,7 @@ impl Admission for LimitRanger {
         if request.old.as_ref().is_some_and(Meta::is_being_deleted) {
             return Ok(());
         }
+        // Defaults of several LimitRanges add up, but each of them can reject alone.
         for range in self.list_ranges(request) {
             let mut problems = Vec::new();
             for limit in list_at(&range, "/spec/limits") {
@@ -137,6 +141,8 @@ fn fill_defaults(container: &mut Value, part: &str, defaults: &Amounts) -> Vec<S
 }
 
 fn check_claim(claim: &Value, limit: &Value, problems: &mut Vec<String>) {
+    // A LimitRange mixes entries of all types; those of pods and containers say nothing about
+    // claims.
     if string_at(limit, "/type") != "PersistentVolumeClaim" {
         return;
     }

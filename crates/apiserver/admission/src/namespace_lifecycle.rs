@@ -6,6 +6,8 @@ use api_meta::status::Cause;
 use api_meta::{ApiError, Meta};
 use apiserver_request::{Admission, AdmissionRequest, GroupResource, Operation};
 
+// Clients and components rely on these namespaces, and a restart of the API server creates them
+// again without their former content.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// Enforces the lifecycle of namespaces.
@@ -90,6 +92,8 @@ fn terminating_error(request: &AdmissionRequest<'_>) -> ApiError {
             "unable to create new content in namespace {namespace} because it is being terminated"
         ),
     );
+    // Controllers look for this cause: they stop retrying instead of logging an error for each
+    // object.
     if let Some(details) = &mut error.details {
         details.causes.push(Cause {
             reason: "NamespaceTerminating".into(),

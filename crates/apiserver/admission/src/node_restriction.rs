@@ -21,6 +21,8 @@ impl Admission for NodeRestriction {
         "NodeRestriction"
     }
 
+    // Checked twice: before the other plugins for an early rejection, and after them on the object
+    // that is stored.
     async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
         self.check_request(request).await
     }
@@ -35,6 +37,7 @@ impl NodeRestriction {
         let Some(node) = node_name(request.user) else {
             return Ok(());
         };
+        // A member of system:nodes without a node's name can't be limited to its own objects.
         if node.is_empty() {
             let why = format!("could not determine node from user {:?}", request.user.name);
             return Err(forbidden_error(request, why));
@@ -183,6 +186,7 @@ fn check_slice(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiErro
 }
 
 fn check_lease(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {
+    // Leases elsewhere elect leaders. A kubelet that holds one could stop a controller.
     if request.namespace != "kube-node-lease" {
         return Err(forbidden_error(
             request,
@@ -219,6 +223,7 @@ fn check_csi_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiE
 }
 
 fn check_certificate(request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    // A certificate for another node's name would give access to that node's Secrets.
     let signer = string_at(&request.object, "/spec/signerName");
     let for_nodes = matches!(
         signer,

@@ -61,6 +61,8 @@ pub fn list_violations(policy: Policy, metadata: &Value, spec: &Value) -> String
 /// Returns the JSON pointer of a workload kind's pod template.
 pub fn pod_template_path(request: &AdmissionRequest<'_>) -> Option<&'static str> {
     match (request.group, request.resource) {
+        // Kinds whose controllers create pods. Users rarely see the rejection of such a pod, so
+        // that the warning comes when they write the template.
         ("", "replicationcontrollers")
         | ("apps", "deployments" | "replicasets" | "statefulsets" | "daemonsets")
         | ("batch", "jobs") => Some("/spec/template"),
@@ -148,6 +150,8 @@ fn is_significant_update(request: &AdmissionRequest<'_>) -> bool {
         return true;
     }
     let images = |pod: &Value| -> Vec<String> {
+        // Validation keeps the other checked fields of a pod immutable, so only an image can
+        // differ.
         let lists = ["/spec/containers", "/spec/initContainers"];
         lists
             .iter()
@@ -194,6 +198,8 @@ impl Admission for PodSecurity {
             return Ok(());
         };
         let policy = self.read_policy(request.namespace, "enforce").await?;
+        // Read again after all mutating plugins: a container that one of them added is checked as
+        // well.
         let found = list_violations(policy, &pod["metadata"], &pod["spec"]);
         if found.is_empty() {
             return Ok(());

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 /// otherwise.
 pub struct DefaultTolerationSeconds;
 
+// A node may be back within minutes, for example after a reboot, without the cost of moving its
+// pods.
 const SECONDS: i64 = 300;
 const NODE_TAINTS: [&str; 2] = [
     "node.kubernetes.io/not-ready",
@@ -28,6 +30,8 @@ impl Admission for DefaultTolerationSeconds {
     }
 
     async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        // Updates as well: tolerations may be added to a running pod but not removed, and an old
+        // client may send a pod without those that were added here.
         let write = matches!(request.operation, Operation::Create | Operation::Update);
         if !is_for(request, "", "pods") || !write {
             return Ok(());
@@ -55,6 +59,8 @@ impl Admission for TaintNodesByCondition {
     }
 
     async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        // Only a create: on an update, a ready node would get no pods until the controller removes
+        // the taint again.
         if !is_for(request, "", "nodes") || request.operation != Operation::Create {
             return Ok(());
         }
@@ -81,6 +87,8 @@ impl Admission for AlwaysPullImages {
     }
 
     async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        // An image that one tenant pulled would otherwise be usable by every pod of the node,
+        // without the pull Secret.
         let pods = request.group.is_empty() && request.resource == "pods";
         let containers =
             request.subresource.is_empty() || request.subresource == "ephemeralcontainers";

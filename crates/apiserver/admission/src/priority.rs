@@ -6,6 +6,8 @@ use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
 
 const GROUP: &str = "scheduling.k8s.io";
+// Above the highest value of a user's class, one billion, so that no workload preempts the control
+// plane.
 const SYSTEM: [(&str, i64); 2] = [
     ("system-cluster-critical", 2_000_000_000),
     ("system-node-critical", 2_000_001_000),
@@ -50,6 +52,7 @@ impl Admission for Priority {
         }
         match request.operation {
             Operation::Create => self.resolve_priority(request).await,
+            // A pod keeps the priority of its creation: a changed class applies only to new pods.
             Operation::Update => {
                 keep_priority(request);
                 Ok(())
@@ -62,6 +65,7 @@ impl Admission for Priority {
         let write = matches!(request.operation, Operation::Create | Operation::Update);
         if !is_for(request, GROUP, "priorityclasses")
             || !write
+            // With two defaults, the lower one would silently apply to all pods without a class.
             || request.object.get("globalDefault") != Some(&Value::Bool(true))
         {
             return Ok(());
@@ -173,6 +177,7 @@ fn apply_class(request: &mut AdmissionRequest<'_>, class: &Class) -> Result<(), 
         ));
     }
     let spec = &mut request.object["spec"];
+    // Without a default class the name stays absent, or it would name a class that does not exist.
     if !class.name.is_empty() {
         spec["priorityClassName"] = class.name.clone().into();
     }

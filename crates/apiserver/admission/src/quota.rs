@@ -76,6 +76,8 @@ impl Admission for ResourceQuota {
         let counted = request.subresource.is_empty()
             || (request.resource, request.subresource) == ("pods", "resize");
         let write = matches!(request.operation, Operation::Create | Operation::Update);
+        // A deletion is not charged: the quota controller lowers the usage once the object is
+        // removed.
         if request.namespace.is_empty() || !counted || !write {
             return Ok(());
         }
@@ -111,6 +113,8 @@ fn usage_delta(request: &AdmissionRequest<'_>) -> Amounts {
     if let (Operation::Update, Some(old)) = (request.operation, &request.old) {
         let before = usage::object_usage(request.group, request.resource, old);
         for (name, amount) in &mut usage {
+            // An update is charged only for what it adds; the stored object was charged when it was
+            // written.
             if let Some(had) = before.get(name) {
                 *amount = amount.minus(*had);
             }
@@ -194,6 +198,7 @@ fn format_amounts(amounts: &Amounts, names: &[&String]) -> String {
 fn charge_quota(quota: &Value, delta: &Amounts) -> Result<Value, String> {
     let hard = parse_amounts(quota.pointer("/status/hard"));
     let used = parse_amounts(quota.pointer("/status/used"));
+    // The status of a quota reports only the resources that its spec bounds.
     let relevant: Amounts = delta
         .iter()
         .filter(|(n, _)| hard.contains_key(*n))
@@ -234,6 +239,8 @@ fn release_usage(quota: &Value, delta: &Amounts) -> Value {
     let mut used = parse_amounts(quota.pointer("/status/used"));
     for (name, amount) in delta {
         if let Some(have) = used.get_mut(name) {
+            // Subtracted from the current status instead of restoring an old one: other requests
+            // may have been charged in between.
             *have = have.minus(*amount);
         }
     }
@@ -241,6 +248,7 @@ fn release_usage(quota: &Value, delta: &Amounts) -> Value {
 }
 
 fn with_used(quota: &Value, used: &Amounts) -> Value {
+    // The rest of the object stays as read, so that the write fails if it has changed since.
     let mut quota = quota.clone();
     let text: serde_json::Map<String, Value> = used
         .iter()

@@ -16,6 +16,7 @@ impl Admission for RuntimeClass {
     }
 
     async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        // The overhead and the class of a pod are immutable, so that updates have nothing to merge.
         if !is_for(request, "", "pods") || request.operation != Operation::Create {
             return Ok(());
         }
@@ -91,6 +92,7 @@ fn merge_scheduling(request: &mut AdmissionRequest<'_>, class: &Value) -> Result
         .flatten()
     {
         let given = request.object["spec"]["nodeSelector"].get(key);
+        // Overwriting the pod's selector would place it on nodes that its author has excluded.
         if let Some(other) = given.filter(|s| *s != value) {
             let shown = |v: &Value| v.as_str().unwrap_or_default().to_owned();
             let why = format!(
@@ -103,6 +105,7 @@ fn merge_scheduling(request: &mut AdmissionRequest<'_>, class: &Value) -> Result
         request.object["spec"]["nodeSelector"][key.as_str()] = value.clone();
     }
     for toleration in list_at(class, "/scheduling/tolerations") {
+        // A recreated pod often carries the tolerations of its first admission already.
         if !list_at(&request.object, "/spec/tolerations").contains(toleration) {
             push_item(
                 &mut request.object["spec"],

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME_PREFIX: &str = "kube-api-access-";
+// The odd seconds mark a token that was mounted by default: the issuer extends exactly this
+// lifetime for old clients that never read the file again.
 const TOKEN_SECONDS: i64 = 3607;
 /// Attempts to find the default account: a controller creates it shortly after its namespace.
 const ATTEMPTS: usize = 10;
@@ -73,6 +75,8 @@ impl Admission for ServiceAccount {
             (Operation::Create, "") | (Operation::Update, "ephemeralcontainers")
         );
         let name = string_at(&request.object, "/spec/serviceAccountName");
+        // An ephemeral container can name Secrets in its environment, so that it is checked like a
+        // new pod.
         if !request.group.is_empty() || request.resource != "pods" || !counts || name.is_empty() {
             return Ok(());
         }
@@ -91,6 +95,7 @@ impl Admission for ServiceAccount {
 
 impl ServiceAccount {
     async fn find_account(&self, namespace: &str, name: &str) -> Result<Arc<Value>, String> {
+        // The name becomes a part of a storage key, and a slash would lead to another object.
         let problems = names::path_segment(name);
         if !problems.is_empty() {
             return Err(format!(
@@ -118,6 +123,7 @@ impl ServiceAccount {
 
 /// Checks mirror pods: like static pods, they may not use API objects.
 fn check_mirror_pod(request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+    // NodeRestriction binds only kubelets. Mirror pods of other creators are limited here.
     if !string_at(&request.object, "/spec/serviceAccountName").is_empty() {
         return Err(forbidden_error(
             request,
@@ -150,6 +156,7 @@ fn check_mirror_pod(request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
 
 fn is_automounted(account: &Value, pod: &Value) -> bool {
     let setting = |v: Option<&Value>| v.and_then(Value::as_bool);
+    // The pod overrides its account: one workload may need a token in a namespace that mounts none.
     setting(pod.pointer("/spec/automountServiceAccountToken"))
         .or_else(|| setting(account.get("automountServiceAccountToken")))
         .unwrap_or(true)
@@ -186,6 +193,7 @@ fn mount_token(spec: &mut Value) {
             needed = true;
         }
     }
+    // No volume without a mount: the kubelet would keep refreshing a token that nothing reads.
     if needed && !found {
         push_item(
             spec,

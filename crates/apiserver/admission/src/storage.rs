@@ -19,6 +19,8 @@ impl Admission for InUseProtection {
         if request.operation != Operation::Create || !request.subresource.is_empty() {
             return Ok(());
         }
+        // Set at creation: added later by a controller, a deletion could come first and remove a
+        // volume in use.
         let finalizer = match (request.group, request.resource) {
             ("", "persistentvolumeclaims") => "kubernetes.io/pvc-protection",
             ("", "persistentvolumes") => "kubernetes.io/pv-protection",
@@ -78,6 +80,8 @@ impl Admission for ClaimResize {
             .0
             .find_object("storage.k8s.io", "storageclasses", "", class)
             .await?;
+        // Checked before the write: a claim that no driver can expand would wait forever for its
+        // new size.
         if class.is_some_and(|c| c.get("allowVolumeExpansion") == Some(&Value::Bool(true))) {
             return Ok(());
         }

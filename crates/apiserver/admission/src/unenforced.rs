@@ -6,6 +6,7 @@ use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
 
+// Storing such an object without a word would let users believe that a rule protects them.
 const WEBHOOKS: &str =
     "stored but not enforced: this API server does not call admission webhooks yet";
 const POLICIES: &str =
@@ -47,6 +48,7 @@ impl Admission for UnenforcedWarnings {
 }
 
 fn list_warnings(request: &AdmissionRequest<'_>) -> Vec<String> {
+    // An update repeats the warning: the author of a changed rule may not have seen the first one.
     let row = KINDS
         .iter()
         .find(|(group, resource, _)| *group == request.group && *resource == request.resource);
@@ -77,10 +79,13 @@ fn list_warnings(request: &AdmissionRequest<'_>) -> Vec<String> {
 
 /// Returns the features of a pod that a kubelet of this release may have to reject.
 fn unsupported_fields(spec: Option<&Value>, place: &str) -> Vec<String> {
+    // The kubelet decides by the features that its container runtime reports, which the API server
+    // cannot know.
     const REFUSED: &str =
         "the kubelet refuses the pod where the container runtime does not support it";
     let Some(spec) = spec else { return Vec::new() };
     let mut found = Vec::new();
+    // The default true shares the node's users and works everywhere.
     if spec.get("hostUsers") == Some(&Value::Bool(false)) {
         found.push(format!(
             "{place}.hostUsers: user namespaces are not supported yet, kubelets refuse the pod"
@@ -120,6 +125,7 @@ fn unsupported_fields(spec: Option<&Value>, place: &str) -> Vec<String> {
 
 fn demands_anything(options: &Value) -> bool {
     options.as_object().is_some_and(|map| {
+        // Clients that marshal the whole struct send empty options, which demand nothing.
         map.values()
             .any(|value| value.as_str().is_some_and(|text| !text.is_empty()))
     })

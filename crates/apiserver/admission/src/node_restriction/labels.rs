@@ -3,6 +3,7 @@
 use api_meta::Meta;
 use serde_json::Value;
 
+// Kubelets report these about themselves at registration, and schedulers place pods by them.
 const OWN: [&str; 11] = [
     "kubernetes.io/hostname",
     "topology.kubernetes.io/zone",

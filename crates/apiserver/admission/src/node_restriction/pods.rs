@@ -95,6 +95,7 @@ impl NodeRestriction {
         request: &AdmissionRequest<'_>,
         node: &str,
     ) -> Result<(), ApiError> {
+        // The eviction names its pod only in the path; the body carries no node.
         let pod = self
             .0
             .find_object("", "pods", request.namespace, request.name)
@@ -111,6 +112,7 @@ impl NodeRestriction {
 }
 
 fn check_status(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
+    // The stored pod counts: a request could claim in its body that another node's pod runs here.
     let old = request.old.as_ref().unwrap_or(&request.object);
     if string_at(old, "/spec/nodeName") != node {
         return Err(format!(
@@ -147,6 +149,8 @@ fn check_status(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String
 }
 
 fn check_create(request: &AdmissionRequest<'_>, node: &str) -> Result<(), String> {
+    // Without these rules, a compromised node could create pods with any ServiceAccount and read
+    // the Secrets of every namespace.
     let pod = &request.object;
     if pod.annotation(MIRROR).is_none() {
         return Err(format!(
@@ -209,11 +213,15 @@ fn forbidden_reference(pod: &Value) -> Option<&'static str> {
         ),
         (has("configMap") || env("configMap"), "configmaps"),
         (
+            // The controller creates a claim for an ephemeral volume, with rights that the node
+            // lacks.
             has("persistentVolumeClaim") || has("ephemeral"),
             "persistentvolumeclaims",
         ),
         (sources.into_iter().any(given), "projected volumes"),
         (has("csi"), "csidrivers"),
+        // The volume names an Endpoints object, which the Node authorizer would then let the node
+        // read.
         (has("glusterfs"), "endpoints"),
         (
             !list_at(pod, "/spec/resourceClaims").is_empty(),
@@ -254,6 +262,7 @@ fn uses_source(container: &Value, what: &str) -> bool {
 
 fn check_owner(pod: &Value, node: &str) -> Result<(), String> {
     let owners = list_at(pod, "/metadata/ownerReferences");
+    // With a second owner, the mirror pod would survive the deletion of its Node.
     let [owner] = owners else {
         let how = if owners.is_empty() { "an" } else { "a single" };
         return Err(format!(

@@ -12,6 +12,7 @@ impl NodeRestriction {
         request: &AdmissionRequest<'_>,
         node: &str,
     ) -> Result<(), ApiError> {
+        // The Node authorizer grants no other write of ServiceAccounts.
         if request.operation != Operation::Create || request.subresource != "token" {
             return Ok(());
         }
@@ -42,12 +43,15 @@ impl NodeRestriction {
             .find_object("", "pods", request.namespace, name)
             .await?;
         let pod = pod.ok_or_else(|| ApiError::not_found("", "pods", name))?;
+        // The watch cache may still hold an earlier pod of the same name, on which the node has no
+        // more claim.
         if pod.uid() != uid {
             let why = format!(
                 "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
             );
             return Err(forbidden_error(request, why));
         }
+        // One compromised node would otherwise obtain the identities of all pods in the cluster.
         if string_at(&pod, "/spec/nodeName") != node {
             return Err(forbidden_error(
                 request,
@@ -67,6 +71,8 @@ impl NodeRestriction {
         let audience = match list_at(&request.object, "/spec/audiences") {
             [] => "",
             [audience] => audience.as_str().unwrap_or_default(),
+            // A token for several audiences would be accepted by services that the pod did not ask
+            // for.
             _ => {
                 return Err(forbidden_error(
                     request,
@@ -122,6 +128,7 @@ impl NodeRestriction {
             "" if generic => format!("{}-{}", pod.name(), string_at(volume, "/name")),
             named => named.to_owned(),
         };
+        // Without a claim, only an inline CSI volume can name a driver.
         if claim.is_empty() {
             return Ok(string_at(volume, "/csi/driver").to_owned());
         }
@@ -131,6 +138,7 @@ impl NodeRestriction {
             .await?
             .unwrap_or_default();
         let name = string_at(&claim, "/spec/volumeName");
+        // A claim that is not bound yet has no driver, so that no token can be due.
         if name.is_empty() {
             return Ok(String::new());
         }
@@ -145,6 +153,8 @@ impl NodeRestriction {
     /// Returns whether a role grants the audience. The check uses the audience as resource and the
     /// account as name.
     fn may_request(&self, request: &AdmissionRequest<'_>, audience: &str) -> bool {
+        // An administrator can grant audiences that no pod spec shows, for drivers that choose them
+        // at run time.
         let attributes = Attributes {
             user: request.user.clone(),
             verb: "request-serviceaccounts-token-audience".into(),

@@ -5,6 +5,8 @@ use super::view::{View, choose_plural, containers_text, distinct_values, is_bool
 use crate::context::{list_at, string_at};
 use serde_json::Value;
 
+// The default set of container runtimes without NET_RAW: with raw sockets a container could forge
+// packets of other pods.
 const CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -20,6 +22,7 @@ const CAPABILITIES: [&str; 13] = [
     "SETUID",
     "SYS_CHROOT",
 ];
+// The kernel keeps each of them per namespace, so that a pod changes them for itself only.
 /// Safe sysctls and the minor version since which they are allowed.
 const SYSCTLS: [(&str, u32); 12] = [
     ("kernel.shm_rmid_forced", 0),
@@ -48,6 +51,8 @@ pub fn check_baseline(view: &View<'_>, restricted: bool) -> Vec<Finding> {
     // Sorted by the id of the check, as upstream does: this is the order of the message.
     let own = [
         app_armor(view),
+        // A check that a stricter one replaces does not run, or the message would report the field
+        // twice.
         if restricted && view.version.is_at_least(22) {
             None
         } else {
@@ -110,6 +115,8 @@ fn app_armor(view: &View<'_>) -> Option<Finding> {
         let value = value.as_str().unwrap_or_default();
         // The annotation is older than the field; both are honored by container runtimes.
         let known =
+            // An empty annotation selects no profile of its own, so it cannot weaken the runtime's
+            // default.
             value.is_empty() || value == "runtime/default" || value.starts_with("localhost/");
         if key.starts_with(prefix) && !known {
             details.push(format!("annotation {:?}", format!("{key}={value}")));
@@ -158,6 +165,8 @@ fn check_capabilities(view: &View<'_>) -> Option<Finding> {
 }
 
 fn host_namespaces(view: &View<'_>) -> Option<Finding> {
+    // Each of these shares a namespace with processes of the node, which the pod could then observe
+    // or attack.
     let fields = ["hostNetwork", "hostPID", "hostIPC"];
     let set: Vec<String> = fields
         .iter()
@@ -305,6 +314,7 @@ fn se_linux(view: &View<'_>) -> Option<Finding> {
     let options = |v: &Value, field: &str| {
         string_at(v, &format!("/securityContext/seLinuxOptions/{field}")).to_owned()
     };
+    // The policy permits a custom type from a fixed list, but no value of user and role at all.
     let bad = |v: &Value| {
         !types.contains(&options(v, "type").as_str())
             || !options(v, "user").is_empty()
@@ -358,6 +368,7 @@ fn check_seccomp(view: &View<'_>) -> Option<Finding> {
 /// Describes the pod or containers that set a seccomp profile which is not allowed.
 pub fn explicit_seccomp(view: &View<'_>) -> Option<String> {
     const TYPE: &str = "/securityContext/seccompProfile/type";
+    // An absent profile is no finding at this level; only the restricted level demands one.
     let bad = |v: &Value| !matches!(string_at(v, TYPE), "" | "RuntimeDefault" | "Localhost");
     let mut setters = Vec::new();
     let mut values: Vec<String> = Vec::new();
@@ -403,6 +414,7 @@ fn check_sysctls(view: &View<'_>) -> Option<Finding> {
 }
 
 fn host_process(view: &View<'_>) -> Option<Finding> {
+    // Such a container runs directly on a Windows node, without isolation from its other processes.
     const FIELD: &str = "/securityContext/windowsOptions/hostProcess";
     let mut setters = Vec::new();
     if is_bool(view.spec, FIELD, true) {

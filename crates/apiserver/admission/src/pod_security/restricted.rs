@@ -6,6 +6,8 @@ use super::view::{View, choose_plural, containers_text, distinct_values, is_bool
 use crate::context::{list_at, string_at};
 use serde_json::Value;
 
+// A list of allowed types instead of forbidden ones, so that a type which a later release adds is
+// restricted until it has been judged.
 const VOLUMES: [&str; 9] = [
     "configMap",
     "csi",
@@ -27,6 +29,7 @@ fn some_finding(reason: &str, detail: String) -> Option<Finding> {
 
 /// Returns all violations.
 pub fn check_restricted(view: &View<'_>) -> Vec<Finding> {
+    // The restricted level contains the baseline one: a pod has to pass the checks of both.
     let mut all = baseline::check_baseline(view, true);
     let own = [
         check_escalation(view),
@@ -69,6 +72,8 @@ fn check_capabilities(view: &View<'_>) -> Option<Finding> {
     let keeps = |c: &Value| {
         !list_at(c, "/securityContext/capabilities/drop")
             .iter()
+            // Only the literal ALL counts. A list of every known capability would miss those of a
+            // newer kernel.
             .any(|d| d == "ALL")
     };
     let names = view.container_names(keeps);
@@ -78,6 +83,7 @@ fn check_capabilities(view: &View<'_>) -> Option<Finding> {
             containers_text(&names)
         ));
     }
+    // Servers without root need NET_BIND_SERVICE for ports below 1024.
     let (names, extra) = baseline::added_capabilities(view, &["NET_BIND_SERVICE"]);
     if !names.is_empty() {
         details.push(format!(
@@ -162,6 +168,7 @@ fn root_user(view: &View<'_>) -> Option<Finding> {
     if !view.version.is_at_least(23) {
         return None;
     }
+    // An absent user is no finding: with runAsNonRoot, the kubelet rejects images that run as root.
     let root = |v: &Value| {
         v.pointer("/securityContext/runAsUser")
             .and_then(Value::as_i64)
@@ -193,6 +200,7 @@ fn check_seccomp(view: &View<'_>) -> Option<Finding> {
         return some_finding("seccompProfile", detail);
     }
     const TYPE: &str = "/securityContext/seccompProfile/type";
+    // A profile of the pod covers containers without one.
     if !string_at(view.spec, TYPE).is_empty() {
         return None;
     }

@@ -48,6 +48,7 @@ pub fn object_usage(group: &str, resource: &str, object: &Value) -> Amounts {
 
 fn add_pod_usage(pod: &Value, usage: &mut Amounts) {
     let pod = tree::pod(pod);
+    // A finished pod holds no resources of a node, although its object still counts.
     if is_pod_charged(&pod, Timestamp::now()) {
         usage.extend(pod_usage(&pod));
     }
@@ -56,6 +57,7 @@ fn add_pod_usage(pod: &Value, usage: &mut Amounts) {
 fn add_service_usage(service: &Value, usage: &mut Amounts) {
     let ports = i64::try_from(list_at(service, "/spec/ports").len()).unwrap_or(0);
     let all = Quantity::from_millis(ports.saturating_mul(1000));
+    // An absent field means true, as defaulting sets it.
     let allocated =
         service.pointer("/spec/allocateLoadBalancerNodePorts") != Some(&Value::Bool(false));
     match string_at(service, "/spec/type") {
@@ -76,6 +78,7 @@ fn add_service_usage(service: &Value, usage: &mut Amounts) {
 fn add_claim_usage(claim: &Value, usage: &mut Amounts) {
     let class = string_at(claim, "/spec/storageClassName");
     let by_class = |what: &str| format!("{class}.storageclass.storage.k8s.io/{what}");
+    // Administrators bound expensive classes separately from the namespace's total.
     if !class.is_empty() {
         usage.insert(by_class("persistentvolumeclaims"), quantity_one());
     }
@@ -105,6 +108,8 @@ pub fn unspecified_resources(pod: &Value, hard: &Amounts) -> Vec<String> {
         if !COMPUTE.contains(&resource) || level {
             continue;
         }
+        // Defaults of a LimitRange are already filled in, since validation runs after all
+        // mutations.
         let lacks = |c: &&Value| {
             c.pointer(&format!("/resources/{part}"))
                 .is_none_or(|r| r.get(resource).is_none())
@@ -116,6 +121,7 @@ pub fn unspecified_resources(pod: &Value, hard: &Amounts) -> Vec<String> {
             .filter(lacks)
             .map(|c| string_at(c, "/name"))
             .collect();
+        // The message lists them in the same order for equal pods, whatever the order in the spec.
         names.sort_unstable();
         if !names.is_empty() {
             missing.push(format!("{name} for: {}", names.join(",")));
