@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+// Without a bound, the end of validity could overflow the time type.
 const LONGEST: u32 = 100;
 
 /// Returns the flags with the requested certificate files, which are created if they don't exist.
@@ -27,6 +28,8 @@ pub fn with_auto_tls(mut flags: ServeFlags) -> Result<ServeFlags> {
         );
     }
     if auto.auto_tls {
+        // Files of the operator take precedence: replacing them would break clients that trust
+        // their CA.
         if flags.cert_file.is_some() || flags.key_file.is_some() {
             tracing::warn!("ignoring client auto TLS since certs given");
         } else {

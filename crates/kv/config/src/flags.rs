@@ -36,6 +36,8 @@ pub struct Flags {
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\netcd Version: 3.6.6");
+// Clients switch features on by it: the API server requests watch progress only from versions that
+// support it.
 /// Version of the API that clients see.
 pub const API_VERSION: &str = "3.6.6";
 /// Version of the cluster that clients and dashboards see.
@@ -61,6 +63,7 @@ impl Flags {
             None => {}
         }
         match self.serve.log_level.as_str() {
+            // Only raised: a higher --v of the same command line stays.
             "debug" => log.verbosity = log.verbosity.max(4),
             "warn" => log.levels = Some("warn"),
             // zap's levels above error have no counterpart.
@@ -72,6 +75,8 @@ impl Flags {
 
     /// Returns the effective flags: those of the configuration file, if one is given.
     pub fn effective(self) -> Result<Flags> {
+        // As in etcd, a file replaces all flags; mixing the two would leave unclear which value
+        // applies.
         let Some(path) = self
             .serve
             .config_file
@@ -423,6 +428,7 @@ impl ServeFlags {
     pub fn data_folder(&self) -> PathBuf {
         self.data_dir
             .clone()
+            // etcd's default name, so that scripts which look for the directory find it.
             .unwrap_or_else(|| PathBuf::from(format!("{}.etcd", self.name)))
     }
 
@@ -456,6 +462,8 @@ impl ServeFlags {
 
     /// Whether the flags about TLS agree with each other.
     pub fn check_tls(&self) -> Result<()> {
+        // No version would remain, and every handshake would fail without a reason for the
+        // operator.
         if self.tls_min_version == "TLS1.3" && self.tls_max_version.as_deref() == Some("TLS1.2") {
             bail!("--tls-min-version TLS1.3 is above --tls-max-version TLS1.2");
         }
@@ -464,6 +472,8 @@ impl ServeFlags {
                 "--peer-client-cert-file and --peer-client-key-file need each other: give both or none"
             );
         }
+        // It replaces only the certificate for outgoing calls; the port itself would stay without
+        // TLS.
         if self.peer_client_cert_file.is_some() && self.peer_cert_file.is_none() {
             bail!(
                 "--peer-client-cert-file needs a certificate for the peer port: give it with --peer-cert-file"

@@ -12,6 +12,8 @@ pub fn member_id(peer_urls: &[String], salt: &str) -> u64 {
     let mut sorted = peer_urls.to_vec();
     // As etcd: sorted, so that the order of a member's URLs does not change its ID.
     sorted.sort();
+    // etcd's derivation: members compute the same IDs from the same flags, without talking to each
+    // other.
     first_bytes(Sha1::new().chain_update(sorted.concat()).chain_update(salt))
 }
 
@@ -35,6 +37,8 @@ fn first_bytes(hash: Sha1) -> u64 {
 pub fn initial_members(initial_cluster: &str, token: &str) -> Result<Vec<Member>> {
     let listed = urls::parse_cluster(initial_cluster)?;
     let members = listed.into_iter().map(|(name, peer_ur_ls)| {
+        // The token separates clusters with equal URLs, so that a member of an earlier one is not
+        // taken for a new one.
         let id = member_id(&peer_ur_ls, token);
         Member {
             id,

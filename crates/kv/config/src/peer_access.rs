@@ -21,6 +21,7 @@ pub enum PeerAccess {
 impl PeerAccess {
     /// Decides by the flags. `listened` are the parsed URLs of --listen-peer-urls.
     pub fn decide(flags: &ServeFlags, listened: &[ServerUrl]) -> Result<PeerAccess> {
+        // The URLs of the other members as well: this member sends its whole state to them.
         let cluster = urls::parse_cluster(flags.initial_cluster.as_deref().unwrap_or_default())?;
         let members: Vec<&String> = cluster.iter().flat_map(|(_, urls)| urls).collect();
         // All of them: a single plain port among several is enough for an attacker.
@@ -50,6 +51,7 @@ impl PeerAccess {
 
     /// Returns an error if the port is closed and the cluster has other members.
     pub fn check_members(self, members: usize) -> Result<()> {
+        // The flags describe only the first start; members may have been added since.
         if self == PeerAccess::Closed && members > 1 {
             bail!("the cluster in the data folder has {members} members: {REFUSED}");
         }

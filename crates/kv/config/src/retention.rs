@@ -27,6 +27,8 @@ impl Retention {
                 // etcd counts a bare number in hours here.
                 let kept =
                     parse_duration("auto-compaction-retention", text, Duration::from_secs(3600))?;
+                // A zero with a unit means the same as a bare zero; compacting everything would
+                // break every watcher that resumes.
                 Ok(if kept.is_zero() {
                     Retention::All
                 } else {
@@ -34,6 +36,7 @@ impl Retention {
                 })
             }
             CompactionMode::Revision => match text.parse::<i64>() {
+                // A negative count would compact revisions of the future.
                 Ok(count) if count >= 0 => Ok(Retention::Revisions(count)),
                 _ => bail!("--auto-compaction-retention: {text:?} is not a number of revisions"),
             },

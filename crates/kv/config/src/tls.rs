@@ -41,6 +41,7 @@ pub fn tls_config(files: &TlsFiles<'_>) -> Result<Option<Arc<ServerConfig>>> {
     let (certificate, key) = match (files.certificate, files.key) {
         (Some(certificate), Some(key)) => (certificate.to_path_buf(), key.to_path_buf()),
         (None, None) => return Ok(None),
+        // Falling back to plain text for one missing file would expose everything without notice.
         _ => bail!("--{prefix}cert-file and --{prefix}key-file need each other: give both or none"),
     };
     // HTTP/1.1 for the pages and for probes.

@@ -38,6 +38,7 @@ impl ServerUrl {
     /// Returns the URL with the bound port.
     pub fn with_port(&self, port: u16) -> String {
         let scheme = if self.secure { "https" } else { "http" };
+        // An IPv6 address needs brackets, or its last group would be read as the port.
         let host = if self.host.contains(':') {
             format!("[{}]", self.host)
         } else {

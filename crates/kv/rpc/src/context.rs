@@ -130,6 +130,7 @@ impl ServerContext {
     pub fn header(&self) -> Option<ResponseHeader> {
         self.header_at(self.store().current_revision())
     }
+    // By the IDs, a client can check that revisions come from the cluster it knows.
     /// Returns a response header with this revision.
     pub fn header_at(&self, revision: i64) -> Option<ResponseHeader> {
         Some(ResponseHeader {
@@ -150,6 +151,8 @@ impl ServerContext {
         self.machine.with_members(|members| {
             members
                 .get(self.identity.member)
+                // A member that is not listed yet counts as a voter: before the first command, the
+                // flags name only voters.
                 .is_some_and(|member| member.is_learner)
         })
     }
@@ -192,6 +195,7 @@ impl ServerContext {
             return Err(EtcdError::TooLarge);
         }
         if let Err(e) = self.propose(bytes, request).await {
+            // A registration without an entry would never be answered and would stay in memory.
             self.machine.cancel_request(request);
             return Err(e);
         }
@@ -199,6 +203,7 @@ impl ServerContext {
         self.wait_for_reply(request, receiver).await
     }
 
+    // A deposed leader must not propose expirations: its deadlines of leases may be out of date.
     /// Proposes a command that is only valid while this member is the leader.
     pub async fn submit_leading(&self, command: Command) -> Result<(Outcome, i64), EtcdError> {
         let (request, receiver) = self.machine.register_request();
@@ -246,6 +251,7 @@ impl ServerContext {
                     Err(EtcdError::TimedOut)
                 }
             },
+            // A stopping member applies nothing more, so that the reply would never come.
             () = self.shutdown.cancelled() => Err(EtcdError::Stopped),
         }
     }

@@ -28,6 +28,7 @@ pub fn grpc_request<B: RequestBody>(
     request: Request<B>,
 ) -> BoxFuture<'static, Response<Body>> {
     let login =
+        // Without auth, a leftover token of a client must not delay its requests.
         bearer_token(request.headers()).filter(|_| core.machine.with_auth(|auth| auth.enabled));
     let answer = grpc_answer(routes, core.clone(), request);
     let Some(token) = login else { return answer };
@@ -52,6 +53,8 @@ fn grpc_answer<B: RequestBody>(
     // Compressed streams go to tonic, which rejects them.
     let by_hand = match request.uri().path() {
         _ if is_compressed(request.headers()) => None,
+        // Long-lived streams bypass tonic: the API server holds one watch per resource, and encodes
+        // each event once for all of them.
         watch::PATH => Some(watch::handle_watch as StreamHandler<B>),
         lease::PATH => Some(lease::keep_alive as StreamHandler<B>),
         _ => None,
@@ -85,6 +88,7 @@ async fn route_request<B: RequestBody>(
         .oneshot(request.map(|body| Body::new(LimitedBody::new(traffic.clone(), held, body))));
     // Routing can't fail: an unknown method gets a response as well.
     let (Ok(response), notes) = slow_request::track_phases(routed).instrument(span).await;
+    // A stream or a lock that waits for an event is slow by design and must not fill the log.
     if let Some(call) = end.call().filter(|call| call.is_prompt()) {
         let code = response.headers().get("grpc-status");
         let code = code.map_or(tonic::Code::Ok, |code| {

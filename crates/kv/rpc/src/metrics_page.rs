@@ -46,6 +46,8 @@ pub fn metrics_page(core: &ServerContext) -> String {
 }
 
 fn write_raft(page: &mut MetricsPage, core: &ServerContext) {
+    // One status for all values, so that a page never shows a leader of one term with the index of
+    // another.
     let status = core.node.status();
     let count = |value: &AtomicU64| value.load(Ordering::Relaxed) as f64;
     let flag = |value: bool| f64::from(u8::from(value));
@@ -54,6 +56,8 @@ fn write_raft(page: &mut MetricsPage, core: &ServerContext) {
         "Whether there is a leader.",
         flag(status.leader.is_some()),
     );
+    // Gauges and counters have etcd's types, even odd ones: dashboards choose their functions by
+    // them.
     page.gauge(
         "etcd_server_is_leader",
         "Whether this member leads.",
@@ -72,6 +76,8 @@ fn write_raft(page: &mut MetricsPage, core: &ServerContext) {
     page.gauge(
         "etcd_server_proposals_committed_total",
         "Entries committed.",
+        // The applied index is read separately and may be ahead; dashboards subtract the two and
+        // expect no negative number.
         status.committed.max(status.applied) as f64,
     );
     page.gauge(
@@ -140,6 +146,7 @@ fn write_raft(page: &mut MetricsPage, core: &ServerContext) {
 }
 
 fn write_store(page: &mut MetricsPage, core: &ServerContext) {
+    // Two sizes as in etcd: alerts on fragmentation compare the size in use with that of the files.
     let size = core.machine.data_size() as f64;
     let sizes = core.store().sizes();
     let disk = core.machine.disk_size() as f64;
@@ -226,6 +233,7 @@ fn write_operations(page: &mut MetricsPage, core: &ServerContext) {
     for (name, help, value) in rows {
         page.counter(name, help, value.load(Ordering::Relaxed) as f64);
     }
+    // A counter in meaning, but etcd declares it as a gauge.
     let bytes = counts.put_bytes.load(Ordering::Relaxed) as f64;
     page.gauge(
         "etcd_debugging_mvcc_total_put_size_in_bytes",

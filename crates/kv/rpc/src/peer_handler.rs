@@ -27,6 +27,8 @@ pub struct PeerRequestHandler {
 
 #[async_trait]
 impl PeerHandler for PeerRequestHandler {
+    // The peer port has already proven that the caller is a member. An absent response makes the
+    // caller retry.
     async fn handle_peer_rpc(&self, _: u64, kind: u32, body: Bytes) -> Option<Bytes> {
         let core = &self.core()?;
         let number = || body.as_ref().try_into().ok().map(i64::from_be_bytes);
@@ -50,6 +52,8 @@ impl PeerHandler for PeerRequestHandler {
                         members,
                         added,
                     },
+                    // An error of the change itself is a response: without one, the caller would
+                    // retry against a leader that has decided.
                     Err(refusal) => ChangeResponse {
                         refusal: refusal.to_string(),
                         ..ChangeResponse::default()
@@ -57,6 +61,8 @@ impl PeerHandler for PeerRequestHandler {
                 };
                 Some(answer.encode_to_vec().into())
             }
+            // A member that lags behind or has compacted the revision gives no hash; it must not
+            // look corrupt.
             HASH => Some(
                 respond_hash(core, number()?)
                     .await
@@ -70,6 +76,8 @@ impl PeerHandler for PeerRequestHandler {
     }
 
     fn allows_joining(&self, kind: u32) -> bool {
+        // A joining member knows only URLs, and needs the members and their IDs before it can prove
+        // that it is one.
         kind == MEMBERS
     }
 

@@ -9,6 +9,8 @@ use prost::Message;
 use proto_etcd::etcdserverpb as pb;
 use std::time::Duration;
 
+// These numbers are part of the protocol: members of two releases talk to each other during an
+// upgrade.
 pub(crate) const RENEW: u32 = 1;
 pub(crate) const LEFT: u32 = 2;
 /// Returns the members; also served to a member that has not joined yet.
@@ -17,6 +19,8 @@ pub(crate) const CHANGE: u32 = 4;
 pub(crate) const STATUS: u32 = 5;
 pub(crate) const HASH: u32 = 6;
 
+// Longer than several elections with the default timeout, so that a failed leader is replaced
+// meanwhile.
 /// Timeout of a call to the leader, and of the search for one.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(8);
 
@@ -94,6 +98,7 @@ pub(crate) async fn call_leader(
 
 /// Returns whether a member responds within this time.
 pub async fn is_responding(core: &ServerContext, id: u64, timeout: Duration) -> bool {
+    // A call to itself would need the peer port, which a single member may keep closed.
     if id == core.identity.member {
         return true;
     }

@@ -43,6 +43,8 @@ pub(crate) async fn respond_unary<B: RequestBody>(
     slow_request::report_slow(core.bounds.slow, call, notes, code, || {
         request_summary::summarize_call(method, &received, result.as_ref().ok())
     });
+    // Counted before the response is sent, so that a client which sees its answer also finds it in
+    // the metrics.
     end.finish(code);
     match result {
         Ok(message) => unary_response(&core.traffic, message),
@@ -64,6 +66,8 @@ async fn execute_call(
     slow_request::record_phase(Phase::Received);
     // A reference count, not a copy. The text is only made for slow requests.
     *received = message.clone();
+    // After the message has arrived: a token that expires during a slow upload must not be
+    // accepted.
     let caller = core.http_caller(parts)?;
     match method {
         // The only response that can be large, so its records are copied without decoding.

@@ -91,6 +91,7 @@ const TIMES: [Times; 3] = [
 
 pub(super) fn write_peer_metrics(page: &mut MetricsPage, member: u64, directory: &Directory) {
     let all = directory.all_traffic();
+    // The member itself is left out: calls to it need no network and would distort averages.
     let others: Vec<(&u64, &Arc<Traffic>)> = all.iter().filter(|(id, _)| **id != member).collect();
     for (name, help, label, count) in COUNTERS {
         page.head(name, "counter", help);

@@ -16,8 +16,11 @@ use tonic::{Request, Response, Status};
 /// Implements etcd's Auth service.
 pub(crate) struct Auth(pub Arc<ServerContext>);
 
+// Bounded, because each attempt costs a password hash, and constant changes could otherwise hold a
+// login forever.
 /// Maximum number of password checks while users and roles change concurrently.
 const ATTEMPTS: usize = 10;
+// Enough that guessing fails: 62 characters give about 190 bits.
 /// Length of a simple token's secret in characters.
 const SECRET: usize = 32;
 
@@ -48,6 +51,7 @@ impl Auth {
 
     /// Verifies a password. Returns the auth revision at which it was valid.
     async fn verify_password(&self, name: &str, password: &str) -> Result<u64, Status> {
+        // A follower that lags behind could accept a password that was already changed.
         self.0.read_index().await?;
         let stored = self.0.machine.with_auth(|auth| {
             if !auth.enabled {
@@ -70,6 +74,8 @@ impl Auth {
         if fits {
             Ok(revision)
         } else {
+            // One error for an unknown user and for a wrong password, so that a caller cannot find
+            // out names.
             Err(auth_status(AuthError::Failed))
         }
     }
@@ -220,6 +226,7 @@ impl auth_server::Auth for Auth {
     ) -> RpcResult<AuthUserGetResponse> {
         let caller = self.0.caller(&request)?;
         let name = request.into_inner().name;
+        // A user may look up its own roles, as in etcd; other users need the root role.
         let own = |_: &Book, caller: &Caller| caller.user == name;
         let roles = self
             .read_auth(&caller, own, |auth| {
@@ -314,6 +321,7 @@ impl auth_server::Auth for Auth {
         let own = |auth: &Book, caller: &Caller| {
             auth.find_user(&caller.user)
                 .is_ok_and(|user| user.roles.contains(&role))
+                // Having the root role is checked as an administrator's right instead.
                 && role != ROOT
         };
         let perm = self
@@ -359,6 +367,7 @@ impl auth_server::Auth for Auth {
         &self,
         request: Request<AuthRoleGrantPermissionRequest>,
     ) -> RpcResult<AuthRoleGrantPermissionResponse> {
+        // Before the log: an entry without a permission could only fail on every member.
         if request.get_ref().perm.is_none() {
             return Err(to_status(EtcdError::PermissionNotGiven));
         }

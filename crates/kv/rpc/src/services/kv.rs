@@ -40,6 +40,7 @@ async fn read_checked<T>(
     core.machine
         .check_range(caller, request)
         .map_err(to_status)?;
+    // A learner may lag behind without bound, so that it serves serializable reads only.
     if !request.serializable {
         core.not_for_learners()?;
         core.read_index().await?;
@@ -73,6 +74,8 @@ pub(crate) async fn encoded_range(
     request: &RangeRequest,
 ) -> Result<Bytes, Status> {
     read_checked(core, caller, request, |store| {
+        // Lists of the API server are large; decoding and encoding each pair would dominate their
+        // cost.
         match store.range_records(request).map_err(of_store)? {
             Some(found) => Ok(encode_records(&found, core.header_at(found.revision))),
             // Sorted, filtered or without values: those need decoded pairs.

@@ -76,6 +76,7 @@ impl lease_server::Lease for Lease {
         if request.keys {
             self.0
                 .machine
+                // The response names keys, which a caller without read permission must not learn.
                 .check_lease(&caller, request.id, Access::Read)
                 .map_err(to_status)?;
         } else {

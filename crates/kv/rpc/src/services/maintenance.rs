@@ -43,6 +43,8 @@ impl maintenance_server::Maintenance for Maintenance {
 
     async fn status(&self, request: Request<StatusRequest>) -> RpcResult<StatusResponse> {
         let caller = self.0.caller(&request)?;
+        // Every user may read the status: clients choose an endpoint and detect a missing leader by
+        // it.
         self.0.machine.check_known(&caller).map_err(to_status)?;
         let core = &self.0;
         let node = core.node.status();
@@ -59,6 +61,8 @@ impl maintenance_server::Maintenance for Maintenance {
                 )
             })
             .collect();
+        // In the list of errors, not as a failure: the status is needed most when the cluster has
+        // no leader.
         if node.leader.is_none() {
             errors.push(EtcdError::NoLeader.to_string());
         }
@@ -84,6 +88,7 @@ impl maintenance_server::Maintenance for Maintenance {
         &self,
         request: Request<DefragmentRequest>,
     ) -> RpcResult<DefragmentResponse> {
+        // It costs disk throughput on this member, so that only administrators may request it.
         self.admin_caller(&request)?;
         self.0
             .machine
@@ -97,6 +102,7 @@ impl maintenance_server::Maintenance for Maintenance {
 
     async fn hash(&self, request: Request<HashRequest>) -> RpcResult<HashResponse> {
         self.admin_caller(&request)?;
+        // Revision 0 means the current one.
         let hash = data_hash::hash_locally(&self.0, 0)
             .await
             .map_err(to_status)?
@@ -144,6 +150,8 @@ impl maintenance_server::Maintenance for Maintenance {
         self.admin_caller(&request)?;
         let target = request.get_ref().target_id;
         let node = self.0.node.status();
+        // Not forwarded, as in etcd: operators address the leader to be sure which member loses its
+        // role.
         if !node.leading {
             return Err(to_status(EtcdError::NotLeader));
         }
@@ -160,6 +168,8 @@ impl maintenance_server::Maintenance for Maintenance {
             let moved = self
                 .0
                 .node
+                // Longer than an election with the default timeout, so that the client learns the
+                // result.
                 .transfer_leadership(target, Duration::from_secs(6))
                 .await;
             moved.map_err(|_| to_status(EtcdError::TimedOutLostLeader))?;
@@ -184,6 +194,7 @@ impl maintenance_server::Maintenance for Maintenance {
                     .map_err(to_status)?,
             ),
         };
+        // As in etcd, a member without a quorum validates nothing.
         self.0.read_index().await?;
         let allowed = target.is_none_or(|target| may_downgrade(action, target));
         if !allowed {
