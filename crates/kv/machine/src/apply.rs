@@ -65,6 +65,8 @@ impl Machine {
         let envelopes = match entry.map(decode_batch) {
             Some(Some(envelopes)) => envelopes,
             Some(None) => {
+                // All members hold the same bytes and skip the same entry, so that their states
+                // stay equal.
                 tracing::error!(index, "a log entry can't be decoded and is skipped");
                 Vec::new()
             }
@@ -109,6 +111,8 @@ impl Machine {
                 context.members_changed,
             );
             drop(context);
+            // Only for another deadline: most entries change no lease, and a wake-up costs a task
+            // switch.
             if leases.next_deadline() != next_deadline {
                 self.notify_lease_change();
             }
@@ -136,6 +140,7 @@ impl Machine {
             return;
         }
         self.slow_applies.fetch_add(1, Ordering::Relaxed);
+        // A command of this member's client is logged with its phases by the service instead.
         if envelope.origin != self.options.member || envelope.internal {
             let expected = self.options.slow_apply;
             tracing::warn!(
@@ -238,6 +243,8 @@ impl ApplyContext<'_> {
                 | Command::LeaseGrant(_)
                 | Command::LeaseRevoke(_)
         );
+        // Members already differ, and further writes would make it harder to find out which of them
+        // is right.
         if writes && raised(pb::AlarmType::Corrupt) {
             return Err(EtcdError::Corrupt);
         }
@@ -263,6 +270,7 @@ impl ApplyContext<'_> {
     }
 
     fn apply_lease_grant(&mut self, request: &pb::LeaseGrantRequest) -> ApplyResult {
+        // A larger value would overflow the deadline.
         if request.ttl > MAX_TTL {
             return Err(EtcdError::LeaseTtlTooLarge);
         }
@@ -273,6 +281,7 @@ impl ApplyContext<'_> {
         {
             return Err(EtcdError::LeaseExists);
         }
+        // In the batch of the entry, so that a crash keeps lease and applied index together.
         persist::put_lease(&mut self.batch, request.id, request.ttl, 0);
         Ok(Outcome::LeaseGrant {
             id: request.id,
@@ -368,6 +377,7 @@ impl ApplyContext<'_> {
     fn lower_alarms(&mut self, member: u64, kind: i32) -> Vec<(u64, i32)> {
         let any_kind = kind == pb::AlarmType::None as i32;
         let of = |entry: &&(u64, i32)| {
+            // As in etcd, member 0 means all: `etcdctl alarm disarm` sends it.
             (member == 0 || entry.0 == member) && (any_kind || entry.1 == kind)
         };
         let lowered: Vec<(u64, i32)> = self.replicated.alarms.iter().filter(of).copied().collect();
@@ -387,6 +397,8 @@ fn contains_put(request: &pb::TxnRequest) -> bool {
         .chain(&request.failure)
         .any(|op| match &op.request {
             Some(Request::RequestPut(_)) => true,
+            // Every branch counts, although only one runs: the decision must not depend on the
+            // data.
             Some(Request::RequestTxn(nested)) => contains_put(nested),
             _ => false,
         })

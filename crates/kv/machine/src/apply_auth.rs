@@ -45,10 +45,12 @@ impl ApplyContext<'_> {
         // A deleted user, a new password or disabled auth invalidates the tokens.
         match command {
             Command::AuthDisable(_) => self.tokens.clear(),
+            // A user that is created again under this name must not inherit the sessions.
             Command::UserDelete(request) => self.tokens.remove_user(&request.name),
             Command::UserChangePassword(request) => self.tokens.remove_user(&request.name),
             _ => {}
         }
+        // Tokens are not persisted: after a restart, clients log in again.
         persist::put_auth(&mut self.batch, auth);
         // Published before any later command is applied, so that watchers receive later events by
         // the new permissions.
@@ -65,6 +67,8 @@ impl ApplyContext<'_> {
         auth.find_user(&login.user)
             .map_err(|_| EtcdError::AuthFailed)?;
         self.tokens.add(
+            // The index tells another member when it has applied the login, and makes each token
+            // unique.
             format!("{}.{}", login.digest, self.index),
             &login.user,
             Instant::now(),

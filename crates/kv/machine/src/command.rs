@@ -53,6 +53,7 @@ pub struct Envelope {
 #[derive(Clone, PartialEq, prost::Oneof)]
 #[allow(missing_docs)]
 pub enum Command {
+    // Tags are stored in logs: a number that was used once must never get another meaning.
     #[prost(message, tag = "10")]
     Put(pb::PutRequest),
     #[prost(message, tag = "11")]
@@ -141,6 +142,7 @@ pub fn decode_batch(mut batch: Bytes) -> Option<Vec<Envelope>> {
 /// as its origin, and internal commands may only concern the member itself. The permissions of
 /// clients are checked when a command is applied.
 pub fn may_forward(member: u64, batch: &Bytes) -> bool {
+    // Internal commands skip permission checks, so that a peer may forward only those about itself.
     let own = |command: &Option<Command>| match command {
         Some(Command::MemberPublish(publish)) => publish.id == member,
         Some(Command::Alarm(alarm)) => alarm.member_id == member,

@@ -9,10 +9,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+// A full queue blocks applying, so that a slow disk bounds the memory of unwritten changes.
 /// Maximum number of queued entries. A full queue blocks applying, which bounds memory.
 const QUEUE: usize = 1_024;
+// Larger batches would delay the flushes and snapshots that wait behind them.
 /// Size in bytes at which a batch is closed.
 const WRITE_BYTES: usize = 4 << 20;
+// The log has made the changes durable already, so that a short wait for more of them costs no
+// client anything.
 /// Delay before a batch is written. Entries that arrive in the meantime join it. No request waits
 /// for the engine, and waking a thread for each entry costs more than writing it.
 const GATHER: Duration = Duration::from_millis(5);
@@ -91,10 +95,13 @@ impl EngineWriter {
             store,
             on_store,
         };
+        // Simulations run without threads: the order of writes must follow from the seed alone.
         if !own_thread {
             let idle = Arc::new(Mutex::new(worker));
             let inlet = Inlet {
                 orders,
+                // Weak, because the store holds an inlet for removals, and the worker holds the
+                // store.
                 idle: Arc::downgrade(&idle),
             };
             return EngineWriter {
@@ -116,6 +123,7 @@ impl EngineWriter {
                 thread: Some(thread),
                 idle: None,
             },
+            // Without the thread, the queue would fill and block the state machine for ever.
             Err(e) => exit_on_failure(&format!("a thread can't be started: {e}")),
         }
     }
@@ -143,6 +151,8 @@ impl EngineWriter {
     pub async fn flush(&self) -> Result<(), EngineError> {
         let (sender, receiver) = oneshot::channel();
         self.send_order(Order::Flush(sender));
+        // A sender that was dropped means that the writer stops, and its last batch precedes the
+        // stop.
         receiver.await.unwrap_or(Ok(()))
     }
 
@@ -248,6 +258,8 @@ fn write_batch(
         return;
     }
     let before = Instant::now();
+    // A later batch would move the applied position past the lost one, so that the log would not
+    // replay it.
     if let Err(e) = engine.write_batch(batch) {
         exit_on_failure(&e.to_string());
     }

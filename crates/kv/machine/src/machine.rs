@@ -120,6 +120,8 @@ impl Machine {
             options.on_store.clone(),
             options.own_thread,
         );
+        // Before the first command: compaction would otherwise write to the engine from the
+        // applying task.
         store.defer_removals(engine_writer.removal_queue());
         Ok(Arc::new(Machine {
             store,
@@ -203,6 +205,7 @@ impl Machine {
     /// Defragments: waits until the space of everything removed so far is returned to the file
     /// system. Other requests do not wait for it.
     pub async fn release_space(&self) -> Result<(), EngineError> {
+        // Writes that still wait in the queue would make their tables grow again right after.
         self.engine_writer.flush().await?;
         let engine = self.engine.clone();
         // The task is cancelled only when the process exits.

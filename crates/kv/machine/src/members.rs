@@ -55,6 +55,7 @@ impl Members {
         if self.present.contains_key(&member.id) || self.removed.contains(&member.id) {
             return Err(EtcdError::MemberExists);
         }
+        // Two members behind one URL would receive each other's votes and entries.
         if self.url_taken(&member.peer_ur_ls, member.id) {
             return Err(EtcdError::PeerUrlExists);
         }
@@ -110,6 +111,7 @@ impl Members {
         self.present = BTreeMap::from([(
             member.id,
             Member {
+                // A single learner could never elect a leader.
                 is_learner: false,
                 ..kept
             },
@@ -128,6 +130,7 @@ impl Members {
 
     pub(crate) fn promote(&mut self, id: u64) -> Result<(), EtcdError> {
         let member = self.present.get_mut(&id).ok_or(EtcdError::MemberNotFound)?;
+        // An error as in etcd: an operator that promotes a voter has the wrong ID.
         if !member.is_learner {
             return Err(EtcdError::NotLearner);
         }

@@ -18,6 +18,7 @@ use proto_etcd::etcdserverpb::Member;
 const POSITION: &[u8] = b"position";
 const MEMBERSHIP: &[u8] = b"membership";
 const INSTALLING: &[u8] = b"installing";
+// Bounds the memory of a batch while a large state is deleted.
 /// Maximum number of rows deleted in one batch.
 const WIPED_AT_ONCE: usize = 10_000;
 
@@ -68,6 +69,7 @@ pub(crate) fn put_members(batch: &mut Batch, members: &Members) {
         );
     }
     for id in members.removed_ids() {
+        // An empty row marks a removed member, which must stay known over restarts.
         batch.put(Table::Members, id.to_be_bytes().to_vec(), Bytes::new());
     }
 }
@@ -162,6 +164,8 @@ pub(crate) fn wipe_engine(engine: &dyn Engine) -> Result<(), EngineError> {
             // deleted.
             let mut batch = Batch::default();
             engine.scan_rows(table, b"", None, &mut |key, _| {
+                // The marker stays until the new rows are durable; without it, a crash would leave
+                // a mixture of two states.
                 if (table, key) != (Table::Meta, INSTALLING) {
                     batch.delete(table, key.to_vec());
                 }
@@ -214,6 +218,7 @@ pub(crate) fn read_applied_position(
     let revision = meta(b"revision")?
         .as_ref()
         .try_into()
+        // An empty store is at revision 1, as in etcd.
         .map_or(1, i64::from_be_bytes);
     Ok((place, revision))
 }
@@ -222,6 +227,7 @@ fn load_auth(engine: &dyn Engine) -> Result<Auth, MachineError> {
     let Some(row) = engine.get(Table::Auth, b"auth")? else {
         return Ok(Auth::default());
     };
+    // An error, not an empty book: that would disable authentication.
     decode_auth_row(&row).ok_or(MachineError::Damaged("users and roles"))
 }
 
@@ -281,6 +287,7 @@ fn load_leases(engine: &dyn Engine, store: &Store) -> Result<Leases, MachineErro
     if damaged {
         return Err(MachineError::Damaged("leases"));
     }
+    // Attachments are not stored twice: each record holds its lease, and this rebuilds the index.
     store.visit_leased_keys(|lease, key| leases.attach_key(lease, key));
     Ok(leases)
 }

@@ -14,6 +14,7 @@ use kv_engine::{Batch, Engine, EngineError, Table};
 use kv_mvcc::{Mark, Pin};
 use std::sync::Arc;
 
+// Bounds the memory of sender and receiver, whatever the size of the state.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// A row: table number, key and value.
@@ -101,6 +102,8 @@ impl Machine {
     }
 
     fn reload_state(&self) -> Result<AppliedPosition, MachineError> {
+        // Held until everything is replaced: a request must not be checked against users of one
+        // state and read keys of another.
         let mut replicated = self.replicated.write();
         self.store.reload_state()?;
         let loaded = persist::load_state(&*self.engine, &self.store)?;

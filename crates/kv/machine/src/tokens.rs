@@ -60,6 +60,7 @@ impl Tokens {
         }
         // A client that logs in for every request must not fill the memory of all members.
         while self.known.len() > self.most {
+            // The oldest login first: its client logs in again when its token is rejected.
             let Some((_, oldest)) = self.order.pop_first() else {
                 break;
             };
@@ -77,6 +78,8 @@ impl Tokens {
             self.order.remove(&number);
             return None;
         }
+        // Only on this member: the lifetime counts from the last use here, as for etcd's simple
+        // tokens.
         known.used = now;
         Some(known.user.clone())
     }

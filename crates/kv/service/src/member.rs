@@ -100,6 +100,8 @@ pub(crate) async fn assemble_member(parts: Parts) -> Result<Arc<ServerContext>> 
         jwt,
         passwords,
         metrics,
+        // Above the limit of a request, so that a message which is too large gets etcd's error
+        // instead of gRPC's.
         traffic: ClientTraffic::new(decoding_limit(bounds.max_request)),
         bounds,
         shutdown,

@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+// etcd's default, so that the NOSPACE alarm comes at the size that operators know.
 const DEFAULT_QUOTA: u64 = 2 << 30;
 /// Default interval of etcd's lease checkpoints.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
@@ -81,7 +82,9 @@ fn server_limits(flags: &ServeFlags, access: PeerAccess) -> Result<ServerLimits>
     };
     Ok(ServerLimits {
         max_request: flags.max_request_bytes,
+        // etcd's formula: five seconds for the disk, and two elections that may happen meanwhile.
         request_timeout: Duration::from_secs(5) + Duration::from_millis(2 * flags.election_timeout),
+        // A lease must survive an election, in which nothing renews it.
         min_lease_ttl: i64::try_from((3 * flags.election_timeout / 2).div_ceil(1_000))
             .unwrap_or(2)
             .max(1),
@@ -128,8 +131,10 @@ async fn make_plan(flags: &ServeFlags) -> Result<Plan> {
     if client.is_empty() && paths.is_empty() || peer.is_empty() {
         bail!("--listen-client-urls and --listen-peer-urls need a URL each");
     }
+    // Before any port opens: a peer port without mutual TLS gives access to all data.
     let access = PeerAccess::decide(flags, &peer)?;
     let bounds = server_limits(flags, access)?;
+    // An error at the start is better than a port that fails every handshake.
     let secure = client.iter().chain(&pages).any(|url| url.secure);
     if secure && (flags.cert_file.is_none() || flags.key_file.is_none()) {
         bail!(
@@ -148,6 +153,7 @@ async fn make_plan(flags: &ServeFlags) -> Result<Plan> {
         names.dedup();
         names
     };
+    // Only checked here, so that a wrong value fails before the data directory is touched.
     Retention::parse(flags)?;
     // After the checks above, so that a wrong flag opens no port, and before the URLs are
     // advertised, because port 0 is known only now.
@@ -164,6 +170,8 @@ async fn make_plan(flags: &ServeFlags) -> Result<Plan> {
         .collect::<Result<Vec<_>>>()?;
     let client_urls = client_urls(flags, names(&client_ports), &client_sockets)?;
     let bound = match access {
+        // A closed port has no number, but the member's ID is derived from its URLs and must stay
+        // the same once it opens.
         PeerAccess::Closed => url_texts(&peer),
         PeerAccess::Mutual | PeerAccess::Insecure => names(&peer_ports),
     };
@@ -290,6 +298,7 @@ async fn serve_member(flags: ServeFlags, shutdown: CancellationToken) -> Result<
     if flags.wal_dir.is_some() {
         tracing::warn!("--wal-dir has no effect: the log is in the data directory");
     }
+    // Opening it locks the directory against a second process, before anything is read or written.
     let mut folder = DataFolder::open(&plan.data_dir)?;
     let tasks = Tasks::new(shutdown.clone());
     // Closed after the transfer of leadership: a member that no peer reaches does not learn that it
@@ -415,6 +424,8 @@ fn announce_ports(flags: &ServeFlags, plan: &Plan) -> Result<()> {
 }
 
 async fn begin_membership(core: &ServerContext, bootstrap: &Bootstrap) -> Result<()> {
+    // A member that joins gets its membership from the leader; initializing it would start another
+    // cluster.
     if !bootstrap.begin.is_empty() {
         core.node.initialize(&bootstrap.begin).await?;
     }
@@ -443,6 +454,7 @@ async fn build_member(
         max_txn_ops: flags.max_txn_ops,
         max_learners: flags.max_learners,
         value_cache: flags.value_cache_bytes,
+        // Writes of the engine block, and would delay heartbeats on the runtime's threads.
         own_thread: true,
         token_ttl: Duration::from_secs(flags.auth_token_ttl),
         on_store,
@@ -451,6 +463,8 @@ async fn build_member(
     let others = bootstrap
         .members
         .iter()
+        // By name as well: the flags of a member that joined later give it another ID than the
+        // cluster did.
         .filter(|member| member.id != identity.member && member.name != flags.name);
     let around = RebuildOptions {
         folder,
@@ -533,6 +547,7 @@ fn on_removed(leave: LeaveRequest, shutdown: CancellationToken) -> OnRemoved {
     Arc::new(move || {
         let reason = "this member has been removed from the cluster for good; to use the machine again, empty its data folder and \
                       add it as a new member";
+        // Both the log and a peer may report the removal; only the first report stops the member.
         if leave.set(reason).is_ok() {
             tracing::error!("this member has been removed from the cluster");
             shutdown.cancel();

@@ -182,6 +182,7 @@ pub(crate) fn fill_directory(
     status: &kv_raft::Status,
 ) {
     let committed = machine.with_members(|members| members.list());
+    // The flags may be outdated on a restart, so that they count only before the first command.
     let known = if committed.is_empty() {
         initial
     } else {
@@ -321,6 +322,8 @@ pub(crate) async fn publish_member(
 ) -> Result<()> {
     let me = core.identity.member;
     let mut urls = client_urls.to_vec();
+    // Members publish the same list in the same order, so that a restart without a change proposes
+    // nothing.
     urls.sort();
     loop {
         let known = core.machine.with_members(|members| members.list());
@@ -379,6 +382,7 @@ async fn compact_to(core: &ServerContext, revision: i64) {
     }
     let command = Command::Compact(CompactionRequest {
         revision,
+        // Waiting for the engine would delay the next sample, and nothing reads the result.
         physical: false,
     });
     match core.submit_raw(&Caller::internal(), command).await {
@@ -414,6 +418,7 @@ async fn compact_by_time(core: Arc<ServerContext>, kept: Duration) {
 /// Keeps a number of revisions.
 async fn compact_by_count(core: Arc<ServerContext>, count: i64) {
     loop {
+        // etcd's interval: compaction costs disk throughput on every member.
         sleep(Duration::from_secs(300)).await;
         compact_to(&core, core.store().current_revision() - count).await;
     }
