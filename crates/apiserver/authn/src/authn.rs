@@ -113,6 +113,7 @@ impl Authn {
         }
         let mut tokens: Vec<Arc<dyn Authenticator>> = Vec::new();
         if let Some(path) = &options.token_auth_file {
+            // The cheapest check is first: a lookup in memory before signatures and Secrets.
             tokens.push(Arc::new(TokenFile::from_file(path)?));
         }
         let (mut accounts, mut issuer) = (None, None);
@@ -143,6 +144,8 @@ impl Authn {
     ) -> Result<User, AuthnError> {
         match self.authenticate(credentials).await? {
             Some(user) => Ok(user),
+            // Only without credentials: a client with a wrong token must learn that, not lose its
+            // rights silently.
             None if self.anonymous.allows_path(path) => Ok(User::anonymous()),
             None => Err(AuthnError("the request carries no credentials".into())),
         }
@@ -186,6 +189,8 @@ impl Authn {
 pub fn with_authenticated_group(mut user: User) -> User {
     // A front proxy may already pass either group.
     let known = |g: &String| g == AUTHENTICATED || g == "system:unauthenticated";
+    // A front proxy may forward an anonymous request, which must not gain the rights of
+    // authenticated users.
     if user.name != User::ANONYMOUS && !user.groups.iter().any(known) {
         user.groups.push(AUTHENTICATED.to_owned());
     }

@@ -28,6 +28,7 @@ fn split_token(token: &str) -> Option<(&str, &str)> {
         s.bytes()
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
     };
+    // Other tokens cause no lookup, and the ID cannot lead to a Secret of another name.
     (id.len() == 6 && rest.len() == 16 && plain(id) && plain(rest)).then_some((id, rest))
 }
 
@@ -42,9 +43,12 @@ fn user_of_secret(
         String::from_utf8(STANDARD.decode(text).ok()?).ok()
     };
     let good = stored["type"] == TYPE
+        // A finalizer may keep a deleted Secret for long, and deleting it is the way to revoke the
+        // token.
         && stored["metadata"].get("deletionTimestamp").is_none()
         && data("token-id")? == id
         && secret::is_same_digest(data("token-secret")?.as_bytes(), token_secret.as_bytes())
+        // The same Secrets also sign the public cluster-info, which alone must not authenticate.
         && data("usage-bootstrap-authentication")? == "true";
     // An expiration that can not be parsed counts as passed.
     let expired =

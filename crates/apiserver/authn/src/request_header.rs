@@ -33,6 +33,8 @@ pub struct HeaderAuthenticator {
 impl HeaderAuthenticator {
     /// Loads the CA; converts header names to lower case.
     pub fn new(mut options: RequestHeader) -> Result<Self, OptionsError> {
+        // A CA of its own: a client certificate of the cluster's CA must not allow its holder to
+        // name any user.
         let verifier = Verifier::from_file(&options.client_ca_file)?;
         // HTTP/2 sends header names in lower case, and the flags name them in any case.
         let lists = [
@@ -63,6 +65,7 @@ impl HeaderAuthenticator {
             .iter()
             .flat_map(of)
             .map(|(_, v)| v.as_str())
+            // An empty header of an earlier name does not hide a value in a later one.
             .filter(|v| !v.is_empty())
     }
 
@@ -116,6 +119,7 @@ impl Authenticator for HeaderAuthenticator {
         else {
             return Ok(None);
         };
+        // Without a certificate, every client could send the headers, so they mean nothing.
         let Some(leaf) = credentials.certificates.first() else {
             return Ok(None);
         };

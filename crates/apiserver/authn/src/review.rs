@@ -13,6 +13,8 @@ impl Authn {
                 json!({"authenticated": true, "user": user, "audiences": audiences})
             }
             None => {
+                // One text for all reasons: the caller of a review must not learn why a foreign
+                // token failed.
                 json!({"user": {}, "error": "[invalid bearer token, the token is not valid for the audiences]"})
             }
         }

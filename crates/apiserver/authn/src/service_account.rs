@@ -36,6 +36,7 @@ impl ServiceAccounts {
     /// Returns the audiences of which a token must name one.
     pub fn api_audiences(&self) -> Vec<String> {
         if self.audiences.is_empty() {
+            // All issuers: tokens of a former issuer name it as their audience.
             self.issuers.clone()
         } else {
             self.audiences.clone()

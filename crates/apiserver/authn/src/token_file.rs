@@ -31,6 +31,7 @@ impl TokenFile {
                     number + 1
                 )));
             };
+            // An empty token would match a client that sends an empty header.
             if token.is_empty() {
                 return Err(bad(format!("line {} has an empty token", number + 1)));
             }
@@ -61,6 +62,7 @@ fn parse_fields(line: &str) -> Vec<String> {
     let mut chars = line.chars().peekable();
     while let Some(c) = chars.next() {
         match c {
+            // CSV doubles a quotation mark within quotes.
             '"' if quoted && chars.peek() == Some(&'"') => {
                 chars.next();
                 push_char(&mut out, '"');

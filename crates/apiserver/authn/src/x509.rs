@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+// Clients that open many connections, for example kubelets, send the same chain each time.
 const REMEMBERED: usize = 1024;
 
 /// Verifies chains against one CA bundle, which is reloaded with its file.
@@ -123,6 +124,7 @@ pub fn certificate_subject(leaf: &[u8]) -> Option<(String, Vec<String>)> {
     let subject = certificate.subject();
     let name = subject
         .iter_common_name()
+        // With several common names the last one counts, as Go's parser reads a subject.
         .last()
         .and_then(|n| n.as_str().ok())
         .unwrap_or_default()
@@ -157,6 +159,7 @@ impl Authenticator for ClientCertificates {
         if name.is_empty() {
             return Ok(None);
         }
+        // Operators see from this metric that certificates of clients are about to expire.
         self.life.observe_remaining(left);
         let id = format!("X509SHA256={}", hex_digits(&secret::digest_secret(leaf)));
         let extra = [(

@@ -48,6 +48,7 @@ impl Authz {
     /// Builds the chain of `modes`, after the group `system:masters`, which is always allowed;
     /// subscribes it to `objects`.
     pub fn new(modes: &[Mode], objects: &Arc<dyn Objects>) -> Arc<Authz> {
+        // Always first: an administrator must still have access when no role or binding is left.
         let mut members: Vec<Arc<dyn Authorizer>> = vec![Arc::new(PrivilegedGroup)];
         let mut rbac = None;
         for mode in modes {
@@ -94,6 +95,7 @@ impl Authorizer for Authz {
                 // An empty reason would only add an empty line.
                 Decision::NoOpinion(reason) if reason.is_empty() => {}
                 Decision::NoOpinion(reason) => reasons.push(reason),
+                // The first decision ends the chain, in the order of `--authorization-mode`.
                 decided => return decided,
             }
         }
@@ -106,6 +108,8 @@ impl Authorizer for Authz {
             let (resources, paths, incomplete) = member.rules(user, namespace);
             all.0.extend(resources);
             all.1.extend(paths);
+            // The Node authorizer cannot list its rules, which a SelfSubjectRulesReview must not
+            // hide.
             all.2 |= incomplete;
         }
         all

@@ -43,6 +43,7 @@ impl EscalationCheck {
         resource: &str,
         name: &str,
     ) -> bool {
+        // By all authorizers: another mode may grant `escalate` and `bind` without RBAC.
         let attributes = Attributes {
             user: request.user.clone(),
             verb: verb.into(),
@@ -60,6 +61,8 @@ impl EscalationCheck {
     fn check_role(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let object = &request.object;
         if changes_collection_fields_only(request)
+            // The verb lets controllers and installers create roles with rights that they do not
+            // hold.
             || self.is_authorized(request, "escalate", request.resource, request.name)
         {
             return Ok(());
@@ -164,6 +167,7 @@ fn is_aggregated(role: &Value) -> bool {
 /// must be covered by the user's permissions, labels included: a label can aggregate the role's
 /// rules into another role.
 fn changes_collection_fields_only(request: &AdmissionRequest<'_>) -> bool {
+    // The garbage collector changes these fields of any object without holding its rights.
     const COLLECTION: [&str; 4] = ["ownerReferences", "finalizers", "managedFields", "selfLink"];
     let Some(old) = &request.old else {
         return false;

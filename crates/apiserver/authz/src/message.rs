@@ -12,6 +12,7 @@ pub fn forbidden_error(attributes: &Attributes, reason: &str) -> ApiError {
     } else {
         format!("{what}: {reason}")
     };
+    // A path has no resource that the details of the Status could name.
     if !attributes.is_resource {
         return ApiError::new(Reason::Forbidden, format!("forbidden: {why}"))
             .with_details(Details::default());

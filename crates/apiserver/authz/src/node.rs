@@ -45,6 +45,7 @@ impl NodeAuthorizer {
     /// Creates an authorizer whose graph follows the watch caches of pods, volumes and attachments.
     pub fn observing(objects: &dyn Objects) -> Arc<NodeAuthorizer> {
         let node = Arc::new(NodeAuthorizer::new());
+        // Only objects that lead to others: the graph needs no content of Secrets or ConfigMaps.
         let followed = [
             ("", "pods"),
             ("", "persistentvolumes"),
@@ -58,6 +59,8 @@ impl NodeAuthorizer {
     }
 
     fn new() -> Self {
+        // The built-in rules, not the stored role: an administrator's change of system:node must
+        // not widen this authorizer.
         let policy = crate::bootstrap::bootstrap_objects();
         let role = policy
             .iter()
@@ -122,6 +125,7 @@ impl NodeAuthorizer {
         {
             return allow_node();
         }
+        // NoOpinion, not a denial: RBAC may still grant the request to the node's user or group.
         deny_node(format!(
             "no relationship found between node '{node}' and this object"
         ))
@@ -152,6 +156,7 @@ impl NodeAuthorizer {
     }
 
     fn authorize_claim_status(&self, node: &str, a: &Attributes) -> Decision {
+        // The kubelet reports the new capacity after it has expanded the file system.
         if !matches!(a.verb.as_str(), "update" | "patch") {
             return deny_node("can only get/update/patch this type");
         }
@@ -171,6 +176,8 @@ impl NodeAuthorizer {
         match (a.subresource.as_str(), a.verb.as_str()) {
             // The admission plugin NodeRestriction checks the new slice's node.
             ("", "create") => allow_node(),
+            // A slice without a node belongs to a network-attached device, which no kubelet
+            // manages.
             ("", "get" | "update" | "patch" | "delete") => {
                 self.authorize_reachable(node, Target::Slice, a)
             }
@@ -237,6 +244,7 @@ fn authorize_csi_node(node: &str, a: &Attributes) -> Decision {
     if !a.subresource.is_empty() {
         return deny_node("cannot authorize CSINode subresources");
     }
+    // As for leases, admission checks the name of a create.
     if a.verb != "create" && a.name != node {
         return deny_node("can only access CSINode with the same name as the requesting node");
     }

@@ -78,6 +78,7 @@ impl Rbac {
         index.visit_grants(user, namespace, |grant| {
             match index.find_role(&grant.role_kind, &grant.namespace, &grant.role) {
                 Some(rules) => found.rules.push((rules.clone(), grant.clone())),
+                // Reported, so that an administrator sees why a grant has no effect.
                 None => found.missing.push(grant.missing_role()),
             }
             true
@@ -157,6 +158,7 @@ impl Authorizer for Rbac {
         let (rules, missing) = self.rules_for(user, namespace);
         let resources = rules
             .iter()
+            // A rule holds resources or paths; the review lists them in separate fields.
             .filter(|r| !r.resources.is_empty())
             .map(Rule::resource_review)
             .collect();

@@ -58,6 +58,7 @@ pub fn apply_intent(
     let wanted = fields_of(shape, &intended);
     let empty = Value::Object(Map::new());
     let live_value = live.unwrap_or(&empty);
+    // Merged from the whole intent, not the stripped one: the object needs its name and kind.
     let mut merged = merge_values(shape, live_value, intent);
     let before = entries
         .iter()
@@ -153,6 +154,7 @@ fn merge_values(shape: Shape, live: &Value, intent: &Value) -> Value {
                     Some(present) => merge_values(shape.member(key), present, wanted),
                     None => wanted.clone(),
                 };
+                // Fields that the intent leaves out stay: other managers may own them.
                 out.insert(key.clone(), merged);
             }
             Value::Object(out)
@@ -256,6 +258,7 @@ fn prune_fields(shape: Shape, value: &mut Value, abandoned: &FieldSet, kept: &Fi
 }
 
 fn is_abandoned(abandoned: &FieldSet, kept: &FieldSet) -> bool {
+    // A parent of another manager's field stays, or that field would be lost with it.
     abandoned.member && kept.is_empty()
 }
 

@@ -142,6 +142,7 @@ fn collect_fields(shape: Shape, value: &Value, set: &mut FieldSet) {
             for element in list {
                 let child = set.children.entry(shape.step(element)).or_default();
                 collect_fields(shape.element(), element, child);
+                // Removing an element is a change of its own, apart from the fields in it.
                 child.member = true;
             }
         }

@@ -4,6 +4,7 @@ use crate::set::FieldSet;
 use api_meta::Meta;
 use serde_json::{Value, json};
 
+// Controllers with generated names would otherwise let the metadata grow with every write.
 /// Maximum number of update entries; older ones are merged into one.
 const MOST_UPDATES: usize = 10;
 const ANCIENT: &str = "ancient-changes";
@@ -98,6 +99,8 @@ fn cap_entries(entries: Vec<Entry>) -> Vec<Entry> {
     excess += 1;
     let (mut kept, mut ancient): (Vec<Entry>, Option<Entry>) = (Vec::new(), None);
     for entry in entries {
+        // Appliers are never merged: without its own entry, an applier could not remove a field by
+        // omitting it.
         if entry.is_apply() || excess == 0 {
             kept.push(entry);
             continue;

@@ -26,6 +26,7 @@ impl Step {
             ("f", name) => Some(Step::Field(name.to_owned())),
             ("k", keys) => canonical(keys).map(Step::Key),
             ("v", value) => canonical(value).map(Step::Value),
+            // Index steps are not supported: lists without keys are atomic and owned as a whole.
             _ => None,
         }
     }

@@ -82,6 +82,7 @@ impl FieldSet {
     /// Encodes the set as `FieldsV1`.
     pub fn to_json(&self) -> Value {
         let mut map = Map::new();
+        // A leaf needs no mark: an empty map already means that the path itself is owned.
         if self.member && !self.children.is_empty() {
             map.insert(".".into(), json!({}));
         }

@@ -80,6 +80,7 @@ impl Shape {
                     .collect();
                 Step::Key(Value::Object(held).to_string())
             }
+            // Elements of a set have no key: the value itself identifies them.
             _ => Step::Value(element.to_string()),
         }
     }

@@ -51,6 +51,8 @@ pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
         entries = managers::read_entries(old);
     }
     let shape = Shape::of_message(writer.message);
+    // A created object is compared with an empty one that has the same defaults, which no client
+    // owns.
     let zero = || json::explicit(writer.message, &json!({}));
     let before = old.map_or_else(
         || considered_fields(writer, &zero()),
@@ -140,6 +142,7 @@ pub(crate) fn without_managed_fields(object: &Value) -> Value {
     ];
     let mut object = object.clone();
     if let Some(map) = object.as_object_mut() {
+        // Every write names them, so that they say nothing about ownership.
         map.remove("apiVersion");
         map.remove("kind");
         if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {

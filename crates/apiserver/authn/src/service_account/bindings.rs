@@ -9,6 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use std::sync::Arc;
 
+// Clocks of API servers and kubelets differ, and a container that shuts down may still make its
+// last requests.
 /// Seconds for which an object still counts after its deletion was requested.
 const DELETION_LEEWAY: i64 = 60;
 
@@ -20,6 +22,8 @@ pub async fn check_bindings(
 ) -> Result<(), String> {
     let now = jiff::Timestamp::now().as_second();
     let namespace = claims.namespace.as_str();
+    // Checked at each request, not only when the token was verified: deleting the account must
+    // revoke its tokens at once.
     let account = read_current(objects, "serviceaccounts", namespace, &claims.account).await;
     check_alive(account, &claims.account, "service account", now)?;
     if let Some(reference) = &claims.secret {
@@ -58,6 +62,7 @@ fn check_secret(stored: &Value, token: &str) -> Result<(), String> {
         .as_str()
         .and_then(|t| STANDARD.decode(t).ok())
         .unwrap_or_default();
+    // Any other Secret could hold a copied token, which its owner may not be allowed to keep valid.
     if stored["type"] != "kubernetes.io/service-account-token"
         || !secret::is_same_digest(&data, token.as_bytes())
     {
@@ -96,6 +101,7 @@ async fn read_current(
         return cached;
     }
     objects
+        // A token may be used at another API server before its cache has the new object.
         .read_live(&resource, namespace, &wanted.name)
         .await
         .ok()

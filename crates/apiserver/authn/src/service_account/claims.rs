@@ -105,6 +105,7 @@ impl Claims {
         // token.
         let whole = !claims.namespace.is_empty()
             && !claims.account.name.is_empty()
+            // Without a uid, the token would be valid for a later account of the same name.
             && !claims.account.uid.is_empty();
         (whole && text("sub") == subject).then_some(claims)
     }
@@ -135,6 +136,8 @@ impl Claims {
             name: text("service-account.name"),
             uid: text("service-account.uid"),
         };
+        // Legacy tokens name no uid of their Secret; the token is compared with its content
+        // instead.
         self.secret = Some(Reference {
             name: text("secret.name"),
             uid: String::new(),
@@ -173,6 +176,8 @@ impl Claims {
             name: user_name(&self.namespace, &self.account.name),
             uid: self.account.uid.clone(),
             groups: vec![
+                // Roles are bound to these groups, for all accounts of the cluster or of a
+                // namespace.
                 "system:serviceaccounts".into(),
                 format!("system:serviceaccounts:{}", self.namespace),
             ],
@@ -204,6 +209,7 @@ impl Claims {
 
 fn parse_audiences(value: Option<&Value>) -> Vec<String> {
     match value {
+        // RFC 7519 allows a single audience without a list.
         Some(Value::String(one)) => vec![one.clone()],
         Some(Value::Array(many)) => many
             .iter()

@@ -16,10 +16,14 @@ use std::sync::Arc;
 
 const GROUP: &str = "authentication.k8s.io";
 const DEFAULT_SECONDS: i64 = 3600;
+// A kubelet renews a token at 80 % of its life; a shorter one would expire when a renewal is
+// retried.
 const SHORTEST: i64 = 600;
 const LONGEST: i64 = 1 << 32;
 /// The lifetime that mounted tokens request, and the extended one.
 const MOUNTED_SECONDS: i64 = 3607;
+// Old clients read the token file once. A year covers the life of their pods, and `warn_after`
+// shows which ones they are.
 const EXTENDED_SECONDS: i64 = 365 * 24 * 3600;
 
 /// Signs ServiceAccount tokens.
@@ -59,6 +63,7 @@ impl TokenIssuer {
             .as_i64()
             .unwrap_or(DEFAULT_SECONDS);
         check_seconds(seconds)?;
+        // Shortened instead of rejected: clients learn the real expiration from the response.
         let seconds = self.limit_lifetime(seconds);
         if request["spec"]["audiences"]
             .as_array()
@@ -128,6 +133,7 @@ impl TokenIssuer {
         reference: &Value,
         claims: &mut Claims,
     ) -> Result<(), ApiError> {
+        // A token without a bound object is valid until it expires or its account is deleted.
         if !reference.is_object() {
             return Ok(());
         }
@@ -135,6 +141,8 @@ impl TokenIssuer {
         let (kind, name) = (text("kind"), text("name"));
         let (resource, namespace) = match kind {
             "Pod" => ("pods", account.namespace()),
+            // Only in the account's namespace: a token must not depend on objects that its users
+            // cannot see.
             "Secret" => ("secrets", account.namespace()),
             "Node" => ("nodes", ""),
             _ => {
@@ -198,6 +206,7 @@ impl TokenIssuer {
     }
 
     fn sign_claims(&self, claims: &Claims) -> Result<String, ApiError> {
+        // The key file may have been replaced since the last token, without a restart.
         let key = self.key.current();
         let mut header = Header::new(key.public.algorithm);
         // Upstream's tokens have no typ.

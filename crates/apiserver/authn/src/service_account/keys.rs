@@ -68,6 +68,7 @@ pub fn verifying_keys(path: &PathBuf) -> Result<Vec<VerifyingKey>, OptionsError>
                 .ok_or_else(|| bad("it holds a key that is neither RSA nor P-256"))?,
         );
     }
+    // An empty file would otherwise start a server that rejects every token.
     if keys.is_empty() {
         return Err(bad("it holds no key"));
     }
@@ -81,6 +82,7 @@ pub fn signing_key(path: &PathBuf) -> Result<SigningKey, OptionsError> {
         why: why.into(),
     };
     let pem = read_file(path)?;
+    // `openssl ecparam` writes a section with parameters before the key, which is skipped.
     for (kind, der) in <(SectionKind, Vec<u8>)>::pem_slice_iter(&pem).flatten() {
         if let Some((key, algorithm)) = signing_parts(kind, &der) {
             let public = from_private(&key, algorithm).and_then(verifying_key);

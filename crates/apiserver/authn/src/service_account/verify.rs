@@ -14,7 +14,10 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+// Another API server may have issued the token by a clock that is ahead.
 const LEEWAY: i64 = 60;
+// Every mounted token is used often, and a signature costs far more than a lookup; the bound limits
+// the memory.
 const REMEMBERED: usize = 4096;
 const LONGEST: usize = 64 * 1024;
 
@@ -30,6 +33,7 @@ pub struct AccountTokens {
 /// The keys as loaded from their files. A reload starts with an empty cache of verified tokens,
 /// because a key may have been removed.
 pub(super) struct Keys {
+    // Together with the results: replaced key files also forget the signatures of the old keys.
     pub all: Vec<VerifyingKey>,
     /// Claims of tokens with a verified signature, by digest. Times and bindings are checked at
     /// each use.
@@ -64,6 +68,8 @@ impl Keys {
         let mut fitting: Vec<&VerifyingKey> = self
             .all
             .iter()
+            // The header alone must not choose the algorithm, or a public key could be used as a
+            // shared secret.
             .filter(|k| k.algorithm == header.alg)
             .collect();
         // A token without a known key id is tried with every key of its algorithm.
@@ -93,6 +99,7 @@ impl AccountTokens {
             ([], Some(path)) => follow_objects(vec![path.clone()], Keys::read_signing)?,
             (paths, _) => follow_objects(paths.to_vec(), Keys::read_verifying)?,
         };
+        // An empty issuer would match tokens that name none.
         if options.issuers.iter().all(String::is_empty) {
             return Err(OptionsError::Conflict(
                 "--service-account-issuer is a required flag".into(),
@@ -131,6 +138,7 @@ impl AccountTokens {
         };
         let fitting: Vec<String> = wanted
             .iter()
+            // The response names the audiences that both sides accept, as a TokenReview must.
             .filter(|a| held.contains(a))
             .cloned()
             .collect();
@@ -217,6 +225,8 @@ fn unverified_claims(token: &str) -> Option<Value> {
 
 fn check_times(claims: &Claims, now: i64) -> Result<(), String> {
     if claims.expires.is_some_and(|at| at + LEEWAY < now)
+        // Only tokens of Secrets may live forever; without this rule, a lost claim would make a
+        // token permanent.
         || (claims.expires.is_none() && !claims.is_legacy())
     {
         return Err("service account token has expired".into());

@@ -46,6 +46,7 @@ pub fn bootstrap_objects() -> Vec<(&'static str, Value)> {
                     role_binding(namespace, name, kind, role, subjects),
                 ));
             }
+            // No input reaches this: the text is compiled in.
             _ => unreachable!("the policy text is part of this program: {line}"),
         }
     }
@@ -62,6 +63,7 @@ fn rbac_object(kind: &str, namespace: &str, name: &str) -> Value {
     }
     metadata.insert(
         "labels".into(),
+        // Administrators and tools recognize the default objects by this label.
         json!({"kubernetes.io/bootstrapping": "rbac-defaults"}),
     );
     metadata.insert("annotations".into(), json!({AUTOUPDATE: "true"}));

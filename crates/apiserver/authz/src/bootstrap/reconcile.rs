@@ -31,6 +31,7 @@ pub fn reconcile_object(stored: Option<&Value>, desired: &Value) -> Option<Write
             // The API rejects a change of roleRef, so that a binding can not silently gain rights.
             return Some(Write::Recreate(desired.clone()));
         }
+        // Only additions: subjects that an administrator added stay over restarts and upgrades.
         merge_subjects(&mut merged, desired);
     } else {
         merge_rules(&mut merged, stored, desired);
@@ -38,6 +39,7 @@ pub fn reconcile_object(stored: Option<&Value>, desired: &Value) -> Option<Write
     for field in ["labels", "annotations"] {
         merge_map(&mut merged, desired, field);
     }
+    // No write without a change, or each start of a server would wake every watcher of roles.
     (merged != *stored).then_some(Write::Update(merged))
 }
 

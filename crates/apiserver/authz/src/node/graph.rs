@@ -34,9 +34,12 @@ type Key = (Target, String, String);
 /// For each object the nodes that use it, with a count.
 #[derive(Default)]
 pub struct Graph {
+    // Counted by node and not by pod: authorization asks only for the node, and is on the path of
+    // every read.
     users: HashMap<Key, HashMap<String, usize>>,
     pods: HashMap<(String, String), (String, Vec<Key>)>,
     volumes: HashMap<String, Volume>,
+    // Indexed by Secret, so that a read need not look through all volumes of the cluster.
     /// Secrets named by volumes, with the volumes.
     secret_volumes: HashMap<(String, String), Vec<String>>,
     attachments: HashMap<String, String>,
@@ -74,6 +77,7 @@ impl Graph {
     }
 
     fn uses_claim(&self, node: &str, (namespace, name): &(String, String)) -> bool {
+        // A volume without a claim is used by no pod, so that no node may read it.
         !name.is_empty() && self.uses_object(node, Target::Claim, namespace, name)
     }
 
@@ -128,6 +132,7 @@ impl Graph {
                 nodes.remove(node);
             }
         }
+        // Names of Secrets come and go with pods; without this, the map would only grow.
         if nodes.is_empty() {
             self.users.remove(target);
         }

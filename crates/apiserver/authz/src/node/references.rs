@@ -14,6 +14,8 @@ fn name_at(v: &Value, pointer: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
+// In-tree drivers name their Secrets in fields of their own; a missing one would make such volumes
+// unmountable.
 /// Volume sources that name a Secret of the pod's namespace, with the pointer to the name.
 const VOLUME_SECRETS: [&str; 11] = [
     "/secret/secretName",
@@ -105,6 +107,8 @@ pub fn of_volume(volume: &Value, claim_namespace: &str) -> Vec<(String, String)>
     for reference in PLACES.iter().filter_map(|p| spec.pointer(p)) {
         if let Some(name) = name_at(reference, "/name") {
             let namespace =
+                // Secrets of a PersistentVolume may be in any namespace; without one, they are in
+                // the claim's.
                 name_at(reference, "/namespace").unwrap_or_else(|| claim_namespace.to_owned());
             out.push((namespace, name));
         }

@@ -98,6 +98,7 @@ impl Index {
     /// Records a changed role or binding.
     pub fn apply_object(&mut self, resource: &str, object: &Value) {
         let key = (object.namespace().to_owned(), object.name().to_owned());
+        // Bindings name roles by name, so that a changed role needs no change of them.
         if resource.ends_with("roles") {
             let rules = Rule::parse_list(object.get("rules").unwrap_or(&Value::Null));
             self.roles.insert(key, rules.into());
@@ -195,6 +196,7 @@ fn parse_subject(
             };
             // A ClusterRoleBinding must say in which namespace the account is.
             if namespace.is_empty() {
+                // Skipped instead of rejected: one invalid subject must not disable the others.
                 return None;
             }
             let user = format!("system:serviceaccount:{namespace}:{name}");

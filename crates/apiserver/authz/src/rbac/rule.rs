@@ -55,6 +55,7 @@ impl Rule {
 
     /// Returns rules that allow everything.
     pub fn full_authority() -> Vec<Rule> {
+        // Two rules, because resources and paths never match the same request.
         let all = || vec!["*".to_owned()];
         vec![
             Rule {
@@ -79,6 +80,7 @@ impl Rule {
         if a.is_resource {
             return matches_item(&self.groups, &a.group)
                 && self.has_resource(&a.resource, &a.subresource)
+                // A create and a list have no name, so that a rule with names does not match them.
                 && (self.names.is_empty() || self.names.iter().any(|n| n == name));
         }
         self.has_path(&a.path)
@@ -97,6 +99,7 @@ impl Rule {
 
     fn has_path(&self, path: &str) -> bool {
         self.paths.iter().any(|p| match p.strip_suffix('*') {
+            // A wildcard is valid only at the end of a path; elsewhere it is an ordinary character.
             Some(prefix) => path.starts_with(prefix),
             None => p == path,
         })
@@ -139,6 +142,8 @@ impl Rule {
     /// Splits the rule into rules of one verb, group, resource and name (or path) each.
     pub fn split_singles(&self) -> Vec<Rule> {
         let mut out = Vec::new();
+        // Single verbs, resources and names: several of the user's rules together may cover one
+        // requested rule.
         for verb in &self.verbs {
             let verbs = vec![verb.clone()];
             for path in &self.paths {
