@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+// Short enough that a busy log or a full emptyDir does not fill the disk in between.
 const INTERVAL: Duration = Duration::from_secs(10);
+// Listing all sandboxes is expensive for the runtime, and orphans appear only after failures.
 /// Interval between two collections of orphaned pods.
 const ORPHAN_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -53,6 +55,7 @@ pub(crate) async fn run_housekeeping(kubelet: Arc<KubeletContext>) {
 
 /// Removes sandboxes, files and cgroups of pods that no source has.
 async fn collect_orphans(kubelet: &KubeletContext) {
+    // An unknown state is no reason to remove anything: the next round tries again.
     let Ok(sandboxes) = kubelet.runtime.list_sandboxes(None).await else {
         return;
     };
@@ -202,6 +205,7 @@ async fn enforce_storage_limits(kubelet: &KubeletContext, active: Vec<PodSnapsho
     for (uid, message) in over {
         kubelet
             .workers
+            // By message, because only the worker may change a pod's state.
             .send(&uid, Message::Evict("Evicted".into(), message));
     }
 }
@@ -225,6 +229,7 @@ fn find_exceeded_limit(
         let Some(source) = volume
             .empty_dir
             .as_ref()
+            // The kernel enforces the size of a tmpfs, and its pages count as memory.
             .filter(|e| e.medium.as_deref() != Some("Memory"))
         else {
             continue;
@@ -239,6 +244,8 @@ fn find_exceeded_limit(
             continue;
         }
         let used = disk_usage(&folder.join(&volume.name));
+        // Usage of all volumes counts towards the pod's limit, even of those without a limit of
+        // their own.
         written += used;
         if let Some(limit) = limit.filter(|l| *l > 0 && used > *l) {
             let size = source

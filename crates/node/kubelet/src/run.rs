@@ -37,6 +37,7 @@ pub async fn run(
     let tasks = Tasks::new(shutdown.clone());
     make_root(&settings)?;
     let runtime = Runtime::new(runtime_endpoint)?;
+    // A runtime may start later than the kubelet, for example after a reboot.
     let version = runtime_version(&runtime, &shutdown).await?;
     let client = match &settings.kubeconfig {
         Some(path) => {

@@ -26,6 +26,7 @@ pub(crate) struct Environment(Vec<(String, String)>);
 impl Environment {
     fn put(&mut self, name: &str, value: String) {
         match self.0.iter_mut().find(|(n, _)| n == name) {
+            // Replaced in place: the order of first definitions is the order that the process sees.
             Some(entry) => entry.1 = value,
             None => self.0.push((name.to_owned(), value)),
         }
@@ -57,6 +58,7 @@ pub(crate) async fn build_environment(
     sources: &Sources<'_>,
 ) -> Result<Environment, String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    // Old images find Services by these variables, so that the API enables them by default.
     let links = crate::pod::spec::read_spec(pod)
         .enable_service_links
         .unwrap_or(true);
@@ -146,6 +148,7 @@ async fn read_value_from(
         let of = selector
             .container_name
             .as_deref()
+            // An empty name means the container itself.
             .filter(|n| !n.is_empty() && *n != container.name);
         let other = of
             .and_then(|name| crate::pod::spec::find_container(pod, name))
@@ -187,6 +190,7 @@ async fn read_value_from(
             .as_ref()
             .and_then(|s| s.data.as_ref())
             .and_then(|d| d.get(&reference.key));
+        // Variables are text for the CRI; a Secret with other bytes belongs in a volume.
         let value = value.map(|v| String::from_utf8_lossy(&v.0).into_owned());
         let key = KeyReference {
             kind: "Secret",
@@ -217,6 +221,7 @@ fn require_key(
     value: Option<String>,
     reference: KeyReference<'_>,
 ) -> Result<Option<String>, String> {
+    // An optional key that is missing leaves the variable unset, which differs from an empty value.
     if value.is_some() || reference.optional {
         return Ok(value);
     }

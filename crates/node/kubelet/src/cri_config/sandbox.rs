@@ -79,6 +79,7 @@ pub(crate) fn build_sandbox_config(
         },
         log_directory: log_dir(settings, pod).to_string_lossy().into_owned(),
         dns_config: Some(dns::build_dns_config(pod, settings, node_resolv)),
+        // In the node's network the process binds the port itself, and a mapping would redirect it.
         port_mappings: if spec::host_network(pod) {
             Vec::new()
         } else {
@@ -102,6 +103,7 @@ fn build_linux_config(
         .unwrap_or_default();
     let mut groups = context.supplemental_groups.clone().unwrap_or_default();
     groups.extend(context.fs_group);
+    // A runtime rejects a privileged container in a sandbox that is not privileged.
     let privileged = spec::app_containers(pod)
         .chain(spec::init_containers(pod).map(|(_, c)| c))
         .any(|c| c.security_context.as_ref().and_then(|s| s.privileged) == Some(true));
@@ -120,6 +122,7 @@ fn build_linux_config(
             run_as_group: security::to_int64(
                 context
                     .run_as_group
+                    // The CRI rejects a group without a user.
                     .filter(|_| context.run_as_user.is_some()),
             ),
             supplemental_groups: groups,
@@ -149,6 +152,7 @@ fn list_port_mappings(pod: &Pod) -> Vec<PortMapping> {
     let containers = spec::app_containers(pod).chain(spec::init_containers(pod).map(|(_, c)| c));
     let ports = containers
         .flat_map(|c| c.ports.iter().flatten())
+        // Most ports only document what a container listens on.
         .filter(|p| p.host_port.is_some_and(|h| h > 0));
     ports
         .map(|p| PortMapping {

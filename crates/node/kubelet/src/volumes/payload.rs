@@ -37,6 +37,7 @@ pub(crate) async fn build_content(
     volume: &Volume,
     sources: &Sources<'_>,
 ) -> Option<Result<Content, String>> {
+    // Only tokens expire. The other sources are written again when their object changes.
     let plain = |files: Result<Payload, String>| {
         Some(files.map(|files| Content {
             files,
@@ -85,6 +86,7 @@ pub(crate) async fn build_content(
 }
 
 fn mode_bits(mode: i32) -> u32 {
+    // File type bits must not reach chmod.
     u32::try_from(mode).unwrap_or(0o644) & 0o7777
 }
 
@@ -125,6 +127,7 @@ async fn read_config_map(
         .flatten()
         .map(|(k, v)| (k.clone(), v.0.clone()));
     choose_keys(
+        // Validation rejects a key in both maps, so that the order does not matter.
         text.chain(binary).collect(),
         items,
         mode,
@@ -244,6 +247,8 @@ async fn read_projected(
         }
         if let Some(s) = &source.service_account_token {
             let (token, again) = sources.tokens.get(sources.client, sources.pod, s).await?;
+            // The token that expires first decides, because all files of a volume are replaced
+            // together.
             refresh_at = Some(refresh_at.map_or(again, |at| at.min(again)));
             files.insert(s.path.clone(), token_file(sources.pod, token, mode));
         }
@@ -268,6 +273,7 @@ fn token_file(pod: &Pod, token: String, mode: i32) -> PayloadFile {
             .and_then(|s| s.run_as_user)
             .or(context.run_as_user)
     };
+    // Init containers count too: a token that only the app's user can read would break them.
     let users: Vec<Option<i64>> = spec::init_containers(pod)
         .map(|(_, c)| own(c))
         .chain(spec::app_containers(pod).map(own))

@@ -98,6 +98,7 @@ async fn set_up_volume(
         ));
     }
     if volume.ephemeral.is_some() {
+        // The ephemeral volume controller derives the claim's name in the same way.
         let name = format!(
             "{}-{}",
             pod.metadata.name.as_deref().unwrap_or_default(),
@@ -124,6 +125,7 @@ async fn set_up_volume(
             None,
         ));
     }
+    // An error instead of an empty directory: the container would write to a place that is lost.
     Err("volumes of this kind are not supported by this node".into())
 }
 
@@ -152,6 +154,7 @@ fn write_volume(
         ("secret", true)
     } else if volume.projected.is_some() {
         ("projected", true)
+    // A ConfigMap holds nothing secret, and a tmpfs would charge it to the node's memory.
     } else if volume.config_map.is_some() {
         ("configmap", false)
     } else {
@@ -181,6 +184,7 @@ fn write_volume(
     Ok((
         PreparedVolume {
             path,
+            // The next refresh replaces the files, so that writes of a container would be lost.
             read_only: true,
             own: true,
         },
@@ -224,6 +228,7 @@ fn set_up_empty_dir(
         &setup_marker(kubelet, pod, &volume.name),
         fresh.map_err(|e| e.to_string())?,
         || {
+            // Set explicitly, because the umask applies to a new directory.
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o777))
                 .map_err(|e| e.to_string())?;
             read_fs_group(pod).map_or(Ok(()), |gid| set_volume_group(&path, gid, false))
@@ -266,11 +271,15 @@ async fn resolve_claim(
     let found = client.api::<PersistentVolume>().get(bound).await;
     let found = found.map_err(|e| format!("failed to get volume {bound:?}: {e}"))?;
     let spec = claims::owned_spec(found, &claim)?;
+    // Only if it is the only mode: a volume that also supports ReadWriteOnce may be bound for
+    // writing.
     let read_only = spec.access_modes.as_deref() == Some(&["ReadOnlyMany".to_owned()][..]);
     let path = match (&spec.host_path, &spec.local) {
         (Some(source), _) => set_up_host_path(&source.path, source.type_.as_deref())?,
         (None, Some(local)) => {
             let path = PathBuf::from(&local.path);
+            // A local volume is never created: an unmounted disk would silently become a directory
+            // of the root file system.
             if !path.exists() {
                 return Err(format!("path {:?} does not exist", local.path));
             }

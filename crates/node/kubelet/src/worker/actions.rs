@@ -17,6 +17,7 @@ impl PodWorker {
         let (executor, state) = (&mut self.executor, &mut self.state);
         match action {
             PodAction::WakeAt(at) => {
+                // Several actions may set a time, and the earliest must not be lost.
                 self.wake_at = Some(self.wake_at.map_or(at, |w| w.min(at)));
                 self.report_backoff();
             }
@@ -88,6 +89,8 @@ impl PodWorker {
             let Some(running) = latest.filter(|i| i.is_running()) else {
                 continue;
             };
+            // Compared by the hash that is stored with the container, which survives a restart of
+            // the kubelet.
             if container::is_changed(&running.hash, &container) {
                 let why = format!("Container {name} definition changed, will be restarted");
                 let id = running.id.clone();

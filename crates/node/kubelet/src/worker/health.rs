@@ -26,6 +26,8 @@ impl PodWorker {
             };
             let age =
                 Duration::from_nanos(u64::try_from(now() - running.started_at).unwrap_or_default());
+            // A slow start must not count as a failed liveness, which would restart the container
+            // for ever.
             let started = container.startup_probe.is_none() || memory.started == Some(true);
             for (kind, probe, runs) in [
                 (
@@ -75,6 +77,8 @@ impl PodWorker {
                     format!("{} probe failed: {why}", kind.as_str()),
                 );
             }
+            // An error of the probe itself says nothing about the container, so that only an event
+            // is sent.
             ProbeReport::Errored(why) => {
                 return self.kubelet.recorder.warning(
                     &about,
@@ -88,6 +92,7 @@ impl PodWorker {
             spec::find_container(&self.state.pod, name).and_then(|(_, c)| match kind {
                 ProbeKind::Startup => c.startup_probe?.termination_grace_period_seconds,
                 ProbeKind::Liveness => c.liveness_probe?.termination_grace_period_seconds,
+                // Readiness never stops a container.
                 ProbeKind::Readiness => None,
             });
         // The report may be of the container before a restart.
@@ -102,6 +107,8 @@ impl PodWorker {
             _ => {
                 let word = kind.as_str().to_lowercase();
                 let why = format!("Container {name} failed {word} probe, will be restarted");
+                // Only requested here: the plan decides by the restart policy, and while no other
+                // job of the container runs.
                 memory.kill = Some(crate::pod::memory::StopRequest {
                     id: id.to_owned(),
                     why,

@@ -38,10 +38,14 @@ impl PodWorker {
                         error = e,
                         "sandbox can't be stopped"
                     );
+                    // No event of the runtime follows a failed stop, so that a timer has to repeat
+                    // it.
                     self.wake_at = Some(now() + RUNTIME_DELAY);
                 }
                 return true;
             }
+            // The mark is removed whatever the result: it only keeps a second job of the container
+            // from starting.
             JobResult::ContainerStart {
                 name,
                 resources,
@@ -81,6 +85,7 @@ impl PodWorker {
         match result {
             Ok(volumes) => {
                 self.executor.volumes = volumes;
+                // Containers wait for this once; a later refresh runs beside them.
                 self.state.memory.volumes_ready = true;
                 self.state.memory.volumes_retry.record_success();
             }
@@ -137,6 +142,8 @@ impl PodWorker {
         resources: ResourceRequirements,
         container: CriContainer,
     ) -> bool {
+        // A short-lived container may be over before its start is reported, and no further event
+        // comes then.
         let exited = container.state != CriState::Running;
         let memory = self.state.memory.entry(&name);
         memory.container_id.clone_from(&container.id);

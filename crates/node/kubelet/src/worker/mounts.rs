@@ -63,6 +63,7 @@ pub(crate) fn build_mounts(sources: &MountSources<'_>) -> Result<Vec<Mount>, Str
             ..hosts
         });
     }
+    // Created before the start: the runtime cannot mount a file that does not exist.
     let message = create_message_file(kubelet, pod, container, sources.attempt)?;
     all.push(Mount {
         selinux_relabel,
@@ -97,11 +98,13 @@ fn build_volume_mount(
         (Some(path), _) => path.clone(),
         _ => String::new(),
     };
+    // The CRI demands an absolute path, and validation of the API does not.
     let inside = if volume_mount.mount_path.starts_with('/') {
         volume_mount.mount_path.clone()
     } else {
         format!("/{}", volume_mount.mount_path)
     };
+    // The runtime resolves the subPath within the image, so that no path on the node is involved.
     if let Some(image) = sources.images.get(&volume_mount.name) {
         return Ok(build_image_mount(ImageMount {
             image: image.clone(),
@@ -117,6 +120,7 @@ fn build_volume_mount(
             .join("volume-subpaths")
             .join(&volume_mount.name)
             .join(&container.name)
+            // One target per mount: a container may mount several paths of one volume.
             .join(index.to_string());
         prepare_subpath(kubelet.settings.mounter, &volume.path, &sub, &target).map_err(|e| {
             format!(
@@ -186,6 +190,7 @@ fn check_recursive_read_only(volume_mount: &VolumeMount, supported: bool) -> Res
         None | Some("Disabled") => return Ok(false),
         Some(mode) => mode,
     };
+    // Validation rejects these combinations; static pods do not pass it.
     if volume_mount.read_only != Some(true) {
         return reject("it is not read-only");
     }
@@ -208,6 +213,7 @@ fn expand_sub_path(environment: &Environment, expression: &str) -> Result<String
     let unknown = std::cell::RefCell::new(None);
     let text = crate::cri_config::expand::expand_references(expression, |name| {
         let value = environment.get(name);
+        // An unknown variable would leave its reference as a directory name.
         if value.is_none() {
             unknown.replace(Some(name.to_owned()));
         }
