@@ -12,6 +12,7 @@ use rand::Rng;
 use serde_json::{Value, json};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+// Random tries find a free address at once in a range that is not nearly full.
 const TRIES: usize = 64;
 const GROUP: &str = "networking.k8s.io";
 
@@ -65,6 +66,8 @@ impl Allocators {
             .and_then(Value::as_array)
             .cloned()
             .unwrap_or_default();
+        // Addresses are in the order of the families, so that the first ones are those already
+        // present.
         for family in families.iter().skip(all.len()) {
             let address = self
                 .allocate_free(registry, write, service, family == "IPv4")
@@ -179,6 +182,7 @@ fn write_addresses(service: &mut Value, all: &[IpAddr]) {
 /// address.
 fn is_usable(cidr: &IpNet, address: IpAddr) -> bool {
     cidr.contains(&address)
+        // Upstream's allocator leaves out the network address, and the broadcast address of IPv4.
         && address != cidr.network()
         && (address != cidr.broadcast() || address.is_ipv6())
 }
@@ -239,6 +243,7 @@ async fn record_address(
     let key = registry
         .caches
         .store_key(cache.kind(), "", &address.to_string());
+    // A dry run reports a taken address but must not take one.
     if write.dry_run {
         let allocated = registry.store.read_key(&key).await?.is_some();
         return if allocated {
@@ -280,6 +285,7 @@ pub(super) async fn release_address(registry: &Registry, address: IpAddr) {
         .caches
         .store_key(cache.kind(), "", &address.to_string());
     let done = match registry.store.read_key(&key).await {
+        // By revision: a Service that was created meanwhile may hold the address again.
         Ok(Some(stored)) => registry
             .store
             .delete(&key, stored.revision)

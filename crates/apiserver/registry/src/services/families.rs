@@ -10,6 +10,7 @@ pub(super) fn fill_families(
     service: &mut Value,
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
+    // Such a Service is a DNS alias and has neither addresses nor families.
     if service_type(service) == "ExternalName" {
         clear_for_external_name(service, old);
         return Ok(());
@@ -73,6 +74,7 @@ fn keep_old(service: &mut Value, old: Option<&Value>) {
 /// sets others.
 fn drop_second(service: &mut Value, old: Option<&Value>) {
     let Some(old) = old else { return };
+    // A client that only changes the policy need not also shorten both lists.
     let was_dual = matches!(
         spec_str(old, "ipFamilyPolicy"),
         "PreferDualStack" | "RequireDualStack"
@@ -134,10 +136,13 @@ fn requested_families(
         .map(str::to_owned)
         .collect();
     if families.is_empty() {
+        // A requested address decides the family; the cluster's first one would contradict it.
         families.extend(family_of_address(service));
     }
     if let Some(at) = families
         .iter()
+        // No address is allocated for a headless Service without selector, so that every family is
+        // possible.
         .position(|f| !any && !cluster.contains(&f.as_str()))
     {
         let field = format!("spec.ipFamilies[{at}]");
@@ -148,9 +153,11 @@ fn requested_families(
             "not configured on this cluster",
         ));
     }
+    // The first range of `--service-cluster-ip-range` is the primary family.
     if families.is_empty() {
         families.extend(cluster.first().map(|f| (*f).to_owned()));
     }
+    // PreferDualStack falls back to one family on a cluster that has only one.
     let dual = policy != "SingleStack" && families.len() == 1;
     if dual {
         let all: &[&str] = if any { &["IPv4", "IPv6"] } else { cluster };

@@ -32,6 +32,7 @@ pub(super) fn node_ports(service: &Value) -> Vec<u16> {
             .filter(|n| *n > 0),
     );
     all.sort_unstable();
+    // Two protocols of one port share a number, which is allocated once.
     all.dedup();
     all
 }
@@ -58,6 +59,8 @@ fn needs_ports(service: &Value) -> bool {
             service
                 .pointer("/spec/allocateLoadBalancerNodePorts")
                 .and_then(Value::as_bool)
+                // Load balancers that reach pods directly need no node ports, and the range is
+                // small.
                 != Some(false)
         }
         _ => false,
@@ -66,6 +69,7 @@ fn needs_ports(service: &Value) -> bool {
 
 fn needs_health_check(service: &Value) -> bool {
     service_type(service) == "LoadBalancer"
+        // Only then do nodes differ: the load balancer asks each whether it has an endpoint.
         && super::spec_str(service, "externalTrafficPolicy") == "Local"
 }
 
@@ -256,6 +260,7 @@ fn choose_ports(
             }
         }
     }
+    // Chosen last: it must not take a port that an entry of the spec requests.
     if needs_health_check(service) && service.pointer("/spec/healthCheckNodePort").is_none() {
         let port = next_free_port(range, bitmap)?;
         newly_allocated.push(port);
@@ -297,6 +302,8 @@ fn next_free_port(
     let free = range
         .clone()
         .filter(|port| !bitmap.contains(port))
+        // At random, so that two servers rarely choose the same port and a released one is not
+        // reused at once.
         .choose(&mut rand::rng());
     let port =
         free.ok_or_else(|| ApiError::internal("failed to allocate a nodePort: range is full"))?;
@@ -423,6 +430,8 @@ fn bitmap_of(ports: &BTreeSet<u16>, first: u16) -> Vec<u8> {
         .iter()
         .map(|port| usize::from(port.saturating_sub(first)))
     {
+        // Go's big.Int writes the most significant byte first, and upstream's servers read the same
+        // object.
         if let Some(byte) = bytes.get_mut(highest - 1 - offset / 8) {
             *byte |= 1 << (offset % 8);
         }

@@ -23,6 +23,7 @@ impl Registry {
             &Update {
                 change: &change,
                 replaces: true,
+                // The strategy of pods makes nodeName immutable, and only this path may set it.
                 mode: Mode::Raw,
             },
         )
@@ -47,6 +48,7 @@ fn check_binding(binding: &Value) -> Result<(), ApiError> {
 
 fn assign_node(name: &str, pod: &Value, binding: &Value) -> Result<Value, ApiError> {
     let refuse = |why: String| Err(ApiError::conflict("", "pods/binding", name, &why));
+    // The scheduler decided for an earlier pod of the same name, with other requests.
     if !binding.uid().is_empty() && binding.uid() != pod.uid() {
         let (wanted, found) = (binding.uid(), pod.uid());
         return refuse(format!(
@@ -61,6 +63,8 @@ fn assign_node(name: &str, pod: &Value, binding: &Value) -> Result<Value, ApiErr
     }
     let node = meta::str_at(pod, &["spec", "nodeName"]);
     if !node.is_empty() {
+        // Two schedulers may choose at once; the second one must not move a pod that may already
+        // run.
         return refuse(format!("pod {name} is already assigned to node {node:?}"));
     }
     if pod
@@ -85,6 +89,8 @@ fn assign_node(name: &str, pod: &Value, binding: &Value) -> Result<Value, ApiErr
             all.extend(annotations.clone());
         }
     }
+    // In the same write as the node, or a watcher could see an assigned pod that is reported as
+    // pending.
     set_scheduled(&mut pod);
     Ok(pod)
 }
