@@ -6,6 +6,7 @@ use crate::image::PAUSE;
 use crate::layout::Layout;
 use crate::settings::Settings;
 
+// Distributions install the plugins in different places.
 /// Directories where distributions install the CNI plugins.
 const CNI_FOLDERS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 
@@ -87,7 +88,11 @@ pub fn cni_config(settings: &Settings, layout: &Layout) -> String {
                 "bridge": settings.bridge(),
                 "isGateway": true,
                 "isDefaultGateway": true,
+                // The table of the pod network masquerades, and only for destinations outside the
+                // cluster.
                 "ipMasq": false,
+                // A pod may reach itself through its Service, and the bridge would drop that
+                // packet.
                 "hairpinMode": true,
                 "ipam": {
                     "type": "host-local",

@@ -11,6 +11,7 @@ use crate::command::{run_command, run_with_input};
 use crate::error::{Error, Result};
 use crate::settings::Settings;
 
+// Without the second one, traffic between pods of one bridge bypasses kube-proxy's rules.
 const SYSCTLS: [(&str, &str); 3] = [
     ("net/ipv4/ip_forward", "1"),
     ("net/bridge/bridge-nf-call-iptables", "1"),
@@ -93,6 +94,8 @@ fn add_service_route(settings: &Settings) -> Result<()> {
 /// before the translation of replies is reverted, so host ports on 127.0.0.1 work.
 fn nat_table(settings: &Settings) -> String {
     let (table, bridge) = (settings.table(), settings.bridge());
+    // Added before it is deleted, so that the first run succeeds, and in one transaction, so that
+    // no packet sees a gap.
     let (pods, services) = (settings.pod_cidr, settings.service_cidr);
     format!(
         "add table ip {table}\n\
@@ -126,6 +129,7 @@ pub fn remove_network(settings: &Settings) -> Result<()> {
             "lo",
         ],
     );
+    // A second `down` must succeed as well.
     if device_exists(&bridge) {
         run_command("ip", &["link", "delete", &bridge])?;
     }
@@ -184,6 +188,8 @@ fn remove_plugin_chains(program: &str) {
             "-j",
             "CNI-HOSTPORT-DNAT",
         ];
+        // Failures are ignored: an earlier `down` may have removed a part, and the rest must still
+        // be removed.
         let _ = run_command(program, &jump);
     }
     let comment = [
@@ -207,6 +213,7 @@ fn remove_plugin_chains(program: &str) {
         "CNI-HOSTPORT-MASQ",
         "CNI-HOSTPORT-SETMARK",
     ] {
+        // A chain can be deleted only when it is empty.
         let _ = run_command(program, &["-t", "nat", "-F", chain]);
         let _ = run_command(program, &["-t", "nat", "-X", chain]);
     }

@@ -132,6 +132,7 @@ impl Builder<'_> {
                 "--data-dir={}",
                 path_text(&self.layout.data().join("store"))
             ),
+            // On the loopback address only: no other machine needs the store.
             format!("--listen-client-urls={client}"),
             format!("--advertise-client-urls={client}"),
             format!("--listen-peer-urls={peer}"),
@@ -189,6 +190,7 @@ impl Builder<'_> {
             "--authorization-mode=Node,RBAC".to_owned(),
             "--enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs".to_owned(),
             format!("--authentication-config={}", path_text(&authentication)),
+            // Only the aggregation proxy may name users; other certificates of its CA may not.
             "--requestheader-allowed-names=front-proxy-client".to_owned(),
             "--requestheader-username-headers=X-Remote-User".to_owned(),
             "--requestheader-group-headers=X-Remote-Group".to_owned(),
@@ -215,6 +217,7 @@ impl Builder<'_> {
     /// loopback.
     fn api_bind(&self) -> IpAddr {
         if self.settings.runs_pods() {
+            // Pods reach the API server by the address of the node.
             Ipv4Addr::UNSPECIFIED.into()
         } else {
             Ipv4Addr::LOCALHOST.into()
@@ -248,6 +251,8 @@ impl Builder<'_> {
             "--bind-address=127.0.0.1".to_owned(),
             format!("--secure-port={}", ports.controller_manager),
             "--leader-elect=true".to_owned(),
+            // Each controller gets an account with its own rights instead of those of the whole
+            // process.
             "--use-service-account-credentials=true".to_owned(),
             "--allocate-node-cidrs=true".to_owned(),
             format!("--cluster-cidr={}", self.settings.pod_cidr),
@@ -332,6 +337,7 @@ impl Builder<'_> {
             Runtime::Own => &["kube-apiserver", "containerd"],
             _ => &["kube-apiserver"],
         };
+        // The health port opens after the kubelet has reached its runtime.
         let ready = Ready::Tcp(loopback_address(self.settings.ports.kubelet_health));
         self.process("kubelet", args, &inputs, ready, after)
     }
@@ -363,6 +369,7 @@ impl Builder<'_> {
             format!("--allow={}/32", self.settings.node_address),
         ];
         if self.settings.runs_pods() {
+            // It binds its port as root; afterwards it answers untrusted pods without any rights.
             args.push(format!("--user={NOBODY}"));
         } else {
             args.retain(|arg| !arg.ends_with("/32") || self.settings.node_address.is_ipv4());
@@ -404,6 +411,7 @@ fn process_stamp(process: &Process) -> String {
     }
     for input in &process.inputs {
         all.push('\0');
+        // By content, because only a changed content needs a restart of the process.
         all.push_str(&crate::files::digest_hex(
             &std::fs::read(input).unwrap_or_default(),
         ));

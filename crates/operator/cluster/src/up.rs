@@ -91,6 +91,7 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
     let (pki, written) = operator_pki::ensure_pki(&layout.pki(), &names)?;
     tracing::debug!(?written, "certificates");
     let server = settings.server_url();
+    // The Node authorizer derives the node from the user's name.
     let kubelet = format!("kubelet-{}", settings.node_name);
     let node_user = format!("system:node:{}", settings.node_name);
     for (file, certificate, user) in [
@@ -120,6 +121,7 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
         &layout.config("kubelet.yaml"),
         configs::kubelet_config(settings, layout).as_bytes(),
     )?;
+    // The kubelet can watch only a directory that exists.
     files::create_dir(&settings.data_dir.join("manifests"), 0o755)?;
     if settings.runs_pods() {
         files::write_if_changed(
@@ -149,6 +151,7 @@ pub(crate) fn write_plan(settings: &Settings, layout: &Layout) -> Result<()> {
 
 fn start_processes(settings: &Settings, layout: &Layout) -> Result<()> {
     write_plan(settings, layout)?;
+    // The supervisor is the same program, so that an upgrade replaces both at once.
     let program = std::env::current_exe().map_err(Error::io("/proc/self/exe"))?;
     systemd::start_supervisor(settings, layout, &program)
 }

@@ -28,6 +28,7 @@ pub fn image_archive(reference: &str, layer: &[u8], config: &Config) -> Vec<u8> 
         "os": "linux",
         "config": run,
         "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{layer_digest}")] },
+        // No time of creation, so that equal contents give the same digest.
         "history": [{ "created_by": "ironclad" }],
     })
     .to_string();
