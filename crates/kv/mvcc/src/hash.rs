@@ -7,6 +7,7 @@ use crate::state::readable_revision;
 use crate::store::Store;
 use kv_engine::Table;
 
+// Compactions are rare, so that more attempts would only hide a fault.
 /// Maximum number of compactions during the computation.
 const ATTEMPTS: usize = 5;
 
@@ -94,6 +95,7 @@ impl Store {
             end.as_ref().map(<[u8; 8]>::as_slice),
             &mut add,
         )?;
+        // The scan ended before these revisions, so that none is hashed twice.
         for event in recent.iter().flat_map(|events| events.iter()) {
             if !add(&event.mark.engine_key(), &event.record) {
                 break;
@@ -108,10 +110,12 @@ impl Store {
 
     /// Returns whether a compacted record is still the newest of its key at the compacted revision.
     fn is_reachable(&self, mark: Mark, record: &[u8], compacted: i64) -> bool {
+        // Compaction deletes tombstones sooner or later, at another time on each member.
         if mark.is_tombstone() {
             return false;
         }
         let Some(key) = crate::store::record_key(record) else {
+            // An unreadable record must change the hash, since finding damage is its purpose.
             return true;
         };
         let state = self.state.read();

@@ -101,6 +101,7 @@ impl Store {
             steps: Arc::new(Semaphore::new(WAITING_STEPS)),
             compacted_hash: Mutex::new(None),
         };
+        // A compaction may have been interrupted by the end of the last process.
         store.reclaim.notify_one();
         Ok(store)
     }
@@ -120,6 +121,8 @@ impl Store {
 
     /// Builds the index again from the replaced content of the engine.
     pub fn reload_state(&self) -> Result<(), MvccError> {
+        // Held while everything is loaded: a read in between would see the index of one state and
+        // the records of another.
         let mut state = self.state.write();
         let (loaded, bytes) = load_state(&*self.engine, self.value_budget)?;
         *state = loaded;
@@ -187,6 +190,8 @@ impl Store {
 
     /// Returns the size in bytes of all records, including compacted ones that are not deleted yet.
     pub fn records_size(&self) -> u64 {
+        // Counted at each write, because the quota is checked often and a scan of all records would
+        // be too slow.
         self.bytes.load(Ordering::Relaxed)
     }
 
@@ -210,6 +215,7 @@ impl Store {
             .read()
             .index
             .visit_items(crate::span::Span::new(b"", b"\0"), |key, item| {
+                // A deleted key was detached when it was deleted.
                 if item.is_live() && item.lease_id() != 0 {
                     visit(item.lease_id(), key);
                 }
@@ -299,6 +305,7 @@ impl Store {
 
     /// Returns the pair of a revision, or `None` if it was compacted.
     pub fn read_record(&self, mark: Mark) -> Result<Option<KeyValue>, MvccError> {
+        // First the history: the engine may not have the newest records yet.
         let event = self.state.read().history.get(mark).cloned();
         match event {
             Some(event) => Ok(Some(event.kv.clone())),
@@ -343,6 +350,7 @@ impl Store {
         loop {
             let upto = {
                 let state = self.state.read();
+                // A watcher must learn that it has missed events; its client then lists again.
                 if from < state.compacted {
                     return Err(MvccError::Compacted);
                 }
@@ -356,12 +364,15 @@ impl Store {
             };
             let last = next
                 .saturating_add(i64::try_from(limit).unwrap_or(i64::MAX))
+                // The history serves the rest, without reading values from the disk.
                 .min(upto);
             let found = self.engine_history(next, last)?;
             // Records that were replaced or deleted during the read would leave a gap.
             if self.is_replacing() || self.replacements.load(Ordering::Acquire) != before {
                 return Err(MvccError::Replaced);
             }
+            // Checked again: a compaction during the scan may have deleted records that were not
+            // read yet.
             if from < self.compacted_revision() {
                 return Err(MvccError::Compacted);
             }
@@ -412,6 +423,8 @@ impl Store {
 
     fn previous_mark(&self, key: &[u8], mark: Mark) -> Option<Mark> {
         let state = self.state.read();
+        // One revision earlier: a key changes at most once per revision, so that this is its
+        // previous version.
         state.index.get(key)?.mark_at(mark.main() - 1)
     }
 }
@@ -489,6 +502,7 @@ fn load_state(engine: &dyn Engine, value_budget: usize) -> Result<(State, u64), 
         });
         true
     })?;
+    // A store with a missing record would serve wrong data, so that the member does not start.
     if let Some(revision) = damaged {
         return Err(MvccError::Damaged(revision));
     }

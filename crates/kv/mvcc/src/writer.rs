@@ -119,10 +119,12 @@ impl<'a> Writer<'a> {
                 .index
                 .get(&request.key)
                 .is_some_and(|item| item.is_live());
+            // etcd rejects a put that keeps the value or lease of a key which does not exist.
             if !there {
                 return Err(MvccError::KeyNotFound);
             }
         }
+        // Checked before the put changes anything: a command that fails must leave no trace.
         if request.lease != 0 && !leases.lease_exists(request.lease) {
             return Err(MvccError::LeaseNotFound);
         }
@@ -163,6 +165,7 @@ impl<'a> Writer<'a> {
             _ => request.value.clone(),
         };
         let mark = self.next_mark(false);
+        // A deleted key starts again with version 1, as in etcd.
         let life = self.state.index.next_generation(&request.key, mark.main());
         let kv = KeyValue {
             key: request.key.clone(),
@@ -236,6 +239,7 @@ impl<'a> Writer<'a> {
         };
         let record = Bytes::from(kv.encode_to_vec());
         let mark = mark.with_size(record.len());
+        // A lease may hold a key that the same command has already deleted.
         let Some(replaced) = self.state.index.delete(key, mark) else {
             return;
         };
@@ -314,6 +318,7 @@ impl<'a> Writer<'a> {
         if revision <= self.state.compacted {
             return Err(MvccError::Compacted);
         }
+        // A compaction of the future would make later reads fail as compacted.
         if revision > self.state.current {
             return Err(MvccError::Future);
         }
@@ -339,6 +344,7 @@ impl<'a> Writer<'a> {
     ) -> Result<(), MvccError> {
         let before = self.state.compacted;
         self.compact(revision, batch)?;
+        // Taken before the records are deleted, so that members can be compared at this revision.
         self.state.to_hash = Some((revision, before));
         Ok(())
     }

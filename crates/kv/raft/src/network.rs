@@ -62,6 +62,7 @@ type RpcError = RPCError<u64, EmptyNode, RaftError<u64>>;
 impl PeerRpcClient {
     fn record_unreachable(&self, status: &Status) -> Unreachable {
         self.network.transport.record_failure(self.target);
+        // A member that was down during its removal learns of it only from the others.
         if status.code() == Code::PermissionDenied && status.message().contains(REMOVED) {
             (self.network.on_removed)();
         }
@@ -139,6 +140,8 @@ impl RaftNetwork<Types> for PeerRpcClient {
         let message = pb::VoteRequest {
             vote: Some((&rpc.vote).into()),
             last: rpc.last_log_id.as_ref().map(Into::into),
+            // Proof for the voters that the leader asked for this election; otherwise leader
+            // stickiness would reject it.
             transfer: *self.network.timeout_now_transfer.lock(),
         };
         let request =

@@ -104,6 +104,7 @@ fn raft_config(config: &Config) -> Result<Arc<openraft::Config>, NodeError> {
         election_timeout_max: election + 1,
         // openraft's default is 200 ms, and a large state takes minutes.
         install_snapshot_timeout: 3_600_000,
+        // Bounds the memory of a message to a follower that is far behind.
         max_payload_entries: 512,
         // Only a blocking `add_learner` reads this, and none is made here.
         replication_lag_threshold: u64::MAX / 4,
@@ -155,9 +156,11 @@ impl RaftNode {
         let state = StateMachineAdapter {
             machine: machine.clone(),
         };
+        // It starts to call peers at once, so that everything the network needs exists by now.
         let raft = Raft::new(config.member, raft_config(&config)?, network, log, state)
             .await
             .map_err(|e| NodeError::Storage(e.to_string()))?;
+        // Unbounded, because the request limits of the service already bound the waiting commands.
         let (proposals, proposed) = mpsc::unbounded_channel();
         let (forwards, forwarded) = mpsc::unbounded_channel();
         let (reads, asked) = mpsc::unbounded_channel();
@@ -209,6 +212,7 @@ impl RaftNode {
 
     /// Bootstraps a new cluster with these voters. Every voter calls this with the same set.
     pub async fn initialize(&self, voters: &BTreeSet<u64>) -> Result<(), NodeError> {
+        // A restart repeats the call, and a second membership would contradict the log.
         if self.is_initialized().await? {
             return Ok(());
         }
@@ -232,6 +236,8 @@ impl RaftNode {
     /// Proposes an encoded command, forwarding it to the leader if necessary. The state machine
     /// delivers the result or is notified that the command is lost.
     pub fn propose(&self, command: Bytes, request: u64) -> Result<(), NodeError> {
+        // Without a leader nothing is queued: the caller waits for an election and knows its own
+        // timeout.
         let leader = self.shared.current_leader().ok_or(NodeError::NoLeader)?;
         if leader == self.shared.member {
             return self.propose_here(command, request);
@@ -469,6 +475,7 @@ impl RaftNode {
         request.set_timeout(Duration::from_secs(3));
         request
             .metadata_mut()
+            // The caller has no member ID yet, which every other call must present.
             .insert(JOINING, tonic::metadata::MetadataValue::from_static("1"));
         let response = client
             .call_service(request)
@@ -485,6 +492,7 @@ impl RaftNode {
 
     /// Stops replication. The log is closed when its last user is dropped.
     pub async fn shutdown(&self) {
+        // The loops stop first: they would report the end of replication as a failure.
         self.shared.loops.shutdown().cancel();
         if let Err(e) = self.shared.raft.shutdown().await {
             tracing::warn!(error = %e, "shutting down replication failed");

@@ -9,9 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+// One entry is written while the next one gathers commands; more would make entries smaller and
+// syncs more frequent.
 /// Entries in flight: one being synced and one queued behind it. Further proposals are batched
 /// meanwhile.
 const IN_FLIGHT: usize = 2;
+// A larger entry would block heartbeats on a slow connection.
 /// Size in bytes at which an entry is closed.
 const ENTRY_BYTES: usize = 1 << 20;
 
@@ -79,6 +82,7 @@ pub(crate) async fn run_proposals(
             continue;
         }
         let until = *held.borrow_and_update();
+        // During a leadership transfer: a new entry would leave the transferee behind again.
         if let Some(until) = until.filter(|until| Instant::now() < *until) {
             tokio::select! {
                 () = tokio::time::sleep_until(until) => {}
@@ -148,6 +152,8 @@ fn notify_origins(origins: Vec<Origin>, committed: bool, machine: &dyn StateMach
     let mut lost = Vec::new();
     for origin in origins {
         match origin {
+            // A committed command is answered when it is applied; only a lost one has to be
+            // reported here.
             Origin::Here(request) if !committed => lost.push(request),
             Origin::Elsewhere(sender) => drop(sender.send(committed)),
             Origin::Here(_) => {}

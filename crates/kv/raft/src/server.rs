@@ -67,6 +67,8 @@ impl PeerService {
     /// Returns the gRPC service. It rejects callers without proof of membership before it reads
     /// their messages.
     pub fn into_server(self) -> InterceptedService<PeerServer<PeerService>, PeerInterceptor> {
+        // The limit follows from the largest command; tonic's default of 4 MiB would reject a batch
+        // of entries.
         let (gate, limit) = (
             PeerInterceptor(self.shared.config.trust),
             message_limit(self.shared.config.max_command),
@@ -81,6 +83,7 @@ impl PeerService {
             self.shared.member,
         )?;
         if self.shared.peer_handler.was_removed(from) {
+            // The removed member recognizes this text and stops, instead of campaigning for ever.
             return Err(Status::permission_denied(REMOVED));
         }
         Ok(from)
@@ -119,6 +122,8 @@ impl Peer for PeerService {
             session: 0,
             number: u64::MAX,
         });
+        // A single entry that cannot be decoded rejects the message: a gap in the log would be
+        // fatal.
         let entries: Option<Vec<_>> = message
             .entries
             .into_iter()
@@ -211,6 +216,7 @@ impl Peer for PeerService {
         let (_, mine) = self.shared.vote_and_last();
         let shared = &self.shared;
         let leading = shared.is_leader() && shared.holds_lease();
+        // Nothing is recorded: a PreVote must not change the term or the vote.
         let granted = elector::grants_pre_vote(
             shared.vote_guard.time_since_contact(),
             shared.election_timeout(),
@@ -306,6 +312,8 @@ impl Peer for PeerService {
         &self,
         request: Request<pb::ForwardRequest>,
     ) -> RpcResult<pb::ForwardResponse> {
+        // A proven member, not only a peer with the cluster's ID: commands act in the name of its
+        // clients.
         let from = self.check_member(&request)?;
         if !self.shared.is_leader() {
             return Ok(Response::new(pb::ForwardResponse {
@@ -338,6 +346,8 @@ impl Peer for PeerService {
 
     async fn read_index(&self, request: Request<pb::Empty>) -> RpcResult<pb::ReadIndexResponse> {
         self.check_caller(&request)?;
+        // Shorter than a client's timeout, so that the follower can ask again or find another
+        // leader.
         let index = self.shared.confirm_read_index(Duration::from_secs(2)).await;
         let response = pb::ReadIndexResponse {
             confirmed: index.is_some(),
@@ -416,6 +426,8 @@ pub(crate) async fn receive_rows(
     while let Some(message) = stream.message().await? {
         heard();
         if message.last {
+            // TLS is optional, and an undetected error would become a permanent difference between
+            // members.
             if message.checksum != checksum {
                 return Err(Status::data_loss(
                     "the checksum of the received state does not match",
