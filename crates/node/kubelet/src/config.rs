@@ -127,6 +127,7 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
         .address
         .or(file.address)
         .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    // Flags override the file, as upstream: an installer's flag must hold whatever the file says.
     let healthz_port = flags.healthz_port.or(file.healthz_port).unwrap_or(10248);
     let healthz_address = flags
         .healthz_bind_address
@@ -165,6 +166,7 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
         } else {
             endpoint
         },
+        // A simulated node usually runs without rights to write below /var.
         logs_dir: prefer_flag(&flags.pod_logs_dir, &file.pod_logs_dir).unwrap_or_else(|| {
             if simulated {
                 flags.root_dir.join("logs")
@@ -175,6 +177,8 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
         root_dir: flags.root_dir.clone(),
         static_pods: prefer_flag(&flags.pod_manifest_path, &file.static_pod_path),
         image_archives: flags.image_archives.clone(),
+        // Defaults are those of KubeletConfiguration, so that one file gives the same node here and
+        // upstream.
         register: flags.register_node.or(file.register_node).unwrap_or(true),
         taints: choose_taints(flags, &file)?,
         labels: flags::parse_pairs(flags.node_labels.as_deref().unwrap_or_default()),
@@ -196,6 +200,8 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
             &flags.client_ca_file,
             &file.authentication.x509.client_ca_file,
         ),
+        // Off, unlike upstream's deprecated flag: the port runs commands in every container of the
+        // node.
         anonymous: flags
             .anonymous_auth
             .or(file.authentication.anonymous.enabled)
@@ -231,6 +237,7 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
             .pod_max_pids
             .or(file.pod_pids_limit)
             .and_then(|n| u64::try_from(n).ok())
+            // Upstream's -1 means no limit.
             .filter(|n| *n > 0),
         // A Lease of 0 s would have expired before its first renewal.
         lease_seconds: file

@@ -80,6 +80,7 @@ pub(crate) async fn ensure_image(
     back_off: Option<i64>,
 ) -> Result<Image, ImageError> {
     let given = container.image.as_deref().unwrap_or_default();
+    // Normalized here: runtimes list images by their full name, and would not find the short one.
     let Some(image) = normalize_reference(given) else {
         kubelet.recorder.warning(
             about,
@@ -128,6 +129,7 @@ pub(crate) async fn ensure_image(
         let message = format!("Back-off pulling image {given:?}");
         kubelet.recorder.normal(about, "BackOff", message.clone());
         tracing::debug!(image, seconds, "pull is backed off");
+        // Not counted as a pull, or waiting would lengthen the back-off.
         return Err(image_error("ImagePullBackOff", message, false));
     }
     pull_image(kubelet, pod, given, &image, about).await
@@ -176,6 +178,7 @@ async fn pull_image(
                 kubelet.recorder.normal(about, "Pulled", text);
                 return Ok(image);
             }
+            // Several Secrets may name the registry; the next one may have the rights.
             Err(e) => last = e.to_string(),
         }
     }
@@ -201,6 +204,7 @@ async fn read_credentials(kubelet: &KubeletContext, pod: &Pod, image: &str) -> V
         // A missing Secret is no error for upstream either: the image may be public.
         let Ok(Some(secret)) = secret else { continue };
         for (key, value) in secret.data.iter().flatten() {
+            // A broken Secret must not keep the others from being tried.
             let Ok(json) = serde_json::from_slice::<Value>(&value.0) else {
                 continue;
             };
@@ -274,6 +278,7 @@ pub(crate) async fn preload_archives(folder: &Path, socket: &Path) {
     };
     for path in paths
         .into_iter()
+        // Checksums and notes often stand beside the archives.
         .filter(|p| p.extension().is_some_and(|e| e == "tar"))
     {
         let mut command = tokio::process::Command::new("ctr");

@@ -51,6 +51,7 @@ pub(crate) fn compute_conditions(
         Some(("", None))
     };
     let initialized = match (phase, find_incomplete_init_containers(facts)) {
+        // A completed pod stays initialized, although its containers may have been removed.
         ("Succeeded", _) => ConditionValue {
             reason: Some("PodCompleted"),
             ..ConditionValue::new("Initialized", None)
@@ -84,6 +85,8 @@ pub(crate) fn compute_conditions(
 
 fn compute_disruption(facts: Facts<'_>) -> Option<ConditionValue> {
     match facts.memory.lifecycle.cause() {
+        // A Job's podFailurePolicy can ignore failures with this condition, since the pod did not
+        // cause them.
         Some(TerminationCause::Failed { reason, message }) if reason == "Evicted" => {
             Some(ConditionValue {
                 kind: "DisruptionTarget",
@@ -108,6 +111,7 @@ fn compute_containers_ready(
         "Failed" => return ConditionValue::new(kind, Some(("PodFailed", None))),
         _ => {}
     }
+    // Sidecars serve requests too; other init containers have completed by then.
     let sidecars = init.iter().filter(|s| {
         spec::init_containers(facts.pod).any(|(role, c)| role == Role::Sidecar && c.name == s.name)
     });
@@ -171,6 +175,7 @@ fn add_times(
         .iter()
         .flatten()
         .find(|c| c.type_ == verdict.kind);
+    // An unchanged condition keeps its time: a new one would be a write for each sync.
     let same = before
         .filter(|c| c.status == status)
         .and_then(|c| c.last_transition_time.clone());
