@@ -76,7 +76,8 @@ impl Admission for DefaultIngressClass {
         {
             return Ok(());
         }
-        // Controllers still obey the older annotation, and a default would route the Ingress twice.
+        // Controllers still obey the older annotation, and validation rejects a different class
+        // beside it.
         let has_class = !string_at(&request.object, "/spec/ingressClassName").is_empty();
         if has_class
             || request

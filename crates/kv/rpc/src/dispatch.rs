@@ -53,8 +53,6 @@ fn grpc_answer<B: RequestBody>(
     // Compressed streams go to tonic, which rejects them.
     let by_hand = match request.uri().path() {
         _ if is_compressed(request.headers()) => None,
-        // Long-lived streams bypass tonic: the API server holds one watch per resource, and encodes
-        // each event once for all of them.
         watch::PATH => Some(watch::handle_watch as StreamHandler<B>),
         lease::PATH => Some(lease::keep_alive as StreamHandler<B>),
         _ => None,
