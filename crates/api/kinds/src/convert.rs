@@ -110,8 +110,8 @@ fn to_v2(map: &mut Map<String, Value>) {
         _ => Vec::new(),
     };
     if let Some(percent) = take_nested(map, "spec", "targetCPUUtilizationPercentage") {
-        // v1 has a field for the CPU target. Upstream puts it before the metrics of the annotation.
-        metrics.insert(0, cpu_target(&percent));
+        // v1 has a field for the CPU target. Upstream puts it after the metrics of the annotation.
+        metrics.push(cpu_target(&percent));
     }
     if !metrics.is_empty() {
         put_nested(map, "spec", "metrics", Value::Array(metrics));
@@ -228,6 +228,14 @@ mod tests {
         let new = object.clone();
         convert(resource, &mut object, "autoscaling/v1");
         assert_eq!(object.pointer("/spec/metrics"), None);
+        let mut both = object.clone();
+        both["spec"]["targetCPUUtilizationPercentage"] = json!(80);
+        convert(resource, &mut both, "autoscaling/v2");
+        assert_eq!(both.pointer("/spec/metrics/0/type"), Some(&json!("Pods")));
+        assert_eq!(
+            both.pointer("/spec/metrics/1/resource/name"),
+            Some(&json!("cpu"))
+        );
         convert(resource, &mut object, "autoscaling/v2");
         assert_eq!(object, new);
     }

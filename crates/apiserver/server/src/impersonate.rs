@@ -46,7 +46,7 @@ fn target_user(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
     let requested = !user.uid.is_empty() || !user.groups.is_empty() || !user.extra.is_empty();
     match (user.name.is_empty(), requested) {
         // Groups without a user would extend the caller's own rights instead of replacing them.
-        (true, true) => Err(ApiError::internal(
+        (true, true) => Err(ApiError::bad_request(
             "requested impersonation without impersonating a user",
         )),
         (true, false) => Ok(None),

@@ -189,7 +189,7 @@ fn baseline_forbids_probe_hosts_since_1_34() {
     check(
         "baseline",
         json!({"containers": [{"name": "a", "readinessProbe": {"tcpSocket": {"host": "127.0.0.1"}}}]}),
-        "",
+        "probe or lifecycle host (container \"a\" uses probe or lifecycle host \"127.0.0.1\")",
     );
 }
 

@@ -211,7 +211,7 @@ async fn impersonation_needs_permission_and_replaces_the_user() {
         answer.text()
     );
     let group_only = request("GET", MAPS).header("impersonate-group", "system:masters");
-    assert_eq!(server.send(group_only, "").await.code, 500);
+    assert_eq!(server.send(group_only, "").await.code, 400);
 }
 
 #[tokio::test]
