@@ -1,5 +1,5 @@
 //! Modules of a crate do not import each other in a circle: each can be read, and moved, with only
-//! what lies below it.
+//! the modules that it imports.
 //!
 //! The compiler accepts circles, so this test follows the imports between the files of each crate.
 //! `circles.toml` lists the circles that remain, each with its reason; they may only shrink.

@@ -34,8 +34,8 @@ pub(crate) fn set_system_metadata(object: &mut Value, namespace: &str) -> Result
         object.set_meta_str("name", &name);
     }
     object.set_meta_str("namespace", namespace);
-    // Always new, also if the client sends one: the UID tells an object from an earlier one of the
-    // same name.
+    // Always new, also if the client sends one: the UID distinguishes an object from an earlier one
+    // of the same name.
     object.set_meta_str("uid", &uuid::Uuid::new_v4().to_string());
     object.set_meta_str("creationTimestamp", &time::now());
     for field in [

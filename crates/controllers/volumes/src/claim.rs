@@ -193,7 +193,7 @@ fn write_binding(
             resource_version: claim.meta().resource_version.clone(),
             field_path: None,
         });
-        // The annotation tells that the controller chose the volume, so it may also undo the
+        // The annotation records that the controller chose the volume, so it may also undo the
         // choice.
         if !prebound {
             taken

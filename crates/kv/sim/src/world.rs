@@ -405,7 +405,10 @@ impl World {
 
     fn hand_on_once(&mut self) -> Result<Result<(), String>, String> {
         let Some((from, before)) = self.find_leader() else {
-            return Ok(Err(format!("nobody leads: {}", self.describe_hosts())));
+            return Ok(Err(format!(
+                "there is no leader: {}",
+                self.describe_hosts()
+            )));
         };
         let others = self
             .hosts

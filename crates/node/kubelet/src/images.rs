@@ -324,7 +324,7 @@ mod tests {
     }
 
     /// Ensures an image on a node whose runtime has none and cannot pull; returns the reason, and
-    /// whether a pull was tried.
+    /// `true` if a pull was tried.
     async fn ensure(policy: &str, image: &str, back_off: Option<i64>) -> (String, bool) {
         let dir = tempfile::tempdir().unwrap();
         let kubelet = crate::testing::context(crate::testing::settings(dir.path()));

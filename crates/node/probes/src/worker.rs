@@ -73,7 +73,7 @@ mod tests {
     use crate::testing::ScriptedCommands;
 
     /// Runs a probe with these exit codes, with a runtime error for None; returns its reports, and
-    /// whether it ended by itself.
+    /// `true` if it ended by itself.
     async fn run_with(kind: ProbeKind, codes: &[Option<i32>]) -> (Vec<ProbeReport>, bool) {
         let spec = ProbeSpec {
             kind,

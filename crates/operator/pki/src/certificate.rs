@@ -129,7 +129,7 @@ fn issue_certificate(
             ExtendedKeyUsagePurpose::ClientAuth,
         ],
     };
-    // Tells later which CA signed it: after a change of the CA all certificates are issued again.
+    // Identifies the CA that signed it: after a change of the CA all certificates are issued again.
     params.use_authority_key_identifier_extension = true;
     let now = OffsetDateTime::now_utc();
     params.not_before = now - Duration::minutes(5);

@@ -221,8 +221,8 @@ impl Queue {
     ) -> Vec<Uid> {
         let mut helped = Vec::new();
         for (plugin, uids) in &state.rejected {
-            // Whether a plugin listens is asked once per plugin, not per pod: in large clusters
-            // most events concern none of thousands of waiting pods.
+            // Plugins are filtered once, not for each pod: in large clusters most events concern
+            // none of thousands of waiting pods.
             if uids.is_empty() || *plugin != NO_PLUGIN && !self.plugins.listens_for(plugin, event) {
                 continue;
             }

@@ -26,7 +26,7 @@ async fn create_limit_range(test: &Test, limits: Value) {
     test.create(&test.core("limitranges"), &range).await;
 }
 
-/// Posts a pod until admission knows the LimitRange, which the status tells.
+/// Posts a pod until admission knows the LimitRange, which is when it is rejected with 403.
 async fn post_limited(test: &Test, pod: &Value, message: &str) {
     wait_for_value(message, async || {
         let reply = test

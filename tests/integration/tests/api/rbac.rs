@@ -256,6 +256,26 @@ async fn role_with_more_rights_than_its_author_is_forbidden() {
         .merge_patch(&format!("{path}/same"), &patch)
         .await
         .expect_reason(403, "Forbidden");
+    // A PUT replaces a role, and creates one that is absent.
+    for target in ["same", "absent", "absent?dryRun=All"] {
+        let name = target.split('?').next().unwrap();
+        client
+            .put(&format!("{path}/{target}"), &role(name, &more))
+            .await
+            .expect_reason(403, "Forbidden");
+    }
+    let binding = json!({"metadata": {"name": "absent"}, "subjects": [],
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"}});
+    let bindings = test.group(&format!("{RBAC}/v1"), "rolebindings/absent");
+    client
+        .put(&bindings, &binding)
+        .await
+        .expect_reason(403, "Forbidden");
+    test.admin.get(&bindings).await.expect_status(404);
+    test.admin
+        .get(&format!("{path}/absent"))
+        .await
+        .expect_status(404);
 }
 
 #[tokio::test]
@@ -452,6 +472,13 @@ async fn node_writes_itself_only() {
         assert!(message.ends_with(part), "{message}");
     }
     client.delete(&own).await.expect_reason(403, "Forbidden");
+    // A PUT of an absent Lease creates it: that of another node must stay out of reach.
+    let lease = |name: &str| json!({"metadata": {"name": name}, "spec": {"holderIdentity": name}});
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    client
+        .put(&format!("{leases}/{other}"), &lease(&other))
+        .await
+        .expect_reason(403, "Forbidden");
     client
         .post(&test.core("pods"), &pod("p"))
         .await

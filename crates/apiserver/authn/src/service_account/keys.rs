@@ -102,7 +102,7 @@ fn signing_parts(kind: SectionKind, der: &[u8]) -> Option<(EncodingKey, Algorith
         )),
         SectionKind::PrivateKey => {
             let pem = pem_of(der);
-            // PKCS#8 holds either kind of key, and jsonwebtoken tells them apart only by trying.
+            // PKCS#8 holds either kind of key, and jsonwebtoken cannot name the kind: both are tried.
             EncodingKey::from_ec_pem(pem.as_bytes())
                 .map(|k| (k, Algorithm::ES256))
                 .or_else(|_| {

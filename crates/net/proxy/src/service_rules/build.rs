@@ -120,8 +120,8 @@ impl<'a> Build<'a> {
     /// Returns the verdict for a connection without an endpoint: reject if there is none at all,
     /// drop if only the policy excludes them.
     fn without_endpoints(&self) -> String {
-        // A reject tells clients of a Service without endpoints at once. With a Local policy other
-        // nodes serve, so the packet is dropped, as upstream does.
+        // Rejected, so that connections to a Service without endpoints fail at once. With a Local
+        // policy other nodes serve, so the packet is dropped, as upstream does.
         if self.everywhere.is_empty() {
             format!("goto {REJECT}")
         } else {

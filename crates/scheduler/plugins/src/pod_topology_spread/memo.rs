@@ -49,8 +49,8 @@ impl Memo {
             selector: constraint.selector.clone(),
             counts: Vec::new(),
         });
-        // Nodes may have been added, removed or moved. The generation at each position shows
-        // whether its number still holds.
+        // Nodes may have been added, removed or moved. A count is reused only if the
+        // node at its position still has the same generation.
         entry.counts.resize(snapshot.nodes.len(), (0, 0));
         for (node, (generation, count)) in snapshot.nodes.iter().zip(&mut entry.counts) {
             if *generation != node.generation {
