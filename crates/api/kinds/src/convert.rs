@@ -16,7 +16,7 @@ pub fn convert(resource: &Resource, object: &mut Value, target: &str) {
         .unwrap_or_default()
         .to_owned();
     let Value::Object(map) = object else { return };
-    match (resource.kind, source.as_str(), target) {
+    match (&*resource.kind, source.as_str(), target) {
         _ if source == target => return,
         ("Event", "v1", "events.k8s.io/v1") => rename_fields(map, false),
         ("Event", "events.k8s.io/v1", "v1") => rename_fields(map, true),

@@ -1,15 +1,20 @@
-//! The table of kinds: one row for each resource and version that the server knows.
+//! Resources, and the table of the built-in ones: one row for each resource and version.
 //!
 //! Routes, discovery, codecs, storage keys, printing and authorization are driven by these rows.
 //! Adding a kind takes one row in `data/`. Pure functions beside it implement everything that can't
 //! be data, such as a field selector's computed value or two versions of one stored object.
+//!
+//! A `Resource` is a value: custom resources have the same type, with names of their own and a
+//! schema that is no message.
 
 mod convert;
 mod load;
 mod model;
+mod schema;
 mod select;
 
 pub use convert::convert;
 pub use load::{find, find_kind, groups, resources, served};
-pub use model::{Group, GroupVersion, Resource, Storage, Subresource};
+pub use model::{Group, GroupVersion, Name, Resource, Storage, Subresource};
+pub use schema::{CustomSchema, ObjectSchema};
 pub use select::{selectable_value, unsupported_field};

@@ -6,45 +6,33 @@
 //! that the tests detect.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use api_schema::{Message, schema};
 
-use crate::model::{Group, Resource, Storage, Subresource};
+use crate::ObjectSchema;
+use crate::model::{Group, Name, Resource, Storage, Subresource};
 
 const DATA: &str = include_str!("../data/v1.36.txt");
 
 type Key = (&'static str, &'static str, &'static str);
 
 struct Table {
-    resources: Vec<Resource>,
+    resources: Vec<Arc<Resource>>,
     groups: Vec<Group>,
     by_plural: HashMap<Key, usize>,
     by_kind: HashMap<Key, usize>,
 }
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
-    let mut table = Table {
-        resources: Vec::new(),
-        groups: Vec::new(),
-        by_plural: HashMap::new(),
-        by_kind: HashMap::new(),
-    };
+    let mut lines = Lines::default();
     // The order of the lines is that of discovery documents, which upstream builds from the order
     // of its API groups.
     for line in DATA.lines() {
-        table.load_line(line);
+        lines.load_line(line);
     }
-    for (index, resource) in table.resources.iter().enumerate() {
-        table
-            .by_plural
-            .insert((resource.group, resource.version, resource.plural), index);
-        table
-            .by_kind
-            .insert((resource.group, resource.version, resource.kind), index);
-    }
-    table.resources.iter().for_each(|resource| {
-        if let Some(group) = table
+    lines.resources.iter().for_each(|resource| {
+        if let Some(group) = lines
             .groups
             .iter_mut()
             .find(|group| group.name == resource.group)
@@ -53,16 +41,38 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
             && resource.served
             && !group.versions.contains(&resource.version)
         {
-            group.versions.push(resource.version);
+            group.versions.push(resource.version.clone());
         }
     });
     // Groups with beta versions alone stay in the table for stored objects. Discovery must not list
     // a group without versions.
-    table.groups.retain(|group| !group.versions.is_empty());
-    table
+    lines.groups.retain(|group| !group.versions.is_empty());
+    lines.into_table()
 });
 
-impl Table {
+/// The parsed lines.
+#[derive(Default)]
+struct Lines {
+    resources: Vec<Resource>,
+    keys: Vec<(Key, &'static str)>,
+    groups: Vec<Group>,
+}
+
+impl Lines {
+    fn into_table(self) -> Table {
+        let (mut by_plural, mut by_kind) = (HashMap::new(), HashMap::new());
+        for (index, ((group, version, plural), kind)) in self.keys.into_iter().enumerate() {
+            by_plural.insert((group, version, plural), index);
+            by_kind.insert((group, version, kind), index);
+        }
+        Table {
+            resources: self.resources.into_iter().map(Arc::new).collect(),
+            groups: self.groups,
+            by_plural,
+            by_kind,
+        }
+    }
+
     fn load_line(&mut self, line: &'static str) {
         if let Some(rest) = line.strip_prefix(' ') {
             if let (Some(resource), Some(subresource)) =
@@ -71,11 +81,14 @@ impl Table {
                 resource.subresources.push(subresource);
             }
         } else if let Some(rest) = line.strip_prefix("resource ") {
-            self.resources.extend(parse_resource(rest));
+            if let Some((key, kind, resource)) = parse_resource(rest) {
+                self.keys.push((key, kind));
+                self.resources.push(resource);
+            }
         } else if let Some(rest) = line.strip_prefix("group ") {
             let name = rest.split(' ').next().unwrap_or_default();
             self.groups.push(Group {
-                name: undash_word(name),
+                name: undash_word(name).into(),
                 versions: Vec::new(),
             });
         }
@@ -86,7 +99,8 @@ fn undash_word(word: &'static str) -> &'static str {
     if word == "-" { "" } else { word }
 }
 
-fn parse_resource(line: &'static str) -> Option<Resource> {
+/// Returns the keys, the kind and the resource of a line.
+fn parse_resource(line: &'static str) -> Option<(Key, &'static str, Resource)> {
     let words: Vec<&'static str> = line.split(' ').collect();
     let [
         group,
@@ -111,32 +125,36 @@ fn parse_resource(line: &'static str) -> Option<Resource> {
             .map(|text| text.split(',').collect::<Vec<_>>())
             .unwrap_or_default()
     };
+    let names = |name: &str| list(name).into_iter().map(Name::Borrowed).collect();
     let message = message_of(message)?;
-    Some(Resource {
-        group: undash_word(group),
-        version,
-        kind,
-        list_kind: String::leak(format!("{kind}List")),
-        plural,
-        singular,
-        short_names: list("short"),
-        categories: list("categories"),
+    let key = (undash_word(group), *version, *plural);
+    let resource = Resource {
+        group: undash_word(group).into(),
+        version: (*version).into(),
+        kind: (*kind).into(),
+        list_kind: format!("{kind}List").into(),
+        plural: (*plural).into(),
+        singular: (*singular).into(),
+        short_names: names("short"),
+        categories: names("categories"),
         namespaced: *scope == "namespaced",
         verbs: list("verbs"),
-        message,
+        schema: ObjectSchema::BuiltIn(message),
         subresources: Vec::new(),
-        selectable_fields: list("fields"),
+        selectable_fields: names("fields"),
         storage: option("store")
             .zip(option("prefix"))
             .map(|(api_version, prefix)| Storage {
-                prefix,
-                api_version,
-                message: find_stored_message(undash_word(group), kind, api_version)
-                    .unwrap_or(message),
+                prefix: prefix.into(),
+                api_version: api_version.into(),
+                schema: ObjectSchema::BuiltIn(
+                    find_stored_message(undash_word(group), kind, api_version).unwrap_or(message),
+                ),
             }),
         // Known versions that are not served are needed to read stored objects and to convert.
         served: is_stable(version),
-    })
+    };
+    Some((key, kind, resource))
 }
 
 /// Returns whether a version is stable. Beta versions are disabled by default since v1.24, and none
@@ -180,37 +198,37 @@ fn parse_subresource(line: &'static str) -> Option<Subresource> {
         return None;
     };
     Some(Subresource {
-        name,
-        group: undash_word(group),
-        version,
-        kind,
+        name: (*name).into(),
+        group: undash_word(group).into(),
+        version: (*version).into(),
+        kind: (*kind).into(),
         verbs: verbs.split(',').collect(),
-        message: message_of(message),
+        schema: message_of(message).map(ObjectSchema::BuiltIn),
     })
 }
 
-/// Returns all resources, served or not, in the order of discovery.
-pub fn resources() -> &'static [Resource] {
+/// Returns all built-in resources, served or not, in the order of discovery.
+pub fn resources() -> &'static [Arc<Resource>] {
     &TABLE.resources
 }
 
-/// Returns the resources that v1.36 serves by default.
-pub fn served() -> impl Iterator<Item = &'static Resource> {
+/// Returns the built-in resources that v1.36 serves by default.
+pub fn served() -> impl Iterator<Item = &'static Arc<Resource>> {
     resources().iter().filter(|resource| resource.served)
 }
 
-/// Returns the groups in the order of discovery, core first.
+/// Returns the groups of built-in resources in the order of discovery, core first.
 pub fn groups() -> &'static [Group] {
     &TABLE.groups
 }
 
-/// Returns a resource by its plural name, served or not.
-pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
+/// Returns a built-in resource by its plural name, served or not.
+pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Arc<Resource>> {
     find_index(&TABLE.by_plural, group, version, plural)
 }
 
-/// Returns a resource by its kind, served or not.
-pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Resource> {
+/// Returns a built-in resource by its kind, served or not.
+pub fn find_kind(group: &str, version: &str, kind: &str) -> Option<&'static Arc<Resource>> {
     find_index(&TABLE.by_kind, group, version, kind)
 }
 
@@ -219,7 +237,7 @@ fn find_index<'a>(
     a: &'a str,
     b: &'a str,
     c: &'a str,
-) -> Option<&'static Resource> {
+) -> Option<&'static Arc<Resource>> {
     resources().get(*map.get(&(a, b, c))?)
 }
 
@@ -249,7 +267,7 @@ mod tests {
     fn rows_have_names_storage_and_versions() {
         let pods = find("", "v1", "pods").unwrap();
         assert_eq!(
-            (pods.kind, pods.list_kind, pods.namespaced),
+            (&*pods.kind, &*pods.list_kind, pods.namespaced),
             ("Pod", "PodList", true)
         );
         assert_eq!(pods.subresource("eviction").unwrap().group, "policy");
@@ -264,7 +282,7 @@ mod tests {
         );
         let hpa = find_kind("autoscaling", "v1", "HorizontalPodAutoscaler").unwrap();
         assert_eq!(
-            hpa.storage.as_ref().unwrap().message.name,
+            hpa.storage.as_ref().unwrap().schema.message().unwrap().name,
             "k8s.io.api.autoscaling.v2.HorizontalPodAutoscaler"
         );
         let event = find("events.k8s.io", "v1", "events")
@@ -273,7 +291,7 @@ mod tests {
             .as_ref()
             .unwrap();
         assert_eq!(
-            (event.prefix, event.message.name),
+            (&*event.prefix, event.schema.message().unwrap().name),
             ("/events", "k8s.io.api.core.v1.Event")
         );
         assert!(find("", "v1", "nothing").is_none());

@@ -1,39 +1,44 @@
-//! Types of the table.
+//! Types of resources.
 
-use api_schema::Message;
+use std::borrow::Cow;
+
+use crate::ObjectSchema;
+
+/// A name: borrowed from the table for built-in kinds, owned for custom resources.
+pub type Name = Cow<'static, str>;
 
 /// A resource in one version (REST mapping).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Resource {
     /// API group; empty for core.
-    pub group: &'static str,
+    pub group: Name,
     /// Version.
-    pub version: &'static str,
+    pub version: Name,
     /// Kind.
-    pub kind: &'static str,
+    pub kind: Name,
     /// Kind of its list.
-    pub list_kind: &'static str,
+    pub list_kind: Name,
     /// Name in paths.
-    pub plural: &'static str,
+    pub plural: Name,
     /// Singular name.
-    pub singular: &'static str,
+    pub singular: Name,
     /// Short names.
-    pub short_names: Vec<&'static str>,
+    pub short_names: Vec<Name>,
     /// Categories, such as `all`.
-    pub categories: Vec<&'static str>,
+    pub categories: Vec<Name>,
     /// True if the resource is namespaced.
     pub namespaced: bool,
     /// Verbs in the order of discovery.
     pub verbs: Vec<&'static str>,
     /// Schema of the object.
-    pub message: &'static Message,
+    pub schema: ObjectSchema,
     /// Subresources.
     pub subresources: Vec<Subresource>,
     /// Fields for field selectors, including `metadata.name` and `metadata.namespace`.
-    pub selectable_fields: Vec<&'static str>,
+    pub selectable_fields: Vec<Name>,
     /// Storage of the objects; `None` for reviews and other kinds that are not stored.
     pub storage: Option<Storage>,
-    /// True if v1.36 serves this version by default (stable, or beta enabled by default).
+    /// True if this version is served: of a built-in kind, if v1.36 serves it by default.
     pub served: bool,
 }
 
@@ -42,7 +47,7 @@ impl Resource {
     pub fn api_version(&self) -> String {
         // The core group has no name, and its version stands alone in objects.
         if self.group.is_empty() {
-            self.version.to_owned()
+            self.version.clone().into_owned()
         } else {
             format!("{}/{}", self.group, self.version)
         }
@@ -51,10 +56,19 @@ impl Resource {
     /// Returns `plural.group`, or the plural alone for core, like upstream's `GroupResource`.
     pub fn group_resource(&self) -> String {
         if self.group.is_empty() {
-            self.plural.to_owned()
+            self.plural.clone().into_owned()
         } else {
             format!("{}.{}", self.plural, self.group)
         }
+    }
+
+    /// Returns whether both are the same version of one resource, even if one was replaced by a
+    /// newer description.
+    pub fn is_same_version(&self, other: &Resource) -> bool {
+        std::ptr::eq(self, other)
+            || self.plural == other.plural
+                && self.version == other.version
+                && self.group == other.group
     }
 
     /// Returns whether the resource supports a verb.
@@ -71,49 +85,49 @@ impl Resource {
 }
 
 /// Storage of a resource.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Storage {
     /// Path below the server's prefix (`/registry`): `/pods`, `/services/specs`,
     /// `/apiregistration.k8s.io/apiservices`. An object's key appends `/NAMESPACE/NAME` or `/NAME`.
-    pub prefix: &'static str,
+    pub prefix: Name,
     /// Group and version in which objects are stored (`apps/v1`), which may differ from the served
     /// one.
-    pub api_version: &'static str,
+    pub api_version: Name,
     /// Schema of the stored version.
-    pub message: &'static Message,
+    pub schema: ObjectSchema,
 }
 
 /// A subresource.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Subresource {
     /// Name in the path, such as `status`.
-    pub name: &'static str,
+    pub name: Name,
     /// Group of its kind.
-    pub group: &'static str,
+    pub group: Name,
     /// Version of its kind.
-    pub version: &'static str,
+    pub version: Name,
     /// Kind of its body, such as `Scale`.
-    pub kind: &'static str,
+    pub kind: Name,
     /// Verbs in the order of discovery.
     pub verbs: Vec<&'static str>,
     /// Schema of its body, if it has one.
-    pub message: Option<&'static Message>,
+    pub schema: Option<ObjectSchema>,
 }
 
 /// An API group.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Group {
     /// Name; empty for core.
-    pub name: &'static str,
-    /// Versions served by default, the preferred one first.
-    pub versions: Vec<&'static str>,
+    pub name: Name,
+    /// Served versions, the preferred one first.
+    pub versions: Vec<Name>,
 }
 
 /// A group and version as one value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GroupVersion {
     /// API group; empty for core.
-    pub group: &'static str,
+    pub group: Name,
     /// Version.
-    pub version: &'static str,
+    pub version: Name,
 }

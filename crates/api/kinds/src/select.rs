@@ -9,7 +9,7 @@ use crate::Resource;
 /// Returns the value of a selectable field as text. An absent field has the zero value of its type
 /// (`""`, `false`, `0`).
 pub fn selectable_value<'a>(resource: &Resource, object: &'a Value, field: &str) -> Cow<'a, str> {
-    match (resource.kind, field) {
+    match (&*resource.kind, field) {
         // Both APIs of events select the same stored objects, which name their writer in different
         // fields.
         ("Event", "source") => read_path(object, "source.component")
@@ -87,14 +87,17 @@ fn format_scalar(value: &Value) -> Option<Cow<'_, str>> {
 /// Returns upstream's error for a field that is not selectable; `None` if it is.
 pub fn unsupported_field(resource: &Resource, field: &str) -> Option<String> {
     // Old clients select pods by `spec.host`, which upstream still converts to `spec.nodeName`.
-    if resource.selectable_fields.contains(&field)
+    if resource
+        .selectable_fields
+        .iter()
+        .any(|known| known == field)
         || (field == "spec.host" && resource.kind == "Pod")
     {
         return None;
     }
     // Upstream has a conversion function for each kind, whose texts differ, and users see them
     // unchanged in kubectl.
-    Some(match (resource.group, resource.kind) {
+    Some(match (&*resource.group, &*resource.kind) {
         ("batch", "Job") => format!("field label \"{field}\" not supported for Job"),
         ("resource.k8s.io", "ResourceSlice") => {
             format!(

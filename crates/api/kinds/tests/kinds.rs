@@ -8,9 +8,9 @@ use std::collections::HashSet;
 #[test]
 fn plural_and_kind_find_the_same_row() {
     for resource in resources() {
-        let found = find(resource.group, resource.version, resource.plural).unwrap();
+        let found = find(&resource.group, &resource.version, &resource.plural).unwrap();
         assert_eq!(found.kind, resource.kind);
-        let by_kind = find_kind(resource.group, resource.version, resource.kind).unwrap();
+        let by_kind = find_kind(&resource.group, &resource.version, &resource.kind).unwrap();
         assert_eq!(by_kind.version, resource.version, "{}", resource.kind);
     }
 }
@@ -25,7 +25,7 @@ fn short_names_of_served_resources_are_unique_within_a_group() {
     });
     for resource in latest {
         for short in &resource.short_names {
-            assert!(seen.insert((resource.group, *short)), "{short}");
+            assert!(seen.insert((&resource.group, short)), "{short}");
         }
     }
 }
@@ -36,7 +36,7 @@ fn stored_resources_have_a_prefix_of_their_own() {
     for resource in served().filter(|r| r.storage.is_some()) {
         let storage = resource.storage.as_ref().unwrap();
         assert!(storage.prefix.starts_with('/'), "{}", resource.kind);
-        seen.insert((storage.prefix, resource.plural));
+        seen.insert((&*storage.prefix, &*resource.plural));
     }
     // Events are served by two groups and stored once.
     let prefixes: HashSet<&str> = seen.iter().map(|(prefix, _)| *prefix).collect();
@@ -77,7 +77,7 @@ fn scale_is_a_subresource_of_what_can_be_scaled() {
             .subresource("scale")
             .unwrap();
         assert_eq!(
-            (scale.group, scale.kind),
+            (&*scale.group, &*scale.kind),
             ("autoscaling", "Scale"),
             "{plural}"
         );

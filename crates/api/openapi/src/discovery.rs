@@ -1,6 +1,6 @@
 //! Discovery documents, legacy and aggregated.
 
-use api_kinds::{Resource, Subresource};
+use api_kinds::{Name, Resource, Subresource};
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -40,7 +40,7 @@ pub fn api_group(name: &str) -> Option<Value> {
 }
 
 fn group_entry(group: &api_kinds::Group) -> Value {
-    let version = |version: &&str| json!({"groupVersion": format!("{}/{version}", group.name), "version": version});
+    let version = |version: &Name| json!({"groupVersion": format!("{}/{version}", group.name), "version": version});
     let versions: Vec<Value> = group.versions.iter().map(version).collect();
     json!({"name": group.name, "preferredVersion": versions.first(), "versions": versions})
 }
@@ -50,7 +50,7 @@ pub fn api_resources(group: &str, version: &str) -> Option<Value> {
     let mut list = Vec::new();
     let mut served = list_resources(group, version);
     // Upstream sorts the list of a version by name, unlike the list of groups.
-    served.sort_by_key(|resource| resource.plural);
+    served.sort_by(|a, b| a.plural.cmp(&b.plural));
     let first = *served.first()?;
     for resource in served {
         list.push(resource_entry(resource));
@@ -69,6 +69,7 @@ pub fn api_resources(group: &str, version: &str) -> Option<Value> {
 fn list_resources(group: &str, version: &str) -> Vec<&'static Resource> {
     api_kinds::served()
         .filter(|resource| resource.group == group && resource.version == version)
+        .map(|resource| &**resource)
         .collect()
 }
 
@@ -82,7 +83,7 @@ fn resource_entry(resource: &Resource) -> Value {
     });
     put_names(resource, &mut entry);
     if let (Value::Object(map), Some(storage)) = (&mut entry, &resource.storage) {
-        let hash = storage_version_hash(storage.api_version, resource.kind);
+        let hash = storage_version_hash(&storage.api_version, &resource.kind);
         map.insert("storageVersionHash".to_owned(), Value::from(hash));
     }
     entry
@@ -121,14 +122,14 @@ fn subresource_entry(resource: &Resource, subresource: &Subresource) -> Value {
         // (Scale, Eviction, TokenRequest).
         && is_foreign(resource, subresource)
     {
-        map.insert("group".to_owned(), Value::from(subresource.group));
-        map.insert("version".to_owned(), Value::from(subresource.version));
+        map.insert("group".to_owned(), Value::from(&*subresource.group));
+        map.insert("version".to_owned(), Value::from(&*subresource.version));
     }
     entry
 }
 
 fn is_foreign(resource: &Resource, subresource: &Subresource) -> bool {
-    (subresource.group, subresource.version) != (resource.group, resource.version)
+    subresource.group != resource.group || subresource.version != resource.version
 }
 
 /// Returns the `APIGroupDiscoveryList` of `/api` (core) or `/apis` (all other groups). `version` is
@@ -150,11 +151,11 @@ fn aggregated_group(group: &api_kinds::Group) -> Value {
     let versions: Vec<Value> = group
         .versions
         .iter()
-        .map(|version| aggregated_version(group.name, version))
+        .map(|version| aggregated_version(&group.name, version))
         .collect();
     let mut metadata = Map::new();
     if !group.name.is_empty() {
-        metadata.insert("name".to_owned(), Value::from(group.name));
+        metadata.insert("name".to_owned(), Value::from(&*group.name));
     }
     json!({"metadata": metadata, "versions": versions})
 }
@@ -162,7 +163,7 @@ fn aggregated_group(group: &api_kinds::Group) -> Value {
 fn aggregated_version(group: &str, version: &str) -> Value {
     let mut resources = list_resources(group, version);
     // The same order as in the legacy document: clients may read either.
-    resources.sort_by_key(|resource| resource.plural);
+    resources.sort_by(|a, b| a.plural.cmp(&b.plural));
     let resources: Vec<Value> = resources.into_iter().map(aggregated_resource).collect();
     // Only the groups of aggregated servers can be stale: this one is a part of the program.
     json!({"version": version, "resources": resources, "freshness": "Current"})
@@ -192,7 +193,7 @@ fn aggregated_resource(resource: &'static Resource) -> Value {
 
 fn aggregated_subresource(resource: &Resource, subresource: &Subresource) -> Value {
     let (group, version) = if is_foreign(resource, subresource) {
-        (subresource.group, subresource.version)
+        (&*subresource.group, &*subresource.version)
     } else {
         ("", "")
     };

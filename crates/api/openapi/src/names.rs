@@ -1,5 +1,7 @@
 //! Names of groups, versions and types in OpenAPI.
 
+use std::sync::Arc;
+
 use api_kinds::Resource;
 use api_schema::Message;
 
@@ -16,6 +18,23 @@ pub(crate) fn type_name(message: &Message) -> String {
             format!("io.k8s.{rest}")
         }
         None => name.to_owned(),
+    }
+}
+
+/// Returns the type name of a resource's objects. A custom resource has none in the schema data;
+/// its name is the reversed group, the version and the kind.
+pub(crate) fn resource_type(resource: &Resource) -> String {
+    match resource.schema.message() {
+        Some(message) => type_name(message),
+        None => {
+            let labels: Vec<&str> = resource.group.rsplit('.').collect();
+            format!(
+                "{}.{}.{}",
+                labels.join("."),
+                resource.version,
+                resource.kind
+            )
+        }
     }
 }
 
@@ -60,9 +79,10 @@ pub(crate) fn find_group_version_kind(message: &Message) -> Option<(&'static str
     if package == "k8s.io.apimachinery.pkg.apis.meta.v1" {
         return Some(("", "v1"));
     }
-    let of = |resource: &'static Resource| {
-        (package == self::package_of_name(resource.message.name))
-            .then_some((resource.group, resource.version))
+    let of = |resource: &'static Arc<Resource>| {
+        let stored = resource.schema.message()?;
+        (package == self::package_of_name(stored.name))
+            .then_some((&*resource.group, &*resource.version))
     };
     api_kinds::resources().iter().find_map(of)
 }

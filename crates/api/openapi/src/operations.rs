@@ -1,10 +1,10 @@
 //! Paths and operations of a group and version, for OpenAPI version 3.
 
-use api_kinds::{Resource, Subresource};
+use api_kinds::{ObjectSchema, Resource, Subresource};
 use api_schema::Message;
 use serde_json::{Map, Value, json};
 
-use crate::names::{capitalize, group_name, group_version, root_path, type_name};
+use crate::names::{capitalize, group_name, group_version, resource_type, root_path, type_name};
 use crate::parameters::{self, path_parameter, query_parameters};
 use crate::schemas::{PATCH, PREFIX};
 
@@ -100,7 +100,7 @@ impl Operations {
     }
 
     fn add_resource(&mut self, resource: &'static Resource) {
-        self.messages.push(resource.message);
+        self.messages.extend(resource.schema.message());
         let base = root_path(self.group, self.version);
         // Generated clients name their methods by this word: `listNamespacedPod`, but `listNode`.
         let scope = if resource.namespaced {
@@ -122,7 +122,7 @@ impl Operations {
             collection_parameters,
             collection,
         );
-        let mut parameters = vec![name_parameter(resource.kind)];
+        let mut parameters = vec![name_parameter(&resource.kind)];
         parameters.extend(scope_parameters(resource));
         parameters.extend(query_parameters(&["pretty"]));
         let named = self.object_operations(resource, scope);
@@ -176,7 +176,7 @@ impl Operations {
         let all = "watch individual changes to a list of objects; the watch parameter of a list does the same";
         let one =
             "watch changes to an object; a list with watch and a field selector does the same";
-        let kind = resource.kind;
+        let kind = &*resource.kind;
         let with_scope = || {
             let mut parameters = scope_parameters(resource);
             parameters.extend(across_parameters());
@@ -228,9 +228,11 @@ impl Operations {
             .copied()
             .collect();
         // The type of a list has no row in the table of kinds, only a name that is derived.
-        let list = type_name(resource.message) + "List";
+        let list = resource_type(resource) + "List";
+        let list_message =
+            |message: &Message| api_schema::schema().message(&format!("{}List", message.name));
         self.messages
-            .extend(api_schema::schema().message(&format!("{}List", resource.message.name)));
+            .extend(resource.schema.message().and_then(list_message));
         let mut operation = json!({
             "description": format!("list or watch objects of kind {}", resource.kind),
             "operationId": id,
@@ -249,7 +251,7 @@ impl Operations {
         scope: &str,
         parameters: &mut Vec<Value>,
     ) -> Vec<(&'static str, Value)> {
-        let kind = resource.kind;
+        let kind = &*resource.kind;
         let (list, create) = (resource.has_verb("list"), resource.has_verb("create"));
         let mut operations = Vec::new();
         if list {
@@ -270,7 +272,7 @@ impl Operations {
                     id,
                     text,
                     own,
-                    &type_name(resource.message),
+                    &resource_type(resource),
                     &kind_of(resource),
                 ),
             ));
@@ -305,8 +307,8 @@ impl Operations {
         resource: &'static Resource,
         scope: &str,
     ) -> Vec<(&'static str, Value)> {
-        let kind = resource.kind;
-        let (name, gvk) = (type_name(resource.message), kind_of(resource));
+        let kind = &*resource.kind;
+        let (name, gvk) = (resource_type(resource), kind_of(resource));
         let mut operations = self.read_and_write(
             &resource.verbs,
             &format!("{scope}{kind}"),
@@ -426,7 +428,7 @@ impl Operations {
         // For pods, services and the like, the response is the object instead of a Status.
         let returns_object = action == "delete"
             && matches!(
-                resource.kind,
+                &*resource.kind,
                 "Pod"
                     | "Service"
                     | "ServiceAccount"
@@ -441,7 +443,7 @@ impl Operations {
                     | "VolumeAttributesClass"
             );
         let name = if returns_object {
-            type_name(resource.message)
+            resource_type(resource)
         } else {
             format!("{META}Status")
         };
@@ -481,19 +483,19 @@ impl Operations {
             resource.plural,
             subresource.name
         );
-        let rest = format!("{scope}{}{}", resource.kind, sub_name(subresource.name));
+        let rest = format!("{scope}{}{}", resource.kind, sub_name(&subresource.name));
         let gvk = json!({"group": subresource.group, "version": subresource.version, "kind": subresource.kind});
-        let mut parameters = vec![name_parameter(subresource.kind)];
+        let mut parameters = vec![name_parameter(&subresource.kind)];
         parameters.extend(scope_parameters(resource));
         if subresource.name == "log" {
             parameters.extend(query_parameters(parameters::connection_parameters(
                 "log",
-                resource.plural,
+                &resource.plural,
             )));
-            let operation = self.log_operation(&rest, resource.kind, &gvk);
+            let operation = self.log_operation(&rest, &resource.kind, &gvk);
             self.insert_path(path, parameters, vec![("get", operation)]);
         } else if matches!(
-            subresource.name,
+            &*subresource.name,
             "exec" | "attach" | "portforward" | "proxy"
         ) {
             self.add_connection(resource, subresource, path, &rest, &gvk, parameters);
@@ -524,7 +526,7 @@ impl Operations {
         gvk: &Value,
         mut parameters: Vec<Value>,
     ) {
-        let Some(message) = subresource.message else {
+        let Some(message) = subresource.schema.as_ref().and_then(ObjectSchema::message) else {
             return;
         };
         self.messages.push(message);
@@ -533,7 +535,7 @@ impl Operations {
             format!("{} of the specified", subresource.name),
         );
         let mut operations =
-            self.read_and_write(&subresource.verbs, rest, &of, resource.kind, &name, gvk);
+            self.read_and_write(&subresource.verbs, rest, &of, &resource.kind, &name, gvk);
         if subresource.verbs.contains(&"create") {
             let text = format!("create {} of a {}", subresource.name, resource.kind);
             let id = self.operation_id("create", rest);
@@ -562,7 +564,7 @@ impl Operations {
     ) {
         // Streams are opened with POST by SPDY clients and with GET by WebSocket clients. A proxy
         // passes any method to its backend.
-        let methods: &[&'static str] = match subresource.name {
+        let methods: &[&'static str] = match &*subresource.name {
             "proxy" => &["delete", "get", "head", "options", "patch", "post", "put"],
             _ => &["get", "post"],
         };
@@ -597,8 +599,8 @@ impl Operations {
         // A proxied request has a path of its own behind that of the subresource.
         let with_path = (subresource.name == "proxy").then(|| operations("WithPath"));
         parameters.extend(query_parameters(parameters::connection_parameters(
-            subresource.name,
-            resource.plural,
+            &subresource.name,
+            &resource.plural,
         )));
         self.insert_path(path.clone(), parameters.clone(), plain);
         if let Some(with_path) = with_path {

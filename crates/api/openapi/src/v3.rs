@@ -48,7 +48,7 @@ pub(crate) fn list_versions() -> impl Iterator<Item = (&'static str, &'static st
         group
             .versions
             .iter()
-            .map(move |version| (group.name, *version))
+            .map(move |version| (&*group.name, &**version))
     })
 }
 

@@ -3,6 +3,7 @@
 use crate::kind::StoredKind;
 use crate::pump;
 use crate::resource::ResourceCache;
+use api_kinds::Name;
 use apiserver_request::GroupResource;
 use apiserver_storage::{Store, StoreError};
 use base_task::Tasks;
@@ -39,7 +40,7 @@ pub struct Caches {
     pub(crate) store: Store,
     /// `/registry`
     pub(crate) root: String,
-    pub(crate) by_prefix: HashMap<&'static str, Arc<ResourceCache>>,
+    pub(crate) by_prefix: HashMap<Name, Arc<ResourceCache>>,
     by_resource: HashMap<GroupResource, Arc<ResourceCache>>,
     // Moves after all caches have applied a revision, so a reader that waits for it sees every kind
     // at that revision.
@@ -62,7 +63,7 @@ impl Caches {
             for resource in &cache.kind().rows {
                 // Several versions, and sometimes two groups, share one cache.
                 by_resource.insert(
-                    GroupResource::new(resource.group, resource.plural),
+                    GroupResource::new(&resource.group, &resource.plural),
                     cache.clone(),
                 );
             }
@@ -72,7 +73,7 @@ impl Caches {
             root: root.to_owned(),
             by_prefix: all
                 .into_iter()
-                .map(|cache| (cache.kind().prefix, cache))
+                .map(|cache| (cache.kind().prefix.clone(), cache))
                 .collect(),
             by_resource,
             revision: watch::Sender::new(0),
@@ -88,8 +89,10 @@ impl Caches {
     }
 
     /// Returns the cache of a resource in any of its versions.
-    pub fn find_cache(&self, group: &str, plural: &str) -> Option<&Arc<ResourceCache>> {
-        self.by_resource.get(&GroupResource::new(group, plural))
+    pub fn find_cache(&self, group: &str, plural: &str) -> Option<Arc<ResourceCache>> {
+        self.by_resource
+            .get(&GroupResource::new(group, plural))
+            .cloned()
     }
 
     /// Returns every cache.

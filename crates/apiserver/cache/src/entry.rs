@@ -1,10 +1,9 @@
 //! One object of a cache.
 
 use crate::kind::StoredKind;
-use api_codec::{json, proto};
-use api_kinds::Resource;
+use api_kinds::{ObjectSchema, Resource};
 use api_meta::ApiError;
-use apiserver_convert::{convert_object, decode_stored};
+use apiserver_convert::{codec, convert_object, decode_stored};
 use bytes::Bytes;
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
@@ -39,7 +38,7 @@ impl Entry {
         value: &[u8],
         revision: i64,
     ) -> (Self, Option<Value>) {
-        let decoded = decode_stored(kind.resource, value);
+        let decoded = decode_stored(&kind.resource, value);
         let mut entry = Entry {
             key: key.into(),
             revision,
@@ -56,11 +55,11 @@ impl Entry {
             Ok(mut tree) => {
                 set_revision(&mut tree, revision);
                 entry.labels = labels_of(&tree);
-                entry.fields = fields_of(kind.resource, &tree);
+                entry.fields = fields_of(&kind.resource, &tree);
                 (entry, Some(tree))
             }
             Err(e) => {
-                tracing::error!(kind = kind.resource.kind, key, error = %e, "a stored object can't be decoded");
+                tracing::error!(kind = %kind.resource.kind, key, error = %e, "a stored object can't be decoded");
                 entry.broken = Some(e.to_string().into());
                 (entry, None)
             }
@@ -127,7 +126,7 @@ impl Entry {
     /// Decodes the object in the stored version.
     pub fn decode_tree(&self) -> Result<Value, ApiError> {
         let decoded = match &self.broken {
-            None => decode_stored(self.kind.resource, &self.stored).map_err(|e| e.to_string()),
+            None => decode_stored(&self.kind.resource, &self.stored).map_err(|e| e.to_string()),
             Some(reason) => Err(reason.to_string()),
         };
         let mut tree = decoded.map_err(|reason| self.undecodable_error(&reason))?;
@@ -146,37 +145,43 @@ impl Entry {
     /// Decodes the object in a served version.
     pub fn tree_as(&self, resource: &Resource) -> Result<Value, ApiError> {
         Ok(convert_object(
-            self.kind.resource,
+            &self.kind.resource,
             resource,
             self.decode_tree()?,
         ))
     }
 
     /// Returns JSON in a served version, without a newline.
-    pub fn encode_json(&self, resource: &'static Resource) -> Result<Bytes, ApiError> {
-        self.encode_once(resource, &self.json, json::encode)
+    pub fn encode_json(&self, resource: &Resource) -> Result<Bytes, ApiError> {
+        self.encode_once(resource, &self.json, |schema, tree| {
+            Ok(codec::encode_json(schema, tree))
+        })
     }
 
     /// Returns the protobuf message (without envelope) in a served version.
-    pub fn encode_proto(&self, resource: &'static Resource) -> Result<Bytes, ApiError> {
-        self.encode_once(resource, &self.proto, proto::encode)
+    pub fn encode_proto(&self, resource: &Resource) -> Result<Bytes, ApiError> {
+        // Negotiation offers no protobuf for kinds without it, so that this is a bug of a caller.
+        let missing = || ApiError::internal("this kind has no protobuf encoding");
+        self.encode_once(resource, &self.proto, |schema, tree| {
+            codec::encode_proto(schema, tree).ok_or_else(missing)
+        })
     }
 
     fn encode_once(
         &self,
-        resource: &'static Resource,
+        resource: &Resource,
         made: &OnceLock<Bytes>,
-        encode: fn(&'static api_schema::Message, &Value) -> Vec<u8>,
+        encode: impl Fn(&ObjectSchema, &Value) -> Result<Vec<u8>, ApiError>,
     ) -> Result<Bytes, ApiError> {
         // Only the storage version is kept encoded. Other versions are rare, and keeping each would
         // multiply the memory of every object.
-        if !std::ptr::eq(resource, self.kind.resource) {
-            return Ok(encode(resource.message, &self.tree_as(resource)?).into());
+        if !resource.is_same_version(&self.kind.resource) {
+            return Ok(encode(&resource.schema, &self.tree_as(resource)?)?.into());
         }
         if let Some(bytes) = made.get() {
             return Ok(bytes.clone());
         }
-        let mut bytes = encode(resource.message, &self.decode_tree()?);
+        let mut bytes = encode(&resource.schema, &self.decode_tree()?)?;
         // The bytes live as long as the object: the spare capacity of the encoder would, too.
         bytes.shrink_to_fit();
         Ok(made.get_or_init(|| bytes.into()).clone())
@@ -185,7 +190,7 @@ impl Entry {
     /// Encodes the JSON from a decoded tree.
     pub(crate) fn prepare_json(&self, tree: &Value) {
         self.json
-            .get_or_init(|| json::encode(self.kind.resource.message, tree).into());
+            .get_or_init(|| codec::encode_json(&self.kind.resource.schema, tree).into());
     }
 }
 

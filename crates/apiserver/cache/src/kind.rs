@@ -1,23 +1,24 @@
 //! A kind in all its versions, stored under one prefix.
 
-use api_kinds::Resource;
+use api_kinds::{Name, Resource};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A stored kind.
 #[derive(Debug)]
 pub struct StoredKind {
     /// Prefix below the server's: `/pods`, `/apiregistration.k8s.io/apiservices`.
-    pub prefix: &'static str,
+    pub prefix: Name,
     /// The storage version.
-    pub resource: &'static Resource,
+    pub resource: Arc<Resource>,
     /// All served versions.
-    pub rows: Vec<&'static Resource>,
+    pub rows: Vec<Arc<Resource>>,
 }
 
 impl StoredKind {
     /// Returns all kinds that are stored and served, one for each prefix.
     pub fn stored_kinds() -> Vec<StoredKind> {
-        let mut by_prefix: BTreeMap<&'static str, StoredKind> = BTreeMap::new();
+        let mut by_prefix: BTreeMap<Name, StoredKind> = BTreeMap::new();
         for resource in api_kinds::resources().iter().filter(|r| r.served) {
             let Some(storage) = &resource.storage else {
                 continue;
@@ -25,13 +26,13 @@ impl StoredKind {
             // Resources of several groups may share a prefix: `events` are served by core and by
             // `events.k8s.io`, and stored once.
             let kind = by_prefix
-                .entry(storage.prefix)
+                .entry(storage.prefix.clone())
                 .or_insert_with(|| StoredKind {
-                    prefix: storage.prefix,
-                    resource: apiserver_convert::storage_resource(resource),
+                    prefix: storage.prefix.clone(),
+                    resource: apiserver_convert::storage_resource(resource).clone(),
                     rows: Vec::new(),
                 });
-            kind.rows.push(resource);
+            kind.rows.push(resource.clone());
         }
         by_prefix.into_values().collect()
     }

@@ -3,6 +3,7 @@
 
 use crate::caches::Caches;
 use crate::resource::ResourceCache;
+use api_kinds::Name;
 use apiserver_storage::{Change, StoreError, WatchItem};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 const PAGE: i64 = 2000;
 const RETRY: Duration = Duration::from_millis(200);
 
-type EntriesByPrefix = HashMap<&'static str, Vec<(String, Bytes, i64)>>;
+type EntriesByPrefix = HashMap<Name, Vec<(String, Bytes, i64)>>;
 
 pub(crate) async fn run_watch(caches: Arc<Caches>, stop: CancellationToken) {
     let work = async {
@@ -80,7 +81,7 @@ async fn read_all(caches: &Caches) -> Result<(EntriesByPrefix, i64), StoreError>
             start = format!("{key}\0");
             if let Some((cache, name)) = locate_cache(caches, key) {
                 let name = name.to_owned();
-                found.entry(cache.kind().prefix).or_default().push((
+                found.entry(cache.kind().prefix.clone()).or_default().push((
                     name,
                     item.value,
                     item.revision,
@@ -211,7 +212,7 @@ mod tests {
         let (caches, _tasks) = start_caches(&etcd);
         let locate = |key: &str| {
             let (cache, name) = locate_cache(&caches, key)?;
-            Some((cache.kind().prefix, name.to_owned()))
+            Some((cache.kind().prefix.clone().into_owned(), name.to_owned()))
         };
         for (key, expect) in [
             ("/registry/pods/d/p", Some(("/pods", "d/p"))),
@@ -227,7 +228,7 @@ mod tests {
             ("/registry/masterleases/192.0.2.1", None),
             ("/other/pods/d/p", None),
         ] {
-            let expect = expect.map(|(prefix, name)| (prefix, name.to_owned()));
+            let expect = expect.map(|(prefix, name)| (prefix.to_owned(), name.to_owned()));
             assert_eq!(locate(key), expect, "{key}");
         }
     }

@@ -81,7 +81,7 @@ pub struct ResourceCache {
 
 impl ResourceCache {
     pub(crate) fn new(kind: StoredKind) -> Self {
-        let group_resource = GroupResource::new(kind.resource.group, kind.resource.plural);
+        let group_resource = GroupResource::new(&kind.resource.group, &kind.resource.plural);
         let state = State {
             objects: Objects::new(),
             history: History::starting_at(0),

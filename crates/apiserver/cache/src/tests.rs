@@ -10,8 +10,9 @@ use api_kinds::Resource;
 use api_meta::Selector;
 use api_meta::fields::FieldSelector;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
-fn config_maps() -> &'static Resource {
+fn config_maps() -> &'static Arc<Resource> {
     api_kinds::find("", "v1", "configmaps").unwrap()
 }
 

@@ -1,33 +1,34 @@
 //! Converts objects between the client's version, the storage version and the store's bytes.
 
+pub mod codec;
 mod stored;
 
 use api_kinds::Resource;
 use serde_json::Value;
+use std::sync::Arc;
 
 pub use stored::{StoredError, decode_stored, encode_stored};
 
 /// Converts an object from version `from` to version `to` of the same kind.
 pub fn convert_object(from: &Resource, to: &Resource, mut object: Value) -> Value {
-    // Each version has one static description, so that equal pointers mean equal versions.
-    if !std::ptr::eq(from, to) {
+    if !from.is_same_version(to) {
         api_kinds::convert(to, &mut object, &to.api_version());
         // Versions differ in which zero values are written.
-        api_codec::json::canonicalize(to.message, &mut object);
+        codec::canonicalize(&to.schema, &mut object);
     }
     object
 }
 
-/// Returns the storage version of a resource.
-pub fn storage_resource(resource: &'static Resource) -> &'static Resource {
+/// Returns the storage version of a built-in resource.
+pub fn storage_resource(resource: &'static Arc<Resource>) -> &'static Arc<Resource> {
     let Some(storage) = &resource.storage else {
         return resource;
     };
     let (group, version) = storage
         .api_version
         .split_once('/')
-        .unwrap_or(("", storage.api_version));
-    api_kinds::find(group, version, resource.plural).unwrap_or(resource)
+        .unwrap_or(("", &storage.api_version));
+    api_kinds::find(group, version, &resource.plural).unwrap_or(resource)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! The stored form of objects: protobuf in upstream's envelope, or JSON.
+//! The stored form of objects: protobuf in upstream's envelope, JSON for custom resources.
 
+use crate::codec;
 use api_codec::{Strictness, envelope, json, proto};
-use api_kinds::Resource;
+use api_kinds::{ObjectSchema, Resource};
+use api_schema::Message;
 use serde_json::Value;
 
 /// Stored bytes that are no object of the kind.
@@ -18,12 +20,23 @@ impl std::error::Error for StoredError {}
 
 /// Decodes bytes of any version of the kind; the result has `resource`'s version, with `kind` and
 /// `apiVersion`.
-pub fn decode_stored(resource: &'static Resource, bytes: &[u8]) -> Result<Value, StoredError> {
+pub fn decode_stored(resource: &Resource, bytes: &[u8]) -> Result<Value, StoredError> {
+    match &resource.schema {
+        ObjectSchema::BuiltIn(message) => decode_built_in(resource, message, bytes),
+        ObjectSchema::Custom(_) => decode_custom(resource, bytes),
+    }
+}
+
+fn decode_built_in(
+    resource: &Resource,
+    message: &'static Message,
+    bytes: &[u8],
+) -> Result<Value, StoredError> {
     let error = |e: &dyn std::fmt::Display| StoredError(e.to_string());
     // Objects that an older server or a tool wrote may be JSON; upstream reads both, too.
     if !bytes.starts_with(&envelope::MAGIC) {
         let (object, _) =
-            json::decode(resource.message, bytes, Strictness::Ignore).map_err(|e| error(&e))?;
+            json::decode(message, bytes, Strictness::Ignore).map_err(|e| error(&e))?;
         return Ok(with_type_meta(resource, object));
     }
     let frame = envelope::unwrap(bytes).map_err(|e| error(&e))?;
@@ -46,7 +59,8 @@ pub fn decode_stored(resource: &'static Resource, bytes: &[u8]) -> Result<Value,
             frame.kind, resource.kind
         )));
     }
-    let object = proto::decode(written.message, frame.raw).map_err(|e| error(&e))?;
+    let message = written.schema.message().unwrap_or(message);
+    let object = proto::decode(message, frame.raw).map_err(|e| error(&e))?;
     Ok(crate::convert_object(
         written,
         resource,
@@ -54,19 +68,48 @@ pub fn decode_stored(resource: &'static Resource, bytes: &[u8]) -> Result<Value,
     ))
 }
 
+/// Decodes a custom resource, which is stored as JSON of any of its versions.
+fn decode_custom(resource: &Resource, bytes: &[u8]) -> Result<Value, StoredError> {
+    let object = json::parse(bytes).map_err(|e| StoredError(e.to_string()))?;
+    let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (kind, api_version) = (text("kind"), text("apiVersion"));
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    // Another type under this prefix was written by a tool. Served under this kind's name, it would
+    // be subject to the wrong permissions.
+    if kind != resource.kind || group != resource.group {
+        return Err(StoredError(format!(
+            "it holds a {kind} of {api_version}, not a {}",
+            resource.kind
+        )));
+    }
+    // Conversion strategy None: versions differ in their name only.
+    Ok(with_type_meta(resource, object))
+}
+
 /// Encodes an object of `resource`'s version, which is the storage version.
-pub fn encode_stored(resource: &'static Resource, object: &Value) -> Vec<u8> {
-    envelope::wrap(
-        &resource.api_version(),
-        resource.kind,
-        &proto::encode(resource.message, object),
-    )
+pub fn encode_stored(resource: &Resource, object: &Value) -> Vec<u8> {
+    match &resource.schema {
+        ObjectSchema::BuiltIn(message) => envelope::wrap(
+            &resource.api_version(),
+            &resource.kind,
+            &proto::encode(message, object),
+        ),
+        ObjectSchema::Custom(_) => {
+            let mut bytes = codec::encode_json(&resource.schema, object);
+            // As upstream's encoder, whose newline is a part of the stored value.
+            bytes.push(b'\n');
+            bytes
+        }
+    }
 }
 
 fn with_type_meta(resource: &Resource, mut object: Value) -> Value {
     if let Some(map) = object.as_object_mut() {
         map.insert("apiVersion".into(), Value::String(resource.api_version()));
-        map.insert("kind".into(), Value::String(resource.kind.into()));
+        map.insert(
+            "kind".into(),
+            Value::String(resource.kind.clone().into_owned()),
+        );
     }
     object
 }
@@ -76,8 +119,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use serde_json::json;
+    use std::sync::Arc;
 
-    fn find(group: &str, version: &str, plural: &str) -> &'static Resource {
+    fn find(group: &str, version: &str, plural: &str) -> &'static Arc<Resource> {
         api_kinds::find(group, version, plural).unwrap()
     }
 
@@ -135,6 +179,29 @@ mod tests {
         assert!(decode_stored(maps, &unknown).is_err());
         for broken in [&b""[..], b"{", b"k8s\0", b"k8s\0\xff\xff\xff"] {
             assert!(decode_stored(maps, broken).is_err(), "{broken:?}");
+        }
+    }
+
+    #[test]
+    fn custom_resource_is_stored_as_json_of_its_version() {
+        let mut resource = Resource::clone(find("", "v1", "configmaps"));
+        resource.schema = ObjectSchema::Custom(Default::default());
+        (resource.group, resource.version) = ("e.io".into(), "v2".into());
+        resource.kind = "Thing".into();
+        let object = json!({"apiVersion": "e.io/v2", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"x": 1}});
+        let bytes = encode_stored(&resource, &object);
+        assert_eq!(serde_json::from_slice::<Value>(&bytes).unwrap(), object);
+        assert!(bytes.ends_with(b"}\n"));
+        let older = br#"{"apiVersion":"e.io/v1","kind":"Thing","metadata":{"name":"a"}}"#;
+        let read = decode_stored(&resource, older).unwrap();
+        assert_eq!(read["apiVersion"], "e.io/v2");
+        for wrong in [
+            &br#"{"apiVersion":"e.io/v1","kind":"Other"}"#[..],
+            br#"{"apiVersion":"other.io/v1","kind":"Thing"}"#,
+            b"[]",
+            b"k8s\0",
+        ] {
+            assert!(decode_stored(&resource, wrong).is_err(), "{wrong:?}");
         }
     }
 

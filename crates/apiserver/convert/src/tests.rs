@@ -3,7 +3,7 @@ use super::*;
 use api_codec::envelope;
 use serde_json::json;
 
-fn resource(group: &str, version: &str, plural: &str) -> &'static Resource {
+fn resource(group: &str, version: &str, plural: &str) -> &'static Arc<Resource> {
     api_kinds::find(group, version, plural).unwrap()
 }
 
@@ -76,5 +76,5 @@ fn storage_version_of_events_is_that_of_the_core_group() {
     let storage = storage_resource(resource("events.k8s.io", "v1", "events"));
     assert_eq!(storage.kind, "Event");
     let pods = resource("", "v1", "pods");
-    assert!(std::ptr::eq(storage_resource(pods), pods));
+    assert!(Arc::ptr_eq(storage_resource(pods), pods));
 }

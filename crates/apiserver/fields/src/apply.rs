@@ -33,7 +33,7 @@ pub fn apply_intent(
     intent: &Value,
     force: bool,
 ) -> Result<ApplyOutcome, ApplyError> {
-    let shape = Shape::of_message(writer.message);
+    let shape = Shape::of_object(writer.schema);
     let mut entries = live.map(managers::read_entries).unwrap_or_default();
     // An object without owners was written before tracking. This entry keeps an apply from taking
     // its fields unnoticed.
@@ -269,14 +269,11 @@ mod tests {
     use serde_json::json;
 
     fn writer(manager: &'static str) -> Writer<'static> {
-        let message = api_schema::schema()
-            .message("k8s.io.api.core.v1.ConfigMap")
-            .unwrap();
         Writer {
             manager,
             api_version: "v1",
             subresource: "",
-            message,
+            schema: &api_kinds::find("", "v1", "configmaps").unwrap().schema,
             ignored: &[],
             now: "2026-01-01T00:00:00Z",
         }
@@ -333,7 +330,7 @@ mod tests {
     fn of_kind(kind: &str, manager: &'static str) -> Writer<'static> {
         let message = api_schema::schema().message(kind).unwrap();
         Writer {
-            message,
+            schema: Box::leak(Box::new(message.into())),
             ..writer(manager)
         }
     }

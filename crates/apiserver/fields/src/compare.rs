@@ -132,7 +132,7 @@ fn collect_fields(shape: Shape, value: &Value, set: &mut FieldSet) {
                 collect_fields(shape.member(key), member, child);
                 let empty = member.is_null() || member.as_object().is_some_and(Map::is_empty);
                 // A member of a map is owned itself, because its removal is a change of its own.
-                child.member |= empty || matches!(shape, Shape::Map(_));
+                child.member |= empty || shape.owns_member(key);
                 if child.is_empty() {
                     set.children.remove(&Step::Field(key.clone()));
                 }

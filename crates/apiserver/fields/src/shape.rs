@@ -1,8 +1,11 @@
 //! Merge semantics of a value, from the schema.
 
 use crate::path::Step;
-use api_schema::{Field, ListKind, Message, Shape as Encoding, Type};
+use api_kinds::ObjectSchema;
+use api_schema::{Field, ListKind, Message, Shape as Encoding, Type, schema};
 use serde_json::{Map, Value};
+
+const METADATA: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// Merge semantics of one place in an object.
 #[derive(Clone, Copy, Debug)]
@@ -17,9 +20,21 @@ pub(crate) enum Shape {
     Keyed(&'static [&'static str], &'static Type),
     /// Elements identified by their value.
     Set,
+    /// A custom resource: metadata by its message, everything else deduced.
+    CustomObject,
+    /// Deduced from the value: objects are maps, lists are atomic.
+    Deduced,
 }
 
 impl Shape {
+    /// Returns the shape of an object.
+    pub(crate) fn of_object(schema: &ObjectSchema) -> Shape {
+        match schema {
+            ObjectSchema::BuiltIn(message) => Shape::of_message(message),
+            ObjectSchema::Custom(_) => Shape::CustomObject,
+        }
+    }
+
     /// Returns the shape of a field.
     pub(crate) fn of_field(field: &'static Field) -> Shape {
         match (&field.ty, field.list) {
@@ -54,7 +69,21 @@ impl Shape {
         match self {
             Shape::Struct(message) => message.field(name).map_or(Shape::Leaf, Shape::of_field),
             Shape::Map(element) => Shape::of_type(element),
+            Shape::CustomObject if name == "metadata" => schema()
+                .message(METADATA)
+                .map_or(Shape::Leaf, Shape::of_message),
+            Shape::CustomObject | Shape::Deduced => Shape::Deduced,
             _ => Shape::Leaf,
+        }
+    }
+
+    /// Returns whether a member is owned itself, apart from the fields in it: it is a key of a map,
+    /// not a field of the schema.
+    pub(crate) fn owns_member(self, name: &str) -> bool {
+        match self {
+            Shape::Map(_) | Shape::Deduced => true,
+            Shape::CustomObject => name != "metadata",
+            _ => false,
         }
     }
 
@@ -92,6 +121,9 @@ impl Shape {
 
     /// Returns whether this is merged member by member.
     pub(crate) fn is_map(self) -> bool {
-        matches!(self, Shape::Struct(_) | Shape::Map(_))
+        matches!(
+            self,
+            Shape::Struct(_) | Shape::Map(_) | Shape::CustomObject | Shape::Deduced
+        )
     }
 }

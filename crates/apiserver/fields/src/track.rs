@@ -5,7 +5,7 @@ use crate::managers::{self, Entry, Identity};
 use crate::set::FieldSet;
 use crate::shape::Shape;
 use api_codec::json;
-use api_schema::Message;
+use api_kinds::ObjectSchema;
 use serde_json::{Value, json};
 
 /// The identity and the context of a write.
@@ -18,7 +18,7 @@ pub struct Writer<'a> {
     /// Subresource, empty for the object itself.
     pub subresource: &'a str,
     /// The schema of that version.
-    pub message: &'static Message,
+    pub schema: &'a ObjectSchema,
     /// Members of the object that such a write does not set, whatever the body contains (`status`).
     pub ignored: &'a [&'a str],
     /// The current time.
@@ -50,10 +50,13 @@ pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
     if let (true, Some(old)) = (entries.is_empty(), old) {
         entries = managers::read_entries(old);
     }
-    let shape = Shape::of_message(writer.message);
+    let shape = Shape::of_object(writer.schema);
     // A created object is compared with an empty one that has the same defaults, which no client
     // owns.
-    let zero = || json::explicit(writer.message, &json!({}));
+    let zero = || match writer.schema {
+        ObjectSchema::BuiltIn(message) => json::explicit(message, &json!({})),
+        ObjectSchema::Custom(_) => json!({"metadata": {}}),
+    };
     let before = old.map_or_else(
         || considered_fields(writer, &zero()),
         |old| considered_fields(writer, old),
@@ -159,15 +162,16 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn config_map_schema() -> &'static ObjectSchema {
+        &api_kinds::find("", "v1", "configmaps").unwrap().schema
+    }
+
     fn writer(manager: &'static str, now: &'static str) -> Writer<'static> {
-        let message = api_schema::schema()
-            .message("k8s.io.api.core.v1.ConfigMap")
-            .unwrap();
         Writer {
             manager,
             api_version: "v1",
             subresource: "",
-            message,
+            schema: config_map_schema(),
             ignored: &[],
             now,
         }
@@ -205,6 +209,35 @@ mod tests {
             &mut same,
         );
         assert_eq!(same, two);
+    }
+
+    #[test]
+    fn custom_object_is_tracked_member_by_member() {
+        let schema = ObjectSchema::Custom(Default::default());
+        let writer = Writer {
+            schema: &schema,
+            ..writer("first", "2026-01-01T00:00:00Z")
+        };
+        let mut one = json!({"metadata": {"name": "a", "labels": {"l": "1"}},
+            "spec": {"list": [1, {"b": 2}], "nested": {"c": 1}}});
+        track_update(&writer, None, &mut one);
+        assert_eq!(
+            one["metadata"]["managedFields"][0]["fieldsV1"],
+            json!({"f:metadata": {"f:labels": {".": {}, "f:l": {}}},
+                "f:spec": {".": {}, "f:list": {}, "f:nested": {".": {}, "f:c": {}}}})
+        );
+        let mut two = one.clone();
+        two["spec"]["nested"]["c"] = 2.into();
+        let second = Writer {
+            manager: "second",
+            ..writer
+        };
+        track_update(&second, Some(&one), &mut two);
+        let entries = &two["metadata"]["managedFields"];
+        assert_eq!(
+            entries[1]["fieldsV1"],
+            json!({"f:spec": {"f:nested": {"f:c": {}}}})
+        );
     }
 
     #[test]

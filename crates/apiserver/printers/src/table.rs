@@ -24,7 +24,7 @@ pub fn row_cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Val
 
 fn find_printer(resource: &Resource) -> &'static Printer {
     // By kind within its group: Event exists in two groups, with one printer.
-    match (resource.group, resource.kind) {
+    match (&*resource.group, &*resource.kind) {
         ("", kind) => core_printer(kind),
         ("apps" | "batch" | "autoscaling" | "policy", kind) => workload_printer(kind),
         ("networking.k8s.io" | "discovery.k8s.io", kind) => network_printer(kind),

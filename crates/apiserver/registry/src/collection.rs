@@ -30,7 +30,7 @@ impl Registry {
         query: &ListQuery,
         options: &DeleteOptions,
     ) -> Result<CollectionDelete, ApiError> {
-        let list = self.list(write.resource, query).await?;
+        let list = self.list(&write.resource, query).await?;
         let each: Vec<_> = list
             .entries
             .iter()
@@ -55,7 +55,7 @@ impl Registry {
         write.namespace = entry.namespace().to_owned();
         write.name = entry.name().to_owned();
         match self.delete(&mut write, options).await {
-            Ok(_) => entry.tree_as(write.resource).map(Some),
+            Ok(_) => entry.tree_as(&write.resource).map(Some),
             // The list may be older than another client's delete. The desired state is reached all
             // the same.
             Err(e) if e.reason == Reason::NotFound => Ok(None),

@@ -77,8 +77,8 @@ impl Registry {
             }
         }
         Err(ApiError::stale(
-            write.resource.group,
-            write.resource.plural,
+            &*write.resource.group,
+            &*write.resource.plural,
             &write.name,
         ))
     }
@@ -121,7 +121,7 @@ impl Registry {
                 let removed = self.store.delete(key, revision).await?;
                 self.options
                     .services
-                    .release_deleted(self, write.resource, &object)
+                    .release_deleted(self, &write.resource, &object)
                     .await;
                 meta::set_revision(&mut object, removed);
                 Ok(DeleteOutcome {
@@ -130,13 +130,13 @@ impl Registry {
                 })
             }
             DeletionPlan::RequestDeletion(mut object) => {
-                let resource = apiserver_convert::storage_resource(write.resource);
+                let resource = self.storage_version(write);
                 // The store's revision is the resourceVersion. A stored copy would be wrong after
                 // this write.
                 object.metadata_mut().remove("resourceVersion");
                 let stored = encode_stored(
-                    resource,
-                    &convert_object(write.resource, resource, object.clone()),
+                    &resource,
+                    &convert_object(&write.resource, &resource, object.clone()),
                 );
                 let written = self
                     .store
@@ -156,13 +156,13 @@ fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> Dele
     // Policy and grace period are applied to a copy; the comparison below shows what they changed.
     let mut marked = object.clone();
     if let Some(finalizers) =
-        propagation::propagation_finalizers(write.resource, object, options.propagation)
+        propagation::propagation_finalizers(&write.resource, object, options.propagation)
     {
         propagation::set_finalizers(&mut marked, finalizers);
     }
-    let grace = grace::decide_grace(write.resource, object, options.grace);
+    let grace = grace::decide_grace(&write.resource, object, options.grace);
     // Computed after the propagation policy was applied, because the policy is a finalizer.
-    let held = !marked.finalizers().is_empty() || namespaces::is_held(write.resource, &marked);
+    let held = !marked.finalizers().is_empty() || namespaces::is_held(&write.resource, &marked);
     match grace {
         Grace::None if !held => return DeletionPlan::Remove,
         Grace::None if object.is_being_deleted() => {
@@ -176,7 +176,7 @@ fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> Dele
         Grace::Mark(seconds) => grace::mark_deleted(&mut marked, seconds),
         Grace::Marked => {}
     }
-    namespaces::mark_terminating(write.resource, &mut marked);
+    namespaces::mark_terminating(&write.resource, &mut marked);
     // A repeated delete writes nothing: each write would wake the watchers.
     if marked == *object {
         return DeletionPlan::Unchanged;

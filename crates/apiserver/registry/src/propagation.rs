@@ -52,7 +52,7 @@ fn from_present(present: &[&str]) -> Option<Propagation> {
 /// Returns a kind's default. Jobs and replication controllers orphan dependents, for compatibility
 /// with old clients.
 fn default_propagation(resource: &Resource) -> Propagation {
-    match (resource.group, resource.plural) {
+    match (&*resource.group, &*resource.plural) {
         // Upstream's batch/v1 and core/v1 strategies keep this for API compatibility.
         ("", "replicationcontrollers") | ("batch", "jobs") => Propagation::Orphan,
         _ => Propagation::Background,

@@ -53,12 +53,12 @@ impl Registry {
     ) -> Result<Arc<Entry>, ApiError> {
         let cache = self
             .caches
-            .find_cache(resource.group, resource.plural)
+            .find_cache(&*resource.group, &*resource.plural)
             .ok_or_else(ApiError::no_such_path)?;
         self.wait_for_version(resource_version).await?;
         cache
             .get(&cache.kind().object_key(namespace, name))
-            .ok_or_else(|| ApiError::not_found(resource.group, resource.plural, name))
+            .ok_or_else(|| ApiError::not_found(&*resource.group, &*resource.plural, name))
     }
 
     /// Waits until the caches are as fresh as a read with this `resourceVersion` requires; returns
@@ -82,17 +82,17 @@ impl Registry {
     ) -> Result<ListResult, ApiError> {
         let cache = self
             .caches
-            .find_cache(resource.group, resource.plural)
+            .find_cache(&*resource.group, &*resource.plural)
             .ok_or_else(ApiError::no_such_path)?;
         check_match(query)?;
         let prefix = query.selection.key_prefix();
         let (snapshot, start) = if query.continue_token.is_empty() {
             (
-                self.read_snapshot(cache, query, &prefix).await?,
+                self.read_snapshot(&cache, query, &prefix).await?,
                 String::new(),
             )
         } else {
-            self.resume_list(cache, query, &prefix).await?
+            self.resume_list(&cache, query, &prefix).await?
         };
         Ok(list_page(&snapshot, query, &prefix, &start))
     }
@@ -243,16 +243,16 @@ impl Registry {
         else {
             return Ok(None);
         };
-        let kind = self.write_cache(write)?.kind();
+        let kind = self.write_cache(write)?.kind().clone();
         let (entry, tree) = Entry::new(
-            kind,
+            &kind,
             &kind.object_key(&write.namespace, name),
             &stored.value,
             stored.revision,
         );
         match tree {
             Some(tree) => Ok(Some((
-                convert_object(kind.resource, write.resource, tree),
+                convert_object(&kind.resource, &write.resource, tree),
                 stored.revision,
             ))),
             None => entry

@@ -2,6 +2,7 @@
 
 use crate::services::Allocators;
 use crate::write::Write;
+use api_kinds::Resource;
 use api_meta::ApiError;
 use apiserver_authn::TokenIssuer;
 use apiserver_cache::{Caches, ResourceCache};
@@ -55,15 +56,29 @@ impl Registry {
     }
 
     /// Returns the watch cache of a write's resource.
-    pub(crate) fn write_cache(&self, write: &Write) -> Result<&Arc<ResourceCache>, ApiError> {
+    pub(crate) fn write_cache(&self, write: &Write) -> Result<Arc<ResourceCache>, ApiError> {
         self.caches
-            .find_cache(write.resource.group, write.resource.plural)
+            .find_cache(&*write.resource.group, &*write.resource.plural)
             .ok_or_else(ApiError::no_such_path)
+    }
+
+    /// Returns the version in which the write's objects are stored.
+    pub(crate) fn storage_version(&self, write: &Write) -> Arc<Resource> {
+        match self.write_cache(write) {
+            Ok(cache) => cache.kind().resource.clone(),
+            // The resource was removed during the write, and with it the description of its stored
+            // version.
+            Err(_) => write.resource.clone(),
+        }
     }
 
     /// Returns the seconds after which objects of the resource expire.
     pub(crate) fn key_ttl(&self, write: &Write) -> Option<i64> {
-        (write.resource.plural == "events").then_some(self.options.event_ttl)
+        let resource = &write.resource;
+        // By the group as well: a custom resource may be called events, too.
+        let are_events = resource.plural == "events"
+            && (resource.group.is_empty() || resource.group == "events.k8s.io");
+        are_events.then_some(self.options.event_ttl)
     }
 
     /// Runs the mutating plugins.

@@ -70,7 +70,7 @@ impl Allocators {
         old: Option<&Value>,
     ) -> Result<ServiceAllocation, ApiError> {
         // A status update must not allocate: it does not write the spec.
-        if !is_service(write.resource) || !write.subresource.is_empty() {
+        if !is_service(&write.resource) || !write.subresource.is_empty() {
             return Ok(ServiceAllocation::default());
         }
         if old.is_none() {

@@ -61,7 +61,7 @@ async fn start_with(etcd: FakeEtcd, admission: Vec<Arc<dyn Admission>>) -> Clust
 }
 
 /// Returns a resource of a group version such as `v1` or `apps/v1`.
-fn find_resource(version: &str, plural: &str) -> &'static Resource {
+fn find_resource(version: &str, plural: &str) -> &'static Arc<Resource> {
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     api_kinds::find(group, version, plural).unwrap()
 }
@@ -76,7 +76,7 @@ fn pod(name: &str) -> Value {
 }
 
 /// Returns the write of a user to an object in namespace `d`.
-fn user_write(resource: &'static Resource, name: &str) -> Write {
+fn user_write(resource: &Arc<Resource>, name: &str) -> Write {
     let mut write = Write::internal(resource, "d", name);
     write.manager = "kubectl".into();
     if !resource.namespaced {
@@ -86,7 +86,7 @@ fn user_write(resource: &'static Resource, name: &str) -> Write {
 }
 
 impl Cluster {
-    async fn create(&self, resource: &'static Resource, object: Value) -> Result<Value, ApiError> {
+    async fn create(&self, resource: &Arc<Resource>, object: Value) -> Result<Value, ApiError> {
         let mut write = user_write(resource, "");
         let created = self.registry.create(&mut write, object).await?;
         self.catch_up().await;
@@ -94,7 +94,7 @@ impl Cluster {
     }
 
     /// Replaces an object, as PUT does.
-    async fn replace(&self, resource: &'static Resource, object: Value) -> Result<Value, ApiError> {
+    async fn replace(&self, resource: &Arc<Resource>, object: Value) -> Result<Value, ApiError> {
         let mut write = user_write(resource, object.name());
         self.change(&mut write, true, move |_| Ok(object.clone()))
             .await
@@ -117,7 +117,7 @@ impl Cluster {
 
     async fn delete(
         &self,
-        resource: &'static Resource,
+        resource: &Arc<Resource>,
         name: &str,
         options: Value,
     ) -> Result<DeleteOutcome, ApiError> {
@@ -130,7 +130,7 @@ impl Cluster {
 
     async fn list(
         &self,
-        resource: &'static Resource,
+        resource: &Arc<Resource>,
         query: &ListQuery,
     ) -> Result<ListResult, ApiError> {
         self.registry.list(resource, query).await
@@ -148,7 +148,7 @@ impl Cluster {
     }
 
     /// Returns a stored object, `PLURAL/NAMESPACE/NAME`.
-    fn stored(&self, resource: &'static Resource, key: &str) -> Option<Value> {
+    fn stored(&self, resource: &Arc<Resource>, key: &str) -> Option<Value> {
         let (value, _) = self.etcd.get(&format!("/registry/{key}"))?;
         Some(apiserver_convert::decode_stored(resource, &value).unwrap())
     }

@@ -8,13 +8,12 @@ use crate::errors::store_error;
 use crate::meta;
 use crate::registry::Registry;
 use crate::write::Write;
-use api_codec::json;
 use api_defaulting::default_object;
 use api_kinds::Resource;
 use api_meta::{ApiError, Cause, Meta, Reason};
 use api_strategy::{as_stored, prepare_update};
 use api_validation::validate_update;
-use apiserver_convert::{convert_object, encode_stored};
+use apiserver_convert::{codec, convert_object, encode_stored};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
 use serde_json::Value;
@@ -96,8 +95,8 @@ impl Registry {
             }
         }
         Err(ApiError::stale(
-            write.resource.group,
-            write.resource.plural,
+            &*write.resource.group,
+            &*write.resource.plural,
             &write.name,
         ))
     }
@@ -117,7 +116,7 @@ impl Registry {
         let Some(entry) = cache.get(&cache.kind().object_key(&write.namespace, &write.name)) else {
             return Ok(None);
         };
-        Ok(Some((entry.tree_as(write.resource)?, entry.revision)))
+        Ok(Some((entry.tree_as(&write.resource)?, entry.revision)))
     }
 
     async fn update_once(
@@ -146,7 +145,7 @@ impl Registry {
             new = self.admit_update(write, new, &old).await?;
             default_object(write.kind(), &mut new);
             // Plugins may write explicit zero values, which must not count as a change.
-            json::canonicalize(write.resource.message, &mut new);
+            codec::canonicalize(&write.resource.schema, &mut new);
             as_stored(write.kind(), &mut new);
         }
         let allocation = self
@@ -229,18 +228,18 @@ impl Registry {
             if removed.is_ok() {
                 self.options
                     .services
-                    .release_deleted(self, write.resource, &new)
+                    .release_deleted(self, &write.resource, &new)
                     .await;
             }
             return self.swap_outcome(removed, |_| new);
         }
-        let kind = self.write_cache(write)?.kind();
+        let kind = self.write_cache(write)?.kind().clone();
         let mut bare = new.clone();
         // The store's revision is the resourceVersion; a stored copy would be wrong at once.
         bare.metadata_mut().remove("resourceVersion");
         let stored = encode_stored(
-            kind.resource,
-            &convert_object(write.resource, kind.resource, bare),
+            &kind.resource,
+            &convert_object(&write.resource, &kind.resource, bare),
         );
         let written = self
             .store
@@ -297,14 +296,14 @@ fn check_identity(
         );
     }
     match meta::revision_of(new)? {
-        0 if update.replaces && !allows_unconditional_update(write.resource) => {
+        0 if update.replaces && !allows_unconditional_update(&write.resource) => {
             Err(version_required(write))
         }
         0 => Ok(()),
         wanted if wanted == revision => Ok(()),
         _ => Err(ApiError::stale(
-            write.resource.group,
-            write.resource.plural,
+            &*write.resource.group,
+            &*write.resource.plural,
             &write.name,
         )),
     }
@@ -312,7 +311,7 @@ fn check_identity(
 
 /// Returns whether an update without a resourceVersion replaces the latest version of the object.
 fn allows_unconditional_update(resource: &Resource) -> bool {
-    match resource.group {
+    match &*resource.group {
         "admissionregistration.k8s.io"
         | "apiextensions.k8s.io"
         | "apiregistration.k8s.io"
@@ -323,7 +322,7 @@ fn allows_unconditional_update(resource: &Resource) -> bool {
         "certificates.k8s.io" => resource.plural == "certificatesigningrequests",
         "policy" => resource.plural != "poddisruptionbudgets",
         "storage.k8s.io" => {
-            ["storageclasses", "volumeattributesclasses"].contains(&resource.plural)
+            ["storageclasses", "volumeattributesclasses"].contains(&&*resource.plural)
         }
         _ => true,
     }
@@ -337,8 +336,8 @@ fn version_required(write: &Write) -> ApiError {
     };
     // Upstream names the resource here, not the kind.
     ApiError::invalid(
-        write.resource.group,
-        write.resource.plural,
+        &*write.resource.group,
+        &*write.resource.plural,
         &write.name,
         vec![cause],
     )
@@ -347,8 +346,8 @@ fn version_required(write: &Write) -> ApiError {
 fn status_details(write: &Write) -> api_meta::Details {
     api_meta::Details {
         name: write.name.clone(),
-        group: write.resource.group.into(),
-        kind: write.resource.plural.into(),
+        group: write.resource.group.clone().into_owned(),
+        kind: write.resource.plural.clone().into_owned(),
         ..Default::default()
     }
 }

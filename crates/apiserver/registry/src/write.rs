@@ -6,6 +6,7 @@ use api_validation::{FieldError, to_api_error};
 use apiserver_fields::{Writer, track_update};
 use apiserver_request::{AdmissionRequest, Operation, User};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// The context of a write.
 #[derive(Clone, Debug)]
@@ -13,7 +14,7 @@ pub struct Write {
     /// The user who writes.
     pub user: User,
     /// The resource in the version that the client speaks.
-    pub resource: &'static Resource,
+    pub resource: Arc<Resource>,
     /// Subresource, empty for the object itself.
     pub subresource: String,
     /// Namespace, empty for cluster scope.
@@ -34,7 +35,7 @@ pub struct Write {
 
 impl Write {
     /// Creates the context of a write by the server itself.
-    pub fn internal(resource: &'static Resource, namespace: &str, name: &str) -> Self {
+    pub fn internal(resource: &Arc<Resource>, namespace: &str, name: &str) -> Self {
         let groups = vec![User::MASTERS.to_owned(), "system:authenticated".to_owned()];
         Write {
             user: User {
@@ -42,7 +43,7 @@ impl Write {
                 groups,
                 ..User::default()
             },
-            resource,
+            resource: resource.clone(),
             subresource: String::new(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
@@ -55,11 +56,11 @@ impl Write {
     }
 
     /// Returns the kind, for defaulting and validation.
-    pub fn kind(&self) -> Kind<'static> {
+    pub fn kind(&self) -> Kind<'_> {
         Kind {
-            group: self.resource.group,
-            version: self.resource.version,
-            kind: self.resource.kind,
+            group: &*self.resource.group,
+            version: &*self.resource.version,
+            kind: &*self.resource.kind,
             namespaced: self.resource.namespaced,
         }
     }
@@ -75,7 +76,7 @@ impl Write {
             manager: &self.manager,
             api_version: &self.resource.api_version(),
             subresource: &self.subresource,
-            message: self.resource.message,
+            schema: &self.resource.schema,
             ignored: self.ignored_fields(),
             now: &time::now(),
         })
@@ -86,8 +87,8 @@ impl Write {
     fn ignored_fields(&self) -> &'static [&'static str] {
         match (
             self.subresource.as_str(),
-            self.resource.group,
-            self.resource.plural,
+            &*self.resource.group,
+            &*self.resource.plural,
         ) {
             ("", "certificates.k8s.io", "certificatesigningrequests") => &["spec", "status"],
             ("status", "certificates.k8s.io", "certificatesigningrequests")
@@ -103,12 +104,17 @@ impl Write {
 
     /// Builds a 404 for this object.
     pub fn not_found(&self) -> ApiError {
-        ApiError::not_found(self.resource.group, self.resource.plural, &self.name)
+        ApiError::not_found(&*self.resource.group, &*self.resource.plural, &self.name)
     }
 
     /// Builds a 409 for this object.
     pub fn conflict_error(&self, why: &str) -> ApiError {
-        ApiError::conflict(self.resource.group, self.resource.plural, &self.name, why)
+        ApiError::conflict(
+            &*self.resource.group,
+            &*self.resource.plural,
+            &self.name,
+            why,
+        )
     }
 
     /// Builds a 422 with these causes, if there are any.
@@ -132,11 +138,11 @@ impl Write {
         AdmissionRequest {
             operation,
             user: &self.user,
-            group: self.resource.group,
-            version: self.resource.version,
-            resource: self.resource.plural,
+            group: &*self.resource.group,
+            version: &*self.resource.version,
+            resource: &*self.resource.plural,
             subresource: &self.subresource,
-            kind: subresource.map_or(self.resource.kind, |s| s.kind),
+            kind: subresource.map_or(&*self.resource.kind, |s| &*s.kind),
             namespace: &self.namespace,
             name,
             object,

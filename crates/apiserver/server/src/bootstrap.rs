@@ -129,18 +129,20 @@ impl Steps {
 }
 
 /// Returns the resource of a built-in kind.
-fn find_resource(group: &str, plural: &str) -> Result<&'static Resource, ApiError> {
+fn find_resource(group: &str, plural: &str) -> Result<&'static Arc<Resource>, ApiError> {
     api_kinds::find(group, "v1", plural).ok_or_else(ApiError::no_such_path)
 }
 
 /// Returns the object from the watch cache.
 fn find_object(
     server: &Server,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     namespace: &str,
     name: &str,
 ) -> Option<Value> {
-    let cache = server.caches.find_cache(resource.group, resource.plural)?;
+    let cache = server
+        .caches
+        .find_cache(&*resource.group, &*resource.plural)?;
     cache
         .get(&cache.kind().object_key(namespace, name))?
         .tree_as(resource)
@@ -150,7 +152,7 @@ fn find_object(
 /// Creates the object unless one of that name exists.
 async fn create_missing(
     server: &Server,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     object: Value,
 ) -> Result<(), ApiError> {
     let namespace = if resource.namespaced {
@@ -167,7 +169,7 @@ async fn create_missing(
 /// Creates the object; it is no error if another server created it first.
 async fn create_object(
     server: &Server,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     namespace: &str,
     object: Value,
 ) -> Result<(), ApiError> {

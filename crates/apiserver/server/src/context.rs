@@ -4,6 +4,7 @@ use crate::flow::Class;
 use crate::negotiate::{self, MediaType, Transform};
 use crate::query::Query;
 use crate::request_info::{self, BadPath};
+use api_kinds::Resource;
 use api_meta::ApiError;
 use apiserver_request::{RequestInfo, User};
 use base_serve::Peer;
@@ -66,6 +67,17 @@ impl Context {
         })
     }
 
+    /// Negotiates the representation of a resource's objects, one or many.
+    pub fn resource_media_type(&self, resource: &Resource) -> Result<MediaType, ApiError> {
+        if resource.schema.has_protobuf() {
+            return self.media_type();
+        }
+        Ok(MediaType {
+            pretty: self.wants_indentation(),
+            ..negotiate::media_type_without_protobuf(self.header("accept"))?
+        })
+    }
+
     /// Negotiates the representation of an object without columns.
     pub fn media_type_without_table(&self) -> Result<MediaType, ApiError> {
         Ok(MediaType {
@@ -78,10 +90,13 @@ impl Context {
     ///
     /// # Errors
     /// 406, also for the metadata of a list.
-    pub fn object_media_type(&self, kind: &str) -> Result<MediaType, ApiError> {
-        let media_type = self.media_type()?;
+    pub fn object_media_type(&self, resource: &Resource) -> Result<MediaType, ApiError> {
+        let media_type = self.resource_media_type(resource)?;
         match media_type.transform {
-            Transform::PartialList => Err(negotiate::wrong_plurality(media_type.transform, kind)),
+            Transform::PartialList => Err(negotiate::wrong_plurality(
+                media_type.transform,
+                &resource.kind,
+            )),
             _ => Ok(media_type),
         }
     }
@@ -90,10 +105,13 @@ impl Context {
     ///
     /// # Errors
     /// 406, also for the metadata of one object.
-    pub fn list_media_type(&self, list_kind: &str) -> Result<MediaType, ApiError> {
-        let media_type = self.media_type()?;
+    pub fn list_media_type(&self, resource: &Resource) -> Result<MediaType, ApiError> {
+        let media_type = self.resource_media_type(resource)?;
         match media_type.transform {
-            Transform::Partial => Err(negotiate::wrong_plurality(media_type.transform, list_kind)),
+            Transform::Partial => Err(negotiate::wrong_plurality(
+                media_type.transform,
+                &resource.list_kind,
+            )),
             _ => Ok(media_type),
         }
     }

@@ -4,8 +4,10 @@ use crate::context::Context;
 use crate::negotiate::{self, Format};
 use crate::query::unsupported_value;
 use api_codec::{DecodeError, Problem, Strictness, envelope, json, proto, yaml};
+use api_kinds::ObjectSchema;
 use api_meta::ApiError;
 use api_schema::Message;
+use apiserver_convert::codec;
 use serde_json::Value;
 
 /// The type that a body must have.
@@ -16,7 +18,7 @@ pub struct Expected<'a> {
     /// Kind.
     pub kind: &'a str,
     /// Schema.
-    pub message: &'static Message,
+    pub schema: &'a ObjectSchema,
 }
 
 /// Parses `fieldValidation`; `kind` names the options in the error.
@@ -44,9 +46,9 @@ pub fn decode_object(
 ) -> Result<Value, ApiError> {
     let format = negotiate::body_format(context.header("content-type"))?;
     let (object, problems) = match format {
-        Format::Json => json::decode(expected.message, body, strictness)
+        Format::Json => codec::decode_json(expected.schema, body, strictness)
             .map_err(|e| decode_error(expected, &e))?,
-        Format::Yaml => yaml::decode(expected.message, body, strictness)
+        Format::Yaml => codec::decode_yaml(expected.schema, body, strictness)
             .map_err(|e| decode_error(expected, &e))?,
         // Strict validation exists for JSON and YAML only, as upstream: protobuf has no unknown
         // names.
@@ -74,7 +76,7 @@ pub fn decode_options(
     let expected = Expected {
         api_version: &version,
         kind,
-        message,
+        schema: &message.into(),
     };
     decode_object(context, expected, body, Strictness::Ignore, &mut Vec::new())
 }
@@ -100,7 +102,11 @@ fn decode_protobuf(expected: Expected<'_>, body: &[u8]) -> Result<Value, ApiErro
             "the body's content type or encoding is not supported",
         ));
     }
-    proto::decode(expected.message, frame.raw).map_err(|e| decode_error(expected, &e))
+    let Some(message) = expected.schema.message() else {
+        let text = "objects of this kind have no protobuf encoding".to_owned();
+        return Err(decode_error(expected, &DecodeError::Type(text)));
+    };
+    proto::decode(message, frame.raw).map_err(|e| decode_error(expected, &e))
 }
 
 fn with_expected_type(expected: Expected<'_>, mut object: Value) -> Result<Value, ApiError> {

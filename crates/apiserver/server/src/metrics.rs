@@ -7,7 +7,7 @@ use crate::body::Body;
 use crate::context::Context;
 use crate::respond;
 use crate::server::Server;
-use api_kinds::Resource;
+use api_kinds::{Name, Resource};
 use apiserver_storage::LatencyMetrics;
 use base_telemetry::{FileDescriptors, Histogram, MetricsPage, format_labels};
 use http::Response;
@@ -40,7 +40,7 @@ struct Key {
 pub struct ServerMetrics {
     requests: Mutex<BTreeMap<(Key, u16), u64>>,
     durations: Mutex<BTreeMap<Key, Histogram>>,
-    events: Mutex<BTreeMap<(&'static str, &'static str, &'static str), u64>>,
+    events: Mutex<BTreeMap<(Name, Name, Name), u64>>,
     reading: Arc<AtomicI64>,
     mutating: Arc<AtomicI64>,
     watches: Arc<AtomicI64>,
@@ -106,11 +106,11 @@ impl ServerMetrics {
     }
 
     /// Counts an event that was sent to a watcher.
-    pub fn watch_event(&self, row: &'static Resource) {
+    pub fn watch_event(&self, row: &Resource) {
         *self
             .events
             .lock()
-            .entry((row.group, row.version, row.kind))
+            .entry((row.group.clone(), row.version.clone(), row.kind.clone()))
             .or_default() += 1;
     }
 
@@ -196,8 +196,7 @@ impl ServerMetrics {
             "Events sent to watchers.",
         );
         for ((group, version, kind), count) in &*self.events.lock() {
-            let labels =
-                format_labels(&[("group", *group), ("version", *version), ("kind", *kind)]);
+            let labels = format_labels(&[("group", group), ("version", version), ("kind", kind)]);
             page.sample("apiserver_watch_events_total", &labels, *count as f64);
         }
     }
@@ -229,7 +228,7 @@ impl ServerMetrics {
         page.head("apiserver_storage_objects", "gauge", "Stored objects.");
         // The caches hold every object, so that counting does not burden the store.
         for cache in server.caches.iter_caches() {
-            let row = cache.kind().resource;
+            let row = &cache.kind().resource;
             page.sample(
                 "apiserver_storage_objects",
                 &format_labels(&[("resource", row.group_resource())]),
@@ -363,7 +362,7 @@ fn subresource_label(context: &Context) -> String {
     match info.is_resource {
         true => api_kinds::find(&info.group, &info.version, &info.resource)
             .and_then(|row| row.subresource(&info.subresource))
-            .map(|s| s.name.to_owned())
+            .map(|s| s.name.clone().into_owned())
             .unwrap_or_default(),
         false if known(&info.path) => info.path.clone(),
         false => String::new(),

@@ -116,6 +116,13 @@ pub fn negotiate_media_type(accept: &str) -> Result<MediaType, ApiError> {
     first_of(accept, |_| true)
 }
 
+/// Negotiates the representation of a kind without a protobuf encoding. Its metadata has one.
+pub fn media_type_without_protobuf(accept: &str) -> Result<MediaType, ApiError> {
+    first_of(accept, |media_type| {
+        media_type.format != Format::Protobuf || media_type.transform != Transform::None
+    })
+}
+
 /// Negotiates the representation of an object without columns: a Table is not acceptable.
 pub fn media_type_without_table(accept: &str) -> Result<MediaType, ApiError> {
     first_of(accept, |media_type| {
@@ -247,6 +254,13 @@ mod tests {
         )
         .unwrap();
         assert_eq!(plain.transform, Transform::None);
+        let protobuf = "application/vnd.kubernetes.protobuf";
+        let fallback = media_type_without_protobuf(&format!("{protobuf},application/yaml"));
+        assert_eq!(fallback.unwrap().format, Format::Yaml);
+        let only = media_type_without_protobuf(protobuf);
+        assert_eq!(only.unwrap_err().reason, Reason::NotAcceptable);
+        let metadata = format!("{protobuf};as=PartialObjectMetadata;v=v1;g=meta.k8s.io");
+        assert!(media_type_without_protobuf(&metadata).is_ok());
         let only_table = media_type_without_table("application/json;as=Table;v=v1;g=meta.k8s.io");
         assert_eq!(only_table.unwrap_err().reason, Reason::NotAcceptable);
         let list = negotiate_media_type(

@@ -28,6 +28,7 @@ use http::header::{HeaderValue, LOCATION};
 use http::{Method, Response};
 use hyper::upgrade::OnUpgrade;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 pub use connect::{KubeletTls, Kubelets, join_host_port};
 pub use reach::ReachPolicy;
@@ -36,7 +37,7 @@ pub use reach::ReachPolicy;
 pub fn is_proxied(resource: &Resource, subresource: &str) -> bool {
     resource.group.is_empty()
         && matches!(
-            (resource.plural, subresource),
+            (&*resource.plural, subresource),
             ("pods", "log" | "exec" | "attach" | "portforward" | "proxy")
                 | ("nodes" | "services", "proxy")
         )
@@ -46,7 +47,7 @@ pub fn is_proxied(resource: &Resource, subresource: &str) -> bool {
 pub async fn respond_proxy(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &mut Payload,
     upgrade: Option<OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
@@ -62,7 +63,7 @@ pub async fn respond_proxy(
         admit_connect(server, context, resource).await?;
     }
     // After admission: the target is looked up only for requests that are allowed.
-    let target = match (resource.plural, subresource) {
+    let target = match (&*resource.plural, subresource) {
         ("nodes", _) => streams::node_target(server, context)?,
         ("services", _) => services::service_target(server, context)?,
         ("pods", "proxy") => services::pod_target(server, context)?,
@@ -116,14 +117,14 @@ fn redirect_to_slash(context: &Context) -> Response<Body> {
 async fn admit_connect(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
 ) -> Result<(), ApiError> {
     let mut write = Write::internal(resource, &context.info.namespace, &context.info.name);
     write.user = context.user.clone();
     write.subresource.clone_from(&context.info.subresource);
     let kind = resource
         .subresource(&context.info.subresource)
-        .map_or(resource.kind, |s| s.kind);
+        .map_or(&*resource.kind, |s| &*s.kind);
     let options: Value = json!({"kind": kind, "apiVersion": "v1", "command": context.query.all("command").collect::<Vec<_>>()});
     let mut request =
         write.admission_request(Operation::Connect, &context.info.name, options, None);

@@ -6,11 +6,12 @@ use crate::context::Context;
 use crate::negotiate::{Format, MediaType, Transform};
 use crate::transform;
 use api_codec::list::{self, ListMeta};
-use api_codec::{envelope, json, proto, yaml};
-use api_kinds::Resource;
+use api_codec::{envelope, proto, yaml};
+use api_kinds::{ObjectSchema, Resource};
 use api_meta::{ApiError, Status};
-use api_schema::{Message, schema};
+use api_schema::schema;
 use apiserver_cache::Entry;
+use apiserver_convert::codec;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
@@ -45,7 +46,7 @@ pub fn status_response(media_type: MediaType, status: &Status) -> Response<Body>
         ..media_type
     };
     let bytes = match schema().message(STATUS) {
-        Some(message) => encode_tree(media_type, message, &tree),
+        Some(message) => encode_tree(media_type, &message.into(), &tree),
         None => tree.to_string().into_bytes(),
     };
     raw_response(code, media_type.format.media_type(), bytes)
@@ -56,16 +57,16 @@ pub fn status_response(media_type: MediaType, status: &Status) -> Response<Body>
 pub fn object_response(
     context: &Context,
     code: u16,
-    resource: Option<&'static Resource>,
-    message: &'static Message,
+    resource: Option<&Resource>,
+    schema: &ObjectSchema,
     tree: &Value,
 ) -> Result<Response<Body>, ApiError> {
     let media_type = match resource {
-        Some(resource) => context.object_media_type(resource.kind)?,
+        Some(resource) => context.object_media_type(resource)?,
         None => context.media_type_without_table()?,
     };
     let bytes = match (media_type.transform, resource) {
-        (Transform::None, _) | (Transform::Table, None) => encode_tree(media_type, message, tree),
+        (Transform::None, _) | (Transform::Table, None) => encode_tree(media_type, schema, tree),
         (Transform::Table, Some(resource)) => {
             let table = transform::table_object(
                 context.query.text("includeObject"),
@@ -97,10 +98,10 @@ fn one_meta(tree: &Value) -> ListMeta {
 /// Builds a response from a cached object.
 pub fn entry_response(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     entry: &Entry,
 ) -> Result<Response<Body>, ApiError> {
-    let media_type = context.media_type()?;
+    let media_type = context.resource_media_type(resource)?;
     // Only compact JSON and protobuf are cached; other forms are encoded from the tree.
     if media_type.transform != Transform::None
         || media_type.pretty
@@ -110,14 +111,14 @@ pub fn entry_response(
             context,
             200,
             Some(resource),
-            resource.message,
+            &resource.schema,
             &entry.tree_as(resource)?,
         );
     }
     let bytes = match media_type.format {
         Format::Protobuf => envelope::wrap(
             &resource.api_version(),
-            resource.kind,
+            &*resource.kind,
             &entry.encode_proto(resource)?,
         ),
         _ => with_newline(&entry.encode_json(resource)?),
@@ -132,11 +133,11 @@ pub fn entry_response(
 /// Builds a response from a list of cached objects.
 pub fn list_response(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     entries: &[Arc<Entry>],
     meta: &ListMeta,
 ) -> Result<Response<Body>, ApiError> {
-    let media_type = context.list_media_type(resource.list_kind)?;
+    let media_type = context.list_media_type(resource)?;
     let bytes = match (media_type.transform, media_type.format) {
         (Transform::None, Format::Protobuf) => {
             // Entries keep their encoded bytes, so that a large list costs a copy of each object,
@@ -147,7 +148,7 @@ pub fn list_response(
                 .collect::<Result<Vec<_>, _>>()?;
             list::proto(
                 &resource.api_version(),
-                resource.list_kind,
+                &*resource.list_kind,
                 meta,
                 items.iter().map(|i| &**i),
             )
@@ -159,10 +160,10 @@ pub fn list_response(
                 .collect::<Result<Vec<_>, _>>()?;
             let joined = list::json(
                 &resource.api_version(),
-                resource.list_kind,
+                &*resource.list_kind,
                 meta,
                 items.iter().map(|i| &**i),
-                true,
+                strips_type_meta(resource),
             );
             restyle_json(media_type, joined)
         }
@@ -184,22 +185,22 @@ pub fn list_response(
 /// Builds a response from a list of unstructured objects.
 pub fn trees_response(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     trees: &[Value],
     meta: &ListMeta,
 ) -> Result<Response<Body>, ApiError> {
-    let media_type = context.list_media_type(resource.list_kind)?;
+    let media_type = context.list_media_type(resource)?;
     let bytes = match (media_type.transform, media_type.format) {
         (Transform::None, Format::Protobuf) => {
             // These objects are no longer in the cache, so that there are no encoded bytes to
             // reuse.
             let items: Vec<Vec<u8>> = trees
                 .iter()
-                .map(|tree| proto::encode(resource.message, tree))
+                .map(|tree| codec::encode_proto(&resource.schema, tree).unwrap_or_default())
                 .collect();
             list::proto(
                 &resource.api_version(),
-                resource.list_kind,
+                &*resource.list_kind,
                 meta,
                 items.iter().map(|i| &**i),
             )
@@ -207,16 +208,16 @@ pub fn trees_response(
         (Transform::None, _) => {
             let items: Vec<Vec<u8>> = trees
                 .iter()
-                .map(|tree| json::encode(resource.message, tree))
+                .map(|tree| codec::encode_json(&resource.schema, tree))
                 .collect();
             restyle_json(
                 media_type,
                 list::json(
                     &resource.api_version(),
-                    resource.list_kind,
+                    &*resource.list_kind,
                     meta,
                     items.iter().map(|i| &**i),
-                    true,
+                    strips_type_meta(resource),
                 ),
             )
         }
@@ -233,7 +234,7 @@ fn shape_object(
     context: &Context,
     media_type: MediaType,
     shape: Transform,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     trees: &[Value],
     meta: &ListMeta,
 ) -> Result<Vec<u8>, ApiError> {
@@ -254,11 +255,17 @@ fn shape_object(
     Ok(transform::encode_partial_list(media_type, &items, meta))
 }
 
+/// Returns whether items of a list have no `kind` and `apiVersion`. Custom resources keep them, as
+/// upstream, where their items are maps.
+fn strips_type_meta(resource: &Resource) -> bool {
+    resource.schema.has_protobuf()
+}
+
 /// Encodes an object.
-pub fn encode_tree(media_type: MediaType, message: &'static Message, tree: &Value) -> Vec<u8> {
-    match media_type.format {
-        Format::Protobuf => proto::encode_object(message, tree),
-        _ => restyle_json(media_type, json::encode(message, tree)),
+pub fn encode_tree(media_type: MediaType, schema: &ObjectSchema, tree: &Value) -> Vec<u8> {
+    match (media_type.format, schema.message()) {
+        (Format::Protobuf, Some(message)) => proto::encode_object(message, tree),
+        _ => restyle_json(media_type, codec::encode_json(schema, tree)),
     }
 }
 

@@ -15,12 +15,13 @@ use apiserver_request::{Attributes, Authorizer, Decision, User};
 use http::Response;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Responds to a request for such a kind.
 pub async fn respond_review(
     server: &Server,
     context: &Context,
-    row: &'static Resource,
+    row: &Arc<Resource>,
     body: &mut Payload,
 ) -> Result<Response<Body>, ApiError> {
     if row.plural == "componentstatuses" {
@@ -35,8 +36,8 @@ pub async fn respond_review(
     let strictness = decode::parse_strictness(context, "CreateOptions")?;
     let expected = Expected {
         api_version: &row.api_version(),
-        kind: row.kind,
-        message: row.message,
+        kind: &*row.kind,
+        schema: &row.schema,
     };
     let mut object = decode::decode_object(
         context,
@@ -45,7 +46,7 @@ pub async fn respond_review(
         strictness,
         &mut write.warnings,
     )?;
-    match row.kind {
+    match &*row.kind {
         "Binding" => return bind_token_request(server, context, object).await,
         // A token that is not valid is a result, not an error: the review itself succeeds.
         "TokenReview" => object["status"] = token_review(server, &object).await?,
@@ -72,7 +73,7 @@ pub async fn respond_review(
         _ => return Err(ApiError::no_such_path()),
     }
     Ok(respond::with_warnings(
-        respond::object_response(context, 201, None, row.message, &object)?,
+        respond::object_response(context, 201, None, &row.schema, &object)?,
         &write.warnings,
     ))
 }
@@ -184,7 +185,7 @@ fn check_review(
             message: message.into(),
             field: field.into(),
         };
-        Err(ApiError::invalid(row.group, row.kind, "", vec![cause]))
+        Err(ApiError::invalid(&*row.group, &*row.kind, "", vec![cause]))
     };
     match (resource, path) {
         (true, true) => {
@@ -337,10 +338,7 @@ fn review_rules(server: &Server, context: &Context, review: &Value) -> Result<Va
 }
 
 /// Responds with an empty list: ComponentStatus is deprecated and has no source here.
-fn component_statuses(
-    context: &Context,
-    row: &'static Resource,
-) -> Result<Response<Body>, ApiError> {
+fn component_statuses(context: &Context, row: &Arc<Resource>) -> Result<Response<Body>, ApiError> {
     let warning = ["v1 ComponentStatus is deprecated in v1.19+".to_owned()];
     match context.info.verb.as_str() {
         "list" => Ok(respond::with_warnings(
@@ -348,8 +346,8 @@ fn component_statuses(
             &warning,
         )),
         "get" => Err(ApiError::not_found(
-            row.group,
-            row.plural,
+            &*row.group,
+            &*row.plural,
             &context.info.name,
         )),
         _ => Err(method_not_allowed()),

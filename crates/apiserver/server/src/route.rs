@@ -133,7 +133,7 @@ async fn dispatch_resource(
 async fn dispatch_subresource(
     server: &Arc<Server>,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &mut Payload,
     upgrade: Option<OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
@@ -150,7 +150,7 @@ async fn dispatch_subresource(
 }
 
 /// Finds the resource of the path.
-fn find_resource(context: &Context) -> Option<&'static Resource> {
+fn find_resource(context: &Context) -> Option<&Arc<Resource>> {
     let info = &context.info;
     api_kinds::find(&info.group, &info.version, &info.resource).filter(|resource| resource.served)
 }
@@ -235,7 +235,11 @@ mod tests {
                     Method::PATCH,
                     Method::DELETE,
                 ] {
-                    let path = format!("{}/namespaces/a/{}{tail}", base(resource), resource.plural);
+                    let path = format!(
+                        "{}/namespaces/a/{}{tail}",
+                        base(resource),
+                        &*resource.plural
+                    );
                     let refused = scope_of(method.clone(), &path, resource).unwrap_err();
                     assert_eq!(refused.reason, Reason::NotFound, "{method} {path}");
                 }
@@ -255,8 +259,8 @@ mod tests {
             .filter(|resource| resource.namespaced)
         {
             let (all, one) = (
-                format!("{}/{}", base(resource), resource.plural),
-                format!("{}/{}/x", base(resource), resource.plural),
+                format!("{}/{}", base(resource), &*resource.plural),
+                format!("{}/{}/x", base(resource), &*resource.plural),
             );
             let without = if resource.has_verb("list") {
                 Reason::MethodNotAllowed

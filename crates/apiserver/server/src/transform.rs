@@ -17,7 +17,7 @@ const PARTIAL_LIST: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.PartialObjectMe
 /// Builds a Table of objects. Watches send the columns with their first event only.
 pub fn table_object<'a>(
     include: &str,
-    resource: &'static Resource,
+    resource: &Resource,
     trees: impl Iterator<Item = &'a Value>,
     meta: &ListMeta,
     with_columns: bool,
@@ -51,12 +51,7 @@ fn column_definition(column: &apiserver_printers::Column) -> Value {
         "description": column.description, "priority": column.priority})
 }
 
-fn table_row(
-    resource: &'static Resource,
-    tree: &Value,
-    include: &str,
-    now: jiff::Timestamp,
-) -> Value {
+fn table_row(resource: &Resource, tree: &Value, include: &str, now: jiff::Timestamp) -> Value {
     let mut out = json!({"cells": row_cells(resource, tree, now)});
     out["object"] = match include {
         "None" => Value::Null,

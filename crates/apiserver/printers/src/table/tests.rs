@@ -173,7 +173,7 @@ fn every_kind_has_a_cell_for_each_column() {
         assert!(
             cells == columns || resource.kind == "IPAddress",
             "{}",
-            resource.kind
+            &*resource.kind
         );
     }
 }

@@ -253,7 +253,7 @@ async fn record_address(
         };
     }
     let object = ip_address(service, &write.namespace, address);
-    let stored = encode_stored(cache.kind().resource, &object);
+    let stored = encode_stored(&cache.kind().resource, &object);
     registry
         .store
         .create(&key, stored.into(), None)

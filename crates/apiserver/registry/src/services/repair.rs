@@ -154,7 +154,7 @@ impl Registry {
             let key = self
                 .caches
                 .store_key(cache.kind(), "", &address.to_string());
-            let bytes = encode_stored(cache.kind().resource, &object).into();
+            let bytes = encode_stored(&cache.kind().resource, &object).into();
             // Another server may repair at the same time; the next round sees its object.
             if let Err(error) = self.store.create(&key, bytes, None).await {
                 tracing::warn!(%address, %error, "failed to create the IPAddress of a Service");

@@ -28,9 +28,9 @@ impl Registry {
             )));
         }
         let pod = self
-            .get(write.resource, &write.namespace, &write.name, "")
+            .get(&write.resource, &write.namespace, &write.name, "")
             .await?
-            .tree_as(write.resource)?;
+            .tree_as(&write.resource)?;
         let name = write.name.clone();
         let mut request = write.admission_request(Operation::Create, &name, eviction.body, None);
         self.run_mutating(&mut request).await?;
@@ -74,7 +74,7 @@ impl Registry {
         pod: &Value,
         options: &DeleteOptions,
     ) -> Result<Value, ApiError> {
-        let mut mark = Write::internal(write.resource, pod.namespace(), pod.name());
+        let mut mark = Write::internal(&write.resource, pod.namespace(), pod.name());
         let change = |pod: &Value| {
             check_preconditions(write, options, pod)?;
             Ok(with_disruption_condition(pod))

@@ -18,9 +18,9 @@ impl Registry {
         };
         // Waits for a fresh cache: a deleted account must not get a token.
         let account = self
-            .get(write.resource, &write.namespace, &write.name, "")
+            .get(&write.resource, &write.namespace, &write.name, "")
             .await?
-            .tree_as(write.resource)?;
+            .tree_as(&write.resource)?;
         let name = write.name.clone();
         let mut admission = write.admission_request(Operation::Create, &name, request, None);
         self.run_mutating(&mut admission).await?;

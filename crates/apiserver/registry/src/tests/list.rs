@@ -4,9 +4,10 @@ use api_kinds::Resource;
 use api_meta::{Reason, Selector};
 use apiserver_cache::Selection;
 use serde_json::json;
+use std::sync::Arc;
 use testkit_etcd::FakeEtcd;
 
-fn maps() -> &'static Resource {
+fn maps() -> &'static Arc<Resource> {
     find_resource("v1", "configmaps")
 }
 

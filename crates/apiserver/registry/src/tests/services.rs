@@ -2,9 +2,10 @@ use super::{Cluster, find_resource, start_cluster, user_write};
 use api_kinds::Resource;
 use api_meta::{ApiError, Reason, meta::str_at};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use tonic::Status;
 
-fn services() -> &'static Resource {
+fn services() -> &'static Arc<Resource> {
     find_resource("v1", "services")
 }
 

@@ -2,9 +2,10 @@ use super::{Cluster, config_map, find_resource, start_cluster, user_write};
 use api_kinds::Resource;
 use api_meta::{ApiError, Meta, Reason};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Returns a cluster with the ConfigMap `a`.
-async fn start_with_map() -> (Cluster, &'static Resource, Value) {
+async fn start_with_map() -> (Cluster, &'static Arc<Resource>, Value) {
     let cluster = start_cluster().await;
     let maps = find_resource("v1", "configmaps");
     let created = cluster.create(maps, config_map("a")).await.unwrap();
@@ -18,7 +19,7 @@ fn set_data(object: &Value, key: &str) -> Result<Value, ApiError> {
 }
 
 /// Returns the stored form of the ConfigMap `a` with another client's data.
-fn others_change(maps: &'static Resource, created: &Value) -> Vec<u8> {
+fn others_change(maps: &Arc<Resource>, created: &Value) -> Vec<u8> {
     let mut object = set_data(created, "theirs").unwrap();
     object.metadata_mut().remove("resourceVersion");
     apiserver_convert::encode_stored(maps, &object)

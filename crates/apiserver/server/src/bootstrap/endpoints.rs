@@ -197,7 +197,7 @@ fn endpoint_metadata(of_slice: bool) -> Value {
 
 async fn replace_object(
     server: &Server,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     desired: Value,
     fields: &'static [&'static str],
 ) -> Result<(), ApiError> {

@@ -10,6 +10,7 @@ use apiserver_registry::{Mode, Update, Write};
 use futures::FutureExt;
 use futures::future::try_join_all;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 const NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "default"];
 
@@ -45,7 +46,7 @@ pub async fn ensure_objects(server: &Server, options: &ServerOptions) -> Result<
 /// Creates the missing objects concurrently.
 async fn all_missing(
     server: &Server,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     objects: Vec<Value>,
 ) -> Result<(), ApiError> {
     let each: Vec<_> = objects

@@ -179,7 +179,7 @@ fn aggregated_response(
                 format,
                 ..MediaType::default()
             },
-            message,
+            &message.into(),
             list,
         ),
         None => respond::encode_untyped(MediaType::default(), list),
@@ -222,7 +222,7 @@ fn meta_object(media_type: MediaType, tree: &Value) -> Response<Body> {
         Some(message) => respond::raw_response(
             200,
             media_type.format.media_type(),
-            respond::encode_tree(media_type, message, &tree),
+            respond::encode_tree(media_type, &message.into(), &tree),
         ),
         None => respond::raw_response(
             200,

@@ -8,14 +8,16 @@ use crate::negotiate::media_type;
 use crate::pipeline;
 use crate::respond;
 use crate::server::Server;
-use api_codec::{Strictness, json, yaml};
+use api_codec::{Strictness, yaml};
 use api_kinds::Resource;
 use api_meta::{ApiError, Cause, Details, Meta, Reason};
+use apiserver_convert::codec;
 use apiserver_fields::ApplyError;
 use apiserver_registry::{Mode, Update, Write};
 use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Content-Type of server-side apply.
 pub const MEDIA_TYPE: &str = "application/apply-patch+yaml";
@@ -30,7 +32,7 @@ pub fn is_apply(context: &Context) -> bool {
 pub async fn handle_apply(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
     let mut write = options::parse_write(context, resource, "PatchOptions")?;
@@ -66,14 +68,14 @@ pub async fn handle_apply(
         changed => (200, changed?),
     };
     Ok(respond::with_warnings(
-        respond::object_response(context, code, Some(resource), resource.message, &object)?,
+        respond::object_response(context, code, Some(resource), &resource.schema, &object)?,
         &write.warnings,
     ))
 }
 
 fn read_intent(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     write: &Write,
     body: &[u8],
 ) -> Result<Value, ApiError> {
@@ -108,7 +110,7 @@ fn read_intent(
     }
     // The intent stays as sent: the canonical form would add fields that the manager does not
     // apply.
-    let (_, problems) = json::check(resource.message, tree.clone())
+    let (_, problems) = codec::check_tree(&resource.schema, tree.clone())
         .map_err(|e| ApiError::bad_request(e.to_string()))?;
     match problems.first() {
         None => Ok(without_nulls(tree)),
@@ -120,7 +122,7 @@ fn undeclared_field(resource: &Resource, intent: &Value, problem: &str) -> ApiEr
     // Upstream returns the error of its typed schema unconverted, hence the text and the 500.
     let field = problem.split('"').nth(1).unwrap_or_default();
     let name = format!("{}/{}", intent.namespace(), intent.name());
-    let (version, kind) = (resource.api_version(), resource.kind);
+    let (version, kind) = (resource.api_version(), &*resource.kind);
     let text = format!(
         "failed to create typed patch object ({name}; {version}, Kind={kind}): .{field}: field not declared in schema"
     );
@@ -143,7 +145,7 @@ fn without_nulls(value: Value) -> Value {
 async fn apply_to_existing(
     server: &Server,
     write: &mut Write,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     intent: &Value,
     force: bool,
 ) -> Result<Value, ApiError> {
@@ -154,7 +156,7 @@ async fn apply_to_existing(
         let applied = writer
             .as_writer(|writer| apiserver_fields::apply_intent(writer, Some(old), intent, force))
             .map_err(conflict_error)?;
-        let (object, _) = json::check(resource.message, applied.object)
+        let (object, _) = codec::check_tree(&resource.schema, applied.object)
             .map_err(|e| ApiError::bad_request(e.to_string()))?;
         Ok(object)
     };
@@ -190,7 +192,7 @@ async fn apply_as_create(
         .as_writer(|writer| apiserver_fields::apply_intent(writer, None, &intent, force))
         .map_err(conflict_error)?;
     // Converts to canonical form; unknown fields were rejected when the intent was read.
-    let (object, _) = json::check(write.resource.message, applied.object)
+    let (object, _) = codec::check_tree(&write.resource.schema, applied.object)
         .map_err(|e| ApiError::bad_request(e.to_string()))?;
     write.name.clear();
     server.registry.create(write, object).await

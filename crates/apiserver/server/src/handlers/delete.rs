@@ -14,6 +14,7 @@ use apiserver_registry::{DeleteOptions, DeleteOutcome};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 const OPTIONS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
@@ -39,40 +40,41 @@ const RETURNED: [(&str, &str); 14] = [
 pub async fn handle_delete(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
     // Checked first: after the delete it would be too late for a 406.
-    context.object_media_type(resource.kind)?;
+    context.object_media_type(resource)?;
     let mut write = options::parse_write(context, resource, "DeleteOptions")?;
     let options = read_options(context, &body)?;
     let deleted = server.registry.delete(&mut write, &options).await?;
     // An object that finalizers keep is returned, so that the client sees its deletionTimestamp.
-    let response = match deleted.removed && !RETURNED.contains(&(resource.group, resource.plural)) {
-        true => {
-            respond::status_response(context.media_type()?, &success_status(resource, &deleted))
-        }
-        false => {
-            // Other deletes that take time keep the 200, as upstream: a 202 would break existing
-            // clients.
-            let accepted = !deleted.removed && options.cascades_explicitly;
-            respond::object_response(
-                context,
-                if accepted { 202 } else { 200 },
-                Some(resource),
-                resource.message,
-                &deleted.object,
-            )?
-        }
-    };
+    let response =
+        match deleted.removed && !RETURNED.contains(&(&*resource.group, &*resource.plural)) {
+            true => {
+                respond::status_response(context.media_type()?, &success_status(resource, &deleted))
+            }
+            false => {
+                // Other deletes that take time keep the 200, as upstream: a 202 would break existing
+                // clients.
+                let accepted = !deleted.removed && options.cascades_explicitly;
+                respond::object_response(
+                    context,
+                    if accepted { 202 } else { 200 },
+                    Some(resource),
+                    &resource.schema,
+                    &deleted.object,
+                )?
+            }
+        };
     Ok(respond::with_warnings(response, &write.warnings))
 }
 
 fn success_status(resource: &Resource, deleted: &DeleteOutcome) -> Status {
     Status::success(Some(Details {
         name: deleted.object.name().to_owned(),
-        group: resource.group.into(),
-        kind: resource.plural.into(),
+        group: resource.group.clone().into_owned(),
+        kind: resource.plural.clone().into_owned(),
         uid: deleted.object.uid().to_owned(),
         ..Details::default()
     }))
@@ -82,11 +84,11 @@ fn success_status(resource: &Resource, deleted: &DeleteOutcome) -> Status {
 pub async fn delete_collection(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
     // Checked first: after the deletes it would be too late for a 406.
-    context.list_media_type(resource.list_kind)?;
+    context.list_media_type(resource)?;
     let write = options::parse_write(context, resource, "DeleteOptions")?;
     let options = read_options(context, &body)?;
     let query = options::list_query(context, resource)?;

@@ -8,6 +8,7 @@ use api_meta::{ApiError, Selector};
 use apiserver_cache::Selection;
 use apiserver_registry::{ListQuery, ListResult, Write};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Parses scope and selectors of a list, watch or deletecollection.
 pub fn parse_selection(context: &Context, resource: &Resource) -> Result<Selection, ApiError> {
@@ -90,7 +91,7 @@ pub fn list_meta(result: &ListResult) -> ListMeta {
 /// Parses the options of a write; `options` names the options' kind (`CreateOptions`).
 pub fn parse_write(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     options: &str,
 ) -> Result<Write, ApiError> {
     let info = &context.info;
@@ -112,7 +113,7 @@ pub fn parse_write(
     let cluster = !resource.namespaced;
     Ok(Write {
         user: context.user.clone(),
-        resource,
+        resource: resource.clone(),
         subresource: info.subresource.clone(),
         // The path of a namespace names itself as its namespace, but its key has none.
         namespace: if cluster {

@@ -9,15 +9,16 @@ use crate::negotiate::{media_type, unsupported_media_type};
 use crate::respond;
 use crate::server::Server;
 use api_codec::{DecodeError, Problem, Strictness, json};
-use api_kinds::Resource;
+use api_kinds::{ObjectSchema, Resource};
 use api_meta::{ApiError, Cause, Meta, Reason};
 use api_patch::{PatchError, json_patch, merge_patch, strategic_merge};
-use api_schema::Message;
+use apiserver_convert::codec;
 use apiserver_registry::{Mode, Update};
 use bytes::Bytes;
 use http::Response;
 use parking_lot::Mutex;
 use serde_json::Value;
+use std::sync::Arc;
 
 const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
@@ -39,18 +40,24 @@ enum Kind {
 
 impl Patch {
     /// Parses a patch by its Content-Type.
-    pub fn parse(context: &Context, body: Bytes) -> Result<Self, ApiError> {
+    pub fn parse(context: &Context, resource: &Resource, body: Bytes) -> Result<Self, ApiError> {
+        // The merge keys of a strategic merge patch are those of messages, which custom resources
+        // do not have.
+        let strategic = resource.schema.has_protobuf();
         let kind = match media_type(context.header("content-type")).as_str() {
             JSON_PATCH => Kind::Json(body),
             MERGE_PATCH => Kind::Merge(parse_tree(&body)?),
-            STRATEGIC_PATCH => Kind::Strategic(parse_tree(&body)?),
+            STRATEGIC_PATCH if strategic => Kind::Strategic(parse_tree(&body)?),
             // Only `scale` gets here with it: applies of whole objects never reach this parser.
-            APPLY => {
+            APPLY if strategic => {
                 return Err(unsupported_media_type(&[
                     JSON_PATCH,
                     MERGE_PATCH,
                     STRATEGIC_PATCH,
                 ]));
+            }
+            _ if !strategic => {
+                return Err(unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, APPLY]));
             }
             _ => {
                 return Err(unsupported_media_type(&[
@@ -70,20 +77,24 @@ impl Patch {
     }
 
     /// Returns the patched object.
-    pub fn apply_to(&self, message: &'static Message, old: &Value) -> Result<Value, ApiError> {
+    pub fn apply_to(&self, schema: &ObjectSchema, old: &Value) -> Result<Value, ApiError> {
         let patched = match &self.kind {
             Kind::Json(bytes) => {
                 // Paths of a JSON patch refer to the encoded form, in which Go writes some empty
                 // fields as null.
-                json_patch(json::explicit(message, old), bytes).map_err(|e| patch_error(old, &e))?
+                json_patch(codec::explicit_tree(schema, old), bytes)
+                    .map_err(|e| patch_error(old, &e))?
             }
             Kind::Merge(patch) => merge_patch(old.clone(), patch),
             Kind::Strategic(patch) => {
+                let message = schema
+                    .message()
+                    .ok_or_else(|| unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, APPLY]))?;
                 strategic_merge(message, old.clone(), patch).map_err(|e| strategic_error(&e))?
             }
         };
         let (mut patched, problems) =
-            json::check(message, patched).map_err(|e| mismatch_error(old, &e))?;
+            codec::check_tree(schema, patched).map_err(|e| mismatch_error(old, &e))?;
         if self.strictness == Strictness::Strict && !problems.is_empty() {
             return Err(invalid_patch(old, strict_text(&problems)));
         }
@@ -116,10 +127,10 @@ impl Patch {
 pub async fn handle_patch(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    context.object_media_type(resource.kind)?;
+    context.object_media_type(resource)?;
     // Apply has other options (a required manager, `force`), so that it parses its own.
     if super::apply::is_apply(context) {
         return super::apply::handle_apply(server, context, resource, body).await;
@@ -140,10 +151,10 @@ pub async fn handle_patch(
         ));
     }
     let mut write = options::parse_write(context, resource, "PatchOptions")?;
-    let patch = Patch::parse(context, body)?;
+    let patch = Patch::parse(context, resource, body)?;
     // Run again on the newer object after a conflict: a patch without resourceVersion can not be
     // stale.
-    let change = |old: &Value| patch.apply_to(resource.message, old);
+    let change = |old: &Value| patch.apply_to(&resource.schema, old);
     let patched = server
         .registry
         .update(
@@ -159,7 +170,7 @@ pub async fn handle_patch(
     let mut warnings = patch.list_warnings();
     warnings.append(&mut write.warnings);
     Ok(respond::with_warnings(
-        respond::object_response(context, 200, Some(resource), resource.message, &patched)?,
+        respond::object_response(context, 200, Some(resource), &resource.schema, &patched)?,
         &warnings,
     ))
 }

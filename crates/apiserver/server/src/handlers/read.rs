@@ -9,15 +9,16 @@ use crate::server::Server;
 use api_kinds::Resource;
 use api_meta::ApiError;
 use http::Response;
+use std::sync::Arc;
 
 /// Handles GET of an object.
 pub async fn handle_get(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
 ) -> Result<Response<Body>, ApiError> {
     // Before the lookup, as upstream: for an object that does not exist, 406 wins over 404.
-    context.object_media_type(resource.kind)?;
+    context.object_media_type(resource)?;
     // The path of a namespace names itself as its namespace.
     let namespace = if resource.namespaced {
         context.info.namespace.as_str()
@@ -36,9 +37,9 @@ pub async fn handle_get(
 pub async fn handle_list(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
 ) -> Result<Response<Body>, ApiError> {
-    context.list_media_type(resource.list_kind)?;
+    context.list_media_type(resource)?;
     // Streaming lists are watches: on a list, the option would silently do nothing.
     watch_rules::check_list(context)?;
     let result = server

@@ -7,19 +7,19 @@ use crate::decode::{self, Expected};
 use crate::respond;
 use crate::route::method_not_allowed;
 use crate::server::Server;
-use api_kinds::{Resource, Subresource};
+use api_kinds::{ObjectSchema, Resource, Subresource};
 use api_meta::{ApiError, Status};
-use api_schema::Message;
 use apiserver_registry::{Eviction, Write, scale_of};
 use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Responds to a request for a subresource.
 pub async fn handle_subresource(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
     let Some(subresource) = resource.subresource(&context.info.subresource) else {
@@ -32,7 +32,7 @@ pub async fn handle_subresource(
     {
         return Err(method_not_allowed());
     }
-    match (subresource.name, context.info.verb.as_str()) {
+    match (&*subresource.name, context.info.verb.as_str()) {
         // Bodies of these five have their own kinds or rules; other subresources take the object
         // itself.
         ("scale", _) => handle_scale(server, context, resource, subresource, body).await,
@@ -58,20 +58,23 @@ fn read_body(
     let api_version = group_version(subresource);
     let expected = Expected {
         api_version: &api_version,
-        kind: subresource.kind,
-        message: options_message(subresource)?,
+        kind: &*subresource.kind,
+        schema: body_schema(subresource)?,
     };
     decode::decode_object(context, expected, body, strictness, &mut write.warnings)
 }
 
-fn options_message(subresource: &Subresource) -> Result<&'static Message, ApiError> {
-    subresource.message.ok_or_else(ApiError::no_such_path)
+fn body_schema(subresource: &Subresource) -> Result<&ObjectSchema, ApiError> {
+    subresource
+        .schema
+        .as_ref()
+        .ok_or_else(ApiError::no_such_path)
 }
 
 fn group_version(subresource: &Subresource) -> String {
     let Subresource { group, version, .. } = subresource;
     if group.is_empty() {
-        (*version).to_owned()
+        version.clone().into_owned()
     } else {
         format!("{group}/{version}")
     }
@@ -80,11 +83,11 @@ fn group_version(subresource: &Subresource) -> String {
 async fn handle_scale(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     subresource: &Subresource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    let message = options_message(subresource)?;
+    let schema = body_schema(subresource)?;
     // Computed on each read: a Scale has no key of its own in the store.
     if context.info.verb == "get" {
         let version = context.query.text("resourceVersion");
@@ -101,15 +104,15 @@ async fn handle_scale(
             context,
             200,
             None,
-            message,
+            schema,
             &scale_of(&entry.tree_as(resource)?),
         );
     }
     let mut write = options::parse_write(context, resource, "UpdateOptions")?;
     let scale = if context.info.verb == "patch" {
         // Patched as a Scale, so that a patch through this path reaches only the replicas.
-        let patch = Patch::parse(context, body)?;
-        let change = |old: &Value| patch.apply_to(message, old);
+        let patch = Patch::parse(context, resource, body)?;
+        let change = |old: &Value| patch.apply_to(schema, old);
         server
             .registry
             .update_scale(&mut write, &change, false)
@@ -123,7 +126,7 @@ async fn handle_scale(
             .await?
     };
     Ok(respond::with_warnings(
-        respond::object_response(context, 200, None, message, &scale)?,
+        respond::object_response(context, 200, None, schema, &scale)?,
         &write.warnings,
     ))
 }
@@ -131,7 +134,7 @@ async fn handle_scale(
 async fn handle_bind(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     subresource: &Subresource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
@@ -144,7 +147,7 @@ async fn handle_bind(
 async fn handle_evict(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     subresource: &Subresource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
@@ -169,27 +172,27 @@ fn created_response(context: &Context) -> Result<Response<Body>, ApiError> {
 async fn handle_token(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     subresource: &Subresource,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
     let mut write = options::parse_write(context, resource, "CreateOptions")?;
     let request = read_body(context, subresource, &body, &mut write)?;
     let issued = server.registry.request_token(&mut write, request).await?;
-    respond::object_response(context, 201, None, options_message(subresource)?, &issued)
+    respond::object_response(context, 201, None, body_schema(subresource)?, &issued)
 }
 
 async fn handle_finalize(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
     let mut write = options::parse_write(context, resource, "UpdateOptions")?;
     let expected = Expected {
         api_version: &resource.api_version(),
-        kind: resource.kind,
-        message: resource.message,
+        kind: &*resource.kind,
+        schema: &resource.schema,
     };
     let strictness = decode::parse_strictness(context, "UpdateOptions")?;
     let namespace =
@@ -199,5 +202,5 @@ async fn handle_finalize(
         .registry
         .finalize_namespace(&mut write, &namespace)
         .await?;
-    respond::object_response(context, 200, Some(resource), resource.message, &updated)
+    respond::object_response(context, 200, Some(resource), &resource.schema, &updated)
 }

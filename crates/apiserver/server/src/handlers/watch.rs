@@ -26,9 +26,9 @@ enum Start {
 pub async fn handle_watch(
     server: &Arc<Server>,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
 ) -> Result<Response<Body>, ApiError> {
-    let media_type = context.media_type()?;
+    let media_type = context.resource_media_type(resource)?;
     // A YAML stream has no frames: upstream offers none either.
     if media_type.format == Format::Yaml {
         return Err(not_acceptable());
@@ -38,10 +38,10 @@ pub async fn handle_watch(
     let selection = options::parse_selection(context, resource)?;
     let cache = server
         .caches
-        .find_cache(resource.group, resource.plural)
+        .find_cache(&resource.group, &resource.plural)
         .ok_or_else(ApiError::no_such_path)?;
-    let frames = Frames::new(context, resource, media_type);
-    let body = match start_watch(server, cache, selection, &options).await? {
+    let frames = Frames::new(context, resource.clone(), media_type);
+    let body = match start_watch(server, &cache, selection, &options).await? {
         Start::Subscribed(subscription) => {
             Stream::spawn(server.clone(), subscription, frames, options)
         }

@@ -8,6 +8,7 @@ use super::watch_rules::WatchOptions;
 use crate::body::{Body, BodyError};
 use crate::context::Context;
 use crate::negotiate::{Format, MediaType, Transform};
+use crate::respond;
 use crate::server::Server;
 use crate::transform;
 use api_codec::list::ListMeta;
@@ -35,7 +36,7 @@ const INITIAL_END: &str = "k8s.io/initial-events-end";
 
 /// Encodes events in one representation.
 pub struct Frames {
-    resource: &'static Resource,
+    resource: Arc<Resource>,
     media_type: MediaType,
     /// `includeObject` of tables.
     include: String,
@@ -44,7 +45,7 @@ pub struct Frames {
 
 impl Frames {
     /// Creates an encoder for a client.
-    pub fn new(context: &Context, resource: &'static Resource, media_type: MediaType) -> Self {
+    pub fn new(context: &Context, resource: Arc<Resource>, media_type: MediaType) -> Self {
         let include = context.query.text("includeObject").to_owned();
         Frames {
             resource,
@@ -58,7 +59,7 @@ impl Frames {
         let (name, entry) = (delivery.event.as_str(), &*delivery.entry);
         match self.media_type.transform {
             Transform::None => self.encode_plain(name, entry),
-            _ => Ok(self.encode_transformed(name, &entry.tree_as(self.resource)?)),
+            _ => Ok(self.encode_transformed(name, &entry.tree_as(&self.resource)?)),
         }
     }
 
@@ -66,12 +67,12 @@ impl Frames {
         if self.media_type.format == Format::Protobuf {
             let object = envelope::wrap(
                 &self.resource.api_version(),
-                self.resource.kind,
-                &entry.encode_proto(self.resource)?,
+                &*self.resource.kind,
+                &entry.encode_proto(&self.resource)?,
             );
             return Ok(watch::proto_frame(name, &object).into());
         }
-        Ok(watch::json_frame(name, &entry.encode_json(self.resource)?).into())
+        Ok(watch::json_frame(name, &entry.encode_json(&self.resource)?).into())
     }
 
     fn encode_transformed(&self, name: &str, tree: &Value) -> Bytes {
@@ -85,7 +86,7 @@ impl Frames {
             };
             let table = transform::table_object(
                 &self.include,
-                self.resource,
+                &self.resource,
                 std::iter::once(tree),
                 &meta,
                 first,
@@ -108,11 +109,11 @@ impl Frames {
             // The annotation distinguishes the end of the initial events from periodic bookmarks.
             metadata["annotations"] = json!({INITIAL_END: "true"});
         }
-        let object = json!({"kind": self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata});
+        let object = json!({"kind": &*self.resource.kind, "apiVersion": self.resource.api_version(), "metadata": metadata});
         match (self.media_type.transform, self.media_type.format) {
             (Transform::None, Format::Protobuf) => watch::proto_frame(
                 "BOOKMARK",
-                &proto::encode_object(self.resource.message, &object),
+                &respond::encode_tree(self.media_type, &self.resource.schema, &object),
             )
             .into(),
             (Transform::None, _) => json_frame("BOOKMARK", &object),
@@ -264,7 +265,7 @@ impl Stream {
 
     async fn send_event(&mut self, delivery: &Delivery) -> Result<(), StreamEnd> {
         self.sent = self.sent.max(delivery.entry.revision);
-        self.server.metrics.watch_event(self.frames.resource);
+        self.server.metrics.watch_event(&self.frames.resource);
         match self.frames.encode_event(delivery) {
             Ok(frame) => self.out.send(frame).await.map_err(|_| StreamEnd),
             Err(error) => {

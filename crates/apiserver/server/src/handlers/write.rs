@@ -13,15 +13,16 @@ use apiserver_registry::{Mode, Update, Write};
 use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Handles POST of an object to a collection.
 pub async fn handle_create(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    context.object_media_type(resource.kind)?;
+    context.object_media_type(resource)?;
     let mut write = options::parse_write(context, resource, "CreateOptions")?;
     let object = read_object(
         context,
@@ -32,7 +33,7 @@ pub async fn handle_create(
     )?;
     let created = server.registry.create(&mut write, object).await?;
     Ok(respond::with_warnings(
-        respond::object_response(context, 201, Some(resource), resource.message, &created)?,
+        respond::object_response(context, 201, Some(resource), &resource.schema, &created)?,
         &write.warnings,
     ))
 }
@@ -41,11 +42,11 @@ pub async fn handle_create(
 pub async fn handle_update(
     server: &Server,
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
     // Checked first, as everywhere: a write whose response fails would look like a failed write.
-    context.object_media_type(resource.kind)?;
+    context.object_media_type(resource)?;
     let mut write = options::parse_write(context, resource, "UpdateOptions")?;
     // The update clears the warnings of the write at each attempt; those of decoding must stay.
     let mut warnings = Vec::new();
@@ -79,15 +80,15 @@ pub async fn handle_update(
     };
     warnings.append(&mut write.warnings);
     Ok(respond::with_warnings(
-        respond::object_response(context, code, Some(resource), resource.message, &object)?,
+        respond::object_response(context, code, Some(resource), &resource.schema, &object)?,
         &warnings,
     ))
 }
 
 /// Returns whether a PUT of an object that does not exist creates it.
 fn allows_create_on_update(resource: &Resource) -> bool {
-    match resource.group {
-        "" => ["endpoints", "events", "limitranges", "services"].contains(&resource.plural),
+    match &*resource.group {
+        "" => ["endpoints", "events", "limitranges", "services"].contains(&&*resource.plural),
         "coordination.k8s.io" | "events.k8s.io" | "node.k8s.io" | "rbac.authorization.k8s.io" => {
             true
         }
@@ -124,7 +125,7 @@ async fn create_on_update(
 
 fn read_object(
     context: &Context,
-    resource: &'static Resource,
+    resource: &Arc<Resource>,
     body: &[u8],
     options: &str,
     warnings: &mut Vec<String>,
@@ -132,8 +133,8 @@ fn read_object(
     let strictness = decode::parse_strictness(context, options)?;
     let expected = Expected {
         api_version: &resource.api_version(),
-        kind: resource.kind,
-        message: resource.message,
+        kind: &*resource.kind,
+        schema: &resource.schema,
     };
     decode::decode_object(context, expected, body, strictness, warnings)
 }

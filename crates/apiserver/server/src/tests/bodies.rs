@@ -21,7 +21,7 @@ async fn post(
 async fn body_is_read_in_json_yaml_and_protobuf() {
     let server = start_server(&[]).await;
     let resource = api_kinds::find("", "v1", "configmaps").unwrap();
-    let encoded = proto::encode(resource.message, &config_map("c"));
+    let encoded = proto::encode(resource.schema.message().unwrap(), &config_map("c"));
     for (content_type, body) in [
         (
             "application/json; charset=utf-8",

@@ -1,0 +1,204 @@
+//! Encodes and decodes objects by their schema.
+//!
+//! Custom resources have no message: their objects are kept as sent, except for `metadata`, which
+//! has the same type everywhere. They have no protobuf encoding.
+
+use api_codec::{DecodeError, Problem, Strictness, json, proto, yaml};
+use api_kinds::ObjectSchema;
+use api_schema::{Message, schema};
+use serde_json::Value;
+
+const METADATA: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// Decodes a JSON body, in canonical form.
+///
+/// # Errors
+/// The bytes are no JSON, or a value has the wrong type.
+pub fn decode_json(
+    schema: &ObjectSchema,
+    bytes: &[u8],
+    strictness: Strictness,
+) -> Result<(Value, Vec<Problem>), DecodeError> {
+    match schema {
+        ObjectSchema::BuiltIn(message) => json::decode(message, bytes, strictness),
+        ObjectSchema::Custom(_) => {
+            let (tree, problems) = check_custom(json::parse(bytes)?)?;
+            Ok((tree, reported(problems, strictness)))
+        }
+    }
+}
+
+/// Decodes a YAML body, in canonical form.
+///
+/// # Errors
+/// The bytes are no YAML, or a value has the wrong type.
+pub fn decode_yaml(
+    schema: &ObjectSchema,
+    bytes: &[u8],
+    strictness: Strictness,
+) -> Result<(Value, Vec<Problem>), DecodeError> {
+    match schema {
+        ObjectSchema::BuiltIn(message) => yaml::decode(message, bytes, strictness),
+        ObjectSchema::Custom(_) => {
+            let (tree, mut problems) = yaml::parse(bytes)?;
+            let (tree, more) = check_custom(tree)?;
+            problems.extend(more);
+            Ok((tree, reported(problems, strictness)))
+        }
+    }
+}
+
+/// Checks a tree against the schema and makes it canonical. Reports unknown fields.
+///
+/// # Errors
+/// A value has the wrong type.
+pub fn check_tree(
+    schema: &ObjectSchema,
+    tree: Value,
+) -> Result<(Value, Vec<Problem>), DecodeError> {
+    match schema {
+        ObjectSchema::BuiltIn(message) => json::check(message, tree),
+        ObjectSchema::Custom(_) => check_custom(tree),
+    }
+}
+
+/// Makes a tree canonical. A tree with a value of the wrong type is left unchanged.
+pub fn canonicalize(schema: &ObjectSchema, tree: &mut Value) {
+    match schema {
+        ObjectSchema::BuiltIn(message) => json::canonicalize(message, tree),
+        ObjectSchema::Custom(_) => {
+            if let (Some(message), Some(metadata)) = (metadata_message(), tree.get_mut("metadata"))
+            {
+                json::canonicalize(message, metadata);
+            }
+        }
+    }
+}
+
+/// Returns the tree in the form of Go's encoder, including nulls, to which a JSON patch refers.
+pub fn explicit_tree(schema: &ObjectSchema, tree: &Value) -> Value {
+    match schema {
+        ObjectSchema::BuiltIn(message) => json::explicit(message, tree),
+        // Upstream keeps these objects as maps, so the encoder adds nothing.
+        ObjectSchema::Custom(_) => tree.clone(),
+    }
+}
+
+/// Encodes an object as JSON without a newline.
+pub fn encode_json(schema: &ObjectSchema, tree: &Value) -> Vec<u8> {
+    match schema {
+        ObjectSchema::BuiltIn(message) => json::encode(message, tree),
+        ObjectSchema::Custom(_) => {
+            let mut out = Vec::with_capacity(1024);
+            json::write_value(tree, &mut out);
+            out
+        }
+    }
+}
+
+/// Encodes an object as a protobuf message without envelope; `None` if the kind has no such
+/// encoding.
+pub fn encode_proto(schema: &ObjectSchema, tree: &Value) -> Option<Vec<u8>> {
+    schema.message().map(|message| proto::encode(message, tree))
+}
+
+fn reported(problems: Vec<Problem>, strictness: Strictness) -> Vec<Problem> {
+    if strictness.reports() {
+        problems
+    } else {
+        Vec::new()
+    }
+}
+
+fn metadata_message() -> Option<&'static Message> {
+    schema().message(METADATA)
+}
+
+/// Checks what all objects have in common: the object itself and its metadata.
+fn check_custom(mut tree: Value) -> Result<(Value, Vec<Problem>), DecodeError> {
+    let Value::Object(map) = &mut tree else {
+        let text = "cannot unmarshal a value that is no object".to_owned();
+        return Err(DecodeError::Type(text));
+    };
+    for name in ["apiVersion", "kind"] {
+        if map.get(name).is_some_and(|value| !value.is_string()) {
+            return Err(DecodeError::Type(format!("{name} must be a string")));
+        }
+    }
+    let mut problems = Vec::new();
+    if let (Some(message), Some(metadata)) = (metadata_message(), map.get_mut("metadata")) {
+        let (canonical, found) = json::check(message, metadata.take())?;
+        *metadata = canonical;
+        problems.extend(found.into_iter().map(below_metadata));
+    }
+    Ok((tree, problems))
+}
+
+fn below_metadata(problem: Problem) -> Problem {
+    match problem {
+        Problem::Unknown(path) => Problem::Unknown(format!("metadata.{path}")),
+        Problem::Duplicate(path) => Problem::Duplicate(format!("metadata.{path}")),
+        line @ Problem::YamlDuplicate { .. } => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn custom() -> ObjectSchema {
+        ObjectSchema::Custom(Default::default())
+    }
+
+    #[test]
+    fn custom_object_keeps_fields_that_no_message_has() {
+        let body = br#"{"kind":"T","apiVersion":"e.io/v1","metadata":{"name":"a"},"spec":{"x":[1.5,null]}}"#;
+        let (tree, problems) = decode_json(&custom(), body, Strictness::Strict).unwrap();
+        assert_eq!(tree["spec"], json!({"x": [1.5, null]}));
+        assert!(problems.is_empty(), "{problems:?}");
+        assert_eq!(explicit_tree(&custom(), &tree), tree);
+    }
+
+    #[test]
+    fn metadata_of_a_custom_object_has_a_type() {
+        let unknown = br#"{"metadata":{"name":"a","colour":"red"}}"#;
+        let (tree, problems) = decode_json(&custom(), unknown, Strictness::Strict).unwrap();
+        assert_eq!(tree["metadata"], json!({"name": "a"}));
+        assert_eq!(problems[0].to_string(), "unknown field \"metadata.colour\"");
+        let (_, ignored) = decode_json(&custom(), unknown, Strictness::Ignore).unwrap();
+        assert!(ignored.is_empty());
+        for body in [
+            r#"{"metadata":{"labels":"x"}}"#,
+            r#"{"metadata":[]}"#,
+            r#"{"kind":1}"#,
+            "[]",
+            "1",
+            "null",
+        ] {
+            assert!(
+                decode_json(&custom(), body.as_bytes(), Strictness::Warn).is_err(),
+                "{body}"
+            );
+        }
+    }
+
+    #[test]
+    fn yaml_of_a_custom_object_reports_duplicate_keys() {
+        let body = b"metadata: {name: a}\nspec:\n  x: 1\n  x: 2\n";
+        let (tree, problems) = decode_yaml(&custom(), body, Strictness::Warn).unwrap();
+        assert_eq!(tree["spec"]["x"], 2);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+    }
+
+    #[test]
+    fn custom_object_is_encoded_like_a_map_of_go() {
+        let tree = json!({"spec": {"b": "<", "a": 1.0}, "kind": "T", "apiVersion": "v1"});
+        assert_eq!(
+            String::from_utf8(encode_json(&custom(), &tree)).unwrap(),
+            r#"{"apiVersion":"v1","kind":"T","spec":{"a":1,"b":"\u003c"}}"#
+        );
+        assert_eq!(encode_proto(&custom(), &tree), None);
+    }
+}
