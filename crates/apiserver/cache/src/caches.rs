@@ -1,23 +1,29 @@
 //! All watch caches, and their common revision.
 
+use crate::changes::{InstallError, NextSet, Request, check_resources};
 use crate::kind::StoredKind;
 use crate::pump;
 use crate::resource::ResourceCache;
-use api_kinds::Name;
-use apiserver_request::GroupResource;
+use crate::served::ServedResources;
+use api_kinds::{Name, Resource};
+use apiserver_request::{GroupResource, Observer};
 use apiserver_storage::{Store, StoreError};
+use arc_swap::ArcSwap;
 use base_task::Tasks;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 // Upstream waits 3 s for a fresh cache, too, before it responds with "Too large resource version".
 const MAX_WAIT: Duration = Duration::from_secs(3);
 // A write to any stored kind arrives as an event well within this time. Only keys outside the
 // prefix, such as the compaction key, move the revision without an event.
 const REQUEST_PROGRESS_AFTER: Duration = Duration::from_millis(50);
+
+/// Requests that may wait for the reader; further callers wait for room.
+const REQUESTS: usize = 64;
 
 /// Reasons why the caches can't serve a read.
 #[derive(Debug, thiserror::Error)]
@@ -35,13 +41,16 @@ pub enum CacheError {
     Store(#[from] StoreError),
 }
 
-/// The watch caches of all stored kinds.
+/// The watch caches of all stored kinds, and the set of served resources.
 pub struct Caches {
     pub(crate) store: Store,
     /// `/registry`
     pub(crate) root: String,
-    pub(crate) by_prefix: HashMap<Name, Arc<ResourceCache>>,
-    by_resource: HashMap<GroupResource, Arc<ResourceCache>>,
+    // Read by each request and replaced rarely.
+    served: ArcSwap<ServedResources>,
+    requests: mpsc::Sender<Request>,
+    /// Observers of custom resources, which may be installed later, and again.
+    observers: parking_lot::Mutex<Vec<(GroupResource, Arc<dyn Observer>)>>,
     // Moves after all caches have applied a revision, so a reader that waits for it sees every kind
     // at that revision.
     pub(crate) revision: watch::Sender<i64>,
@@ -54,28 +63,13 @@ impl Caches {
     /// `tasks` until shutdown. If that task ended, the server would serve stale data forever, so
     /// its end stops the server.
     pub fn start(store: Store, root: &str, tasks: &Tasks) -> Arc<Self> {
-        let all: Vec<_> = StoredKind::stored_kinds()
-            .into_iter()
-            .map(|kind| Arc::new(ResourceCache::new(kind)))
-            .collect();
-        let mut by_resource = HashMap::new();
-        for cache in &all {
-            for resource in &cache.kind().rows {
-                // Several versions, and sometimes two groups, share one cache.
-                by_resource.insert(
-                    GroupResource::new(&resource.group, &resource.plural),
-                    cache.clone(),
-                );
-            }
-        }
+        let (requests, requested) = mpsc::channel(REQUESTS);
         let caches = Arc::new(Caches {
             store,
             root: root.to_owned(),
-            by_prefix: all
-                .into_iter()
-                .map(|cache| (cache.kind().prefix.clone(), cache))
-                .collect(),
-            by_resource,
+            served: ArcSwap::from_pointee(ServedResources::built_in()),
+            requests,
+            observers: parking_lot::Mutex::default(),
             revision: watch::Sender::new(0),
             connected: AtomicBool::new(false),
             progress_requests: parking_lot::Mutex::default(),
@@ -83,21 +77,84 @@ impl Caches {
         // Critical: without its reader, the server would serve stale data without an error.
         tasks.spawn_critical(
             "watch-cache",
-            pump::run_watch(caches.clone(), tasks.shutdown().clone()),
+            pump::run_watch(caches.clone(), requested, tasks.shutdown().clone()),
         );
         caches
     }
 
-    /// Returns the cache of a resource in any of its versions.
-    pub fn find_cache(&self, group: &str, plural: &str) -> Option<Arc<ResourceCache>> {
-        self.by_resource
-            .get(&GroupResource::new(group, plural))
-            .cloned()
+    /// Installs custom resources in all their versions, or replaces the descriptions of those that
+    /// are installed, which keep their objects. Returns once they are served.
+    ///
+    /// # Errors
+    /// A resource can't be served; then none of them is installed.
+    pub async fn install(&self, resources: Vec<Arc<Resource>>) -> Result<(), InstallError> {
+        self.request_change(check_resources(resources)?).await
     }
 
-    /// Returns every cache.
-    pub fn iter_caches(&self) -> impl Iterator<Item = &Arc<ResourceCache>> {
-        self.by_prefix.values()
+    /// Removes a custom resource in all its versions and ends its watches. Its stored objects stay.
+    ///
+    /// # Errors
+    /// The caches have stopped.
+    pub async fn remove(&self, group: &str, plural: &str) -> Result<(), InstallError> {
+        let prefix = api_kinds::custom_prefix(group, plural);
+        self.request_change([(prefix, None)].into()).await
+    }
+
+    async fn request_change(
+        &self,
+        kinds: BTreeMap<Name, Option<StoredKind>>,
+    ) -> Result<(), InstallError> {
+        let (done, published) = oneshot::channel();
+        self.requests
+            .send(Request { kinds, done })
+            .await
+            .map_err(|_| InstallError::Stopped)?;
+        published.await.map_err(|_| InstallError::Stopped)
+    }
+
+    /// Makes the next set the served one.
+    pub(crate) fn publish(&self, next: NextSet) {
+        // The lock makes an observer see each cache once: here, or when it is added.
+        let observers = self.observers.lock();
+        for cache in &next.added {
+            for (_, observer) in observers
+                .iter()
+                .filter(|(resource, _)| resource == cache.group_resource())
+            {
+                cache.add_observer(observer.clone());
+            }
+        }
+        self.served.store(Arc::new(next.set));
+        // Afterwards: a client that lists again must not find the removed resource.
+        for cache in next.removed {
+            cache.close();
+        }
+    }
+
+    /// Adds an observer of a resource, which need not be installed yet.
+    pub(crate) fn add_observer(&self, resource: &GroupResource, observer: Arc<dyn Observer>) {
+        let mut observers = self.observers.lock();
+        let cache = self.find_cache(&resource.group, &resource.resource);
+        if let Some(cache) = &cache {
+            cache.add_observer(observer.clone());
+        }
+        if cache.is_none() && api_kinds::is_built_in_group(&resource.group) {
+            // A typing error in a resource name would otherwise look like a kind without objects.
+            tracing::warn!(?resource, "cannot observe a resource that is not stored");
+        }
+        if !api_kinds::is_built_in(&resource.group, &resource.resource) {
+            observers.push((resource.clone(), observer));
+        }
+    }
+
+    /// Returns the resources that are served now, with their caches.
+    pub fn served(&self) -> Arc<ServedResources> {
+        self.served.load_full()
+    }
+
+    /// Returns the cache of a resource in any of its versions.
+    pub fn find_cache(&self, group: &str, plural: &str) -> Option<Arc<ResourceCache>> {
+        self.served.load().find_cache(group, plural).cloned()
     }
 
     /// Returns the full key of an object.

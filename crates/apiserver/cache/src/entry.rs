@@ -66,6 +66,11 @@ impl Entry {
         }
     }
 
+    /// Returns the same object under another description of its kind.
+    pub(crate) fn with_kind(&self, kind: &Arc<StoredKind>) -> Self {
+        Entry::new(kind, &self.key, &self.stored, self.revision).0
+    }
+
     /// Returns the same object with another revision, as DELETED events carry it.
     pub fn at_revision(&self, revision: i64) -> Self {
         Entry {

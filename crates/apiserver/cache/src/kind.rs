@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A stored kind.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct StoredKind {
     /// Prefix below the server's: `/pods`, `/apiregistration.k8s.io/apiservices`.
     pub prefix: Name,
@@ -16,10 +16,16 @@ pub struct StoredKind {
 }
 
 impl StoredKind {
-    /// Returns all kinds that are stored and served, one for each prefix.
+    /// Returns all built-in kinds that are stored and served, one for each prefix.
     pub fn stored_kinds() -> Vec<StoredKind> {
+        Self::from_resources(api_kinds::resources())
+    }
+
+    /// Groups resources in all their versions by storage prefix. Kinds without a served version are
+    /// left out.
+    pub(crate) fn from_resources(resources: &[Arc<Resource>]) -> Vec<StoredKind> {
         let mut by_prefix: BTreeMap<Name, StoredKind> = BTreeMap::new();
-        for resource in api_kinds::resources().iter().filter(|r| r.served) {
+        for resource in resources.iter().filter(|r| r.served) {
             let Some(storage) = &resource.storage else {
                 continue;
             };
@@ -29,12 +35,21 @@ impl StoredKind {
                 .entry(storage.prefix.clone())
                 .or_insert_with(|| StoredKind {
                     prefix: storage.prefix.clone(),
-                    resource: apiserver_convert::storage_resource(resource).clone(),
+                    resource: find_storage_version(resources, resource).clone(),
                     rows: Vec::new(),
                 });
             kind.rows.push(resource.clone());
         }
         by_prefix.into_values().collect()
+    }
+
+    /// Returns whether watchers and encodings of this kind remain valid for `newer`.
+    pub(crate) fn serves_watchers_of(&self, newer: &StoredKind) -> bool {
+        let still_served =
+            |row: &Arc<Resource>| newer.rows.iter().any(|new| new.is_same_version(row));
+        self.resource.namespaced == newer.resource.namespaced
+            && self.resource.selectable_fields == newer.resource.selectable_fields
+            && self.rows.iter().all(still_served)
     }
 
     /// Returns the object's key below the prefix: `NAMESPACE/NAME`, or `NAME`.
@@ -45,4 +60,18 @@ impl StoredKind {
             name.to_owned()
         }
     }
+}
+
+/// Returns the version of a resource in which it is stored.
+fn find_storage_version<'a>(
+    resources: &'a [Arc<Resource>],
+    resource: &'a Arc<Resource>,
+) -> &'a Arc<Resource> {
+    let is_stored = |other: &&Arc<Resource>| {
+        let storage = resource.storage.as_ref();
+        // Without the prefix: two groups may share one, and each of them has such a version.
+        other.plural == resource.plural
+            && storage.is_some_and(|storage| other.api_version() == storage.api_version)
+    };
+    resources.iter().find(is_stored).unwrap_or(resource)
 }

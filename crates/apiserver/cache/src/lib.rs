@@ -5,24 +5,32 @@
 //! for long. An object's encodings are created at most once and shared by all readers (`entry`).
 //! Recent changes are kept in a ring (`history`), from which watches resume and past revisions are
 //! rebuilt.
+//!
+//! The set of served resources (`served`) changes at run time: custom resources are installed and
+//! removed (`changes`, `install`), and each change publishes a new set.
 
 mod caches;
+mod changes;
 mod entry;
 mod event;
 mod history;
+mod install;
 mod kind;
 mod objects;
 mod pump;
 mod resource;
 mod selection;
+mod served;
 #[cfg(test)]
 mod tests;
 mod watcher;
 
 pub use caches::{CacheError, Caches};
+pub use changes::InstallError;
 pub use entry::Entry;
 pub use event::{CacheEvent, EventType};
 pub use kind::StoredKind;
 pub use resource::{ResourceCache, Snapshot};
 pub use selection::Selection;
+pub use served::ServedResources;
 pub use watcher::{Delivery, Subscription};

@@ -62,11 +62,7 @@ impl Objects for Caches {
     }
 
     fn observe(&self, resource: &GroupResource, observer: Arc<dyn Observer>) {
-        match self.find_cache(&resource.group, &resource.resource) {
-            Some(cache) => cache.add_observer(observer),
-            // A typing error in a resource name would otherwise look like a kind without objects.
-            None => tracing::warn!(?resource, "cannot observe a resource that is not stored"),
-        }
+        self.add_observer(resource, observer);
     }
 
     fn caches_ready(&self) -> bool {

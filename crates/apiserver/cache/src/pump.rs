@@ -1,28 +1,42 @@
 //! The watch cache reader: feeds the caches with one list of everything, then one watch on
-//! everything.
+//! everything. Between two changes it installs and removes custom resources.
+//!
+//! Invariant: this task alone changes caches and publishes sets, and a published cache is at the
+//! common revision.
 
 use crate::caches::Caches;
+use crate::changes::{Batch, Request};
+use crate::install::Installation;
 use crate::resource::ResourceCache;
+use crate::served::ServedResources;
 use api_kinds::Name;
-use apiserver_storage::{Change, StoreError, WatchItem};
+use apiserver_storage::{Change, Feed, StoreError, WatchItem};
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 // Bounds one response: a list of everything at once would exceed the message size of gRPC.
 const PAGE: i64 = 2000;
 const RETRY: Duration = Duration::from_millis(200);
+/// Interval of progress requests while an installation waits for the revision of its list.
+const PROGRESS: Duration = Duration::from_millis(50);
 
 type EntriesByPrefix = HashMap<Name, Vec<(String, Bytes, i64)>>;
 
-pub(crate) async fn run_watch(caches: Arc<Caches>, stop: CancellationToken) {
+pub(crate) async fn run_watch(
+    caches: Arc<Caches>,
+    mut requests: mpsc::Receiver<Request>,
+    stop: CancellationToken,
+) {
     let work = async {
+        let mut batch = Batch::default();
         loop {
-            let revision = load_all(&caches).await;
-            follow_watch(&caches, revision, stop.clone()).await;
+            let revision = load_all(&caches, std::mem::take(&mut batch)).await;
+            batch = follow_watch(&caches, &mut requests, revision, stop.clone()).await;
             tracing::warn!(
                 "the revision of the store's watch was compacted; listing all objects again"
             );
@@ -31,20 +45,32 @@ pub(crate) async fn run_watch(caches: Arc<Caches>, stop: CancellationToken) {
     stop.run_until_cancelled(work).await;
 }
 
-/// Lists everything, retrying until it succeeds; returns the revision.
-async fn load_all(caches: &Caches) -> i64 {
+/// Lists everything, retrying until it succeeds; returns the revision. The resources of the batch
+/// are part of the list.
+async fn load_all(caches: &Caches, batch: Batch) -> i64 {
+    let served = caches.served();
+    let empty = |kind| Arc::new(ResourceCache::new(kind));
+    let new: BTreeMap<_, _> = batch
+        .list_new_kinds(&served)
+        .into_iter()
+        .map(|kind| (kind.prefix.clone(), empty(kind)))
+        .collect();
+    let next = batch.next_set(&served, new);
     let mut warned = false;
     loop {
-        match read_all(caches).await {
+        match read_all(caches, &next.set).await {
             Ok((mut found, revision)) => {
-                for (prefix, cache) in &caches.by_prefix {
+                for cache in next.set.iter_caches() {
                     // Kinds without an object get an empty list, so that every cache starts at the
                     // same revision.
-                    cache.replace_all(found.remove(prefix).unwrap_or_default(), revision);
+                    let objects = found.remove(&cache.kind().prefix);
+                    cache.replace_all(objects.unwrap_or_default(), revision);
                 }
                 caches.connected.store(true, Ordering::Relaxed);
+                caches.publish(next);
                 // Last: a caller that waits for this revision reads a cache without further checks.
                 caches.revision.send_replace(revision);
+                batch.notify_callers();
                 return revision;
             }
             // Warn once: while the store starts, this fails several times a second.
@@ -58,7 +84,10 @@ async fn load_all(caches: &Caches) -> i64 {
     }
 }
 
-async fn read_all(caches: &Caches) -> Result<(EntriesByPrefix, i64), StoreError> {
+async fn read_all(
+    caches: &Caches,
+    set: &ServedResources,
+) -> Result<(EntriesByPrefix, i64), StoreError> {
     let prefix = format!("{}/", caches.root);
     let (mut found, mut start, mut revision) = (EntriesByPrefix::new(), prefix.clone(), 0);
     loop {
@@ -79,13 +108,15 @@ async fn read_all(caches: &Caches) -> Result<(EntriesByPrefix, i64), StoreError>
             };
             // The smallest key after this one: the next page begins there.
             start = format!("{key}\0");
-            if let Some((cache, name)) = locate_cache(caches, key) {
-                let name = name.to_owned();
-                found.entry(cache.kind().prefix.clone()).or_default().push((
-                    name,
-                    item.value,
-                    item.revision,
-                ));
+            let located = key
+                .strip_prefix(&caches.root)
+                .and_then(|path| set.locate_cache(path));
+            if let Some((cache, name)) = located {
+                let entry = (name.to_owned(), item.value, item.revision);
+                match found.get_mut(&cache.kind().prefix) {
+                    Some(list) => list.push(entry),
+                    None => drop(found.insert(cache.kind().prefix.clone(), vec![entry])),
+                }
             }
         }
         if !page.more {
@@ -94,61 +125,134 @@ async fn read_all(caches: &Caches) -> Result<(EntriesByPrefix, i64), StoreError>
     }
 }
 
-/// Returns the cache of a key, and the key within it.
-fn locate_cache<'a, 'k>(
-    caches: &'a Caches,
-    key: &'k str,
-) -> Option<(&'a Arc<ResourceCache>, &'k str)> {
-    let path = key.strip_prefix(&caches.root)?;
-    // Most prefixes have one segment (`/pods`), some two (`/services/specs`). The longer one is
-    // tried first, because `/services` alone is no kind.
-    let mut slashes = path.match_indices('/').map(|(at, _)| at).skip(1);
-    let (one, two) = (slashes.next()?, slashes.next());
-    two.into_iter().chain([one]).find_map(|end| {
-        let cache = caches.by_prefix.get(path.get(..end)?)?;
-        Some((cache, path.get(end + 1..)?))
-    })
-}
-
-/// Applies changes until the watch's revision is compacted.
-async fn follow_watch(caches: &Caches, after: i64, stop: CancellationToken) {
+/// Applies changes until the watch's revision is compacted; returns the requests that are not
+/// executed yet.
+async fn follow_watch(
+    caches: &Caches,
+    requests: &mut mpsc::Receiver<Request>,
+    after: i64,
+    stop: CancellationToken,
+) -> Batch {
     let mut feed = caches
         .store
         .watch_prefix(&format!("{}/", caches.root), after, stop);
     // After a relist, requests must go to the new stream: the old one is closed.
     *caches.progress_requests.lock() = Some(feed.progress_requests.clone());
-    while let Some(item) = feed.next().await {
-        match item {
-            WatchItem::Changes(changes, revision) => {
-                for change in changes {
-                    apply_change(caches, change);
-                }
-                // After all changes of the revision: a watcher's bookmark relies on this order.
-                advance_revision(caches, revision);
+    let mut current: Option<Installation> = None;
+    loop {
+        match next_step(caches, &mut feed, requests, current.as_mut()).await {
+            Step::Item(WatchItem::Compacted) | Step::Ended => {
+                return current.map(Installation::into_batch).unwrap_or_default();
             }
-            WatchItem::Progress(revision) => advance_revision(caches, revision),
-            WatchItem::Lost(why) => {
-                caches.connected.store(false, Ordering::Relaxed);
-                tracing::warn!(why, "the store's watch is lost; connecting again");
+            Step::Item(item) => apply_item(caches, item, current.as_mut()),
+            Step::Requested(batch) => {
+                let (store, served) = (caches.store.clone(), caches.served());
+                current = Some(Installation::begin(batch, &served, store, &caches.root));
             }
-            WatchItem::Restored => caches.connected.store(true, Ordering::Relaxed),
-            // The changes in between are lost. The caller lists everything again.
-            WatchItem::Compacted => return,
+            // A quiet store sends nothing by itself for minutes.
+            Step::Waiting => drop(feed.progress_requests.try_send(())),
+            Step::Listed => {}
+        }
+        if let Some(done) = current.take_if(|current| current.is_complete(caches.revision())) {
+            let (batch, filled) = done.into_filled(&caches.root);
+            caches.publish(batch.next_set(&caches.served(), filled));
+            batch.notify_callers();
         }
     }
 }
 
-fn apply_change(caches: &Caches, change: Change) {
+enum Step {
+    Item(WatchItem),
+    /// The feed ended without a reason.
+    Ended,
+    /// Requests to execute together.
+    Requested(Batch),
+    /// The list of the installation is there.
+    Listed,
+    /// The installation still waits for the revision of its list.
+    Waiting,
+}
+
+async fn next_step(
+    caches: &Caches,
+    feed: &mut Feed,
+    requests: &mut mpsc::Receiver<Request>,
+    current: Option<&mut Installation>,
+) -> Step {
+    // Changes come first in every case: an installation must not delay them.
+    let item = async |feed: &mut Feed| feed.next().await.map_or(Step::Ended, Step::Item);
+    match current {
+        None => tokio::select! {
+            step = item(feed) => step,
+            Some(request) = requests.recv() => {
+                let mut batch = Batch::default();
+                batch.add_request(request);
+                // One pass over the store serves all requests that wait.
+                while let Ok(request) = requests.try_recv() {
+                    batch.add_request(request);
+                }
+                Step::Requested(batch)
+            }
+        },
+        Some(current) if !current.is_read() => tokio::select! {
+            step = item(feed) => step,
+            () = current.finish_reading() => Step::Listed,
+        },
+        Some(current) => {
+            debug_assert!(
+                !current.is_complete(caches.revision()),
+                "it would be published"
+            );
+            tokio::select! {
+                step = item(feed) => step,
+                () = tokio::time::sleep(PROGRESS) => Step::Waiting,
+            }
+        }
+    }
+}
+
+fn apply_item(caches: &Caches, item: WatchItem, mut current: Option<&mut Installation>) {
+    match item {
+        WatchItem::Changes(changes, revision) => {
+            let served = caches.served();
+            for change in changes {
+                route_change(&served, &caches.root, change, current.as_deref_mut());
+            }
+            // After all changes of the revision: a watcher's bookmark relies on this order.
+            advance_revision(caches, revision);
+        }
+        WatchItem::Progress(revision) => advance_revision(caches, revision),
+        WatchItem::Lost(why) => {
+            caches.connected.store(false, Ordering::Relaxed);
+            tracing::warn!(why, "the store's watch is lost; connecting again");
+        }
+        WatchItem::Restored => caches.connected.store(true, Ordering::Relaxed),
+        // The changes in between are lost. The caller lists everything again.
+        WatchItem::Compacted => {}
+    }
+}
+
+/// Applies a change to its cache, or keeps it for a cache that is being installed. Other keys are
+/// ignored.
+fn route_change(
+    served: &ServedResources,
+    root: &str,
+    change: Change,
+    current: Option<&mut Installation>,
+) {
     let (Change::Put(stored) | Change::Delete(stored)) = &change;
-    let Some((cache, key)) = std::str::from_utf8(&stored.key)
+    // Shares the bytes: the path is needed after the change was moved.
+    let key = stored.key.clone();
+    let Some(path) = std::str::from_utf8(&key)
         .ok()
-        .and_then(|key| locate_cache(caches, key))
+        .and_then(|key| key.strip_prefix(root))
     else {
         return;
     };
-    match &change {
-        Change::Put(stored) => cache.apply_put(key, &stored.value, stored.revision),
-        Change::Delete(stored) => cache.apply_delete(key, stored.revision),
+    match (served.locate_cache(path), current) {
+        (Some((cache, name)), _) => cache.apply_change(name, &change),
+        (None, Some(current)) => current.buffer_change(path, change),
+        (None, None) => {}
     }
 }
 
@@ -211,7 +315,8 @@ mod tests {
         let etcd = FakeEtcd::start().await;
         let (caches, _tasks) = start_caches(&etcd);
         let locate = |key: &str| {
-            let (cache, name) = locate_cache(&caches, key)?;
+            let served = caches.served();
+            let (cache, name) = served.locate_cache(key.strip_prefix(&caches.root)?)?;
             Some((cache.kind().prefix.clone().into_owned(), name.to_owned()))
         };
         for (key, expect) in [

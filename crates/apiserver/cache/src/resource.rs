@@ -6,6 +6,7 @@ use crate::kind::StoredKind;
 use crate::watcher::Watcher;
 use crate::{CacheEvent, Delivery, EventType, Selection, Subscription};
 use apiserver_request::{GroupResource, ObjectEvent, Observer};
+use apiserver_storage::Change;
 use imbl::OrdMap;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -70,13 +71,16 @@ struct State {
     observers: Vec<Arc<dyn Observer>>,
     /// Revision of the last change of this kind.
     revision: i64,
+    /// The resource is removed: no event follows.
+    closed: bool,
 }
 
 /// A kind's objects, recent changes and watchers.
 pub struct ResourceCache {
     kind: Arc<StoredKind>,
     group_resource: GroupResource,
-    state: Mutex<State>,
+    // Shared with the caches of later descriptions of the kind.
+    state: Arc<Mutex<State>>,
 }
 
 impl ResourceCache {
@@ -88,12 +92,71 @@ impl ResourceCache {
             watchers: Vec::new(),
             observers: Vec::new(),
             revision: 0,
+            closed: false,
         };
         ResourceCache {
             kind: Arc::new(kind),
             group_resource,
-            state: Mutex::new(state),
+            state: Arc::new(Mutex::new(state)),
         }
+    }
+
+    /// Returns a cache of the same objects under another description of the kind. Watchers are kept
+    /// if both serve them.
+    pub(crate) fn with_kind(&self, kind: StoredKind) -> Self {
+        let keeps_watchers = self.kind.serves_watchers_of(&kind);
+        let changed = ResourceCache {
+            kind: Arc::new(kind),
+            group_resource: self.group_resource.clone(),
+            state: self.state.clone(),
+        };
+        // Selectable fields and encodings depend on the description. Decoding takes time, so that
+        // it holds no lock; nothing but the reader's task, which calls this, changes objects.
+        let objects = self.state.lock().objects.clone();
+        let objects = objects
+            .values()
+            .map(|entry| (entry.key.clone(), Arc::new(entry.with_kind(&changed.kind))))
+            .collect();
+        let mut state = changed.state.lock();
+        state.objects = objects;
+        if !keeps_watchers {
+            state.watchers.clear();
+        }
+        drop(state);
+        changed
+    }
+
+    /// Ends all watchers and notifies observers that the objects are deleted: the resource is
+    /// no longer served.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.watchers.clear();
+        state.closed = true;
+        for entry in state.objects.values() {
+            if let (Ok(tree), false) = (entry.decode_tree(), state.observers.is_empty()) {
+                self.notify_observers(&state.observers, ObjectEvent::Deleted, || tree);
+            }
+        }
+        state.observers.clear();
+    }
+
+    /// Returns the group and the plural name.
+    pub(crate) fn group_resource(&self) -> &GroupResource {
+        &self.group_resource
+    }
+
+    /// Adds an object of the first list.
+    pub(crate) fn insert_listed(&self, key: &str, value: &[u8], revision: i64) {
+        let (entry, _) = Entry::new(&self.kind, key, value, revision);
+        let mut state = self.state.lock();
+        state.objects.insert(entry.key.clone(), Arc::new(entry));
+    }
+
+    /// Ends the first list: watches may start from its revision.
+    pub(crate) fn finish_list(&self, revision: i64) {
+        let mut state = self.state.lock();
+        state.history = History::starting_at(revision);
+        state.revision = revision;
     }
 
     /// Returns the kind.
@@ -150,7 +213,7 @@ impl ResourceCache {
         // The watcher is registered under the same lock as the snapshot is taken, so that no change
         // falls between backlog and live changes.
         let (watcher, changes) = Watcher::new(selection.clone());
-        state.watchers.push(watcher);
+        state.add_watcher(watcher);
         // Selecting may take long in a large namespace: writes must not wait for it.
         drop(state);
         let added = |entry| Delivery {
@@ -182,7 +245,7 @@ impl ResourceCache {
             .collect();
         let revision = after.max(state.revision);
         let (watcher, changes) = Watcher::new(selection);
-        state.watchers.push(watcher);
+        state.add_watcher(watcher);
         Ok(Subscription {
             backlog,
             revision,
@@ -202,6 +265,14 @@ impl ResourceCache {
             }
         }
         state.observers.push(observer);
+    }
+
+    /// Applies a change of the store to the object `key`.
+    pub(crate) fn apply_change(&self, key: &str, change: &Change) {
+        match change {
+            Change::Put(stored) => self.apply_put(key, &stored.value, stored.revision),
+            Change::Delete(stored) => self.apply_delete(key, stored.revision),
+        }
     }
 
     /// Applies a write; `value` is the store's.
@@ -289,6 +360,13 @@ impl ResourceCache {
 }
 
 impl State {
+    fn add_watcher(&mut self, watcher: Watcher) {
+        // Dropping it ends the stream. A request may hold a cache that was removed meanwhile.
+        if !self.closed {
+            self.watchers.push(watcher);
+        }
+    }
+
     fn record_event(&mut self, event: CacheEvent) {
         self.revision = self.revision.max(event.revision);
         let event = Arc::new(event);

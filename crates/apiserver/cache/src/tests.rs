@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod caches;
+mod custom;
 mod resource;
 mod watchers;
 

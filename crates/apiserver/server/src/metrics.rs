@@ -227,7 +227,7 @@ impl ServerMetrics {
         );
         page.head("apiserver_storage_objects", "gauge", "Stored objects.");
         // The caches hold every object, so that counting does not burden the store.
-        for cache in server.caches.iter_caches() {
+        for cache in server.caches.served().iter_caches() {
             let row = &cache.kind().resource;
             page.sample(
                 "apiserver_storage_objects",
