@@ -62,6 +62,11 @@ impl Resource {
         }
     }
 
+    /// Returns whether this is a custom resource.
+    pub fn is_custom(&self) -> bool {
+        matches!(self.schema, ObjectSchema::Custom(_))
+    }
+
     /// Returns whether both are the same version of one resource, even if one was replaced by a
     /// newer description.
     pub fn is_same_version(&self, other: &Resource) -> bool {

@@ -1,6 +1,6 @@
 //! Discovery documents, legacy and aggregated.
 
-use api_kinds::{Name, Resource, Subresource};
+use api_kinds::{Name, Resource, ResourceSet, Subresource};
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -15,8 +15,9 @@ pub fn api_versions(server_address: &str) -> Value {
 }
 
 /// Returns the document of `/apis`.
-pub fn api_groups() -> Value {
-    let groups: Vec<Value> = api_kinds::groups()
+pub fn api_groups(set: &ResourceSet) -> Value {
+    let groups: Vec<Value> = set
+        .groups()
         .iter()
         // The core group is served at `/api`, which has a document of another type.
         .filter(|group| !group.name.is_empty())
@@ -26,9 +27,10 @@ pub fn api_groups() -> Value {
 }
 
 /// Returns the document of `/apis/GROUP`; `None` for core and for groups that are not served.
-pub fn api_group(name: &str) -> Option<Value> {
+pub fn api_group(set: &ResourceSet, name: &str) -> Option<Value> {
     // The core group has no name, so no document below `/apis` can describe it.
-    let group = api_kinds::groups()
+    let group = set
+        .groups()
         .iter()
         .find(|group| group.name == name && !name.is_empty())?;
     let mut entry = group_entry(group);
@@ -46,9 +48,9 @@ fn group_entry(group: &api_kinds::Group) -> Value {
 }
 
 /// Returns the document of `/api/v1` or `/apis/GROUP/VERSION`; `None` if the version is not served.
-pub fn api_resources(group: &str, version: &str) -> Option<Value> {
+pub fn api_resources(set: &ResourceSet, group: &str, version: &str) -> Option<Value> {
     let mut list = Vec::new();
-    let mut served = list_resources(group, version);
+    let mut served = list_resources(set, group, version);
     // Upstream sorts the list of a version by name, unlike the list of groups.
     served.sort_by(|a, b| a.plural.cmp(&b.plural));
     let first = *served.first()?;
@@ -66,8 +68,8 @@ pub fn api_resources(group: &str, version: &str) -> Option<Value> {
     )
 }
 
-fn list_resources(group: &str, version: &str) -> Vec<&'static Resource> {
-    api_kinds::served()
+fn list_resources<'a>(set: &'a ResourceSet, group: &str, version: &str) -> Vec<&'a Resource> {
+    set.served()
         .filter(|resource| resource.group == group && resource.version == version)
         .map(|resource| &**resource)
         .collect()
@@ -134,11 +136,12 @@ fn is_foreign(resource: &Resource, subresource: &Subresource) -> bool {
 
 /// Returns the `APIGroupDiscoveryList` of `/api` (core) or `/apis` (all other groups). `version` is
 /// `v2` or `v2beta1`.
-pub fn aggregated(core: bool, version: &str) -> Value {
-    let groups = api_kinds::groups()
+pub fn aggregated(set: &ResourceSet, core: bool, version: &str) -> Value {
+    let groups = set
+        .groups()
         .iter()
         .filter(|group| group.name.is_empty() == core);
-    let items: Vec<Value> = groups.map(aggregated_group).collect();
+    let items: Vec<Value> = groups.map(|group| aggregated_group(set, group)).collect();
     json!({
         "kind": "APIGroupDiscoveryList",
         "apiVersion": format!("apidiscovery.k8s.io/{version}"),
@@ -147,11 +150,11 @@ pub fn aggregated(core: bool, version: &str) -> Value {
     })
 }
 
-fn aggregated_group(group: &api_kinds::Group) -> Value {
+fn aggregated_group(set: &ResourceSet, group: &api_kinds::Group) -> Value {
     let versions: Vec<Value> = group
         .versions
         .iter()
-        .map(|version| aggregated_version(&group.name, version))
+        .map(|version| aggregated_version(set, &group.name, version))
         .collect();
     let mut metadata = Map::new();
     if !group.name.is_empty() {
@@ -160,8 +163,8 @@ fn aggregated_group(group: &api_kinds::Group) -> Value {
     json!({"metadata": metadata, "versions": versions})
 }
 
-fn aggregated_version(group: &str, version: &str) -> Value {
-    let mut resources = list_resources(group, version);
+fn aggregated_version(set: &ResourceSet, group: &str, version: &str) -> Value {
+    let mut resources = list_resources(set, group, version);
     // The same order as in the legacy document: clients may read either.
     resources.sort_by(|a, b| a.plural.cmp(&b.plural));
     let resources: Vec<Value> = resources.into_iter().map(aggregated_resource).collect();
@@ -169,7 +172,7 @@ fn aggregated_version(group: &str, version: &str) -> Value {
     json!({"version": version, "resources": resources, "freshness": "Current"})
 }
 
-fn aggregated_resource(resource: &'static Resource) -> Value {
+fn aggregated_resource(resource: &Resource) -> Value {
     let mut entry = json!({
         "resource": resource.plural,
         // Empty means the group and version of the list, as in the document that upstream converts.
@@ -224,16 +227,17 @@ mod tests {
 
     #[test]
     fn discovery_documents_list_groups_and_resources() {
+        let set = ResourceSet::new([]);
         assert_eq!(
             storage_version_hash("apps/v1", "ControllerRevision"),
             "85nkx63pcBU="
         );
         assert_eq!(
-            api_group("autoscaling").unwrap()["preferredVersion"]["version"],
+            api_group(&set, "autoscaling").unwrap()["preferredVersion"]["version"],
             "v2"
         );
-        assert!(api_group("").is_none());
-        let pods = api_resources("", "v1").unwrap();
+        assert!(api_group(&set, "").is_none());
+        let pods = api_resources(&set, "", "v1").unwrap();
         assert_eq!(pods["groupVersion"], "v1");
         let names: Vec<&str> = pods["resources"]
             .as_array()
@@ -242,12 +246,18 @@ mod tests {
             .map(|r| r["name"].as_str().unwrap())
             .collect();
         assert!(names.contains(&"pods/eviction") && names.contains(&"bindings"));
-        assert!(api_resources("apps", "v9").is_none());
-        let apps = aggregated(false, "v2");
+        assert!(api_resources(&set, "apps", "v9").is_none());
+        let apps = aggregated(&set, false, "v2");
         assert_eq!(
             apps["items"].as_array().unwrap().first().unwrap()["metadata"]["name"],
             "apiregistration.k8s.io"
         );
-        assert_eq!(aggregated(true, "v2")["items"].as_array().unwrap().len(), 1);
+        assert_eq!(
+            aggregated(&set, true, "v2")["items"]
+                .as_array()
+                .unwrap()
+                .len(),
+            1
+        );
     }
 }

@@ -30,20 +30,24 @@ fn visit_references(value: &Value, visit: &mut dyn FnMut(&str)) {
     }
 }
 
+fn built_in() -> api_kinds::ResourceSet {
+    api_kinds::ResourceSet::new([])
+}
+
 #[test]
 fn core_is_a_version_and_not_a_group() {
     assert_eq!(
         discovery::api_versions("h:1")["versions"],
         serde_json::json!(["v1"])
     );
-    assert!(discovery::api_group("").is_none());
-    let groups = discovery::api_groups();
+    assert!(discovery::api_group(&built_in(), "").is_none());
+    let groups = discovery::api_groups(&built_in());
     assert!(!names(&groups["groups"], "name").contains(&String::new()));
 }
 
 #[test]
 fn group_prefers_its_first_version() {
-    let group = discovery::api_group("autoscaling").unwrap();
+    let group = discovery::api_group(&built_in(), "autoscaling").unwrap();
     assert_eq!(group["preferredVersion"]["version"], "v2");
     assert_eq!(names(&group["versions"], "version"), ["v2", "v1"]);
     assert_eq!(
@@ -54,14 +58,14 @@ fn group_prefers_its_first_version() {
 
 #[test]
 fn group_that_is_not_served_has_no_document() {
-    assert!(discovery::api_group("example.com").is_none());
-    assert!(discovery::api_resources("apps", "v1beta1").is_none());
+    assert!(discovery::api_group(&built_in(), "example.com").is_none());
+    assert!(discovery::api_resources(&built_in(), "apps", "v1beta1").is_none());
     assert!(v3::document("apis/apps/v1beta1").is_none());
 }
 
 #[test]
 fn resources_have_verbs_short_names_and_categories() {
-    let list = discovery::api_resources("", "v1").unwrap();
+    let list = discovery::api_resources(&built_in(), "", "v1").unwrap();
     let find = |name: &str| {
         let all = list["resources"].as_array().unwrap().iter();
         all.clone().find(|r| r["name"] == name).unwrap().clone()
@@ -82,7 +86,7 @@ fn resources_have_verbs_short_names_and_categories() {
 
 #[test]
 fn subresource_of_another_group_names_that_group() {
-    let list = discovery::api_resources("apps", "v1").unwrap();
+    let list = discovery::api_resources(&built_in(), "apps", "v1").unwrap();
     let scale = list["resources"]
         .as_array()
         .unwrap()
@@ -97,7 +101,7 @@ fn subresource_of_another_group_names_that_group() {
 
 #[test]
 fn resources_are_sorted_by_name() {
-    let list = discovery::api_resources("apps", "v1").unwrap();
+    let list = discovery::api_resources(&built_in(), "apps", "v1").unwrap();
     let found = names(&list["resources"], "name");
     let mut sorted = found.clone();
     sorted.sort();
@@ -106,7 +110,7 @@ fn resources_are_sorted_by_name() {
 
 #[test]
 fn aggregated_discovery_has_all_groups_in_one_document() {
-    let all = discovery::aggregated(false, "v2");
+    let all = discovery::aggregated(&built_in(), false, "v2");
     assert_eq!(all["apiVersion"], "apidiscovery.k8s.io/v2");
     let groups: Vec<&Value> = all["items"]
         .as_array()

@@ -9,6 +9,7 @@
 //! defaulting and strategy again, validation, `as_stored`.
 
 mod create;
+pub mod custom;
 mod daemon_set;
 mod fields;
 mod jobs;

@@ -2,7 +2,7 @@
 
 use crate::field::{Errors, FieldError, Path};
 use crate::kind_rules::Rules;
-use crate::metadata;
+use crate::metadata::{self, NameRule};
 use crate::{
     admissionregistration, apiextensions, apps, autoscaling, batch, certificates, claim,
     coordination, core, discovery, flowcontrol, networking, node, pod, policy, rbac, resource,
@@ -50,6 +50,22 @@ pub fn validate_update(
     } else {
         (rules.sub)(subresource, new, old, &mut errors);
     }
+    errors.0
+}
+
+/// Validates a new custom resource: its metadata. Its fields are validated by their schema.
+pub fn validate_custom_create(kind: Kind<'_>, object: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    let path = Path::ROOT.child("metadata");
+    metadata::validate_metadata(object, kind, NameRule::Subdomain, &path, &mut errors);
+    errors.0
+}
+
+/// Validates a changed custom resource: its metadata.
+pub fn validate_custom_update(kind: Kind<'_>, new: &Value, old: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::default();
+    let path = Path::ROOT.child("metadata");
+    metadata::validate_metadata_update(new, old, kind, NameRule::Subdomain, &path, &mut errors);
     errors.0
 }
 

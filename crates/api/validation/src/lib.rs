@@ -37,6 +37,8 @@ mod selector;
 mod service;
 mod storage;
 
-pub use dispatch::{validate_create, validate_update};
+pub use dispatch::{
+    validate_create, validate_custom_create, validate_custom_update, validate_update,
+};
 pub use field::{ErrorKind, FieldError, to_api_error};
 pub use resource::{ADMIN_ACCESS_LABEL, validate_admin_access};

@@ -23,6 +23,10 @@ pub fn row_cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Val
 }
 
 fn find_printer(resource: &Resource) -> &'static Printer {
+    // As upstream, unless its definition has columns.
+    if resource.is_custom() {
+        return &NAME_AND_AGE;
+    }
     // By kind within its group: Event exists in two groups, with one printer.
     match (&*resource.group, &*resource.kind) {
         ("", kind) => core_printer(kind),

@@ -4,11 +4,9 @@ use crate::errors::store_error;
 use crate::meta;
 use crate::registry::Registry;
 use crate::services::ServiceAllocation;
+use crate::strategy::{as_stored, default_object, prepare_create, validate_create};
 use crate::write::Write;
-use api_defaulting::default_object;
 use api_meta::{ApiError, Meta, Reason};
-use api_strategy::{as_stored, prepare_create};
-use api_validation::validate_create;
 use apiserver_convert::{convert_object, encode_stored};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
@@ -46,8 +44,8 @@ impl Registry {
 
     async fn create_once(&self, write: &mut Write, mut object: Value) -> Result<Value, ApiError> {
         meta::set_system_metadata(&mut object, &write.namespace)?;
-        default_object(write.kind(), &mut object);
-        prepare_create(write.kind(), &mut object);
+        default_object(write, &mut object);
+        prepare_create(write, &mut object);
         // An apply has merged the ownership already. Tracking it again would record an update.
         if !write.applies {
             write.track_fields(None, &mut object);
@@ -55,8 +53,8 @@ impl Registry {
         let name = object.name().to_owned();
         // Admission may add fields, so defaults and the strategy are applied again afterwards.
         let mut object = self.admit_create(write, &name, object).await?;
-        default_object(write.kind(), &mut object);
-        prepare_create(write.kind(), &mut object);
+        default_object(write, &mut object);
+        prepare_create(write, &mut object);
         // After admission, which may change a Service, and before validation, which checks its
         // addresses.
         let allocation = self
@@ -89,14 +87,14 @@ impl Registry {
         name: &str,
         object: Value,
     ) -> Result<Value, ApiError> {
-        let mut errors = validate_create(write.kind(), &object);
+        let mut errors = validate_create(write, &object);
         errors.extend(self.check_admin_access(write, &object, None));
         write.reject_invalid(name, errors)?;
         let request = write.admission_request(Operation::Create, name, object, None);
         self.run_validating(&request).await?;
         let (mut object, warnings) = (request.object, request.warnings);
         write.warnings.extend(warnings);
-        as_stored(write.kind(), &mut object);
+        as_stored(write, &mut object);
         let cache = self.write_cache(write)?;
         let kind = cache.kind();
         // Nothing is written, so the cache has to show whether the name exists. It may lag behind,

@@ -18,6 +18,7 @@ mod propagation;
 mod read;
 mod registry;
 mod services;
+mod strategy;
 mod subresource;
 #[cfg(test)]
 mod tests;

@@ -7,12 +7,10 @@ use crate::create::name_mismatch;
 use crate::errors::store_error;
 use crate::meta;
 use crate::registry::Registry;
+use crate::strategy::{as_stored, default_object, prepare_update, validate_update};
 use crate::write::Write;
-use api_defaulting::default_object;
 use api_kinds::Resource;
 use api_meta::{ApiError, Cause, Meta, Reason};
-use api_strategy::{as_stored, prepare_update};
-use api_validation::validate_update;
 use apiserver_convert::{codec, convert_object, encode_stored};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
@@ -129,24 +127,24 @@ impl Registry {
     ) -> Result<Outcome, ApiError> {
         if update.mode.is_checked() {
             // Defaults that are not stored must not count as a change.
-            default_object(write.kind(), &mut old);
+            default_object(write, &mut old);
         }
         let mut new = (update.change)(&old)?;
         check_identity(write, update, &mut new, &old, revision)?;
         // Before defaulting and validation, which compare immutable metadata with the old object.
         meta::carry_over(&mut new, &old);
         if update.mode.is_checked() {
-            default_object(write.kind(), &mut new);
-            prepare_update(write.kind(), update.mode.subresource(write), &mut new, &old);
-            as_stored(write.kind(), &mut new);
+            default_object(write, &mut new);
+            prepare_update(write, update.mode.subresource(write), &mut new, &old);
+            as_stored(write, &mut new);
             if !write.applies {
                 write.track_fields(Some(&old), &mut new);
             }
             new = self.admit_update(write, new, &old).await?;
-            default_object(write.kind(), &mut new);
+            default_object(write, &mut new);
             // Plugins may write explicit zero values, which must not count as a change.
             codec::canonicalize(&write.resource.schema, &mut new);
-            as_stored(write.kind(), &mut new);
+            as_stored(write, &mut new);
         }
         let allocation = self
             .options
@@ -197,8 +195,7 @@ impl Registry {
         let name = write.name.clone();
         let mut new = new;
         if update.mode.is_checked() {
-            let mut errors =
-                validate_update(write.kind(), update.mode.subresource(write), &new, &old);
+            let mut errors = validate_update(write, update.mode.subresource(write), &new, &old);
             errors.extend(self.check_admin_access(write, &new, Some(&old)));
             write.reject_invalid(&name, errors)?;
             let request = write.admission_request(Operation::Update, &name, new, Some(old.clone()));
@@ -311,6 +308,10 @@ fn check_identity(
 
 /// Returns whether an update without a resourceVersion replaces the latest version of the object.
 fn allows_unconditional_update(resource: &Resource) -> bool {
+    // As upstream's strategy of custom resources.
+    if resource.is_custom() {
+        return false;
+    }
     match &*resource.group {
         "admissionregistration.k8s.io"
         | "apiextensions.k8s.io"

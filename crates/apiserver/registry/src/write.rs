@@ -93,6 +93,7 @@ impl Write {
             ("", "certificates.k8s.io", "certificatesigningrequests") => &["spec", "status"],
             ("status", "certificates.k8s.io", "certificatesigningrequests")
             | ("status", "", "nodes") => &["metadata", "spec"],
+            ("status", ..) if self.resource.is_custom() => &["metadata", "spec"],
             // As upstream's GetResetFields: a controller that writes the status must not own the
             // spec.
             ("status", ..) => &["spec"],

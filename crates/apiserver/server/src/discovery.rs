@@ -33,13 +33,6 @@ fn go_architecture() -> &'static str {
     }
 }
 
-/// Returns whether a group version is served.
-pub fn is_served(group: &str, version: &str) -> bool {
-    api_kinds::resources()
-        .iter()
-        .any(|r| r.served && r.group == group && r.version == version)
-}
-
 /// Responds to discovery paths; `None` for other paths.
 pub async fn respond_discovery(
     server: &Server,
@@ -50,10 +43,13 @@ pub async fn respond_discovery(
     match parts.as_slice() {
         [] => Ok(Some(respond::plain_json(
             200,
-            &json!({"paths": server.discovery.list_paths()}),
+            &json!({"paths": Discovery::list_paths(server.caches.served().resources())}),
         ))),
         ["api"] | ["apis"] | ["apis", _] | ["api", _] | ["apis", _, _] => {
-            server.discovery.respond_document(context, &parts)
+            let served = server.caches.served();
+            server
+                .discovery
+                .respond_document(served.resources(), context, &parts)
         }
         // Without service accounts there are no keys to verify tokens with, so that the path does
         // not exist.

@@ -7,7 +7,7 @@ use crate::body::Body;
 use crate::context::Context;
 use crate::respond;
 use crate::server::Server;
-use api_kinds::{Name, Resource};
+use api_kinds::{Name, Resource, ResourceSet};
 use apiserver_storage::LatencyMetrics;
 use base_telemetry::{FileDescriptors, Histogram, MetricsPage, format_labels};
 use http::Response;
@@ -76,13 +76,14 @@ impl ServerMetrics {
     pub fn end_request(
         &self,
         begun: Gauge,
+        set: &ResourceSet,
         context: &Context,
         code: u16,
         size: Option<u64>,
         took: Duration,
     ) {
         drop(begun);
-        let key = request_key(context);
+        let key = request_key(set, context);
         let durations = || Histogram::new(&DURATIONS);
         self.durations
             .lock()
@@ -317,11 +318,13 @@ fn write_latencies(
     }
 }
 
-fn request_key(context: &Context) -> Key {
+fn request_key(set: &ResourceSet, context: &Context) -> Key {
     let info = &context.info;
     // Unknown resources share one label, or a client could create series without bound.
-    let known =
-        !info.is_resource || api_kinds::find(&info.group, &info.version, &info.resource).is_some();
+    let known = !info.is_resource
+        || set
+            .find(&info.group, &info.version, &info.resource)
+            .is_some();
     let text = |t: &String| if known { t.clone() } else { String::new() };
     let scope = match (
         info.is_resource,
@@ -345,7 +348,7 @@ fn request_key(context: &Context) -> Key {
         version: text(&info.version),
         resource: text(&info.resource),
         subresource: if known {
-            subresource_label(context)
+            subresource_label(set, context)
         } else {
             String::new()
         },
@@ -355,12 +358,13 @@ fn request_key(context: &Context) -> Key {
 
 /// Returns the subresource label. As upstream, paths that are no resources count as subresources;
 /// their number is bounded.
-fn subresource_label(context: &Context) -> String {
+fn subresource_label(set: &ResourceSet, context: &Context) -> String {
     let info = &context.info;
     let known =
         |name: &str| ["/livez", "/readyz", "/healthz", "/metrics", "/version"].contains(&name);
     match info.is_resource {
-        true => api_kinds::find(&info.group, &info.version, &info.resource)
+        true => set
+            .find(&info.group, &info.version, &info.resource)
             .and_then(|row| row.subresource(&info.subresource))
             .map(|s| s.name.clone().into_owned())
             .unwrap_or_default(),

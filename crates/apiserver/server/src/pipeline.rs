@@ -59,6 +59,7 @@ pub async fn handle_request(server: Arc<Server>, mut request: Request<Incoming>)
     payload.discard_rest().await;
     server.metrics.end_request(
         guard,
+        server.caches.served().resources(),
         &context,
         response.status().as_u16(),
         http_body::Body::size_hint(response.body()).exact(),

@@ -77,16 +77,22 @@ async fn dispatch_resource(
     upgrade: Option<OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
     let info = &context.info;
-    if !discovery::is_served(&info.group, &info.version) {
+    // One set for the whole request, whatever is installed or removed meanwhile.
+    let served = server.caches.served();
+    let resources = served.resources();
+    if !resources.is_served(&info.group, &info.version) {
         // Upstream has a Status for unknown versions of a known group, and plain text for others.
-        let group_known = api_kinds::groups().iter().any(|g| g.name == info.group);
+        let group_known = resources.groups().iter().any(|g| g.name == info.group);
         return if group_known {
             Err(ApiError::no_such_path())
         } else {
             Ok(respond::text_response(404, "404 page not found\n"))
         };
     }
-    let resource = find_resource(context).ok_or_else(ApiError::no_such_path)?;
+    let resource = resources
+        .find(&info.group, &info.version, &info.resource)
+        .filter(|resource| resource.served)
+        .ok_or_else(ApiError::no_such_path)?;
     check_scope(info, resource)?;
     // Reviews are computed, so that neither the registry nor the watch cache knows them.
     if resource.storage.is_none() && info.subresource.is_empty() {
@@ -147,12 +153,6 @@ async fn dispatch_subresource(
     }
     handlers::subresource::handle_subresource(server, context, resource, body.read_all().await?)
         .await
-}
-
-/// Finds the resource of the path.
-fn find_resource(context: &Context) -> Option<&Arc<Resource>> {
-    let info = &context.info;
-    api_kinds::find(&info.group, &info.version, &info.resource).filter(|resource| resource.served)
 }
 
 /// Rejects paths with the wrong scope: namespaced resources are written in a namespace,

@@ -3,6 +3,7 @@
 
 mod bodies;
 mod chain;
+mod custom;
 mod health;
 mod negotiation;
 mod options;

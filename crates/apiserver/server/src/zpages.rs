@@ -2,6 +2,7 @@
 
 use crate::body::{Body, full_body};
 use crate::context::Context;
+use crate::discovery::Discovery;
 use crate::server::Server;
 use base_zpages::Process;
 use http::Response;
@@ -11,7 +12,7 @@ const COMPONENT: &str = "apiserver";
 
 /// Responds to `/statusz`.
 pub fn respond_statusz(server: &Server, context: &Context) -> Response<Body> {
-    let paths = server.discovery.list_paths();
+    let paths = Discovery::list_paths(server.caches.served().resources());
     let paths = paths.iter().map(String::as_str);
     let accept = context.header("accept");
     base_zpages::respond_statusz(COMPONENT, Process::read(), paths, accept).map(full_body)

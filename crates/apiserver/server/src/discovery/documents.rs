@@ -5,6 +5,7 @@ use crate::body::{Body, full_body};
 use crate::context::Context;
 use crate::negotiate::{self, Format, JSON, MediaType, PROTOBUF};
 use crate::respond;
+use api_kinds::ResourceSet;
 use api_meta::ApiError;
 use api_openapi::discovery;
 use api_schema::schema;
@@ -42,7 +43,7 @@ impl Discovery {
     }
 
     /// Lists the paths for `/`.
-    pub fn list_paths(&self) -> Vec<String> {
+    pub fn list_paths(set: &ResourceSet) -> Vec<String> {
         let mut all: Vec<String> = [
             "/.well-known/openid-configuration",
             "/api",
@@ -51,10 +52,7 @@ impl Discovery {
         ]
         .map(String::from)
         .into();
-        for group in api_kinds::groups()
-            .iter()
-            .filter(|group| !group.name.is_empty())
-        {
+        for group in set.groups().iter().filter(|group| !group.name.is_empty()) {
             all.push(format!("/apis/{}", group.name));
             all.extend(
                 group
@@ -93,42 +91,49 @@ impl Discovery {
     /// Responds to `/api`, `/apis` and the paths below.
     pub fn respond_document(
         &self,
+        set: &ResourceSet,
         context: &Context,
         parts: &[&str],
     ) -> Result<Option<Response<Body>>, ApiError> {
         let document = match parts {
-            [root @ ("api" | "apis")] => return self.root_document(context, root).map(Some),
-            ["apis", group] => discovery::api_group(group),
-            ["api", version] => discovery::api_resources("", version),
-            ["apis", group, version] => discovery::api_resources(group, version),
+            [root @ ("api" | "apis")] => return self.root_document(set, context, root).map(Some),
+            ["apis", group] => discovery::api_group(set, group),
+            ["api", version] => discovery::api_resources(set, "", version),
+            ["apis", group, version] => discovery::api_resources(set, group, version),
             _ => None,
         };
         match document {
             Some(document) => Ok(Some(meta_object(context.media_type()?, &document))),
             // Upstream has a Status for unknown versions of a known group, and plain text for
             // unknown groups.
-            None if parts.len() == 3 && discovery::api_group(parts[1]).is_some() => {
+            None if parts.len() == 3 && discovery::api_group(set, parts[1]).is_some() => {
                 Err(ApiError::no_such_path())
             }
             None => Ok(None),
         }
     }
 
-    fn root_document(&self, context: &Context, root: &str) -> Result<Response<Body>, ApiError> {
+    fn root_document(
+        &self,
+        set: &ResourceSet,
+        context: &Context,
+        root: &str,
+    ) -> Result<Response<Body>, ApiError> {
         match parse_form(context.header("accept"))? {
             Form::Aggregated(version, format) => Ok(aggregated_response(
                 context,
                 version,
                 format,
-                &discovery::aggregated(root == "api", version),
+                &discovery::aggregated(set, root == "api", version),
             )),
             Form::Plain(media_type) if root == "api" => Ok(with_vary(meta_object(
                 media_type,
                 &discovery::api_versions(&self.address),
             ))),
-            Form::Plain(media_type) => {
-                Ok(with_vary(meta_object(media_type, &discovery::api_groups())))
-            }
+            Form::Plain(media_type) => Ok(with_vary(meta_object(
+                media_type,
+                &discovery::api_groups(set),
+            ))),
         }
     }
 }

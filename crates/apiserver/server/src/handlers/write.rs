@@ -87,6 +87,9 @@ pub async fn handle_update(
 
 /// Returns whether a PUT of an object that does not exist creates it.
 fn allows_create_on_update(resource: &Resource) -> bool {
+    if resource.is_custom() {
+        return false;
+    }
     match &*resource.group {
         "" => ["endpoints", "events", "limitranges", "services"].contains(&&*resource.plural),
         "coordination.k8s.io" | "events.k8s.io" | "node.k8s.io" | "rbac.authorization.k8s.io" => {
