@@ -1,8 +1,8 @@
 //! Order of the measurements: the servers alternate for each workload, so that other load on the
 //! machine affects both.
 
-use crate::Flags;
 use crate::figures::{Figure, Measurement};
+use crate::flags::Flags;
 use crate::host::disk;
 use crate::host::server::Cluster;
 use crate::report;

@@ -1,6 +1,6 @@
 //! The context and helpers that plugins share.
 
-use crate::quota::QuotaStore;
+use crate::quota_store::QuotaStore;
 use api_meta::ApiError;
 use apiserver_request::{AdmissionRequest, Authorizer, GroupResource, Objects};
 use serde_json::Value;

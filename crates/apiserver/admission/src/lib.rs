@@ -17,6 +17,7 @@ mod pod_security;
 mod pods;
 mod priority;
 mod quota;
+mod quota_store;
 mod resources;
 mod runtime_class;
 mod service_account;
@@ -27,7 +28,7 @@ mod tests;
 mod unenforced;
 
 pub use context::Context;
-pub use quota::{QuotaSlot, QuotaStore};
+pub use quota_store::{QuotaSlot, QuotaStore};
 pub use table::{Options, PluginError, build_plugins, known_plugins};
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ mod security;
 mod storage;
 
 use crate::context::Context;
-use crate::quota::{Change, QuotaStore};
+use crate::quota_store::{Change, QuotaStore};
 use api_meta::ApiError;
 use apiserver_request::{
     Admission, AdmissionRequest, Attributes, Authorizer, Decision, GroupResource, Objects,

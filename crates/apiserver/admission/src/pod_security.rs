@@ -5,6 +5,7 @@
 //! plugins change no field that a check reads.
 
 mod baseline;
+mod finding;
 mod level;
 mod restricted;
 mod view;
@@ -13,25 +14,16 @@ use crate::context::{Context, forbidden_error, string_at};
 use api_meta::status::Cause;
 use api_meta::{ApiError, Meta};
 use apiserver_request::{Admission, AdmissionRequest, Operation};
-use level::{Level, Policy, Version};
+use level::{Level, PREFIX, Policy, Version};
 use serde_json::Value;
 use view::View;
 
-const PREFIX: &str = "pod-security.kubernetes.io/";
 const MODES: [&str; 3] = ["enforce", "audit", "warn"];
 /// Maximum number of a namespace's pods that are checked when its level changes.
 const LOOKED_AT: usize = 3000;
 
 /// Enforces the Pod Security Standards.
 pub struct PodSecurity(pub Context);
-
-/// A violation: what is wrong, and where.
-pub struct Finding {
-    /// `privileged`
-    pub reason: String,
-    /// `container "c" must not set securityContext.privileged=true`
-    pub detail: String,
-}
 
 /// Returns all violations of a policy: `reason (detail), ...`; empty if the pod is allowed.
 pub fn list_violations(policy: Policy, metadata: &Value, spec: &Value) -> String {

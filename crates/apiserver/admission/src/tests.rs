@@ -7,7 +7,7 @@ mod nodes;
 mod objects;
 
 use crate::context::Context;
-use crate::quota::QuotaSlot;
+use crate::quota_store::QuotaSlot;
 use api_meta::{ApiError, Meta};
 use apiserver_request::{
     Admission, AdmissionRequest, Attributes, Authorizer, Decision, GroupResource, Objects,

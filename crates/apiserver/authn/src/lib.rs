@@ -11,6 +11,7 @@
 mod authn;
 mod bootstrap_token;
 mod life;
+mod options_error;
 mod request_header;
 mod review;
 mod secret;
@@ -18,8 +19,9 @@ mod service_account;
 mod token_file;
 mod x509;
 
-pub use authn::{Anonymous, Authn, Options, OptionsError};
+pub use authn::{Anonymous, Authn, Options};
 pub use life::CertificateLife;
+pub use options_error::OptionsError;
 pub use request_header::RequestHeader;
 pub use review::user_info;
 pub use service_account::{AccountTokens, ServiceAccounts, TokenIssuer};

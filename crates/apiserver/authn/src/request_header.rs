@@ -1,7 +1,7 @@
 //! Front proxies: they authenticate the user and send the identity in headers, over a connection
 //! with their own certificate.
 
-use crate::authn::OptionsError;
+use crate::options_error::OptionsError;
 use crate::x509::{Verifier, certificate_subject};
 use apiserver_request::{Authenticator, AuthnError, Credentials, User};
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Static tokens: a CSV file of token, user, UID and optionally a quoted list of groups.
 
-use crate::authn::{OptionsError, read_file};
+use crate::options_error::{OptionsError, read_file};
 use crate::secret;
 use apiserver_request::{Authenticator, AuthnError, Credentials, User};
 use std::path::PathBuf;

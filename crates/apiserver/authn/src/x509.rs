@@ -4,8 +4,8 @@
 //! authenticator's own CA, because TLS accepts certificates of several CAs (clients and front
 //! proxies).
 
-use crate::authn::OptionsError;
 use crate::life::CertificateLife;
+use crate::options_error::OptionsError;
 use crate::secret;
 use apiserver_request::{Authenticator, AuthnError, Credentials, User};
 use base_tls::{Followed, TlsError};

@@ -7,15 +7,17 @@
 
 mod graph;
 mod references;
+mod target;
 
 use crate::rbac::{Rule, effective_name};
 use apiserver_request::{
     Attributes, Authorizer, Decision, GroupResource, ObjectEvent, Objects, Observer, User,
 };
-use graph::{Graph, Target};
+use graph::Graph;
 use parking_lot::RwLock;
 use serde_json::Value;
 use std::sync::Arc;
+use target::Target;
 
 const USER_PREFIX: &str = "system:node:";
 const GROUP: &str = "system:nodes";

@@ -7,6 +7,7 @@
 mod index;
 mod rule;
 
+pub use index::GROUP;
 pub use rule::{Rule, quote_list};
 
 use apiserver_request::{
@@ -16,9 +17,6 @@ use index::{Grant, Index};
 use parking_lot::RwLock;
 use serde_json::Value;
 use std::sync::Arc;
-
-/// The API group of roles and bindings.
-pub const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Authorizes by roles and bindings.
 #[derive(Default)]

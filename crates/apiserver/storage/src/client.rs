@@ -1,57 +1,20 @@
 //! Reads and compare-and-swap writes.
 
+use crate::deadline::with_deadline;
 use crate::lease::Leases;
 use crate::read_index::ReadIndex;
+use crate::value::{Page, StoredValue};
 use crate::{ConfigError, LatencyMetrics, StoreConfig, StoreError};
 use bytes::Bytes;
 use proto_etcd::etcdserverpb as pb;
-use proto_etcd::mvccpb::KeyValue;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tonic::transport::Channel;
 
 // A page of 2,000 large objects exceeds the default of 4 MiB.
 const MAX_MESSAGE: usize = 256 * 1024 * 1024;
-const DEADLINE: Duration = Duration::from_secs(10);
-
-/// A key's value with its revision.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredValue {
-    /// Full key, prefix included.
-    pub key: Bytes,
-    /// Stored bytes.
-    pub value: Bytes,
-    /// Revision of the last write.
-    pub revision: i64,
-    /// Lease, 0 for none.
-    pub lease: i64,
-}
-
-impl From<KeyValue> for StoredValue {
-    fn from(kv: KeyValue) -> Self {
-        StoredValue {
-            key: kv.key,
-            value: kv.value,
-            revision: kv.mod_revision,
-            lease: kv.lease,
-        }
-    }
-}
-
-/// A page of a range.
-#[derive(Clone, Debug, Default)]
-pub struct Page {
-    /// In key order.
-    pub items: Vec<StoredValue>,
-    /// The revision at which the range was read.
-    pub revision: i64,
-    /// Keys follow after the last item.
-    pub more: bool,
-    /// Number of keys in the whole range, from the start key on.
-    pub count: i64,
-}
 
 /// A client of the store; clones share one connection.
 #[derive(Clone)]
@@ -279,18 +242,6 @@ fn stored_value(op: pb::ResponseOp) -> Option<StoredValue> {
             range.kvs.into_iter().next().map(StoredValue::from)
         }
         _ => None,
-    }
-}
-
-/// Applies the deadline to a call.
-pub(crate) async fn with_deadline<T>(
-    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-) -> Result<T, StoreError> {
-    match tokio::time::timeout(DEADLINE, call).await {
-        Ok(Ok(response)) => Ok(response.into_inner()),
-        Ok(Err(status)) => Err(status.into()),
-        // The write may still be executed: the error says "unknown", not "failed".
-        Err(_) => Err(StoreError::Unavailable("no response within 10 s".into())),
     }
 }
 

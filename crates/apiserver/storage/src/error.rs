@@ -1,6 +1,6 @@
 //! Errors of the store.
 
-use crate::StoredValue;
+use crate::value::StoredValue;
 
 /// A failed operation on the store.
 #[derive(Debug, thiserror::Error)]

@@ -4,7 +4,7 @@
 //! cost more than the keys.
 
 use crate::StoreError;
-use crate::client::with_deadline;
+use crate::deadline::with_deadline;
 use proto_etcd::etcdserverpb as pb;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

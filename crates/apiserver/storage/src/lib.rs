@@ -9,17 +9,20 @@
 mod client;
 mod compact;
 mod config;
+mod deadline;
 mod error;
 mod latencies;
 mod lease;
 mod read_index;
 #[cfg(test)]
 mod tests;
+mod value;
 mod watch;
 
-pub use client::{Page, Store, StoredValue};
+pub use client::Store;
 pub use compact::compact_regularly;
 pub use config::{ConfigError, StoreConfig};
 pub use error::StoreError;
 pub use latencies::LatencyMetrics;
+pub use value::{Page, StoredValue};
 pub use watch::{Change, Feed, WatchItem};

@@ -4,7 +4,7 @@
 //! already running started too early, so callers wait for the next one and share it.
 
 use crate::StoreError;
-use crate::client::with_deadline;
+use crate::deadline::with_deadline;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};

@@ -2,9 +2,11 @@
 
 mod channels;
 mod reader;
+mod requested;
 mod tunnel;
 
 pub use reader::send_stream;
+pub use requested::Streams;
 
 use crate::protocol::Protocol;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -14,19 +16,6 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 /// Maximum size of a client's message in bytes. Go programs write 32 KiB at once, others all their
 /// data.
 const MESSAGE: usize = 16 << 20;
-
-/// The streams that the client requested.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Streams {
-    /// Standard input.
-    pub stdin: bool,
-    /// Standard output.
-    pub stdout: bool,
-    /// Standard error; with a terminal it goes to standard output.
-    pub stderr: bool,
-    /// A terminal; the client may resize it.
-    pub tty: bool,
-}
 
 /// Relays between a client's connection, upgraded to a WebSocket, and a kubelet's, upgraded to
 /// SPDY/3.1, until one ends.

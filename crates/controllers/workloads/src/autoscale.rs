@@ -16,9 +16,7 @@ use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Pod;
 
-use controllers_runtime::{
-    Action, Cache, Drive, Executor, Meta, Queue, Setup, discovery, object_reference, wake,
-};
+use controllers_runtime::{Action, Cache, Drive, Executor, Meta, Queue, Setup, discovery, wake};
 
 struct Autoscaler {
     scalers: Cache<HorizontalPodAutoscaler>,
@@ -146,11 +144,4 @@ impl Autoscaler {
         request.method = http::Method::PUT;
         client.bytes(request).await.map(drop)
     }
-}
-
-/// Returns the object reference of events.
-fn scaler_reference(
-    scaler: &HorizontalPodAutoscaler,
-) -> k8s_openapi::api::core::v1::ObjectReference {
-    object_reference(scaler)
 }

@@ -8,6 +8,7 @@ mod nodes;
 mod pod;
 mod rollout;
 mod status;
+mod view;
 mod wiring;
 
 use std::collections::{BTreeMap, HashSet};
@@ -21,68 +22,13 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use controllers_runtime::{Action, Meta, Write, claim, hash, labels, object_reference, pods};
 
 use crate::history;
+use view::{Plan, View};
 pub use wiring::add_daemon_set_controller;
 
 /// Maximum number of creations or deletions in one reconcile.
 const BURST: usize = 250;
 /// Minimum age of a failed pod in seconds before it is replaced.
 const FAILED_FOR: i64 = 10;
-
-/// Inputs of one reconcile.
-pub struct View<'a> {
-    /// The set.
-    pub set: &'a DaemonSet,
-    /// Every node, and whether it should and may run the pod.
-    pub nodes: Vec<(Arc<Node>, nodes::Fit)>,
-    /// Number of nodes that should run the pod; counted once, because limits are computed from it
-    /// for each node.
-    pub desired: usize,
-    /// The set's pods by node, oldest first.
-    pub pods: BTreeMap<String, Vec<Arc<Pod>>>,
-    /// Hash of the current template.
-    pub hash: String,
-    /// Current time.
-    pub now: Timestamp,
-}
-
-impl View<'_> {
-    /// Returns whether the pod has the current template.
-    pub fn is_updated(&self, pod: &Pod) -> bool {
-        pod.label(history::POD_LABEL) == Some(&self.hash)
-    }
-
-    /// Returns whether the pod has been ready for `minReadySeconds`.
-    pub fn is_pod_available(&self, pod: &Pod) -> bool {
-        pods::is_available(pod, self.min_ready(), self.now) && !pod.is_deleting()
-    }
-
-    /// Returns `minReadySeconds`.
-    pub fn min_ready(&self) -> i32 {
-        self.set
-            .spec
-            .as_ref()
-            .and_then(|s| s.min_ready_seconds)
-            .unwrap_or(0)
-    }
-
-    /// Returns the pods of one node.
-    pub fn pods_on(&self, node: &str) -> &[Arc<Pod>] {
-        self.pods.get(node).map(Vec::as_slice).unwrap_or_default()
-    }
-}
-
-/// Pods to create (by node) and to delete.
-#[derive(Default)]
-pub struct Plan {
-    /// Nodes that need a pod.
-    pub create: Vec<String>,
-    /// Pods to delete.
-    pub delete: Vec<Arc<Pod>>,
-    /// Requeue delay.
-    pub requeue: Option<Duration>,
-    /// Events about terminated pods.
-    pub events: Vec<Action>,
-}
 
 /// Returns the actions for one DaemonSet.
 pub fn reconcile_daemon_set(

@@ -7,6 +7,7 @@
 mod bounds;
 mod history;
 mod plan;
+mod replica_set;
 mod revision;
 mod rolling;
 mod scale;

@@ -1,6 +1,6 @@
 //! The baseline level: no known privilege escalation.
 
-use super::Finding;
+use super::finding::Finding;
 use super::view::{View, choose_plural, containers_text, distinct_values, is_bool, quote_names};
 use crate::context::{list_at, string_at};
 use serde_json::Value;

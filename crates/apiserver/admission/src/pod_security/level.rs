@@ -1,9 +1,11 @@
 //! Levels and versions of the standards.
 
-use super::PREFIX;
 use api_meta::Meta;
 use serde_json::Value;
 use std::fmt;
+
+/// Prefix of the labels that choose a level.
+pub const PREFIX: &str = "pod-security.kubernetes.io/";
 
 /// A level of the standards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

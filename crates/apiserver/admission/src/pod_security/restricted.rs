@@ -1,7 +1,7 @@
 //! The restricted level: baseline, plus hardening against known building blocks of escapes.
 
-use super::Finding;
 use super::baseline;
+use super::finding::Finding;
 use super::view::{View, choose_plural, containers_text, distinct_values, is_bool, quote_names};
 use crate::context::{list_at, string_at};
 use serde_json::Value;

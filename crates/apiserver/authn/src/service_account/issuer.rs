@@ -4,7 +4,7 @@ use super::ServiceAccounts;
 use super::claims::{Claims, Reference};
 use super::keys::{SigningKey, signing_key};
 use super::verify::follow_objects;
-use crate::authn::OptionsError;
+use crate::options_error::OptionsError;
 use api_meta::status::Cause;
 use api_meta::{ApiError, Meta, time};
 use apiserver_request::{GroupResource, Objects};

@@ -1,7 +1,7 @@
 //! Signing and verifying keys from PEM files: RSA and ECDSA on P-256, private (PKCS#8, PKCS#1, SEC
 //! 1) or public.
 
-use crate::authn::{OptionsError, read_file};
+use crate::options_error::{OptionsError, read_file};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::{AlgorithmParameters, Jwk};

@@ -3,7 +3,7 @@
 use super::claims::Claims;
 use super::keys::{VerifyingKey, signing_key, verifying_keys};
 use super::{ServiceAccounts, bindings, claims};
-use crate::authn::OptionsError;
+use crate::options_error::OptionsError;
 use crate::secret;
 use apiserver_request::{Authenticator, AuthnError, Credentials, Objects, User};
 use base_tls::{Followed, TlsError};

@@ -2,32 +2,10 @@
 //! Secrets.
 
 use super::references;
+use super::target::Target;
 use api_meta::Meta;
 use serde_json::Value;
 use std::collections::HashMap;
-
-/// The kinds of objects that are reachable through pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
-    /// Secrets.
-    Secret,
-    /// Config maps.
-    ConfigMap,
-    /// Persistent volume claims.
-    Claim,
-    /// Persistent volumes.
-    Volume,
-    /// Service accounts.
-    Account,
-    /// Pods themselves.
-    Pod,
-    /// Resource claims.
-    ResourceClaim,
-    /// Volume attachments.
-    Attachment,
-    /// Resource slices.
-    Slice,
-}
 
 type Key = (Target, String, String);
 

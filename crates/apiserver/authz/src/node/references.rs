@@ -1,6 +1,6 @@
 //! References of pods and volumes to other objects.
 
-use super::graph::Target;
+use super::target::Target;
 use serde_json::Value;
 
 fn each_item<'a>(v: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> + use<'a> {

@@ -7,6 +7,9 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// The API group of roles and bindings.
+pub const GROUP: &str = "rbac.authorization.k8s.io";
+
 /// A user or group in bindings; ServiceAccounts are users by their full name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Subject {
@@ -54,7 +57,7 @@ impl Grant {
         } else {
             "role"
         };
-        crate::message::not_found_message(super::GROUP, kind, &self.role)
+        crate::message::not_found_message(GROUP, kind, &self.role)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Relays channels of `v5.channel.k8s.io` to the streams of a SPDY connection.
 
-use super::Streams;
+use super::requested::Streams;
 use crate::spdy::{Decoder, Encoder, Frame};
 use bytes::{Bytes, BytesMut};
 use futures::stream::{SplitSink, SplitStream};

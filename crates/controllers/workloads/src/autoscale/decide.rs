@@ -6,10 +6,9 @@ use k8s_openapi::api::autoscaling::v2::{
     HorizontalPodAutoscaler, HorizontalPodAutoscalerCondition, HorizontalPodAutoscalerStatus,
 };
 
-use controllers_runtime::{Action, Meta, time};
+use controllers_runtime::{Action, Meta, object_reference, time};
 
 use super::metrics::Reading;
-use super::scaler_reference;
 
 /// Ratios this close to 1 do not change the size.
 const TOLERANCE: f64 = 0.1;
@@ -85,7 +84,7 @@ pub fn no_target(scaler: &HorizontalPodAutoscaler, problem: &str, now: Timestamp
         format!("the HPA controller was unable to get the target's current scale: {problem}");
     draft.set_condition("AbleToScale", false, "FailedGetScale", &text);
     draft.events.push(Action::warning(
-        &scaler_reference(scaler),
+        &object_reference(scaler),
         "FailedGetScale",
         problem,
     ));
@@ -150,7 +149,7 @@ pub fn decide_size(
     let text = format!("the HPA controller was able to update the target scale to {desired}");
     draft.set_condition("AbleToScale", true, "SucceededRescale", &text);
     draft.events.push(Action::event(
-        &scaler_reference(scaler),
+        &object_reference(scaler),
         "SuccessfulRescale",
         format!("New size: {desired}; reason: {why}"),
     ));
@@ -191,7 +190,7 @@ fn by_metrics(
             "the HPA was unable to compute the replica count: failed to get {name} utilization: {problem}"
         );
         draft.set_condition("ScalingActive", false, "FailedGetResourceMetric", &text);
-        let about = scaler_reference(draft.scaler);
+        let about = object_reference(draft.scaler);
         draft.events.push(Action::warning(
             &about,
             "FailedGetResourceMetric",

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use controllers_runtime::Meta;
 
-use super::{Plan, View};
+use super::view::{Plan, View};
 use crate::deployment::scale_value;
 
 /// Adds the pods that may be replaced now.

@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetStatus};
 
 use controllers_runtime::{Action, Meta, pods};
 
-use super::View;
+use super::view::View;
 
 /// Returns a status update if the status differs.
 pub fn update_status(view: &View<'_>) -> Option<Action> {

@@ -3,7 +3,7 @@
 use controllers_runtime::{Action, Meta};
 
 use super::plan::{Plan, Work};
-use super::revision;
+use super::replica_set;
 
 /// Deletes surplus old sets that are empty and whose status is up to date.
 pub fn clean_up(plan: &mut Plan<'_>) {
@@ -16,7 +16,7 @@ pub fn clean_up(plan: &mut Plan<'_>) {
         .saturating_sub(usize::try_from(limit).unwrap_or(0));
     // By revision and not by age: an undo gives an old set a new revision, and it must not be
     // deleted first.
-    alive.sort_by_key(|w| revision::revision_of(&w.rs));
+    alive.sort_by_key(|w| replica_set::revision_of(&w.rs));
     let gone: Vec<_> = alive
         .into_iter()
         .take(surplus)

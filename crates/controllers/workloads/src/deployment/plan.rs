@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use controllers_runtime::{Action, Meta, Write, object_reference, to_tree};
 
-use super::{bounds, revision};
+use super::{bounds, replica_set};
 use crate::set::PodSet;
 
 /// A ReplicaSet and its changes.
@@ -71,7 +71,7 @@ impl<'a> Plan<'a> {
         });
         let new_uid = sorted
             .iter()
-            .find(|rs| revision::has_template(rs, d))
+            .find(|rs| replica_set::has_template(rs, d))
             .map(|rs| rs.uid().to_owned());
         let mut plan = Self {
             d: d.clone(),
@@ -155,7 +155,7 @@ impl<'a> Plan<'a> {
         // The annotations are written even if the size stays: a later change of the Deployment's
         // size is recognized by comparing with them.
         if from != replicas || replicas > 0 {
-            revision::set_size_annotations(&mut work.rs, &self.d);
+            replica_set::set_size_annotations(&mut work.rs, &self.d);
         }
         from != replicas
     }

@@ -1,60 +1,10 @@
-//! Revisions: the set of the current template, its number and its annotations.
+//! Revisions: creates or updates the set of the current template.
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, ReplicaSetSpec};
-use k8s_openapi::api::core::v1::PodTemplateSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
-use controllers_runtime::{
-    Action, Meta, controller_reference, hash, object_reference, semantically_equal,
-};
+use controllers_runtime::{Action, Meta, object_reference};
 
 use super::plan::{Plan, Work};
+use super::replica_set::{self, revision_of};
 use super::{bounds, status};
-
-/// Label that distinguishes sets and pods of different revisions.
-pub const HASH_LABEL: &str = "pod-template-hash";
-/// Annotation with a set's revision number.
-pub const REVISION: &str = "deployment.kubernetes.io/revision";
-const HISTORY: &str = "deployment.kubernetes.io/revision-history";
-/// Annotation with the Deployment's size when the set was last scaled.
-pub const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-/// Annotation with the Deployment's upper bound when the set was last scaled.
-pub const MAX: &str = "deployment.kubernetes.io/max-replicas";
-const NOT_COPIED: [&str; 6] = [
-    "kubectl.kubernetes.io/last-applied-configuration",
-    REVISION,
-    HISTORY,
-    DESIRED,
-    MAX,
-    "deprecated.deployment.rollback.to",
-];
-
-/// Returns whether the set has the Deployment's current template.
-pub fn has_template(rs: &ReplicaSet, d: &Deployment) -> bool {
-    // The hash label is added to the template of the set, so it must not take part in the
-    // comparison.
-    let bare = |template: Option<&PodTemplateSpec>| {
-        let mut template = template.cloned().unwrap_or_default();
-        if let Some(labels) = template.metadata.as_mut().and_then(|m| m.labels.as_mut()) {
-            labels.remove(HASH_LABEL);
-        }
-        template
-    };
-    let wanted = d.spec.as_ref().map(|s| &s.template);
-    // Not by hash: an API server of a newer version may default new fields of an old set, which
-    // would start a rollout of every Deployment.
-    semantically_equal(
-        &bare(rs.spec.as_ref().and_then(|s| s.template.as_ref())),
-        &bare(wanted),
-    )
-}
-
-/// Returns a set's revision, 0 if it has none.
-pub fn revision_of(rs: &ReplicaSet) -> i64 {
-    rs.annotation(REVISION)
-        .and_then(|v| v.parse().ok())
-        .unwrap_or(0)
-}
 
 /// Sets revision and annotations of the new set; creates the set if it is missing and `create` is
 /// true.
@@ -67,7 +17,7 @@ pub fn sync_revision(plan: &mut Plan<'_>, create: bool) {
         .unwrap_or(0)
         + 1;
     if let Some(mut work) = plan.new.take() {
-        set_annotations(&mut work.rs, &plan.d, next, true);
+        replica_set::set_annotations(&mut work.rs, &plan.d, next, true);
         if let Some(spec) = &mut work.rs.spec {
             let wanted = plan
                 .d
@@ -90,8 +40,8 @@ pub fn sync_revision(plan: &mut Plan<'_>, create: bool) {
 }
 
 fn plan_new_set(plan: &mut Plan<'_>, revision: i64) {
-    let mut rs = build_set(&plan.d);
-    set_annotations(&mut rs, &plan.d, revision, false);
+    let mut rs = replica_set::build_set(&plan.d);
+    replica_set::set_annotations(&mut rs, &plan.d, revision, false);
     // Upstream's NewRSNewReplicas: the surge bounds the sum over all sets, because old pods still
     // exist.
     let room = plan.desired_replicas() + bounds::max_surge(&plan.d) - plan.total_replicas();
@@ -103,7 +53,7 @@ fn plan_new_set(plan: &mut Plan<'_>, revision: i64) {
     if let Some(spec) = &mut rs.spec {
         spec.replicas = Some(count);
     }
-    set_size_annotations(&mut rs, &plan.d);
+    replica_set::set_size_annotations(&mut rs, &plan.d);
     let name = rs.name().to_owned();
     let mut events = Vec::new();
     if count > 0 {
@@ -128,76 +78,8 @@ fn plan_new_set(plan: &mut Plan<'_>, revision: i64) {
     );
 }
 
-fn build_set(d: &Deployment) -> ReplicaSet {
-    let spec = d.spec.clone().unwrap_or_default();
-    let digest = hash::hash_template(
-        &spec.template,
-        d.status.as_ref().and_then(|s| s.collision_count),
-    );
-    let mut template = spec.template;
-    let meta = template.metadata.get_or_insert_default();
-    meta.labels
-        .get_or_insert_default()
-        .insert(HASH_LABEL.to_owned(), digest.clone());
-    let mut selector = spec.selector;
-    selector
-        .match_labels
-        .get_or_insert_default()
-        .insert(HASH_LABEL.to_owned(), digest.clone());
-    ReplicaSet {
-        metadata: ObjectMeta {
-            name: Some(format!("{}-{digest}", d.name())),
-            namespace: d.meta().namespace.clone(),
-            labels: meta.labels.clone(),
-            owner_references: Some(vec![controller_reference(d)]),
-            ..ObjectMeta::default()
-        },
-        spec: Some(ReplicaSetSpec {
-            min_ready_seconds: spec.min_ready_seconds,
-            replicas: Some(0),
-            selector,
-            template: Some(template),
-        }),
-        status: None,
-    }
-}
-
-/// Copies the Deployment's annotations and raises the revision; an existing set keeps a history of
-/// its revisions.
-fn set_annotations(rs: &mut ReplicaSet, d: &Deployment, revision: i64, existing: bool) {
-    let before = revision_of(rs);
-    let old = rs.annotation(REVISION).map(str::to_owned);
-    let notes = rs.metadata.annotations.get_or_insert_default();
-    for (key, value) in d.meta().annotations.iter().flatten() {
-        if !NOT_COPIED.contains(&key.as_str()) {
-            notes.insert(key.clone(), value.clone());
-        }
-    }
-    // Revisions only grow. A stale cache may compute a smaller one.
-    if before >= revision {
-        return;
-    }
-    notes.insert(REVISION.to_owned(), revision.to_string());
-    if let Some(old) = old.filter(|_| existing) {
-        let history = notes.entry(HISTORY.to_owned()).or_default();
-        if history.is_empty() {
-            *history = old;
-        } else if !history.split(',').any(|r| r == old) {
-            *history = format!("{history},{old}");
-        }
-    }
-}
-
-/// Writes the Deployment's size and upper bound into a set's annotations.
-pub fn set_size_annotations(rs: &mut ReplicaSet, d: &Deployment) {
-    let notes = rs.metadata.annotations.get_or_insert_default();
-    let wanted = bounds::desired_replicas(d);
-    notes.insert(DESIRED.to_owned(), wanted.to_string());
-    notes.insert(MAX.to_owned(), (wanted + bounds::max_surge(d)).to_string());
-}
-
 /// Writes the revision of the new set into the Deployment's annotations.
 fn record_revision(plan: &mut Plan<'_>, revision: i64) {
     let notes = plan.d.metadata.annotations.get_or_insert_default();
-    notes.insert(REVISION.to_owned(), revision.to_string());
+    notes.insert(replica_set::REVISION.to_owned(), revision.to_string());
 }

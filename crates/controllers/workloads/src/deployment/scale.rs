@@ -4,7 +4,7 @@
 use controllers_runtime::Meta;
 
 use super::plan::{Plan, Work};
-use super::{bounds, revision};
+use super::{bounds, replica_set};
 
 /// Returns whether an active set was scaled for another size of the Deployment.
 pub fn is_due(plan: &Plan<'_>) -> bool {
@@ -12,7 +12,7 @@ pub fn is_due(plan: &Plan<'_>) -> bool {
         // A changed size is recognized by the annotation. spec.replicas of a set differs from it in
         // every rollout.
         let desired =
-            w.rs.annotation(revision::DESIRED)
+            w.rs.annotation(replica_set::DESIRED)
                 .and_then(|v| v.parse::<i32>().ok());
         desired.is_some_and(|n| n != plan.desired_replicas())
     })
@@ -57,7 +57,7 @@ pub fn scale_all(plan: &mut Plan<'_>) {
 fn is_saturated(new: &Work, wanted: i32) -> bool {
     let desired = new
         .rs
-        .annotation(revision::DESIRED)
+        .annotation(replica_set::DESIRED)
         .and_then(|v| v.parse::<i32>().ok());
     new.replicas() == wanted && desired == Some(wanted) && new.available() == wanted
 }
@@ -138,7 +138,7 @@ fn replica_set_fraction(plan: &Plan<'_>, work: &Work) -> i32 {
     // let shares drift in repeated scaling.
     let recorded = work
         .rs
-        .annotation(revision::MAX)
+        .annotation(replica_set::MAX)
         .and_then(|v| v.parse::<i32>().ok())
         .filter(|n| *n > 0);
     let before = recorded.or(plan.old_status.replicas).unwrap_or(0);

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use controllers_runtime::{Meta, pods as pod_state};
 
 use super::policy::{self, Verdict};
-use super::{TRACKING, View};
+use super::view::{TRACKING, View};
 
 /// The counts of one reconcile.
 #[derive(Default)]

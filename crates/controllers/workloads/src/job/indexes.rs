@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 
 use controllers_runtime::{Meta, pods as pod_state};
 
+use super::failures::Failures;
 use super::policy::{self, Verdict};
-use super::{View, retry};
+use super::view::View;
 
 pub use intervals::Intervals;
 
@@ -80,7 +81,7 @@ fn given_up(view: &View<'_>, pod: &Pod) -> bool {
     match policy::match_failure_policy(view, pod) {
         Some(Verdict::FailIndex) => true,
         Some(Verdict::Ignore) => false,
-        _ => retry::Failures::before_pod(pod).counted >= i64::from(limit),
+        _ => Failures::before_pod(pod).counted >= i64::from(limit),
     }
 }
 

@@ -5,9 +5,9 @@ use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus, SuccessPolicyRul
 
 use controllers_runtime::{Action, object_reference, pods as pod_state, time};
 
-use super::View;
 use super::count::Tally;
 use super::indexes::{Indexes, Intervals};
+use super::view::View;
 
 const FAILURE: &str = "FailureTarget";
 const SUCCESS: &str = "SuccessCriteriaMet";

@@ -10,9 +10,10 @@ use serde_json::json;
 use controllers_runtime::{Action, Meta, Target, Write, object_reference, pods as pod_state};
 
 use super::count::Tally;
+use super::failures::{self, Failures};
 use super::indexes::{INDEX, Indexes, completion_index};
-use super::retry::Failures;
-use super::{TRACKING, View, retry};
+use super::retry;
+use super::view::{TRACKING, View};
 use crate::template;
 
 /// Maximum number of creations in one reconcile.
@@ -198,9 +199,9 @@ fn build_pod(view: &View<'_>, number: Option<usize>, failures: Failures) -> Pod 
     let notes = pod.metadata.annotations.get_or_insert_default();
     notes.insert(INDEX.to_owned(), number.to_string());
     if view.spec.backoff_limit_per_index.is_some() {
-        notes.insert(retry::COUNTED.to_owned(), failures.counted.to_string());
+        notes.insert(failures::COUNTED.to_owned(), failures.counted.to_string());
         if failures.ignored > 0 {
-            notes.insert(retry::IGNORED.to_owned(), failures.ignored.to_string());
+            notes.insert(failures::IGNORED.to_owned(), failures.ignored.to_string());
         }
     }
     if let Some(spec) = &mut pod.spec {

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use controllers_runtime::{Meta, pods as pod_state};
 
-use super::View;
+use super::view::View;
 
 /// The action of the first matching rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,59 +11,12 @@ use k8s_openapi::api::core::v1::Pod;
 
 use controllers_runtime::{Meta, pods as pod_state, time};
 
-use super::View;
+use super::failures::Failures;
 use super::indexes::{Indexes, completion_index};
-use super::policy::{self, Verdict};
+use super::view::View;
 
-/// Annotation with the index's earlier failures that count against the limit.
-pub const COUNTED: &str = "batch.kubernetes.io/job-index-failure-count";
-/// Annotation with the index's earlier failures that the failure policy ignores.
-pub const IGNORED: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 const BASE: i64 = 10;
 const LIMIT: i64 = 600;
-
-/// Failures of one index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Failures {
-    /// Failures that count against `backoffLimitPerIndex`.
-    pub counted: i64,
-    /// Failures that the failure policy ignores.
-    pub ignored: i64,
-}
-
-impl Failures {
-    /// Returns the failures of the pod's index before the pod.
-    pub fn before_pod(pod: &Pod) -> Self {
-        let number = |key: &str| {
-            pod.annotation(key)
-                .and_then(|v| v.parse().ok())
-                .unwrap_or(0)
-        };
-        Self {
-            counted: number(COUNTED),
-            ignored: number(IGNORED),
-        }
-    }
-
-    /// Returns the failures of the pod's index including the failed pod.
-    fn including_pod(view: &View<'_>, pod: &Pod) -> Self {
-        let before = Self::before_pod(pod);
-        match policy::match_failure_policy(view, pod) {
-            Some(Verdict::Ignore) => Self {
-                ignored: before.ignored.saturating_add(1),
-                ..before
-            },
-            _ => Self {
-                counted: before.counted.saturating_add(1),
-                ..before
-            },
-        }
-    }
-
-    fn total_failures(self) -> i64 {
-        self.counted.saturating_add(self.ignored)
-    }
-}
 
 /// Returns the latest failed pod of each index, which carries the index's failure count.
 pub fn latest_by_index<'v>(view: &'v View<'_>) -> HashMap<usize, &'v Arc<Pod>> {

@@ -238,8 +238,8 @@ fn failed_before(mut pod: Arc<Pod>, counted: i64, ignored: i64) -> Arc<Pod> {
         .metadata
         .annotations
         .get_or_insert_default();
-    notes.insert(retry::COUNTED.to_owned(), counted.to_string());
-    notes.insert(retry::IGNORED.to_owned(), ignored.to_string());
+    notes.insert(failures::COUNTED.to_owned(), counted.to_string());
+    notes.insert(failures::IGNORED.to_owned(), ignored.to_string());
     pod
 }
 
@@ -275,8 +275,8 @@ fn ignored_failure_does_not_count_against_the_limit_of_its_index() {
         "2026-01-01T00:10:00Z".parse().unwrap(),
     ));
     assert_eq!(got.len(), 1);
-    assert_eq!(got[0][retry::COUNTED], "0");
-    assert_eq!(got[0][retry::IGNORED], "2");
+    assert_eq!(got[0][failures::COUNTED], "0");
+    assert_eq!(got[0][failures::IGNORED], "2");
 }
 
 #[test]

@@ -9,7 +9,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, wake};
 
-use super::{TRACKING, pods, reconcile_job};
+use super::view::TRACKING;
+use super::{pods, reconcile_job};
 
 const NAME_LABEL: &str = "batch.kubernetes.io/job-name";
 const TRACKED: &str = "job-tracked";

@@ -10,7 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use controllers_runtime::{Action, Meta, Write, object_reference, owner_reference};
 
-use super::{View, identity};
+use super::identity;
+use super::view::View;
 
 /// Creates an ordinal's missing claims. Returns false if a claim is being deleted, so that the pod
 /// must wait.

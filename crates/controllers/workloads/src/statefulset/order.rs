@@ -8,7 +8,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use controllers_runtime::{Action, Meta, Write, object_reference, pods};
 
-use super::{View, claims, identity};
+use super::view::View;
+use super::{claims, identity};
 use crate::deployment::scale_value;
 
 /// Adds the next steps: create missing pods, then delete surplus ones, then replace those of an old

@@ -5,7 +5,8 @@ use k8s_openapi::api::core::v1::Pod;
 
 use controllers_runtime::{Action, Meta, pods};
 
-use super::{View, identity};
+use super::identity;
+use super::view::View;
 
 /// Returns a status update if the status differs.
 pub fn update_status(view: &View<'_>) -> Option<Action> {

@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, wake};
 
-use super::{Claims, reconcile_stateful_set};
+use super::reconcile_stateful_set;
+use super::view::Claims;
 
 struct StatefulSetController {
     sets: Cache<StatefulSet>,
