@@ -5,18 +5,12 @@
 //! has the number of such calls that a crate still has; it may only shrink.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use layers::{list_sources, workspace_root};
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 const LIST: &str = "tests/layers/blocking.toml";
-
-fn root() -> PathBuf {
-    // Not the folder that this was compiled in: clones may share what they build.
-    let folder = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs this");
-    Path::new(&folder).join("../..").canonicalize().unwrap()
-}
 
 /// Replaces comments, strings and characters by spaces, so that braces in them do not count.
 fn code_only(source: &str) -> String {
@@ -86,46 +80,30 @@ fn find_blocking_calls(source: &str) -> BTreeSet<usize> {
     lines
 }
 
-fn visit(folder: &Path, each: &mut impl FnMut(&Path)) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        if path.is_dir() {
-            visit(&path, each);
-        } else if name.ends_with(".rs") && !name.contains("test") {
-            each(&path);
-        }
-    }
-}
-
 #[test]
 fn async_code_does_not_wait_for_the_disk() {
-    let root = root();
+    let root = workspace_root();
     let list: toml::Table = std::fs::read_to_string(root.join(LIST))
         .unwrap()
         .parse()
         .unwrap();
     let mut calls: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for top in ["crates", "bins"] {
-        visit(&root.join(top), &mut |path| {
-            let place = path
-                .strip_prefix(&root)
-                .unwrap()
-                .to_string_lossy()
-                .into_owned();
+        for path in list_sources(&root.join(top)) {
+            let place = path.strip_prefix(&root).unwrap().to_string_lossy();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
             let Some((crate_folder, _)) = place.split_once("/src/") else {
-                return;
+                continue;
             };
-            let lines = find_blocking_calls(&std::fs::read_to_string(path).unwrap());
+            if name.contains("test") {
+                continue;
+            }
+            let lines = find_blocking_calls(&std::fs::read_to_string(&path).unwrap());
             if !lines.is_empty() {
                 let found = calls.entry(crate_folder.to_owned()).or_default();
                 found.extend(lines.iter().map(|line| format!("{place}:{line}")));
             }
-        });
+        }
     }
     let left = list["calls"].as_table().unwrap();
     let allowed = |crate_folder: &String| {

@@ -5,6 +5,7 @@
 //! `circles.toml` lists the circles that remain, each with its reason; they may only shrink.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use layers::workspace_root;
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,12 +17,6 @@ const LIST: &str = "tests/layers/circles.toml";
 type Module = Vec<String>;
 /// Names that a module takes from others, by module.
 type Imports = BTreeMap<Module, BTreeMap<Module, BTreeSet<String>>>;
-
-fn root() -> PathBuf {
-    // Not the folder that this was compiled in: clones may share what they build.
-    let folder = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs this");
-    Path::new(&folder).join("../..").canonicalize().unwrap()
-}
 
 /// Replaces comments and strings by spaces and removes test modules.
 fn production_code(source: &str) -> String {
@@ -301,7 +296,7 @@ fn listed_circles(root: &Path) -> Vec<(String, BTreeSet<String>)> {
 
 #[test]
 fn modules_do_not_import_each_other_in_circles() {
-    let root = root();
+    let root = workspace_root();
     let listed = listed_circles(&root);
     let mut crates = Vec::new();
     for top in ["crates", "bins"] {

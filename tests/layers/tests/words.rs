@@ -4,6 +4,7 @@
 //! Files that are still to be done are on its `allow` list, which may only shrink.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use layers::workspace_root;
 use regex::{Regex, RegexBuilder};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,14 +34,8 @@ struct Block {
     is_comment: bool,
 }
 
-fn root() -> PathBuf {
-    // Not the folder that this was compiled in: clones may share what they build.
-    let folder = std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs this");
-    Path::new(&folder).join("../..").canonicalize().unwrap()
-}
-
 fn list() -> toml::Table {
-    std::fs::read_to_string(root().join(LIST))
+    std::fs::read_to_string(workspace_root().join(LIST))
         .unwrap()
         .parse()
         .expect("words.toml is TOML")
@@ -175,7 +170,7 @@ fn print(line: &str) {
 
 #[test]
 fn comments_and_documents_use_the_terms_of_the_glossary() {
-    let (root, list) = (root(), list());
+    let (root, list) = (workspace_root(), list());
     let (words, allowed) = (words(&list), allowed(&list));
     let mut files = Vec::new();
     FOLDERS
@@ -263,7 +258,7 @@ fn subject_problem(subject: &str) -> Option<&'static str> {
 fn git(args: &[&str]) -> Option<String> {
     let output = Command::new("git")
         .arg("-C")
-        .arg(root())
+        .arg(workspace_root())
         .args(args)
         .output()
         .ok()?;

@@ -141,14 +141,14 @@ impl RaftNode {
         drop(contents);
         let transport = Arc::new(Transport::new(&config, directory));
         let lease = Arc::new(Lease::new(config.clock.clone()));
-        let timeout_now_transfer = Arc::default();
+        let timeout_now_transfer = Arc::<Mutex<_>>::default();
         let removed = peer_handler.clone();
         let network = Network {
             transport: transport.clone(),
             lease: lease.clone(),
             machine: machine.clone(),
             committed: log.committed.clone(),
-            timeout_now_transfer: Arc::clone(&timeout_now_transfer),
+            timeout_now_transfer: timeout_now_transfer.clone(),
             on_removed: Arc::new(move || removed.on_removed()),
             loops: loops.clone(),
         };

@@ -111,8 +111,8 @@ pub fn streaming_response<W>(work: impl FnOnce(ResponseSender) -> W) -> Response
 where
     W: Future<Output = ()> + Send + 'static,
 {
-    let slot = Arc::default();
-    let work = Some(Box::pin(work(ResponseSender(Arc::clone(&slot)))));
+    let slot = Arc::<Slot>::default();
+    let work = Some(Box::pin(work(ResponseSender(slot.clone()))));
     let mut response = Response::new(Body::new(DrivenBody {
         work,
         slot,

@@ -250,10 +250,10 @@ fn failed_filter_is_an_error_without_post_filter() {
 
 #[test]
 fn failed_filter_fails_the_attempt_although_other_nodes_fit() {
-    let filtered = Arc::default();
+    let filtered = Arc::<Mutex<_>>::default();
     let plugin = ByName {
         rejected: vec![("b", Code::Error)],
-        filtered: Arc::clone(&filtered),
+        filtered: filtered.clone(),
         ..ByName::default()
     };
     let error = schedule(plugin, &["a", "b", "c"]).err().unwrap();
@@ -285,10 +285,10 @@ fn cluster_without_nodes_has_its_own_message_and_no_post_filter() {
 
 #[test]
 fn pre_filter_leaves_only_the_nodes_that_it_names() {
-    let filtered = Arc::default();
+    let filtered = Arc::<Mutex<_>>::default();
     let plugin = ByName {
         pre_filter: Some(|| PreFilterResult::Nodes(["b".to_owned(), "absent".to_owned()].into())),
-        filtered: Arc::clone(&filtered),
+        filtered: filtered.clone(),
         ..ByName::default()
     };
     let result = schedule(plugin, &["a", "b", "c"]).ok().unwrap();
@@ -314,11 +314,11 @@ fn nodes_that_pre_filter_excludes_are_counted_in_the_message() {
 
 #[test]
 fn pre_filter_that_skips_saves_the_filter() {
-    let filtered = Arc::default();
+    let filtered = Arc::<Mutex<_>>::default();
     let plugin = ByName {
         pre_filter: Some(|| PreFilterResult::Skip),
         rejected: vec![("a", Code::Unschedulable)],
-        filtered: Arc::clone(&filtered),
+        filtered: filtered.clone(),
         ..ByName::default()
     };
     assert_eq!(&*schedule(plugin, &["a"]).ok().unwrap().node, "a");
@@ -370,7 +370,7 @@ fn pod_is_not_kept_from_its_nominated_node_by_its_own_nomination() {
         ..ByName::default()
     };
     let own = pod("p", 5);
-    let nominations = Nominated(vec![Arc::clone(&own)]);
+    let nominations = Nominated(vec![own.clone()]);
     let result = schedule_pod(
         &profile(plugin),
         &snapshot(&["b", "a"]),
