@@ -1,39 +1,34 @@
 //! Starts a member's components in the order of their dependencies, and stops them in reverse
 //! order.
 
+mod plan;
+
 use crate::blocking_engine::BlockingEngine;
 use crate::bootstrap::{self, Bootstrap};
 use crate::corruption;
-use crate::listen::{self, PeerSide, Port};
+use crate::listen::{self, PeerSide};
 use crate::member::{self, OnRemoved, Parts};
 use crate::rebuild::RebuildOptions;
 use crate::tasks;
 use anyhow::{Context, Result, bail};
 use base_task::{CancellationToken, Tasks};
 use kv_config::{
-    CorruptionChecks, EngineKind, Flags, PeerAccess, RECEIVED_DIR, Retention, STATE_DIR,
-    ServeFlags, ServerUrl, Subcommand, WAL_DIR, initial_members, parse_duration, parse_urls,
-    tls_config, with_auto_tls,
+    EngineKind, Flags, PeerAccess, RECEIVED_DIR, Retention, STATE_DIR, ServeFlags, Subcommand,
+    WAL_DIR, initial_members, with_auto_tls,
 };
 use kv_engine::{Engine, EngineError, Kind, MemoryEngine};
 use kv_machine::Options;
-use kv_raft::{Clock, Config, PeerTls, PeerTrust};
-use kv_rpc::{
-    Jwt, Passwords, ServerContext, ServerLimits, SlowLimits, StoreMetrics, is_responding,
-};
-use kv_transport::{ConnectionOptions, Listener, Socket, socket_url, split_sockets};
+use kv_raft::{Clock, Config, PeerTrust};
+use kv_rpc::{Passwords, ServerContext, StoreMetrics, is_responding};
+use kv_transport::Listener;
 use kv_wal::{Contents, DataFolder, Identity, Wal};
+use plan::{Plan, TlsConfig, make_plan};
 use proto_etcd::etcdserverpb::Member;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-// etcd's default, so that the NOSPACE alarm comes at the size that operators know.
-const DEFAULT_QUOTA: u64 = 2 << 30;
-/// Default interval of etcd's lease checkpoints.
-const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
 /// Runs the command that the flags select.
 pub async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
@@ -45,184 +40,6 @@ pub async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
         }
         None => serve_member(flags.serve, shutdown).await,
     }
-}
-
-/// The checked settings of the flags.
-struct Plan {
-    client_ports: Vec<Port>,
-    client_sockets: Vec<Socket>,
-    peer_ports: Vec<Port>,
-    metrics_ports: Vec<Port>,
-    client_urls: Vec<String>,
-    peer_urls: Vec<String>,
-    initial_cluster: String,
-    data_dir: PathBuf,
-    bounds: ServerLimits,
-    connected: ConnectionOptions,
-    checks: CorruptionChecks,
-    jwt: Option<Arc<Jwt>>,
-    client_tls: Option<Arc<base_tls::rustls::ServerConfig>>,
-    peer_tls: Option<Arc<base_tls::rustls::ServerConfig>>,
-    outgoing_tls: PeerTls,
-    access: PeerAccess,
-}
-
-fn server_limits(flags: &ServeFlags, access: PeerAccess) -> Result<ServerLimits> {
-    // etcd's rule: one lost heartbeat must not start an election.
-    if flags.election_timeout < 5 * flags.heartbeat_interval {
-        bail!(
-            "--election-timeout {} must be at least five times --heartbeat-interval {}",
-            flags.election_timeout,
-            flags.heartbeat_interval
-        );
-    }
-    let quota = match flags.quota_backend_bytes {
-        0 => DEFAULT_QUOTA,
-        bytes => u64::try_from(bytes).unwrap_or(u64::MAX),
-    };
-    Ok(ServerLimits {
-        max_request: flags.max_request_bytes,
-        // etcd's formula: five seconds for the disk, and two elections that may happen meanwhile.
-        request_timeout: Duration::from_secs(5) + Duration::from_millis(2 * flags.election_timeout),
-        // A lease must survive an election, in which nothing renews it.
-        min_lease_ttl: i64::try_from((3 * flags.election_timeout / 2).div_ceil(1_000))
-            .unwrap_or(2)
-            .max(1),
-        quota,
-        progress_interval: parse_duration(
-            "watch-progress-notify-interval",
-            &flags.watch_progress_notify_interval,
-            Duration::from_secs(1),
-        )?,
-        client_cert_auth: flags.client_cert_auth,
-        max_learners: flags.max_learners,
-        strict_reconfig: flags.strict_reconfig_check,
-        slow: SlowLimits {
-            request: parse_duration(
-                "warning-unary-request-duration",
-                &flags.warning_unary_request_duration,
-                Duration::from_nanos(1),
-            )?,
-            apply: parse_duration(
-                "warning-apply-duration",
-                &flags.warning_apply_duration,
-                Duration::from_nanos(1),
-            )?,
-        },
-        checkpoint_every: CHECKPOINT_EVERY,
-        detailed_metrics: flags.metrics == "extensive",
-        insecure_members: flags.allow_insecure_peers,
-        access,
-    })
-}
-
-async fn make_plan(flags: &ServeFlags) -> Result<Plan> {
-    let checks = flags.corruption.parse()?;
-    flags.check_tls()?;
-    let jwt = Jwt::from_flag(&flags.auth_token)?.map(Arc::new);
-    let (paths, client) = split_sockets("listen-client-urls", &flags.listen_client_urls)?;
-    let client = parse_urls("listen-client-urls", &client)?;
-    let peer = parse_urls("listen-peer-urls", &flags.listen_peer_urls)?;
-    let mut pages = parse_urls("listen-metrics-urls", &flags.listen_metrics_urls)?;
-    pages.extend(parse_urls(
-        "listen-client-http-urls",
-        &flags.listen_client_http_urls,
-    )?);
-    if client.is_empty() && paths.is_empty() || peer.is_empty() {
-        bail!("--listen-client-urls and --listen-peer-urls need a URL each");
-    }
-    // Before any port opens: a peer port without mutual TLS gives access to all data.
-    let access = PeerAccess::decide(flags, &peer)?;
-    let bounds = server_limits(flags, access)?;
-    // An error at the start is better than a port that fails every handshake.
-    let secure = client.iter().chain(&pages).any(|url| url.secure);
-    if secure && (flags.cert_file.is_none() || flags.key_file.is_none()) {
-        bail!(
-            "https for clients (--listen-client-urls and the like) needs --cert-file and --key-file"
-        );
-    }
-    let client_tls = tls_config(&flags.client_files()?)?;
-    let peer_tls = tls_config(&flags.peer_files()?)?;
-    if peer.iter().any(|url| url.secure) && peer_tls.is_none() {
-        bail!("--listen-peer-urls has https, which needs --peer-cert-file and --peer-key-file");
-    }
-    let outgoing_tls = PeerTls::default();
-    *outgoing_tls.write() = crate::peer_tls::outgoing_config(flags)?;
-    let names = |ports: &[Port]| {
-        let mut names: Vec<String> = ports.iter().map(|port| port.url.clone()).collect();
-        names.dedup();
-        names
-    };
-    // Only checked here, so that a wrong value fails before the data directory is touched.
-    Retention::parse(flags)?;
-    // After the checks above, so that a wrong flag opens no port, and before the URLs are
-    // advertised, because port 0 is known only now.
-    let client_ports = listen::bind_urls(&client).await?;
-    let peer_ports = if access == PeerAccess::Closed {
-        Vec::new()
-    } else {
-        listen::bind_urls(&peer).await?
-    };
-    let metrics_ports = listen::bind_urls(&pages).await?;
-    let client_sockets = paths
-        .iter()
-        .map(|path| Socket::bind(path))
-        .collect::<Result<Vec<_>>>()?;
-    let client_urls = client_urls(flags, names(&client_ports), &client_sockets)?;
-    let bound = match access {
-        // A closed port has no number, but the member's ID is derived from its URLs and must stay
-        // the same once it opens.
-        PeerAccess::Closed => url_texts(&peer),
-        PeerAccess::Mutual | PeerAccess::Insecure => names(&peer_ports),
-    };
-    let peer_urls = match &flags.initial_advertise_peer_urls {
-        Some(list) => url_texts(&parse_urls("initial-advertise-peer-urls", list)?),
-        None => bound,
-    };
-    let own = peer_urls
-        .iter()
-        .map(|url| format!("{}={url}", flags.name))
-        .collect::<Vec<_>>()
-        .join(",");
-    let initial_cluster = flags.initial_cluster.clone().unwrap_or(own);
-    Ok(Plan {
-        client_ports,
-        client_sockets,
-        peer_ports,
-        metrics_ports,
-        client_urls,
-        peer_urls,
-        initial_cluster,
-        data_dir: flags.data_folder(),
-        bounds,
-        connected: flags.connections.parse()?,
-        checks,
-        jwt,
-        client_tls,
-        peer_tls,
-        outgoing_tls,
-        access,
-    })
-}
-
-fn url_texts(urls: &[ServerUrl]) -> Vec<String> {
-    urls.iter().map(|url| url.text.clone()).collect()
-}
-
-/// Returns the advertised client URLs: those of the flag, or those of the listeners.
-fn client_urls(flags: &ServeFlags, bound: Vec<String>, sockets: &[Socket]) -> Result<Vec<String>> {
-    let Some(list) = &flags.advertise_client_urls else {
-        return Ok(bound
-            .into_iter()
-            .chain(sockets.iter().map(Socket::url))
-            .collect());
-    };
-    let (paths, others) = split_sockets("advertise-client-urls", list)?;
-    let others = url_texts(&parse_urls("advertise-client-urls", &others)?);
-    Ok(others
-        .into_iter()
-        .chain(paths.iter().map(|path| socket_url(path)))
-        .collect())
 }
 
 fn open_engine(flags: &ServeFlags, path: &Path) -> Result<Arc<dyn Engine>, EngineError> {
@@ -306,19 +123,7 @@ async fn serve_member(flags: ServeFlags, shutdown: CancellationToken) -> Result<
     let peers = CancellationToken::new();
     // Closes the peer port too if the start fails below.
     let _closed = peers.clone().drop_guard();
-    let routes = Arc::new(OnceLock::new());
-    for port in std::mem::take(&mut plan.peer_ports) {
-        tasks.spawn_critical(
-            "peers",
-            listen::serve_peers(
-                port,
-                plan.peer_tls.clone(),
-                routes.clone(),
-                flags.peer_cert_allowed_cn.clone(),
-                peers.clone(),
-            ),
-        );
-    }
+    let routes = serve_peers(&flags, &mut plan, &tasks, &peers);
     // Before `identify_member`, which claims the directory.
     let new = folder.identity().is_none();
     let bootstrap = identify_member(&flags, &plan, &mut folder).await?;
@@ -331,17 +136,7 @@ async fn serve_member(flags: ServeFlags, shutdown: CancellationToken) -> Result<
     crate::peer_tls::follow_files(&flags, plan.outgoing_tls.clone(), &tasks);
     tasks::spawn_jobs(&core, Retention::parse(&flags)?, &tasks)?;
     tasks::spawn_upkeep(&core, plan.checks, &tasks);
-    for port in std::mem::take(&mut plan.metrics_ports) {
-        tasks.spawn_critical(
-            "pages",
-            listen::serve_pages(
-                port,
-                plan.client_tls.clone(),
-                core.clone(),
-                shutdown.clone(),
-            ),
-        );
-    }
+    serve_pages(&core, &mut plan, &tasks, &shutdown);
     // After the peer port serves: the first election needs the other members.
     begin_membership(&core, &bootstrap).await?;
     let result = tokio::select! {
@@ -351,19 +146,7 @@ async fn serve_member(flags: ServeFlags, shutdown: CancellationToken) -> Result<
     };
     if result.is_ok() && !shutdown.is_cancelled() {
         announce_ports(&flags, &plan)?;
-        for (url, listener, tls) in client_listeners(&mut plan) {
-            tracing::info!(url, "ready to serve client requests");
-            tasks.spawn_critical(
-                "clients",
-                listen::serve_clients(
-                    listener,
-                    tls,
-                    plan.connected,
-                    core.clone(),
-                    shutdown.clone(),
-                ),
-            );
-        }
+        serve_clients(&core, &mut plan, &tasks, &shutdown);
         shutdown.cancelled().await;
     }
     // Read before the stop, which ends replication as well.
@@ -381,7 +164,69 @@ async fn serve_member(flags: ServeFlags, shutdown: CancellationToken) -> Result<
     result
 }
 
-type TlsConfig = Arc<base_tls::rustls::ServerConfig>;
+/// Serves the peer ports. Requests wait until the returned routes are set.
+fn serve_peers(
+    flags: &ServeFlags,
+    plan: &mut Plan,
+    tasks: &Tasks,
+    peers: &CancellationToken,
+) -> Arc<OnceLock<PeerSide>> {
+    let routes = Arc::<OnceLock<_>>::default();
+    for port in std::mem::take(&mut plan.peer_ports) {
+        tasks.spawn_critical(
+            "peers",
+            listen::serve_peers(
+                port,
+                plan.peer_tls.clone(),
+                routes.clone(),
+                flags.peer_cert_allowed_cn.clone(),
+                peers.clone(),
+            ),
+        );
+    }
+    routes
+}
+
+/// Serves metrics and health.
+fn serve_pages(
+    core: &Arc<ServerContext>,
+    plan: &mut Plan,
+    tasks: &Tasks,
+    shutdown: &CancellationToken,
+) {
+    for port in std::mem::take(&mut plan.metrics_ports) {
+        tasks.spawn_critical(
+            "pages",
+            listen::serve_pages(
+                port,
+                plan.client_tls.clone(),
+                core.clone(),
+                shutdown.clone(),
+            ),
+        );
+    }
+}
+
+fn serve_clients(
+    core: &Arc<ServerContext>,
+    plan: &mut Plan,
+    tasks: &Tasks,
+    shutdown: &CancellationToken,
+) {
+    for (url, listener, tls) in client_listeners(plan) {
+        tracing::info!(url, "ready to serve client requests");
+        tasks.spawn_critical(
+            "clients",
+            listen::serve_clients(
+                listener,
+                tls,
+                plan.connected,
+                core.clone(),
+                shutdown.clone(),
+            ),
+        );
+    }
+}
 
 /// Takes what clients connect to out of the plan: URL, listener, and TLS.
 fn client_listeners(plan: &mut Plan) -> Vec<(String, Listener, Option<TlsConfig>)> {

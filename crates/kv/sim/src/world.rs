@@ -1,7 +1,9 @@
 //! The world: hosts that run in turn, injected faults, and the conditions that must hold in the
 //! end.
 
-use crate::check::{self, Evidence};
+mod conditions;
+mod faults;
+
 use crate::client::{Client, Surroundings};
 use crate::entropy::{self, Rng};
 use crate::history::{History, WatchLog};
@@ -9,10 +11,9 @@ use crate::host::{self, Host, Identity, MakeRuntime};
 use crate::lease_client::Holder;
 use crate::ledger::Ledger;
 use crate::net::{HostId, Net, Port};
-use crate::operator::{AchievedCounts, Operator, Order, Orders, host_of};
+use crate::operator::{AchievedCounts, Operator, Order, Orders};
 use crate::plan::Plan;
 use crate::serve::Station;
-use crate::watch_check;
 use crate::watch_client::Watching;
 use futures::FutureExt;
 use kv_raft::Status;
@@ -526,191 +527,5 @@ impl World {
             host.tick();
         }
         self.check_invariants()
-    }
-
-    /// Checks the conditions that must always hold.
-    fn check_invariants(&mut self) -> Result<(), String> {
-        let now = self.net.now();
-        if let Some(panic) = PANICS.with_borrow_mut(Option::take) {
-            return Err(format!("at {now} ms: {panic}"));
-        }
-        let mut ended = Vec::new();
-        for (id, host) in &mut self.hosts {
-            if let Some(reason) = host.take_violation() {
-                return Err(format!("at {now} ms: {reason}"));
-            }
-            if host.has_exited() {
-                ended.push(*id);
-            }
-            let Some(member) = host.member() else {
-                continue;
-            };
-            let from = self.compared.get(id).copied().unwrap_or(0);
-            let next = self
-                .ledger
-                .record_revisions(member.machine(), from, now)
-                .map_err(|e| format!("member {id} at {now} ms: {e}"))?;
-            self.compared.insert(*id, next);
-        }
-        for id in ended {
-            let power = self.rng.once_in(2);
-            let away = self.rng.range(10, 500);
-            self.crash_host(id, power, away);
-        }
-        Ok(())
-    }
-
-    fn at_rest(&self) -> bool {
-        let last = self.ledger.last_revision();
-        let agree = self.hosts.iter().all(|(_, host)| {
-            host.is_serving()
-                && host
-                    .member()
-                    .is_some_and(|member| member.machine().store().current_revision() == last)
-        });
-        let watched = (crate::ledger::FIRST..=last).rev().find(|at| {
-            self.ledger
-                .get(*at)
-                .is_some_and(|entry| entry.changes.iter().any(|c| c.key.starts_with(b"k")))
-        });
-        agree
-            && self.operator.as_ref().is_none_or(JoinHandle::is_finished)
-            && self.has_settled()
-            && self.history.all_over()
-            && self
-                .watches
-                .iter()
-                .all(|log| log.last_received() >= watched.unwrap_or(0))
-    }
-
-    /// Returns whether members and alarms have settled.
-    fn has_settled(&self) -> bool {
-        let running: BTreeMap<u64, _> = self
-            .hosts
-            .iter()
-            .filter_map(|(id, host)| Some((self.member_at(*id), host.member()?)))
-            .collect();
-        let mut leading = running.values().map(|member| (member, member.status()));
-        let Some((leader, status)) = leading.find(|(_, status)| status.leading) else {
-            return false;
-        };
-        let members = leader.machine().with_members(|members| members.list());
-        let listed: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
-        let voters = members
-            .iter()
-            .filter(|member| !member.is_learner && self.hosts.contains_key(&host_of(member)));
-        let voting = voters
-            .map(|member| member.id)
-            .all(|id| status.voters.contains(&id));
-        // Removed members must have left the hosts.
-        let here = running.keys().all(|id| listed.contains(id));
-        let fits = |id: &u64| {
-            running.get(id).is_some_and(|member| {
-                member.machine().data_size() <= self.plan.quota - self.plan.quota / 10
-            })
-        };
-        let alarms = leader.machine().list_alarms();
-        let alarms = alarms
-            .iter()
-            .all(|alarm| listed.contains(&alarm.member_id) && !fits(&alarm.member_id));
-        voting && here && alarms
-    }
-
-    fn check_results(&self) -> Result<(), String> {
-        let states = self.ledger.replay()?;
-        let operations = self.history.take();
-        self.history.put_back(&operations);
-        for log in &self.watches {
-            watch_check::check_watches(
-                &log.take(),
-                &self.ledger,
-                &states,
-                self.ledger.last_revision(),
-            )?;
-        }
-        check::check_history(&Evidence {
-            ledger: &self.ledger,
-            states,
-            operations: &operations,
-            drift: self.plan.drift,
-        })
-    }
-
-    fn repair_faults(&mut self) {
-        self.repair = None;
-        self.net.heal_connections();
-        self.net
-            .set_weather(self.plan.longest_delay, self.plan.lost_once_in);
-        for host in self.hosts.values() {
-            host.disk.set_full(false);
-        }
-    }
-
-    /// Injects a random fault.
-    fn inject_fault(&mut self) {
-        self.faults += 1;
-        let ids: Vec<HostId> = self.hosts.keys().copied().collect();
-        let Some(id) = self.rng.pick(&ids).copied() else {
-            return;
-        };
-        let away = self.rng.range(10, 900);
-        let for_a_while = self.net.now() + self.rng.range(50, 1_500);
-        if self.plan.suspends && self.later_rng.once_in(5) {
-            let asleep = self.later_rng.range(50, 1_500);
-            if let Some(host) = self.hosts.get_mut(&id) {
-                host.suspend(asleep);
-            }
-            return;
-        }
-        match self.rng.below(12) {
-            0 => self.crash_host(id, false, away),
-            1 => {
-                // The process restarts at once, then the host loses power: the data that it read
-                // back may not have been on disk.
-                self.crash_host(id, false, 1);
-                let soon = self.net.now() + self.rng.range(5, 60);
-                self.blackouts.push((soon, id));
-            }
-            2 | 3 => self.crash_host(id, true, away),
-            4 => {
-                for id in ids {
-                    let away = self.rng.range(10, 900);
-                    self.crash_host(id, true, away);
-                }
-            }
-            5 | 6 => {
-                let operations = self.rng.range(1, 40);
-                self.with_disk(id, |disk| disk.light_fuse(operations));
-            }
-            7 => self.with_disk(id, |disk| disk.fail_next_sync()),
-            8 => {
-                self.with_disk(id, |disk| disk.set_full(true));
-                self.repair = Some(for_a_while);
-            }
-            9 => {
-                // Isolates one host, with or without the clients.
-                let whole = self.rng.once_in(2);
-                for other in ids.iter().copied().chain(whole.then_some(CLIENTS)) {
-                    self.net.cut_connection(id, other);
-                    self.net.cut_connection(other, id);
-                }
-                self.repair = Some(for_a_while);
-            }
-            10 => {
-                let other = self.rng.pick(&ids).copied().unwrap_or(id);
-                self.net.cut_connection(id, other);
-                self.repair = Some(for_a_while);
-            }
-            _ => {
-                self.net.set_weather(60, 30);
-                self.repair = Some(for_a_while);
-            }
-        }
-    }
-
-    fn with_disk(&self, id: HostId, act: impl FnOnce(&crate::disk::SimDisk)) {
-        if let Some(host) = self.hosts.get(&id).filter(|host| host.is_up()) {
-            act(&host.disk);
-        }
     }
 }

@@ -4,13 +4,18 @@
 //! history). All messages of a watcher pass through this task in order, so that no event is
 //! duplicated, lost or reordered.
 
+mod cancel_reason;
+mod encode;
+
 use crate::context::{ServerContext, to_status};
 use crate::stream_caller::StreamCaller;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
+use cancel_reason::cancel_reason;
+use encode::{HEADER, ID, encode_event, encoded_id, put_field, split_events};
 use kv_machine::{Caller, EtcdError};
 use kv_mvcc::{Event, HubHandle, HubMessage, MvccError, WatchFilter, Watcher};
 use kv_transport::{PREFIX, RequestBody, Requests, ResponseSender, frame_into, put_prefix};
-use prost::{Message, encoding};
+use prost::Message;
 use proto_etcd::etcdserverpb::watch_create_request::FilterType;
 use proto_etcd::etcdserverpb::watch_request::RequestUnion;
 use proto_etcd::etcdserverpb::{RangeRequest, WatchCreateRequest, WatchRequest, WatchResponse};
@@ -30,15 +35,6 @@ const BATCH: usize = 500;
 const CHUNK: usize = 64 << 10;
 /// Maximum number of hub messages whose responses are sent together.
 const TOGETHER: usize = 64;
-/// Field numbers of `WatchResponse` and `Event`.
-const HEADER: u32 = 1;
-const WATCH_ID: u32 = 2;
-const EVENTS: u32 = 11;
-/// Maximum encoded size of a watch ID.
-const ID: usize = 11;
-const TYPE: u32 = 1;
-const KV: u32 = 2;
-
 struct Watching {
     watcher: Watcher,
     /// The watcher has received all events before this revision.
@@ -570,159 +566,5 @@ impl WatchStream {
             self.handle_hub_message(inbound).await;
         }
         sent
-    }
-}
-
-/// Splits events into parts of less than `limit` bytes each.
-fn split_events(events: Vec<mvccpb::Event>, limit: usize) -> Vec<Vec<mvccpb::Event>> {
-    let mut parts: Vec<Vec<mvccpb::Event>> = Vec::new();
-    let mut bytes = 0;
-    for event in events {
-        let size = event.encoded_len();
-        match parts.last_mut() {
-            // A part has at least one event: one that exceeds the limit is sent alone.
-            Some(part) if bytes + size < limit => part.push(event),
-            _ => {
-                bytes = 0;
-                parts.push(vec![event]);
-            }
-        }
-        bytes += size;
-    }
-    parts
-}
-
-fn put_field(out: &mut BytesMut, number: u32, content: &[u8]) {
-    encoding::encode_key(number, encoding::WireType::LengthDelimited, out);
-    encoding::encode_varint(content.len() as u64, out);
-    out.put_slice(content);
-}
-
-/// Encodes an event as a field of a `WatchResponse`, without the previous value. The pair is copied
-/// as it is stored.
-fn encode_event(out: &mut BytesMut, event: &Event) {
-    let mut body = BytesMut::with_capacity(event.record.len() + 16);
-    if event.mark.is_tombstone() {
-        encoding::int32::encode(TYPE, &EventType::Delete.into(), &mut body);
-    }
-    put_field(&mut body, KV, &event.record);
-    put_field(out, EVENTS, &body);
-}
-
-/// Encodes a watch ID as a field. 0 is omitted, as proto3 requires.
-fn encoded_id(room: &mut [u8; ID], id: i64) -> &[u8] {
-    if id == 0 {
-        return &[];
-    }
-    let mut rest = room.as_mut_slice();
-    encoding::int64::encode(WATCH_ID, &id, &mut rest);
-    let left = rest.len();
-    room.get(..room.len() - left).unwrap_or_default()
-}
-
-/// Formats the error of a cancelled watcher like etcd.
-fn cancel_reason(refusal: EtcdError) -> String {
-    let status = to_status(refusal);
-    format!(
-        "rpc error: code = {} desc = {}",
-        go_code_name(status.code()),
-        status.message()
-    )
-}
-
-/// Returns the name of a code in Go.
-fn go_code_name(code: tonic::Code) -> &'static str {
-    match code {
-        tonic::Code::PermissionDenied => "PermissionDenied",
-        tonic::Code::InvalidArgument => "InvalidArgument",
-        tonic::Code::Unauthenticated => "Unauthenticated",
-        _ => "Unknown",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use kv_mvcc::Mark;
-    use proto_etcd::mvccpb::KeyValue;
-
-    fn test_event(tombstone: bool) -> Event {
-        let kv = KeyValue {
-            key: "k".into(),
-            mod_revision: 7,
-            ..KeyValue::default()
-        };
-        Event {
-            mark: Mark::new(7, 0, tombstone),
-            record: kv.encode_to_vec().into(),
-            kv,
-            previous: None,
-            previous_record: None,
-        }
-    }
-
-    #[test]
-    fn copied_events_and_id_are_the_encoding_of_the_response() {
-        for id in [0, 1, 300, i64::MAX, NONE] {
-            let (put, delete) = (test_event(false), test_event(true));
-            let mut bytes = BytesMut::new();
-            let mut room = [0; ID];
-            bytes.put_slice(encoded_id(&mut room, id));
-            encode_event(&mut bytes, &put);
-            encode_event(&mut bytes, &delete);
-            let response = WatchResponse::decode(bytes.freeze()).unwrap();
-            let expect = |event: &Event, kind: EventType| mvccpb::Event {
-                r#type: kind.into(),
-                kv: Some(event.kv.clone()),
-                prev_kv: None,
-            };
-            assert_eq!(response.watch_id, id);
-            assert_eq!(
-                response.events,
-                [
-                    expect(&put, EventType::Put),
-                    expect(&delete, EventType::Delete)
-                ]
-            );
-        }
-    }
-
-    #[test]
-    fn reason_of_a_cancelled_watcher_is_the_error_of_gos_client() {
-        assert_eq!(
-            cancel_reason(EtcdError::Denied),
-            "rpc error: code = PermissionDenied desc = etcdserver: permission denied"
-        );
-        assert_eq!(
-            cancel_reason(EtcdError::InvalidToken),
-            "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token"
-        );
-    }
-
-    #[test]
-    fn events_are_split_below_the_limit_and_keep_their_order() {
-        let event = |size: usize| mvccpb::Event {
-            kv: Some(KeyValue {
-                key: vec![b'k'; size].into(),
-                ..KeyValue::default()
-            }),
-            ..mvccpb::Event::default()
-        };
-        let overhead = event(10).encoded_len() - 10;
-        for (sizes, limit, expect) in [
-            (&[][..], 100, vec![]),
-            (&[10, 20, 30], 1_000, vec![vec![10, 20, 30]]),
-            (&[10, 20, 30], 45, vec![vec![10, 20], vec![30]]),
-            (&[10, 90, 10], 50, vec![vec![10], vec![90], vec![10]]),
-            (&[10, 10], 0, vec![vec![10], vec![10]]),
-        ] {
-            let events = sizes.iter().map(|size| event(*size)).collect();
-            let parts: Vec<Vec<usize>> = split_events(events, limit)
-                .iter()
-                .map(|part| part.iter().map(|e| e.encoded_len() - overhead).collect())
-                .collect();
-            assert_eq!(parts, expect, "{sizes:?}, limit {limit}");
-        }
     }
 }
