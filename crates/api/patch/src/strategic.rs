@@ -312,24 +312,31 @@ fn merge_list(
     merge_objects(original, patch, key, at)
 }
 
-fn merge_objects(
-    mut original: Vec<Value>,
-    patch: Vec<Value>,
-    key: &str,
-    at: At,
-) -> Result<Vec<Value>, PatchError> {
-    let (mut changes, mut replace) = (Vec::with_capacity(patch.len()), false);
-    let mut deleted = HashSet::new();
+/// The elements of a list's patch.
+struct ListPatch {
+    changes: Vec<Object>,
+    /// Merge keys of deleted elements.
+    deleted: HashSet<Value>,
+    replace: bool,
+}
+
+/// Separates the directives of a list's patch from its elements.
+fn read_list_patch(patch: Vec<Value>, key: &str) -> Result<ListPatch, PatchError> {
+    let mut read = ListPatch {
+        changes: Vec::with_capacity(patch.len()),
+        deleted: HashSet::new(),
+        replace: false,
+    };
     for item in patch {
         let Value::Object(map) = item else {
             return bad_patch("list element is no object".to_owned());
         };
         match map.get(PATCH).map(Value::as_str) {
-            None => changes.push(map),
+            None => read.changes.push(map),
             // The directive stands in an element of its own, anywhere in the list.
-            Some(Some("replace")) => replace = true,
+            Some(Some("replace")) => read.replace = true,
             Some(Some("delete")) => {
-                deleted.insert(merge_value(&map, key)?.clone());
+                read.deleted.insert(merge_value(&map, key)?.clone());
             }
             Some(Some("merge")) => {
                 return bad_patch("merging lists cannot yet be specified in the patch".to_owned());
@@ -337,6 +344,20 @@ fn merge_objects(
             Some(_) => return unknown_type(map.get(PATCH).unwrap_or(&Value::Null), &map),
         }
     }
+    Ok(read)
+}
+
+fn merge_objects(
+    mut original: Vec<Value>,
+    patch: Vec<Value>,
+    key: &str,
+    at: At,
+) -> Result<Vec<Value>, PatchError> {
+    let ListPatch {
+        changes,
+        deleted,
+        replace,
+    } = read_list_patch(patch, key)?;
     if replace {
         return Ok(changes
             .into_iter()

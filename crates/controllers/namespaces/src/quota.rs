@@ -56,17 +56,10 @@ pub fn add_quota_controller(setup: &mut Setup, workers: usize, deletions: &Delet
         .informers
         .for_kind::<Pod>()
         .index_namespace()
-        .on_event(move |event| match event {
-            Event::Deleted(pod) => on_pod(pod.namespace()),
-            Event::Applied {
-                old: Some(old),
-                new,
-            } if pods::is_terminal(new) && !pods::is_terminal(old)
-                || pod_usage(new) != pod_usage(old) =>
-            {
-                on_pod(new.namespace());
+        .on_event(move |event| {
+            if frees_pod_usage(event) {
+                on_pod(event.object().namespace());
             }
-            Event::Applied { .. } => {}
         });
     let pods = pods.cache();
     let on_service = again.clone();
@@ -75,12 +68,7 @@ pub fn add_quota_controller(setup: &mut Setup, workers: usize, deletions: &Delet
         .for_kind::<Service>()
         .index_namespace()
         .on_event(move |event| {
-            let changed = match event {
-                Event::Deleted(_) => true,
-                // A change of the type or of the ports may free node ports and load balancers.
-                Event::Applied { old, new } => old.as_ref().is_some_and(|o| o.spec != new.spec),
-            };
-            if changed {
+            if frees_service_usage(event) {
                 on_service(event.object().namespace());
             }
         });
@@ -109,6 +97,26 @@ pub fn add_quota_controller(setup: &mut Setup, workers: usize, deletions: &Delet
             client,
         },
     );
+}
+
+/// Returns whether a pod ended or uses another amount.
+fn frees_pod_usage(event: &Event<Pod>) -> bool {
+    match event {
+        Event::Deleted(_) => true,
+        Event::Applied {
+            old: Some(old),
+            new,
+        } => pods::is_terminal(new) && !pods::is_terminal(old) || pod_usage(new) != pod_usage(old),
+        Event::Applied { old: None, .. } => false,
+    }
+}
+
+fn frees_service_usage(event: &Event<Service>) -> bool {
+    match event {
+        Event::Deleted(_) => true,
+        // A change of the type or of the ports may free node ports and load balancers.
+        Event::Applied { old, new } => old.as_ref().is_some_and(|o| o.spec != new.spec),
+    }
 }
 
 /// Returns whether the status lacks a limit or a count.

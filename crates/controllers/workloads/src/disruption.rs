@@ -11,7 +11,9 @@ use client::Event;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
-use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
+use k8s_openapi::api::policy::v1::{
+    PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -38,26 +40,7 @@ pub fn reconcile_budget(
         return Vec::new();
     };
     let old = budget.status.clone().unwrap_or_default();
-    let count = i32::try_from(covered.len()).unwrap_or(i32::MAX);
-    let percent = |v: &IntOrString| matches!(v, IntOrString::String(_));
-    let (expected, desired) = match (&spec.max_unavailable, &spec.min_available) {
-        // API validation rejects budgets with both fields.
-        (Some(max), _) => {
-            let expected = expected_pods(covered, scale);
-            (
-                expected,
-                (expected - scale_value(max, expected, true)).max(0),
-            )
-        }
-        (None, Some(min)) if percent(min) => {
-            let expected = expected_pods(covered, scale);
-            (expected, scale_value(min, expected, true))
-        }
-        // An absolute minAvailable counts the existing pods, so it also works for pods without a
-        // scalable controller.
-        (None, Some(min)) => (count, scale_value(min, count, true)),
-        (None, None) => (count, 0),
-    };
+    let (expected, desired) = required_pods(spec, covered, scale);
     let (disrupted, recheck) = still_disrupted(&old, covered, now);
     // A pod whose eviction was granted counts as lost at once. Its deletion may reach the cache
     // later than the next eviction.
@@ -99,6 +82,32 @@ pub fn reconcile_budget(
     }
     actions.extend(recheck.map(Action::Requeue));
     actions
+}
+
+/// Returns the number of pods that should exist, and of those that must be healthy.
+fn required_pods(
+    spec: &PodDisruptionBudgetSpec,
+    covered: &[Arc<Pod>],
+    scale: &dyn Fn(&Pod) -> Option<(String, i32)>,
+) -> (i32, i32) {
+    let count = i32::try_from(covered.len()).unwrap_or(i32::MAX);
+    let percent = |v: &IntOrString| matches!(v, IntOrString::String(_));
+    match (&spec.max_unavailable, &spec.min_available) {
+        // API validation rejects budgets with both fields.
+        (Some(max), _) => {
+            let expected = expected_pods(covered, scale);
+            let desired = (expected - scale_value(max, expected, true)).max(0);
+            (expected, desired)
+        }
+        (None, Some(min)) if percent(min) => {
+            let expected = expected_pods(covered, scale);
+            (expected, scale_value(min, expected, true))
+        }
+        // An absolute minAvailable counts the existing pods, so it also works for pods without a
+        // scalable controller.
+        (None, Some(min)) => (count, scale_value(min, count, true)),
+        (None, None) => (count, 0),
+    }
 }
 
 /// Returns the sum of the controllers' desired pods; a pod without a controller counts as one.

@@ -17,7 +17,7 @@ use kv_config::{
     WAL_DIR, initial_members, with_auto_tls,
 };
 use kv_engine::{Engine, EngineError, Kind, MemoryEngine};
-use kv_machine::Options;
+use kv_machine::{Machine, Options};
 use kv_raft::{Clock, Config, PeerTrust};
 use kv_rpc::{Passwords, ServerContext, StoreMetrics, is_responding};
 use kv_transport::Listener;
@@ -305,50 +305,24 @@ async fn build_member(
         on_store,
         slow_apply: plan.bounds.slow.apply,
     };
-    let others = bootstrap
-        .members
-        .iter()
-        // By name as well: the flags of a member that joined later give it another ID than the
-        // cluster did.
-        .filter(|member| member.id != identity.member && member.name != flags.name);
     let around = RebuildOptions {
         folder,
         identity,
-        others: others
-            .flat_map(|member| member.peer_ur_ls.clone())
-            .collect(),
+        others: other_peer_urls(flags, bootstrap),
         tls: &plan.outgoing_tls,
         purged: RebuildOptions::purged(&contents),
     };
     let state = folder.create_subfolder(STATE_DIR)?;
     let slow_disk = sync_micros.clone();
     let open = || {
-        Ok(Arc::new(BlockingEngine::new(
-            open_engine(flags, &state)?,
-            slow_disk.clone(),
-        )) as Arc<dyn Engine>)
+        let engine = BlockingEngine::new(open_engine(flags, &state)?, slow_disk.clone());
+        Ok(Arc::new(engine) as Arc<dyn Engine>)
     };
     let machine = tokio::select! {
         opened = around.machine(&open, options) => opened?,
         () = shutdown.cancelled() => bail!("stopped before the state was rebuilt"),
     };
-    let owner = machine.with_members(|members| {
-        members
-            .get(identity.member)
-            .map(|member| member.name.clone())
-    });
-    // With --force-new-cluster the others are about to be removed.
-    if !flags.force_new_cluster {
-        plan.access
-            .check_members(machine.with_members(|members| members.list().len()))?;
-    }
-    bootstrap::check_member(
-        flags,
-        folder.path(),
-        identity,
-        &bootstrap.members,
-        owner.as_deref(),
-    )?;
+    check_members(flags, plan, folder, bootstrap, &machine)?;
     let leave: LeaveRequest = Arc::default();
     let config = Config {
         cluster: identity.cluster,
@@ -378,6 +352,46 @@ async fn build_member(
         loops: Tasks::new(CancellationToken::new()),
     };
     Ok((member::assemble_member(parts).await?, leave))
+}
+
+/// Returns the peer URLs of all other members.
+fn other_peer_urls(flags: &ServeFlags, bootstrap: &Bootstrap) -> Vec<String> {
+    let own = bootstrap.identity.member;
+    let members = bootstrap.members.iter();
+    // By name as well: the flags of a member that joined later give it another ID than the cluster
+    // did.
+    let others = members.filter(|member| member.id != own && member.name != flags.name);
+    others
+        .flat_map(|member| member.peer_ur_ls.clone())
+        .collect()
+}
+
+/// Checks that this member and the others may be members of the cluster that the state records.
+fn check_members(
+    flags: &ServeFlags,
+    plan: &Plan,
+    folder: &DataFolder,
+    bootstrap: &Bootstrap,
+    machine: &Machine,
+) -> Result<()> {
+    let identity = bootstrap.identity;
+    let owner = machine.with_members(|members| {
+        members
+            .get(identity.member)
+            .map(|member| member.name.clone())
+    });
+    // With --force-new-cluster the others are about to be removed.
+    if !flags.force_new_cluster {
+        plan.access
+            .check_members(machine.with_members(|members| members.list().len()))?;
+    }
+    bootstrap::check_member(
+        flags,
+        folder.path(),
+        identity,
+        &bootstrap.members,
+        owner.as_deref(),
+    )
 }
 
 /// Returns the proof that replication requires.

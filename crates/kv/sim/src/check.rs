@@ -12,7 +12,8 @@ use proto_etcd::etcdserverpb::compare::TargetUnion;
 use proto_etcd::etcdserverpb::request_op::Request as Op;
 use proto_etcd::etcdserverpb::response_op::Response;
 use proto_etcd::etcdserverpb::{
-    RangeRequest, RangeResponse, RequestOp, ResponseHeader, TxnRequest, TxnResponse,
+    DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
+    RequestOp, ResponseHeader, TxnRequest, TxnResponse,
 };
 use proto_etcd::mvccpb::KeyValue;
 use std::collections::BTreeMap;
@@ -128,67 +129,9 @@ impl Evidence<'_> {
 
     fn explain(&self, request: &Request, answer: &Answer) -> Result<Option<Place>, String> {
         match (request, answer) {
-            (Request::Put(put), Answer::Put(answer)) => {
-                let at = header_revision(answer.header.as_ref());
-                let [change] = self.changes_at(at)? else {
-                    return Err(format!("revision {at} has more than the put"));
-                };
-                if change.key != put.key
-                    || change.value.as_ref() != Some(&put.value)
-                    || change.lease != put.lease
-                {
-                    return Err(format!(
-                        "revision {at} is not the acknowledged put but {change:?}"
-                    ));
-                }
-                if put.prev_kv
-                    && !same_pair(
-                        answer.prev_kv.as_ref(),
-                        self.state_at(at - 1)?.get(&put.key),
-                    )
-                {
-                    return Err(format!("not what was there before revision {at}"));
-                }
-                Ok(Some(Place {
-                    revision: at,
-                    writes: true,
-                }))
-            }
+            (Request::Put(put), Answer::Put(answer)) => self.explain_put(put, answer).map(Some),
             (Request::Delete(delete), Answer::Delete(answer)) => {
-                let at = header_revision(answer.header.as_ref());
-                let before = if answer.deleted > 0 { at - 1 } else { at };
-                let rows = self.state_at(before)?;
-                let there: Vec<_> = rows
-                    .iter()
-                    .filter(|(k, _)| in_span(k, &delete.key, &delete.range_end))
-                    .collect();
-                if there.len() as i64 != answer.deleted {
-                    return Err(format!("{} keys were there at {before}", there.len()));
-                }
-                let pairs = answer
-                    .prev_kvs
-                    .iter()
-                    .map(|kv| (kv.key.clone(), to_row(kv)));
-                if delete.prev_kv
-                    && !pairs.eq(there
-                        .iter()
-                        .map(|(key, row)| ((*key).clone(), (*row).clone())))
-                {
-                    return Err(format!("not the pairs that were there at {before}"));
-                }
-                if answer.deleted > 0 {
-                    let keys = self
-                        .changes_at(at)?
-                        .iter()
-                        .map(|change| (&change.key, change.value.is_none()));
-                    if !keys.eq(there.iter().map(|(key, _)| (*key, true))) {
-                        return Err(format!("revision {at} is not the acknowledged deletion"));
-                    }
-                }
-                Ok(Some(Place {
-                    revision: at,
-                    writes: answer.deleted > 0,
-                }))
+                self.explain_delete(delete, answer).map(Some)
             }
             (Request::Range(range), Answer::Range(answer)) => {
                 let at = header_revision(answer.header.as_ref());
@@ -214,6 +157,74 @@ impl Evidence<'_> {
             (Request::KeepAlive(_), Answer::Alive(_)) => Ok(None),
             _ => Err("an answer to something else".to_owned()),
         }
+    }
+
+    fn explain_put(&self, put: &PutRequest, answer: &PutResponse) -> Result<Place, String> {
+        let at = header_revision(answer.header.as_ref());
+        let [change] = self.changes_at(at)? else {
+            return Err(format!("revision {at} has more than the put"));
+        };
+        if change.key != put.key
+            || change.value.as_ref() != Some(&put.value)
+            || change.lease != put.lease
+        {
+            return Err(format!(
+                "revision {at} is not the acknowledged put but {change:?}"
+            ));
+        }
+        if put.prev_kv
+            && !same_pair(
+                answer.prev_kv.as_ref(),
+                self.state_at(at - 1)?.get(&put.key),
+            )
+        {
+            return Err(format!("not what was there before revision {at}"));
+        }
+        Ok(Place {
+            revision: at,
+            writes: true,
+        })
+    }
+
+    fn explain_delete(
+        &self,
+        delete: &DeleteRangeRequest,
+        answer: &DeleteRangeResponse,
+    ) -> Result<Place, String> {
+        let at = header_revision(answer.header.as_ref());
+        let before = if answer.deleted > 0 { at - 1 } else { at };
+        let rows = self.state_at(before)?;
+        let there: Vec<_> = rows
+            .iter()
+            .filter(|(k, _)| in_span(k, &delete.key, &delete.range_end))
+            .collect();
+        if there.len() as i64 != answer.deleted {
+            return Err(format!("{} keys were there at {before}", there.len()));
+        }
+        let pairs = answer
+            .prev_kvs
+            .iter()
+            .map(|kv| (kv.key.clone(), to_row(kv)));
+        if delete.prev_kv
+            && !pairs.eq(there
+                .iter()
+                .map(|(key, row)| ((*key).clone(), (*row).clone())))
+        {
+            return Err(format!("not the pairs that were there at {before}"));
+        }
+        if answer.deleted > 0 {
+            let keys = self
+                .changes_at(at)?
+                .iter()
+                .map(|change| (&change.key, change.value.is_none()));
+            if !keys.eq(there.iter().map(|(key, _)| (*key, true))) {
+                return Err(format!("revision {at} is not the acknowledged deletion"));
+            }
+        }
+        Ok(Place {
+            revision: at,
+            writes: answer.deleted > 0,
+        })
     }
 
     fn explain_range(

@@ -281,6 +281,47 @@ struct Boot {
 }
 
 impl Boot {
+    /// Returns a clock that includes the time in which the host was suspended.
+    fn make_clock(&self) -> Clock {
+        let (started, slept) = (Instant::now(), self.slept.clone());
+        let booted = Duration::from_millis(self.station.net.now());
+        Clock::new(move || {
+            booted + started.elapsed() + Duration::from_millis(slept.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Returns the connector to other hosts, whose URLs are `http://ID:PORT`.
+    fn make_dialer(&self) -> Dial {
+        let station = self.station.clone();
+        Arc::new(move |url: &str| {
+            let host = url
+                .trim_start_matches("http://")
+                .split(':')
+                .next()
+                .and_then(|id| id.parse().ok());
+            tower::util::BoxCloneSyncService::new(
+                station.line(host.unwrap_or_default(), Port::Peer),
+            )
+        })
+    }
+
+    fn raft_config(&self, sync_micros: Arc<AtomicU64>) -> Config {
+        Config {
+            cluster: CLUSTER,
+            member: self.identity.member,
+            heartbeat: Duration::from_millis(20),
+            election_timeout: Duration::from_millis(200),
+            snapshot_entries: self.plan.snapshot_entries,
+            spool: self.spool.clone(),
+            tls: Arc::default(),
+            trust: kv_raft::PeerTrust::Unverified,
+            max_command: 1_572_864,
+            dial: Some(self.make_dialer()),
+            sync_micros,
+            clock: self.make_clock(),
+        }
+    }
+
     async fn run(mut self) -> anyhow::Result<()> {
         let log = Wal::open_on(
             Arc::new(self.disk.clone()),
@@ -319,36 +360,7 @@ impl Boot {
             reason = "the task ends with the member's runtime, which a crash drops"
         )]
         tokio::spawn(drain_engine(machine.clone(), self.rng.fork()));
-        let (started, slept) = (Instant::now(), self.slept.clone());
-        let booted = Duration::from_millis(self.station.net.now());
-        let clock = Clock::new(move || {
-            booted + started.elapsed() + Duration::from_millis(slept.load(Ordering::Relaxed))
-        });
-        let station = self.station.clone();
-        let dial: Dial = Arc::new(move |url: &str| {
-            let host = url
-                .trim_start_matches("http://")
-                .split(':')
-                .next()
-                .and_then(|id| id.parse().ok());
-            tower::util::BoxCloneSyncService::new(
-                station.line(host.unwrap_or_default(), Port::Peer),
-            )
-        });
-        let config = Config {
-            cluster: CLUSTER,
-            member: self.identity.member,
-            heartbeat: Duration::from_millis(20),
-            election_timeout: Duration::from_millis(200),
-            snapshot_entries: self.plan.snapshot_entries,
-            spool: self.spool.clone(),
-            tls: Arc::default(),
-            trust: kv_raft::PeerTrust::Unverified,
-            max_command: 1_572_864,
-            dial: Some(dial),
-            sync_micros,
-            clock,
-        };
+        let config = self.raft_config(sync_micros);
         let removed = self.signs.clone();
         let on_removed = Arc::new(move || removed.removed.store(true, Ordering::Relaxed));
         let tuning = Tuning {

@@ -176,21 +176,8 @@ async fn serve_connection<S>(
         Stream::Socket(stream) => {
             // The process at the other end has no address.
             let addr = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-            let peer = Peer {
-                addr,
-                certificates: Arc::new([]),
-            };
-            return drive_connection(
-                stream,
-                Connection {
-                    peer,
-                    memory_budget,
-                },
-                &http,
-                service,
-                watcher,
-            )
-            .await;
+            let connection = Connection::without_certificate(addr, memory_budget);
+            return drive_connection(stream, connection, &http, service, watcher).await;
         }
     };
     // Writes are coalesced already, so Nagle's algorithm could only delay them. A socket that refuses
@@ -198,21 +185,8 @@ async fn serve_connection<S>(
     let _ = stream.set_nodelay(true);
     let Ok(addr) = stream.peer_addr() else { return };
     let Some(tls) = tls else {
-        let peer = Peer {
-            addr,
-            certificates: Arc::new([]),
-        };
-        return drive_connection(
-            stream,
-            Connection {
-                peer,
-                memory_budget,
-            },
-            &http,
-            service,
-            watcher,
-        )
-        .await;
+        let connection = Connection::without_certificate(addr, memory_budget);
+        return drive_connection(stream, connection, &http, service, watcher).await;
     };
     if tokio::time::timeout(DEADLINE, is_plain_http(&stream))
         .await

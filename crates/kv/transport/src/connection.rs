@@ -2,6 +2,7 @@
 
 use crate::memory_budget::Budget;
 use base_serve::Peer;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Origin of a request; part of every request's extensions.
@@ -11,4 +12,18 @@ pub struct Connection {
     pub peer: Peer,
     /// Memory budget of the connection's requests.
     pub memory_budget: Arc<Budget>,
+}
+
+impl Connection {
+    /// Describes a connection on which the client has shown no certificate.
+    pub(crate) fn without_certificate(addr: SocketAddr, memory_budget: Arc<Budget>) -> Self {
+        let peer = Peer {
+            addr,
+            certificates: Arc::new([]),
+        };
+        Connection {
+            peer,
+            memory_budget,
+        }
+    }
 }

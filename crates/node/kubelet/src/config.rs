@@ -127,22 +127,11 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
         .address
         .or(file.address)
         .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    // Flags override the file, as upstream: an installer's flag must hold whatever the file says.
-    let healthz_port = flags.healthz_port.or(file.healthz_port).unwrap_or(10248);
-    let healthz_address = flags
-        .healthz_bind_address
-        .or(file.healthz_bind_address)
-        .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let simulated = flags.simulated
         || flags
             .container_runtime_endpoint
             .as_deref()
             .is_some_and(|e| e.starts_with("simulated:"));
-    let endpoint = prefer_flag(
-        &flags.container_runtime_endpoint,
-        &file.container_runtime_endpoint,
-    );
-    let endpoint = endpoint.unwrap_or_else(|| "unix:///run/containerd/containerd.sock".into());
     // A simulated node has no processes to limit, and usually no rights to write cgroups.
     let cgroups = flags
         .cgroups_per_qos
@@ -161,19 +150,8 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
         node_name: choose_node_name(flags),
         node_ips,
         kubeconfig: flags.kubeconfig.clone(),
-        runtime_endpoint: if simulated {
-            "simulated:".into()
-        } else {
-            endpoint
-        },
-        // A simulated node usually runs without rights to write below /var.
-        logs_dir: prefer_flag(&flags.pod_logs_dir, &file.pod_logs_dir).unwrap_or_else(|| {
-            if simulated {
-                flags.root_dir.join("logs")
-            } else {
-                "/var/log/pods".into()
-            }
-        }),
+        runtime_endpoint: choose_runtime_endpoint(flags, &file, simulated),
+        logs_dir: choose_logs_dir(flags, &file, simulated),
         root_dir: flags.root_dir.clone(),
         static_pods: prefer_flag(&flags.pod_manifest_path, &file.static_pod_path),
         image_archives: flags.image_archives.clone(),
@@ -183,8 +161,7 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
         taints: choose_taints(flags, &file)?,
         labels: flags::parse_pairs(flags.node_labels.as_deref().unwrap_or_default()),
         address: SocketAddr::new(listen, flags.port.or(file.port).unwrap_or(10250)),
-        // Port 0 disables the endpoint, as upstream; it does not mean any port.
-        healthz: (healthz_port > 0).then(|| SocketAddr::new(healthz_address, healthz_port)),
+        healthz: choose_healthz_address(flags, &file),
         port_file: flags.port_file.clone(),
         tls: prefer_flag(&flags.tls_cert_file, &file.tls_cert_file).zip(prefer_flag(
             &flags.tls_private_key_file,
@@ -210,18 +187,7 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
             .authentication_token_webhook
             .or(file.authentication.webhook.enabled)
             .unwrap_or(true),
-        webhook_authorization: match prefer_flag(
-            &flags.authorization_mode,
-            &file.authorization.mode,
-        )
-        .as_deref()
-        {
-            Some("AlwaysAllow") => false,
-            None | Some("Webhook") => true,
-            Some(mode) => {
-                anyhow::bail!("authorization mode {mode:?} is neither Webhook nor AlwaysAllow")
-            }
-        },
+        webhook_authorization: authorizes_by_webhook(flags, &file)?,
         cluster_dns: flags
             .cluster_dns
             .clone()
@@ -233,37 +199,19 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
             .unwrap_or_else(|| "/etc/resolv.conf".into()),
         max_pods: flags.max_pods.or(file.max_pods).unwrap_or(110),
         cgroup_root: cgroups.then_some(cgroup_root),
-        pod_pids: flags
-            .pod_max_pids
-            .or(file.pod_pids_limit)
-            .and_then(|n| u64::try_from(n).ok())
-            // Upstream's -1 means no limit.
-            .filter(|n| *n > 0),
+        pod_pids: choose_pod_pids(flags, &file),
         // A Lease of 0 s would have expired before its first renewal.
         lease_seconds: file
             .node_lease_duration_seconds
             .filter(|s| *s > 0)
             .unwrap_or(40),
-        status_every: parse_duration(
-            prefer_flag(
-                &flags.node_status_update_frequency,
-                &file.node_status_update_frequency,
-            )
-            .as_deref(),
-            10,
-            "nodeStatusUpdateFrequency",
-        )?,
+        status_every: read_status_interval(flags, &file)?,
         report_every: parse_duration(
             file.node_status_report_frequency.as_deref(),
             300,
             "nodeStatusReportFrequency",
         )?,
-        log_size: parse_bytes(
-            prefer_flag(&flags.container_log_max_size, &file.container_log_max_size)
-                .as_deref()
-                .unwrap_or("10Mi"),
-            "containerLogMaxSize",
-        )?,
+        log_size: read_log_size(flags, &file)?,
         log_files: flags
             .container_log_max_files
             .or(file.container_log_max_files)
@@ -287,6 +235,70 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
         },
         source,
     })
+}
+
+/// Returns the address of the health endpoint. Port 0 disables it, as upstream; it does not mean any
+/// port.
+fn choose_healthz_address(flags: &Flags, file: &Configuration) -> Option<SocketAddr> {
+    // Flags override the file, as upstream: an installer's flag must hold whatever the file says.
+    let port = flags.healthz_port.or(file.healthz_port).unwrap_or(10248);
+    let address = flags
+        .healthz_bind_address
+        .or(file.healthz_bind_address)
+        .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    (port > 0).then(|| SocketAddr::new(address, port))
+}
+
+fn choose_runtime_endpoint(flags: &Flags, file: &Configuration, simulated: bool) -> String {
+    if simulated {
+        return "simulated:".into();
+    }
+    let endpoint = prefer_flag(
+        &flags.container_runtime_endpoint,
+        &file.container_runtime_endpoint,
+    );
+    endpoint.unwrap_or_else(|| "unix:///run/containerd/containerd.sock".into())
+}
+
+fn choose_logs_dir(flags: &Flags, file: &Configuration, simulated: bool) -> PathBuf {
+    prefer_flag(&flags.pod_logs_dir, &file.pod_logs_dir).unwrap_or_else(|| {
+        // A simulated node usually runs without rights to write below /var.
+        if simulated {
+            flags.root_dir.join("logs")
+        } else {
+            "/var/log/pods".into()
+        }
+    })
+}
+
+fn authorizes_by_webhook(flags: &Flags, file: &Configuration) -> anyhow::Result<bool> {
+    match prefer_flag(&flags.authorization_mode, &file.authorization.mode).as_deref() {
+        Some("AlwaysAllow") => Ok(false),
+        None | Some("Webhook") => Ok(true),
+        Some(mode) => {
+            anyhow::bail!("authorization mode {mode:?} is neither Webhook nor AlwaysAllow")
+        }
+    }
+}
+
+/// Returns the limit of processes per pod.
+fn choose_pod_pids(flags: &Flags, file: &Configuration) -> Option<u64> {
+    let limit = flags.pod_max_pids.or(file.pod_pids_limit)?;
+    // Upstream's -1 means no limit.
+    u64::try_from(limit).ok().filter(|n| *n > 0)
+}
+
+fn read_status_interval(flags: &Flags, file: &Configuration) -> anyhow::Result<Duration> {
+    let text = prefer_flag(
+        &flags.node_status_update_frequency,
+        &file.node_status_update_frequency,
+    );
+    parse_duration(text.as_deref(), 10, "nodeStatusUpdateFrequency")
+}
+
+fn read_log_size(flags: &Flags, file: &Configuration) -> anyhow::Result<u64> {
+    let text = prefer_flag(&flags.container_log_max_size, &file.container_log_max_size);
+    parse_bytes(text.as_deref().unwrap_or("10Mi"), "containerLogMaxSize")
 }
 
 /// Returns the flag's value, or else the file's; an empty value counts as absent.

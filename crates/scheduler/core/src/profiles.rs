@@ -130,15 +130,11 @@ fn suggest_name(name: &str, known: &HashSet<&str>) -> String {
         .unwrap_or_default()
 }
 
-fn build_profile(
-    config: &ProfileConfig,
-    percentage: Option<u32>,
-    client: &Client,
-    cluster: &Arc<dyn Cluster>,
-) -> anyhow::Result<Profile> {
-    let weights: HashMap<&str, i64> = default_plugins().into_iter().collect();
-    let known: HashSet<&str> = weights.keys().copied().collect();
-    check_names(&config.plugins, &known)?;
+/// Returns the arguments of `pluginConfig`, by plugin.
+fn read_plugin_args<'a>(
+    config: &'a ProfileConfig,
+    known: &HashSet<&str>,
+) -> anyhow::Result<HashMap<&'a str, &'a Value>> {
     let mut args: HashMap<&str, &Value> = HashMap::new();
     for entry in &config.plugin_config {
         if let Some(consequence) = missing_plugin_consequence(&entry.name) {
@@ -150,11 +146,24 @@ fn build_profile(
             bail!(
                 "pluginConfig names plugin {:?}, which is not known{}",
                 entry.name,
-                suggest_name(&entry.name, &known)
+                suggest_name(&entry.name, known)
             );
         }
         args.insert(&entry.name, &entry.args);
     }
+    Ok(args)
+}
+
+fn build_profile(
+    config: &ProfileConfig,
+    percentage: Option<u32>,
+    client: &Client,
+    cluster: &Arc<dyn Cluster>,
+) -> anyhow::Result<Profile> {
+    let weights: HashMap<&str, i64> = default_plugins().into_iter().collect();
+    let known: HashSet<&str> = weights.keys().copied().collect();
+    check_names(&config.plugins, &known)?;
+    let args = read_plugin_args(config, &known)?;
     let mut points = ExtensionPoints::default();
     for entry in plugin_registry() {
         let args = args.get(entry.name).copied().unwrap_or(&Value::Null);

@@ -344,22 +344,7 @@ fn find_nodes_that_fit(
         found.nodes.push(node.clone());
         return found;
     }
-    let candidates: Vec<&Arc<NodeInfo>> = match allowed {
-        // All nodes are visited from where the last attempt ended. A walk from the first node would
-        // give the first nodes of a large cluster all of the pods.
-        None => snapshot
-            .nodes
-            .iter()
-            .cycle()
-            .skip(*start % all)
-            .take(all)
-            .collect(),
-        Some(allowed) => snapshot
-            .nodes
-            .iter()
-            .filter(|node| allowed.contains(&*node.name))
-            .collect(),
-    };
+    let candidates = list_candidates(snapshot, allowed, *start);
     // In large clusters the walk stops early: scoring a part of the feasible nodes is enough.
     let wanted = nodes_to_find(
         feasibility.profile.percentage_of_nodes_to_score,
@@ -388,6 +373,27 @@ fn find_nodes_that_fit(
     // the same.
     *start = (*start + looked_at) % all;
     found
+}
+
+/// Returns the nodes to visit, in order.
+fn list_candidates<'a>(
+    snapshot: &'a Snapshot,
+    allowed: Option<&HashSet<String>>,
+    start: usize,
+) -> Vec<&'a Arc<NodeInfo>> {
+    let nodes = &snapshot.nodes;
+    match allowed {
+        // All nodes are visited from where the last attempt ended. A walk from the first node would
+        // give the first nodes of a large cluster all of the pods.
+        None => {
+            let from = start % nodes.len().max(1);
+            nodes.iter().cycle().skip(from).take(nodes.len()).collect()
+        }
+        Some(allowed) => nodes
+            .iter()
+            .filter(|node| allowed.contains(&*node.name))
+            .collect(),
+    }
 }
 
 fn nodes_to_find(percentage: u32, all: usize) -> usize {

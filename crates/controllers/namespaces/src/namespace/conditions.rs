@@ -13,8 +13,37 @@ pub fn update_conditions(
     discovery: &[String],
     now: Timestamp,
 ) -> bool {
-    let all = [
-        // Upstream's five conditions, in upstream's order and words.
+    let conditions = namespace
+        .status
+        .get_or_insert_default()
+        .conditions
+        .get_or_insert_default();
+    let mut changed = false;
+    for mut fresh in compute_conditions(content, discovery) {
+        fresh.last_transition_time = Some(Time(now));
+        match conditions.iter_mut().find(|c| c.type_ == fresh.type_) {
+            Some(old) if is_same_condition(old, &fresh) => {}
+            Some(old) => {
+                if old.status == fresh.status {
+                    // The time is that of a change of the status: a new message alone is no
+                    // transition.
+                    fresh.last_transition_time = old.last_transition_time.take();
+                }
+                *old = fresh;
+                changed = true;
+            }
+            None => {
+                conditions.push(fresh);
+                changed = true;
+            }
+        }
+    }
+    changed
+}
+
+/// Returns upstream's five conditions, in upstream's order and words.
+fn compute_conditions(content: &Content, discovery: &[String]) -> [NamespaceCondition; 5] {
+    [
         make_condition(
             "NamespaceDeletionDiscoveryFailure",
             (
@@ -76,33 +105,7 @@ pub fn update_conditions(
                 "in",
             ),
         ),
-    ];
-    let conditions = namespace
-        .status
-        .get_or_insert_default()
-        .conditions
-        .get_or_insert_default();
-    let mut changed = false;
-    for mut fresh in all {
-        fresh.last_transition_time = Some(Time(now));
-        match conditions.iter_mut().find(|c| c.type_ == fresh.type_) {
-            Some(old) if is_same_condition(old, &fresh) => {}
-            Some(old) => {
-                if old.status == fresh.status {
-                    // The time is that of a change of the status: a new message alone is no
-                    // transition.
-                    fresh.last_transition_time = old.last_transition_time.take();
-                }
-                *old = fresh;
-                changed = true;
-            }
-            None => {
-                conditions.push(fresh);
-                changed = true;
-            }
-        }
-    }
-    changed
+    ]
 }
 
 fn is_same_condition(a: &NamespaceCondition, b: &NamespaceCondition) -> bool {

@@ -1,5 +1,7 @@
 //! Computes the target's size and the autoscaler's status.
 
+use std::cmp::Ordering;
+
 use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::{
@@ -159,15 +161,17 @@ pub fn decide_size(
     }
 }
 
-fn by_metrics(
-    draft: &mut Draft<'_>,
-    current: i32,
-    low: i32,
-    high: i32,
-    readings: &[Reading],
-) -> (i32, String) {
-    let mut largest: Option<(i32, String)> = None;
-    let mut failed: Option<(String, String)> = None;
+/// The metrics that decide.
+#[derive(Default)]
+struct Decisive<'a> {
+    /// The largest size that a metric needs, with the metric.
+    largest: Option<(i32, &'a str)>,
+    /// The first metric that can't be read, with the problem.
+    failed: Option<(&'a str, &'a str)>,
+}
+
+fn find_decisive_metrics(current: i32, readings: &[Reading]) -> Decisive<'_> {
+    let mut found = Decisive::default();
     for reading in readings {
         match &reading.ratio {
             Ok(ratio) => {
@@ -177,13 +181,24 @@ fn by_metrics(
                     (ratio * f64::from(current)).ceil() as i32
                 };
                 // The metric that needs the most replicas wins, as upstream.
-                if largest.as_ref().is_none_or(|(n, _)| wanted > *n) {
-                    largest = Some((wanted, reading.name.clone()));
+                if found.largest.is_none_or(|(n, _)| wanted > n) {
+                    found.largest = Some((wanted, &reading.name));
                 }
             }
-            Err(problem) => failed = failed.or(Some((reading.name.clone(), problem.clone()))),
+            Err(problem) => found.failed = found.failed.or(Some((&reading.name, problem))),
         }
     }
+    found
+}
+
+fn by_metrics(
+    draft: &mut Draft<'_>,
+    current: i32,
+    low: i32,
+    high: i32,
+    readings: &[Reading],
+) -> (i32, String) {
+    let Decisive { largest, failed } = find_decisive_metrics(current, readings);
     // An error is reported only if no metric could be read.
     if let Some((name, problem)) = failed.filter(|_| largest.is_none()) {
         let text = format!(
@@ -209,26 +224,24 @@ fn by_metrics(
     let desired = wanted
         .clamp(low, high)
         .min(current.saturating_mul(2).max(4));
-    match desired {
-        n if n < wanted => draft.set_condition(
-            "ScalingLimited",
+    let (limited, reason, message) = match desired.cmp(&wanted) {
+        Ordering::Less => (
             true,
             "TooManyReplicas",
             "the desired replica count is more than the maximum replica count",
         ),
-        n if n > wanted => draft.set_condition(
-            "ScalingLimited",
+        Ordering::Greater => (
             true,
             "TooFewReplicas",
             "the desired replica count is less than the minimum replica count",
         ),
-        _ => draft.set_condition(
-            "ScalingLimited",
+        Ordering::Equal => (
             false,
             "DesiredWithinRange",
             "the desired count is within the acceptable range",
         ),
-    }
+    };
+    draft.set_condition("ScalingLimited", limited, reason, message);
     let way = if desired > current { "above" } else { "below" };
     (
         desired,

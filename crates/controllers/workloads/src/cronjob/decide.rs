@@ -138,6 +138,16 @@ fn delete_job(cron: &CronJob, job: &Job) -> Action {
         .into()
 }
 
+fn report_bad_schedule(cron: &CronJob, problem: &str) -> Action {
+    let reason = if problem.starts_with("unknown time zone") {
+        "UnknownTimeZone"
+    } else {
+        "UnparseableSchedule"
+    };
+    let text = format!("unparseable schedule: {:?} : {problem}", cron.spec.schedule);
+    Action::warning(&object_reference(cron), reason, text)
+}
+
 /// Creates the Job that is due; returns the delay of the next reconcile.
 fn start_due_job(
     cron: &CronJob,
@@ -150,16 +160,7 @@ fn start_due_job(
     let schedule = match Schedule::parse(&cron.spec.schedule, cron.spec.time_zone.as_deref()) {
         Ok(schedule) => schedule,
         Err(problem) => {
-            let reason = if problem.starts_with("unknown time zone") {
-                "UnknownTimeZone"
-            } else {
-                "UnparseableSchedule"
-            };
-            actions.push(Action::warning(
-                &about,
-                reason,
-                format!("unparseable schedule: {:?} : {problem}", cron.spec.schedule),
-            ));
+            actions.push(report_bad_schedule(cron, &problem));
             return None;
         }
     };

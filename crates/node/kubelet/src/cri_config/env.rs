@@ -6,7 +6,8 @@ use super::service_env::list_service_variables;
 use crate::volumes::Objects;
 use api_meta::Quantity;
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Container, EnvFromSource, EnvVar, EnvVarSource, Pod, Secret, Service,
+    ConfigMap, ConfigMapKeySelector, Container, EnvFromSource, EnvVar, EnvVarSource, Pod, Secret,
+    SecretKeySelector, Service,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -161,50 +162,66 @@ async fn read_value_from(
         .map(Some);
     }
     if let Some(reference) = &from.config_map_key_ref {
-        let optional = reference.optional.unwrap_or(false);
-        let map: Option<Arc<ConfigMap>> = sources
-            .objects
-            .get(namespace, &reference.name, optional)
-            .await?;
-        let value = map
-            .as_ref()
-            .and_then(|m| m.data.as_ref())
-            .and_then(|d| d.get(&reference.key))
-            .cloned();
-        let key = KeyReference {
-            kind: "ConfigMap",
-            namespace,
-            name: &reference.name,
-            key: &reference.key,
-            optional,
-        };
-        return require_key(value, key);
+        return read_config_map_key(namespace, reference, sources).await;
     }
     if let Some(reference) = &from.secret_key_ref {
-        let optional = reference.optional.unwrap_or(false);
-        let secret: Option<Arc<Secret>> = sources
-            .objects
-            .get(namespace, &reference.name, optional)
-            .await?;
-        let value = secret
-            .as_ref()
-            .and_then(|s| s.data.as_ref())
-            .and_then(|d| d.get(&reference.key));
-        // Variables are text for the CRI; a Secret with other bytes belongs in a volume.
-        let value = value.map(|v| String::from_utf8_lossy(&v.0).into_owned());
-        let key = KeyReference {
-            kind: "Secret",
-            namespace,
-            name: &reference.name,
-            key: &reference.key,
-            optional,
-        };
-        return require_key(value, key);
+        return read_secret_key(namespace, reference, sources).await;
     }
     Err(format!(
         "variable {} has a source that is not supported",
         var.name
     ))
+}
+
+async fn read_config_map_key(
+    namespace: &str,
+    reference: &ConfigMapKeySelector,
+    sources: &Sources<'_>,
+) -> Result<Option<String>, String> {
+    let optional = reference.optional.unwrap_or(false);
+    let map: Option<Arc<ConfigMap>> = sources
+        .objects
+        .get(namespace, &reference.name, optional)
+        .await?;
+    let value = map
+        .as_ref()
+        .and_then(|m| m.data.as_ref())
+        .and_then(|d| d.get(&reference.key))
+        .cloned();
+    let key = KeyReference {
+        kind: "ConfigMap",
+        namespace,
+        name: &reference.name,
+        key: &reference.key,
+        optional,
+    };
+    require_key(value, key)
+}
+
+async fn read_secret_key(
+    namespace: &str,
+    reference: &SecretKeySelector,
+    sources: &Sources<'_>,
+) -> Result<Option<String>, String> {
+    let optional = reference.optional.unwrap_or(false);
+    let secret: Option<Arc<Secret>> = sources
+        .objects
+        .get(namespace, &reference.name, optional)
+        .await?;
+    let value = secret
+        .as_ref()
+        .and_then(|s| s.data.as_ref())
+        .and_then(|d| d.get(&reference.key));
+    // Variables are text for the CRI; a Secret with other bytes belongs in a volume.
+    let value = value.map(|v| String::from_utf8_lossy(&v.0).into_owned());
+    let key = KeyReference {
+        kind: "Secret",
+        namespace,
+        name: &reference.name,
+        key: &reference.key,
+        optional,
+    };
+    require_key(value, key)
 }
 
 /// A key of a ConfigMap or a Secret.

@@ -65,37 +65,28 @@ async fn set_up_volume(
         let content = content?;
         return base_task::blocking(|| write_volume(kubelet, pod, volume, content));
     }
-    let ready = |path: PathBuf, own: bool| {
-        Ok((
-            PreparedVolume {
-                path,
-                read_only: false,
-                own,
-            },
-            None,
-        ))
+    let ready = |path: PathBuf, read_only: bool, own: bool| {
+        let prepared = PreparedVolume {
+            path,
+            read_only,
+            own,
+        };
+        Ok((prepared, None))
     };
     if volume.empty_dir.is_some() {
         let path = base_task::blocking(|| set_up_empty_dir(kubelet, pod, volume))?;
-        return ready(path, true);
+        return ready(path, false, true);
     }
     if let Some(source) = &volume.host_path {
         let kind = source.type_.as_deref();
         // The path may be on a network file system that does not respond.
         let path = base_task::blocking(|| set_up_host_path(&source.path, kind))?;
-        return ready(path, false);
+        return ready(path, false, false);
     }
     if let Some(source) = &volume.persistent_volume_claim {
         let (path, read_only) =
             resolve_claim(kubelet, pod, &volume.name, &source.claim_name, None).await?;
-        return Ok((
-            PreparedVolume {
-                path,
-                read_only: read_only || source.read_only == Some(true),
-                own: false,
-            },
-            None,
-        ));
+        return ready(path, read_only || source.read_only == Some(true), false);
     }
     if volume.ephemeral.is_some() {
         // The ephemeral volume controller derives the claim's name in the same way.
@@ -105,25 +96,11 @@ async fn set_up_volume(
             volume.name
         );
         let (path, read_only) = resolve_claim(kubelet, pod, &volume.name, &name, Some(pod)).await?;
-        return Ok((
-            PreparedVolume {
-                path,
-                read_only,
-                own: false,
-            },
-            None,
-        ));
+        return ready(path, read_only, false);
     }
     if volume.image.is_some() {
         // Mounted by the runtime, from an image that is pulled when a container starts.
-        return Ok((
-            PreparedVolume {
-                path: PathBuf::new(),
-                read_only: true,
-                own: false,
-            },
-            None,
-        ));
+        return ready(PathBuf::new(), true, false);
     }
     // An error instead of an empty directory: the container would write to a place that is lost.
     Err("volumes of this kind are not supported by this node".into())

@@ -13,7 +13,7 @@ use node_volumes::prepare_subpath;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const HOSTS: &str = "/etc/hosts";
 
@@ -77,23 +77,16 @@ fn build_volume_mount(
     index: usize,
     volume_mount: &VolumeMount,
 ) -> Result<Mount, String> {
-    let MountSources {
-        kubelet,
-        pod,
-        container,
-        environment,
-        ..
-    } = sources;
     let volume = sources.volumes.by_name.get(&volume_mount.name);
     let volume = volume.ok_or_else(|| {
         format!(
             "cannot find volume {:?} to mount into container {:?}",
-            volume_mount.name, container.name
+            volume_mount.name, sources.container.name
         )
     })?;
     let sub = match (&volume_mount.sub_path, &volume_mount.sub_path_expr) {
         (_, Some(expression)) if !expression.is_empty() => {
-            expand_sub_path(environment, expression)?
+            expand_sub_path(sources.environment, expression)?
         }
         (Some(path), _) => path.clone(),
         _ => String::new(),
@@ -115,19 +108,7 @@ fn build_volume_mount(
     let path = if sub.is_empty() {
         volume.path.clone()
     } else {
-        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let target = pod_dir(kubelet, uid)
-            .join("volume-subpaths")
-            .join(&volume_mount.name)
-            .join(&container.name)
-            // One target per mount: a container may mount several paths of one volume.
-            .join(index.to_string());
-        prepare_subpath(kubelet.settings.mounter, &volume.path, &sub, &target).map_err(|e| {
-            format!(
-                "failed to prepare subPath for volumeMount {:?} of container {:?}: {e}",
-                volume_mount.name, container.name
-            )
-        })?
+        mount_sub_path(sources, (index, &volume_mount.name), &volume.path, &sub)?
     };
     // A read-only volume stays so: a mount can restrict but not extend.
     let read_only = volume.read_only || volume_mount.read_only == Some(true);
@@ -140,6 +121,35 @@ fn build_volume_mount(
             &inside,
             read_only,
             volume_mount.mount_propagation.as_deref(),
+        )
+    })
+}
+
+/// Mounts a path within a volume to a place of its own, which the container can't redirect.
+/// `index` is that of the volumeMount.
+fn mount_sub_path(
+    sources: &MountSources<'_>,
+    (index, volume): (usize, &str),
+    path: &Path,
+    sub: &str,
+) -> Result<PathBuf, String> {
+    let MountSources {
+        kubelet,
+        pod,
+        container,
+        ..
+    } = sources;
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let target = pod_dir(kubelet, uid)
+        .join("volume-subpaths")
+        .join(volume)
+        .join(&container.name)
+        // One target per mount: a container may mount several paths of one volume.
+        .join(index.to_string());
+    prepare_subpath(kubelet.settings.mounter, path, sub, &target).map_err(|e| {
+        format!(
+            "failed to prepare subPath for volumeMount {volume:?} of container {:?}: {e}",
+            container.name
         )
     })
 }
