@@ -23,8 +23,6 @@ mod runtime_class;
 mod service_account;
 mod storage;
 mod table;
-#[cfg(test)]
-mod tests;
 mod unenforced;
 
 pub use context::Context;

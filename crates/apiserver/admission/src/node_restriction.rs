@@ -70,69 +70,62 @@ fn check_own_node(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiE
             format!("node {node:?} is not allowed to modify node {name:?}"),
         ));
     }
-    // spec.configSource could make a node read any ConfigMap.
-    const CONFIG_SOURCE: &str = "/spec/configSource";
-    let given = |object: &Value| {
-        object
-            .pointer(CONFIG_SOURCE)
-            .is_some_and(|source| !source.is_null())
+    let problem = match (request.operation, &request.old) {
+        (Operation::Create, _) => find_forbidden_field(&request.object, node),
+        (Operation::Update, Some(old)) => find_forbidden_change(&request.object, old, node),
+        _ => None,
     };
-    match (request.operation, &request.old) {
-        (Operation::Create, _) => {
-            if given(&request.object) {
-                return Err(forbidden_error(
-                    request,
-                    format!("node {node:?} is not allowed to set configSource"),
-                ));
-            }
-            // Pods are kept off a node by labels that only an administrator may set. A kubelet that
-            // could set them would attract such pods.
-            let set = labels::forbidden_changes(&request.object, &Value::Null);
-            if !set.is_empty() {
-                let why = format!(
-                    "node {node:?} is not allowed to set the following labels: {}",
-                    set.join(", ")
-                );
-                return Err(forbidden_error(request, why));
-            }
-        }
-        // Labels that were set by an administrator may stay in an update, since only changes count.
-        (Operation::Update, Some(old)) => {
-            let changed = labels::forbidden_changes(&request.object, old);
-            if !changed.is_empty() {
-                return Err(forbidden_error(
-                    request,
-                    format!("is not allowed to modify labels: {}", changed.join(", ")),
-                ));
-            }
-            // A kubelet that removed its taints would attract pods. It registers with any taints.
-            if list_at(&request.object, "/spec/taints") != list_at(old, "/spec/taints") {
-                return Err(forbidden_error(
-                    request,
-                    format!("node {node:?} is not allowed to modify taints"),
-                ));
-            }
-            if given(&request.object)
-                && request.object.pointer(CONFIG_SOURCE) != old.pointer(CONFIG_SOURCE)
-            {
-                return Err(forbidden_error(
-                    request,
-                    format!("node {node:?} is not allowed to modify configSource"),
-                ));
-            }
-            // An owner reference could make the garbage collector delete the Node.
-            if list_at(&request.object, "/metadata/ownerReferences")
-                != list_at(old, "/metadata/ownerReferences")
-            {
-                return Err(forbidden_error(
-                    request,
-                    format!("node {node:?} is not allowed to modify ownerReferences"),
-                ));
-            }
-        }
-        _ => {}
+    problem.map_or(Ok(()), |why| Err(forbidden_error(request, why)))
+}
+
+// spec.configSource could make a node read any ConfigMap.
+const CONFIG_SOURCE: &str = "/spec/configSource";
+
+fn has_config_source(node: &Value) -> bool {
+    node.pointer(CONFIG_SOURCE)
+        .is_some_and(|source| !source.is_null())
+}
+
+/// Returns why a kubelet may not create its node like this.
+fn find_forbidden_field(object: &Value, node: &str) -> Option<String> {
+    if has_config_source(object) {
+        return Some(format!("node {node:?} is not allowed to set configSource"));
     }
-    Ok(())
+    // Pods are kept off a node by labels that only an administrator may set. A kubelet that could
+    // set them would attract such pods.
+    let set = labels::forbidden_changes(object, &Value::Null);
+    (!set.is_empty()).then(|| {
+        format!(
+            "node {node:?} is not allowed to set the following labels: {}",
+            set.join(", ")
+        )
+    })
+}
+
+/// Returns why a kubelet may not update its node like this.
+fn find_forbidden_change(object: &Value, old: &Value, node: &str) -> Option<String> {
+    // Labels that were set by an administrator may stay in an update, since only changes count.
+    let changed = labels::forbidden_changes(object, old);
+    if !changed.is_empty() {
+        let changed = changed.join(", ");
+        return Some(format!("is not allowed to modify labels: {changed}"));
+    }
+    // A kubelet that removed its taints would attract pods. It registers with any taints.
+    let field = if list_at(object, "/spec/taints") != list_at(old, "/spec/taints") {
+        "taints"
+    } else if has_config_source(object)
+        && object.pointer(CONFIG_SOURCE) != old.pointer(CONFIG_SOURCE)
+    {
+        "configSource"
+    // An owner reference could make the garbage collector delete the Node.
+    } else if list_at(object, "/metadata/ownerReferences")
+        != list_at(old, "/metadata/ownerReferences")
+    {
+        "ownerReferences"
+    } else {
+        return None;
+    };
+    Some(format!("node {node:?} is not allowed to modify {field}"))
 }
 
 fn check_claim(request: &AdmissionRequest<'_>, node: &str) -> Result<(), ApiError> {

@@ -13,63 +13,13 @@ mod storage;
 use crate::context::Context;
 use crate::quota_store::{Change, QuotaStore};
 use api_meta::ApiError;
+use apiserver_request::testing::FakeObjects;
 use apiserver_request::{
-    Admission, AdmissionRequest, Attributes, Authorizer, Decision, GroupResource, Objects,
-    Observer, Operation, User,
+    Admission, AdmissionRequest, Attributes, Authorizer, Decision, GroupResource, Operation, User,
 };
 use serde_json::{Value, json};
 use std::future::Future;
 use std::sync::{Arc, Mutex};
-
-type Stored = (GroupResource, Value);
-
-fn text_at<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-}
-
-/// Objects that the caches and the store hold.
-struct FakeObjects(Vec<Stored>);
-
-#[async_trait::async_trait]
-impl Objects for FakeObjects {
-    fn cached_object(
-        &self,
-        resource: &GroupResource,
-        namespace: &str,
-        name: &str,
-    ) -> Option<Arc<Value>> {
-        let found = self.0.iter().find(|(of, object)| {
-            of == resource
-                && text_at(object, "/metadata/namespace") == namespace
-                && text_at(object, "/metadata/name") == name
-        });
-        found.map(|(_, object)| Arc::new(object.clone()))
-    }
-    fn cached_list(&self, resource: &GroupResource, namespace: Option<&str>) -> Vec<Arc<Value>> {
-        let inside =
-            |object: &Value| namespace.is_none_or(|n| text_at(object, "/metadata/namespace") == n);
-        let found = self
-            .0
-            .iter()
-            .filter(|(of, object)| of == resource && inside(object));
-        found.map(|(_, object)| Arc::new(object.clone())).collect()
-    }
-    async fn read_live(
-        &self,
-        _: &GroupResource,
-        _: &str,
-        _: &str,
-    ) -> Result<Option<Value>, ApiError> {
-        Ok(None)
-    }
-    fn observe(&self, _: &GroupResource, _: Arc<dyn Observer>) {}
-    fn caches_ready(&self) -> bool {
-        true
-    }
-}
 
 /// Allows the listed (verb, name).
 struct FakeAuthorizer(Vec<(&'static str, &'static str)>);
@@ -121,7 +71,7 @@ fn context_with(
         .iter()
         .map(|(path, object)| (grouped(path), object.clone()));
     Context {
-        objects: Arc::new(FakeObjects(objects.collect())),
+        objects: Arc::new(FakeObjects::new(objects)),
         authorizer: Arc::new(FakeAuthorizer(grants.to_vec())),
         quotas,
     }

@@ -10,6 +10,8 @@ mod authn;
 mod authz;
 mod info;
 mod objects;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use admission::{Admission, AdmissionRequest, Operation};
 pub use authn::{Authenticator, AuthnError, Credentials, User};

@@ -35,6 +35,11 @@ fn system_namespaces_can_not_be_deleted() {
 }
 
 #[test]
+fn create_in_an_active_namespace_is_accepted() {
+    assert!(admit(&plugin(), &create("pods", json!({}))).is_ok());
+}
+
+#[test]
 fn create_in_a_missing_namespace_is_not_found() {
     let write = Write {
         namespace: "none",

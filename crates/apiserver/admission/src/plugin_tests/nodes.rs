@@ -155,6 +155,10 @@ fn node_creates_only_mirror_pods_that_it_owns() {
             "node \"one\" can only create pods with an owner reference set to itself",
         ),
         (
+            set("/metadata/ownerReferences/0/kind", json!("Pod")),
+            "node \"one\" can only create pods with an owner reference set to itself",
+        ),
+        (
             set("/metadata/ownerReferences/0/controller", json!(false)),
             "node \"one\" can only create pods with a controller owner reference set to itself",
         ),
@@ -200,6 +204,16 @@ fn mirror_pod_may_not_reference_api_objects() {
             "volumes",
             json!([{"projected": {"sources": [{"serviceAccountToken": {}}]}}]),
             "projected volumes",
+        ),
+        (
+            "volumes",
+            json!([{"projected": {"sources": [{"secret": {}}]}}]),
+            "projected volumes",
+        ),
+        (
+            "volumes",
+            json!([{"flexVolume": {"secretRef": {"name": "s"}}}]),
+            "secrets",
         ),
         ("volumes", json!([{"csi": {}}]), "csidrivers"),
         ("resourceClaims", json!([{}]), "resourceclaims"),
@@ -330,6 +344,11 @@ fn node_requests_tokens_for_its_pods_and_their_audiences() {
         (
             token("Pod", "mine", "mine-uid", json!(["a", "b"])),
             "node may only request 0 or 1 audiences",
+        ),
+        // No audience means that of the API server, which no volume of the pod requests.
+        (
+            token("Pod", "mine", "mine-uid", json!([])),
+            "audience \"\" not found in pod spec volume, system:node:one is not authorized to request tokens for this audience",
         ),
         (
             token("Pod", "mine", "mine-uid", json!(["other"])),

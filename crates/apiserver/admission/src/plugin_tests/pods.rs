@@ -138,8 +138,25 @@ fn pod_without_any_class_has_priority_zero() {
 }
 
 #[test]
+fn lowest_of_several_default_classes_is_set() {
+    let class = |name: &str, value: i64| {
+        (
+            "scheduling.k8s.io:priorityclasses",
+            json!({"metadata": {"name": name}, "value": value, "globalDefault": true}),
+        )
+    };
+    let plugin = Priority(context(&[class("b", 20), class("a", 10)]));
+    let admitted = admit(&plugin, &create("pods", json!({"spec": {}}))).unwrap();
+    assert_eq!(admitted["spec"]["priorityClassName"], "a");
+}
+
+#[test]
 fn contradicting_priority_is_rejected() {
     for (spec, why) in [
+        (
+            json!({"priority": 7}),
+            "the integer value of priority (7) must not be provided in pod spec; priority admission controller computed 5 from the given PriorityClass name",
+        ),
         (
             json!({"priorityClassName": "none"}),
             "no PriorityClass with name none was found",
@@ -180,7 +197,10 @@ fn second_default_priority_class_is_rejected() {
         validate(&priority(), &class("x")),
         Err("priorityclasses.scheduling.k8s.io \"x\" is forbidden: PriorityClass default is already marked as default. Only one default can exist".into())
     );
-    assert_eq!(validate(&priority(), &class("default")), Ok(()));
+    let same = class("default");
+    assert_eq!(validate(&priority(), &same), Ok(()));
+    let changed = update(same.path, same.object.clone(), same.object.clone());
+    assert_eq!(validate(&priority(), &changed), Ok(()));
 }
 
 fn runtime_class() -> RuntimeClass {

@@ -108,6 +108,11 @@ fn claim_grows_if_it_is_bound_and_its_class_allows_it() {
             None,
         ),
         (
+            claim("1Gi", "no", "Bound"),
+            claim("1024Mi", "no", "Bound"),
+            None,
+        ),
+        (
             claim("1Gi", "yes", "Pending"),
             claim("2Gi", "yes", "Pending"),
             Some(unbound),

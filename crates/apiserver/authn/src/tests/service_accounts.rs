@@ -49,7 +49,7 @@ impl Cluster {
     }
 
     fn issue(&self, spec: Value) -> Result<Value, String> {
-        let issuer = TokenIssuer::new(&self.options, Arc::new(FakeObjects(objects())))
+        let issuer = TokenIssuer::new(&self.options, fake_objects(objects()))
             .unwrap()
             .unwrap();
         let account = object("sa", "n", json!({}));
@@ -70,7 +70,7 @@ impl Cluster {
         audiences: &[&str],
         objects: Vec<(&'static str, Value)>,
     ) -> Result<Option<Vec<String>>, String> {
-        let tokens = AccountTokens::new(&self.options, Arc::new(FakeObjects(objects))).unwrap();
+        let tokens = AccountTokens::new(&self.options, fake_objects(objects)).unwrap();
         let audiences: Vec<String> = audiences.iter().map(|a| (*a).to_owned()).collect();
         let verified = complete(tokens.verify(token, &audiences))?;
         Ok(verified.map(|(user, audiences)| {
@@ -267,7 +267,7 @@ fn token_of_an_unknown_issuer_is_left_to_other_authenticators() {
 #[test]
 fn discovery_documents_describe_issuer_and_key() {
     let cluster = Cluster::new();
-    let tokens = AccountTokens::new(&cluster.options, Arc::new(FakeObjects(Vec::new()))).unwrap();
+    let tokens = AccountTokens::new(&cluster.options, fake_objects(Vec::new())).unwrap();
     let document = tokens.openid_configuration("10.0.0.1:6443");
     assert_eq!(
         (&document["issuer"], &document["jwks_uri"]),

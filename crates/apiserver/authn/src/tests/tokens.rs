@@ -20,7 +20,7 @@ fn authn(anonymous: Anonymous) -> Arc<Authn> {
         anonymous,
         ..Options::default()
     };
-    Authn::new(options, Arc::new(FakeObjects(Vec::new()))).unwrap()
+    Authn::new(options, fake_objects(Vec::new())).unwrap()
 }
 
 #[test]
