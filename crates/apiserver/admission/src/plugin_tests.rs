@@ -141,7 +141,8 @@ impl Write {
             old: self.old.clone(),
             options: Value::Null,
             dry_run: self.dry_run,
-            warnings: Vec::new(),
+            warnings: Default::default(),
+            reinvocation: Default::default(),
         }
     }
 }
@@ -166,7 +167,7 @@ fn admit(plugin: &dyn Admission, write: &Write) -> Result<Value, String> {
 fn admit_warnings(plugin: &dyn Admission, write: &Write) -> Vec<String> {
     let mut request = write.request();
     complete(plugin.admit(&mut request)).unwrap();
-    request.warnings
+    request.warnings.into_iter().collect()
 }
 
 fn validate(plugin: &dyn Admission, write: &Write) -> Result<(), String> {

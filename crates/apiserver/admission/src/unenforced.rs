@@ -153,7 +153,8 @@ mod tests {
             old: None,
             options: Value::Null,
             dry_run: false,
-            warnings: Vec::new(),
+            warnings: Default::default(),
+            reinvocation: Default::default(),
         })
     }
 

@@ -307,7 +307,8 @@ mod tests {
                 old: Some(old.clone()),
                 options: Value::Null,
                 dry_run: false,
-                warnings: Vec::new(),
+                warnings: Default::default(),
+                reinvocation: Default::default(),
             };
             changes_collection_fields_only(&request)
         };
@@ -426,7 +427,8 @@ mod tests {
             old: None,
             options: Value::Null,
             dry_run: false,
-            warnings: Vec::new(),
+            warnings: Default::default(),
+            reinvocation: Default::default(),
         };
         let mut future = check.validate(&request);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());

@@ -81,8 +81,16 @@ impl Registry {
         are_events.then_some(self.options.event_ttl)
     }
 
-    /// Runs the mutating plugins.
+    /// Runs the mutating plugins, and again if a webhook has changed the object.
     pub async fn run_mutating(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        self.run_mutating_once(request).await?;
+        if request.reinvocation.begin_second_pass() {
+            self.run_mutating_once(request).await?;
+        }
+        Ok(())
+    }
+
+    async fn run_mutating_once(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
         for plugin in &self.options.admission {
             let begun = Instant::now();
             let admitted = plugin.admit(request).await;

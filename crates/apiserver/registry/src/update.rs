@@ -71,6 +71,8 @@ impl Registry {
         // The cache is usually current. Reading the store first would double the cost of each
         // update.
         let mut live = false;
+        // An attempt on the cached object that failed: its revision and error.
+        let mut failed: Option<(i64, ApiError)> = None;
         for _ in 0..ATTEMPTS {
             let found = self.current_object(write, &key, live).await?;
             let Some((old, revision)) = found else {
@@ -82,13 +84,20 @@ impl Registry {
                 live = true;
                 continue;
             };
+            // The cache was current. Another attempt would call webhooks twice for one error.
+            if let Some((_, error)) = failed.take_if(|(tried, _)| *tried == revision) {
+                return Err(error);
+            }
             // Warnings of an attempt that is repeated do not belong to the result.
             write.warnings.clear();
             match self.update_once(write, update, &key, old, revision).await {
                 Ok(Outcome::Done(object)) => return Ok(object),
                 Ok(Outcome::Conflict) => live = true,
                 // The error may be about fields that another write has changed already.
-                Err(_) if !live => live = true,
+                Err(error) if !live => {
+                    failed = Some((revision, error));
+                    live = true;
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -140,8 +149,14 @@ impl Registry {
             if !write.applies {
                 write.track_fields(Some(&old), &mut new);
             }
-            new = self.admit_update(write, new, &old).await?;
+            let rewritten;
+            (new, rewritten) = self.admit_update(write, new, &old).await?;
             default_object(write, &mut new);
+            if rewritten {
+                // A webhook may change any field, also those that only the server sets.
+                meta::carry_over(&mut new, &old);
+                prepare_update(write, update.mode.subresource(write), &mut new, &old);
+            }
             // Plugins may write explicit zero values, which must not count as a change.
             codec::canonicalize(&write.resource.schema, &mut new);
             as_stored(write, &mut new);
@@ -169,18 +184,20 @@ impl Registry {
         done
     }
 
+    /// Returns the object, and whether a webhook has changed it.
     async fn admit_update(
         &self,
         write: &mut Write,
         new: Value,
         old: &Value,
-    ) -> Result<Value, ApiError> {
+    ) -> Result<(Value, bool), ApiError> {
         let name = write.name.clone();
         let mut request = write.admission_request(Operation::Update, &name, new, Some(old.clone()));
         self.run_mutating(&mut request).await?;
+        let rewritten = request.reinvocation.is_requested();
         let (object, warnings) = (request.object, request.warnings);
         write.warnings.extend(warnings);
-        Ok(object)
+        Ok((object, rewritten))
     }
 
     async fn compare_and_swap(

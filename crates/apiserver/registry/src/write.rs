@@ -150,7 +150,8 @@ impl Write {
             old,
             options: self.options.clone(),
             dry_run: self.dry_run,
-            warnings: Vec::new(),
+            warnings: Default::default(),
+            reinvocation: Default::default(),
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Admission: mutates or rejects a request after authorization and before it is persisted.
 
-use crate::User;
+use crate::{Reinvocation, User, Warnings};
 use api_meta::ApiError;
 use serde_json::Value;
 
 /// The operation of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operation {
     /// A new object, or a POST to a subresource.
     Create,
@@ -15,6 +15,18 @@ pub enum Operation {
     Delete,
     /// exec, attach, portforward, proxy.
     Connect,
+}
+
+impl Operation {
+    /// Returns the name in reviews and rules: `CREATE`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
 }
 
 /// A write, with the full old and new objects.
@@ -47,7 +59,9 @@ pub struct AdmissionRequest<'a> {
     /// Dry run: nothing will be stored.
     pub dry_run: bool,
     /// Warnings for the client, sent as headers.
-    pub warnings: Vec<String>,
+    pub warnings: Warnings,
+    /// State of the second pass of the mutating plugins.
+    pub reinvocation: Reinvocation,
 }
 
 /// One admission plugin. Mutating plugins run first, in the table's order, then the validating

@@ -10,14 +10,18 @@ mod authn;
 mod authz;
 mod info;
 mod objects;
+mod reinvocation;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod warnings;
 
 pub use admission::{Admission, AdmissionRequest, Operation};
 pub use authn::{Authenticator, AuthnError, Credentials, User};
 pub use authz::{Attributes, Authorizer, Decision};
 pub use info::RequestInfo;
 pub use objects::{GroupResource, ObjectEvent, Objects, Observer};
+pub use reinvocation::{Invocations, Reinvocation};
+pub use warnings::Warnings;
 
 #[cfg(test)]
 mod tests;

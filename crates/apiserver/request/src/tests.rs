@@ -43,3 +43,35 @@ fn rejection_of_credentials_is_printed_as_its_reason() {
         "invalid bearer token"
     );
 }
+
+#[test]
+fn repeated_warning_is_sent_once() {
+    let warnings = Warnings::default();
+    warnings.push("a".into());
+    warnings.extend(["b".to_owned(), "a".to_owned()]);
+    assert_eq!(warnings.into_iter().collect::<Vec<_>>(), ["a", "b"]);
+}
+
+#[test]
+fn second_pass_begins_once_and_only_on_request() {
+    let mut passes = Reinvocation::default();
+    assert!(!passes.begin_second_pass(), "nothing was changed");
+    passes.request();
+    assert!(passes.begin_second_pass());
+    assert!(passes.is_second_pass());
+    passes.request();
+    assert!(!passes.begin_second_pass(), "a third pass");
+}
+
+#[test]
+fn webhook_is_due_if_the_object_changed_after_its_call() {
+    let mut calls = Invocations::default();
+    calls.record_invoked("first");
+    calls.require_reinvocation();
+    calls.record_invoked("second");
+    assert!(calls.is_due("first"));
+    assert!(!calls.is_due("second"), "called after the last change");
+    calls.record_output(&serde_json::json!({"a": 1}));
+    assert!(!calls.is_changed_since(&serde_json::json!({"a": 1})));
+    assert!(calls.is_changed_since(&serde_json::json!({"a": 2})));
+}

@@ -1,0 +1,46 @@
+//! The edge to the expression language: match conditions are compiled and evaluated elsewhere.
+
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Compiles `matchConditions`.
+pub trait ConditionCompiler: Send + Sync {
+    /// Compiles the conditions (`name`, `expression`) of one webhook.
+    ///
+    /// # Errors
+    /// An expression that does not compile, with the text for the client.
+    fn compile_conditions(&self, conditions: &[Value]) -> Result<Arc<dyn Conditions>, String>;
+}
+
+/// Compiled conditions; all of them must hold.
+pub trait Conditions: Send + Sync {
+    /// Returns whether the webhook is to be called. As upstream, one condition that is false wins
+    /// over the errors of others.
+    ///
+    /// # Errors
+    /// No condition is false, and at least one could not be evaluated.
+    fn matches(&self, input: &ConditionInput<'_>) -> Result<bool, String>;
+}
+
+/// The variables of conditions.
+pub struct ConditionInput<'a> {
+    /// `request` of the AdmissionReview, without the objects.
+    pub request: &'a Value,
+    /// The object in the webhook's version, or null.
+    pub object: &'a Value,
+    /// The old object in the webhook's version, or null.
+    pub old_object: &'a Value,
+}
+
+/// The message for conditions while no compiler is wired.
+pub(crate) const UNSUPPORTED: &str =
+    "match conditions are not supported by this server yet; use rules and selectors";
+
+/// Stands in for a compiler: rejects all conditions, so that none is ignored.
+pub(crate) struct NoConditions;
+
+impl ConditionCompiler for NoConditions {
+    fn compile_conditions(&self, _: &[Value]) -> Result<Arc<dyn Conditions>, String> {
+        Err(UNSUPPORTED.to_owned())
+    }
+}

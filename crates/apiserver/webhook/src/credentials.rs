@@ -1,0 +1,220 @@
+//! Credentials for webhooks, from the kubeconfig of the admission configuration.
+//!
+//! Users of that file are named after servers: `hook.ns.svc`, `hook.ns.svc:8443`, `*.example.com`,
+//! `*`.
+
+use crate::file::ConfigError;
+use api_codec::yaml;
+use api_meta::tree::{get, has, list, opt_text, text};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// Credentials by server. Without `Debug`, so that no log line has a key.
+#[derive(Clone, Default)]
+pub struct Credentials {
+    users: HashMap<String, AuthInfo>,
+    current: Option<String>,
+}
+
+/// The credentials for one server.
+#[derive(Clone, Default)]
+pub struct AuthInfo {
+    token: Option<String>,
+    token_file: Option<PathBuf>,
+    basic: Option<String>,
+    certificate: Option<Data>,
+    key: Option<Data>,
+}
+
+#[derive(Clone)]
+enum Data {
+    Inline(Vec<u8>),
+    File(PathBuf),
+}
+
+impl Credentials {
+    /// Reads a kubeconfig.
+    ///
+    /// # Errors
+    /// A file that can't be read or used, or a kind of credentials that is not implemented.
+    pub fn read_file(path: &Path) -> Result<Self, ConfigError> {
+        let wrong = |why: String| ConfigError::Invalid {
+            path: path.into(),
+            why,
+        };
+        let bytes = std::fs::read(path).map_err(|source| ConfigError::Read {
+            path: path.into(),
+            source,
+        })?;
+        let (tree, _) = yaml::parse(&bytes).map_err(|e| wrong(e.to_string()))?;
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        let found = Self::parse(&tree, folder).map_err(wrong)?;
+        // A missing file fails the start, and not the first request.
+        for user in found.users.values() {
+            user.identity().map_err(wrong)?;
+        }
+        Ok(found)
+    }
+
+    fn parse(tree: &Value, folder: &Path) -> Result<Self, String> {
+        let mut users = HashMap::new();
+        for entry in list(tree, "users") {
+            let user = parse_user(get(entry, "user"), folder)?;
+            users.insert(text(entry, "name").to_owned(), user);
+        }
+        let current = list(tree, "contexts")
+            .iter()
+            .find(|context| text(context, "name") == text(tree, "current-context"))
+            .and_then(|context| opt_text(get(context, "context"), "user"));
+        Ok(Credentials {
+            users,
+            current: current.map(str::to_owned),
+        })
+    }
+
+    /// Returns the credentials for `host:port`; the most specific entry wins.
+    pub(crate) fn find_auth(&self, host_port: &str) -> Option<&AuthInfo> {
+        let find = |server: &str| {
+            let exact = self.users.get(server);
+            exact.or_else(|| self.find_wildcard(server))
+        };
+        let without_port = || find(host_port.strip_suffix(":443")?);
+        let current = || self.users.get(self.current.as_deref()?);
+        find(host_port)
+            .or_else(without_port)
+            .or_else(|| self.users.get("*"))
+            .or_else(current)
+    }
+
+    fn find_wildcard(&self, server: &str) -> Option<&AuthInfo> {
+        server
+            .match_indices('.')
+            .find_map(|(at, _)| self.users.get(&format!("*{}", server.get(at..)?)))
+    }
+}
+
+fn parse_user(user: &Value, folder: &Path) -> Result<AuthInfo, String> {
+    for field in ["exec", "auth-provider", "as"] {
+        if has(user, field) {
+            return Err(format!("the field {field:?} of a user is not supported"));
+        }
+    }
+    let filled = |field: &str| opt_text(user, field).filter(|text| !text.is_empty());
+    let data = |field: &str| match filled(&format!("{field}-data")) {
+        Some(text) => STANDARD
+            .decode(text)
+            .map(|bytes| Some(Data::Inline(bytes)))
+            .map_err(|_| format!("{field}-data is not base64")),
+        None => Ok(filled(field).map(|path| Data::File(folder.join(path)))),
+    };
+    let basic = filled("username").map(|name| {
+        let pair = format!("{name}:{}", text(user, "password"));
+        format!("Basic {}", STANDARD.encode(pair))
+    });
+    Ok(AuthInfo {
+        token: filled("token").map(str::to_owned),
+        token_file: filled("tokenFile").map(|path| folder.join(path)),
+        basic,
+        certificate: data("client-certificate")?,
+        key: data("client-key")?,
+    })
+}
+
+impl AuthInfo {
+    /// Returns the certificate and key as PEM.
+    pub(crate) fn identity(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, String> {
+        match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => Ok(Some((certificate.read()?, key.read()?))),
+            (None, None) => Ok(None),
+            _ => Err("a client certificate and its key must be given together".to_owned()),
+        }
+    }
+
+    /// Returns the `Authorization` header. The token's file is read each time, because tokens are
+    /// rotated.
+    pub(crate) async fn authorization(&self) -> Result<Option<String>, String> {
+        if let Some(token) = &self.token {
+            return Ok(Some(format!("Bearer {token}")));
+        }
+        if let Some(path) = &self.token_file {
+            let token = tokio::fs::read_to_string(path)
+                .await
+                .map_err(|_| "the token file of the webhook can't be read".to_owned())?;
+            return Ok(Some(format!("Bearer {}", token.trim())));
+        }
+        Ok(self.basic.clone())
+    }
+}
+
+impl Data {
+    fn read(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Data::Inline(bytes) => Ok(bytes.clone()),
+            Data::File(path) => std::fs::read(path)
+                .map_err(|_| format!("the file {} can't be read", path.display())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn credentials(names: &[&str]) -> Credentials {
+        let users: Vec<Value> = names
+            .iter()
+            .map(|name| json!({"name": name, "user": {"token": name}}))
+            .collect();
+        let tree = json!({"users": users, "current-context": "c",
+            "contexts": [{"name": "c", "context": {"user": "fallback"}}]});
+        Credentials::parse(&tree, Path::new("/")).unwrap()
+    }
+
+    #[test]
+    fn most_specific_user_is_chosen() {
+        let all = credentials(&[
+            "hook.n.svc",
+            "hook.n.svc:8443",
+            "*.n.svc",
+            "*.example.com:8443",
+            "*",
+        ]);
+        for (server, expect) in [
+            ("hook.n.svc:443", "hook.n.svc"),
+            ("hook.n.svc:8443", "hook.n.svc:8443"),
+            ("other.n.svc:443", "*.n.svc"),
+            ("a.b.example.com:8443", "*.example.com:8443"),
+            ("a.example.com:443", "*"),
+        ] {
+            let found = all.find_auth(server).and_then(|user| user.token.clone());
+            assert_eq!(found.as_deref(), Some(expect), "{server}");
+        }
+    }
+
+    #[test]
+    fn user_of_the_current_context_is_the_last_resort() {
+        let all = credentials(&["fallback"]);
+        assert!(all.find_auth("x.n.svc:443").is_some());
+        assert!(credentials(&["x"]).find_auth("y.n.svc:443").is_none());
+    }
+
+    #[test]
+    fn unsupported_or_incomplete_credentials_are_rejected() {
+        for user in [
+            json!({"exec": {"command": "x"}}),
+            json!({"auth-provider": {"name": "gcp"}}),
+            json!({"client-key-data": "%"}),
+        ] {
+            let tree = json!({"users": [{"name": "*", "user": user}]});
+            assert!(Credentials::parse(&tree, Path::new("/")).is_err(), "{user}");
+        }
+        let half = json!({"users": [{"name": "*", "user": {"client-key-data": "eA=="}}]});
+        let found = Credentials::parse(&half, Path::new("/")).unwrap();
+        assert!(found.find_auth("x:1").unwrap().identity().is_err());
+    }
+}

@@ -1,0 +1,48 @@
+//! Admission webhooks: configurations, matching, reviews, dispatch, and the transport that carries
+//! them.
+//!
+//! Decisions are pure: which webhooks match (`rules`, `matching`), the review (`review`), what a
+//! response means (`response`, `outcome`). IO is in `transport`, which knows nothing of admission,
+//! so that conversion reviews can use it.
+//!
+//! Invariant: a webhook that matches and can't be called rejects the request, unless its
+//! `failurePolicy` is Ignore. No content of a request or of a `caBundle` is logged.
+
+mod attributes;
+mod conditions;
+mod credentials;
+mod dispatch;
+mod endpoint;
+mod file;
+mod hook;
+mod kinds;
+mod labels;
+mod matching;
+mod metrics;
+mod mutating;
+mod outcome;
+mod patch;
+mod plugin;
+mod resolver;
+mod response;
+mod review;
+mod rules;
+mod select;
+mod source;
+#[cfg(test)]
+mod tests;
+mod transport;
+mod validating;
+mod versioned;
+
+pub use conditions::{ConditionCompiler, ConditionInput, Conditions};
+pub use credentials::Credentials;
+pub use endpoint::{Endpoint, ServiceName};
+pub use file::{ConfigError, PluginConfig, WebhookConfig, read_plugin_configs};
+pub use kinds::{GroupVersionKind, GroupVersionResource, Kinds};
+pub use metrics::WebhookMetrics;
+pub use mutating::MutatingWebhooks;
+pub use plugin::Setup;
+pub use resolver::{Address, ClusterIpResolver, EndpointResolver, ServiceResolver};
+pub use transport::{CallError, Transport};
+pub use validating::ValidatingWebhooks;

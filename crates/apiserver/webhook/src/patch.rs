@@ -1,0 +1,156 @@
+//! Applies a webhook's JSON patch, and bounds what it may change.
+
+use crate::kinds::{GroupVersionResource, Kinds};
+use crate::outcome::HookError;
+use crate::response::Response;
+use api_meta::{ApiError, Meta};
+use api_patch::json_patch;
+use serde_json::{Value, json};
+
+/// Metadata that only the server sets; a webhook's values are dropped.
+const SYSTEM_FIELDS: [&str; 6] = [
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "resourceVersion",
+    "selfLink",
+];
+
+const MANAGED_FIELDS: &str = "managedFields";
+
+/// The object before and after a patch.
+pub struct Patched {
+    pub object: Value,
+    /// A warning for the client.
+    pub warning: Option<String>,
+}
+
+/// The place of an object.
+pub struct PatchTarget<'a> {
+    pub hook: &'a str,
+    pub resource: &'a GroupVersionResource,
+    pub subresource: &'a str,
+}
+
+/// Applies the patch of a response to an object in canonical form; None if there is no operation.
+///
+/// # Errors
+/// A patch that can't be decoded or applied, or that changes the identity of the object.
+pub fn apply_response(
+    target: &PatchTarget<'_>,
+    kinds: &dyn Kinds,
+    object: &Value,
+    response: &Response,
+) -> Result<Option<Patched>, HookError> {
+    let operations: Vec<Value> = match serde_json::from_slice(&response.patch) {
+        Ok(operations) => operations,
+        Err(_) if response.patch.is_empty() => return Ok(None),
+        Err(error) => {
+            return Err(HookError::Calling {
+                code: 503,
+                why: format!("received undecodable patch in webhook response: {error}"),
+            });
+        }
+    };
+    if operations.is_empty() {
+        return Ok(None);
+    }
+    if response.patch_type != "JSONPatch" {
+        return Err(HookError::Calling {
+            code: 400,
+            why: format!("unsupported patch type {:?}", response.patch_type),
+        });
+    }
+    let internal = |why: String| HookError::Internal(ApiError::internal(why));
+    if !object.is_object() {
+        return Err(internal(format!(
+            "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+            target.hook
+        )));
+    }
+    // The paths refer to the form that the webhook has received.
+    let explicit = kinds.explicit_object(target.resource, target.subresource, object);
+    let patched = json_patch(explicit, &response.patch).map_err(|e| internal(e.to_string()))?;
+    let mut patched = kinds
+        .decode_object(target.resource, target.subresource, patched)
+        .map_err(internal)?;
+    if let Some(field) = changed_identity(object, &patched) {
+        return Err(internal(format!(
+            "admission webhook {:?} attempted to change {field}, which is not allowed",
+            target.hook
+        )));
+    }
+    restore_system_fields(object, &mut patched);
+    let warning = restore_managed_fields(object, &mut patched);
+    Ok(Some(Patched {
+        object: patched,
+        warning,
+    }))
+}
+
+/// Returns the first field of the object's identity that differs. The store's key is made of the
+/// name that was authorized.
+fn changed_identity(before: &Value, after: &Value) -> Option<&'static str> {
+    let at = |object: &Value, pointer: &str| {
+        let text = object.pointer(pointer).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    [
+        ("apiVersion", "/apiVersion"),
+        ("kind", "/kind"),
+        ("metadata.name", "/metadata/name"),
+        ("metadata.namespace", "/metadata/namespace"),
+        ("metadata.uid", "/metadata/uid"),
+    ]
+    .into_iter()
+    .find(|(_, pointer)| at(before, pointer) != at(after, pointer))
+    .map(|(field, _)| field)
+}
+
+fn restore_system_fields(before: &Value, after: &mut Value) {
+    SYSTEM_FIELDS.iter().for_each(|field| restore_field(before, after, field));
+}
+
+fn restore_field(before: &Value, after: &mut Value, field: &str) {
+    let value = before.metadata().and_then(|metadata| metadata.get(field));
+    match value.cloned() {
+        Some(value) => {
+            after.metadata_mut().insert(field.to_owned(), value);
+        }
+        // Only if present: bodies of subresources may have no metadata, and must not get any.
+        None if after.metadata().is_some_and(|m| m.contains_key(field)) => {
+            after.metadata_mut().remove(field);
+        }
+        None => {}
+    }
+}
+
+/// Restores managed fields that a webhook has broken; returns the warning.
+fn restore_managed_fields(before: &Value, after: &mut Value) -> Option<String> {
+    let fields = |object: &Value| {
+        let fields = object.metadata().and_then(|m| m.get(MANAGED_FIELDS));
+        fields.cloned().unwrap_or(json!([]))
+    };
+    let changed = fields(after);
+    if changed == fields(before) {
+        return None;
+    }
+    let problem = changed.as_array()?.iter().find_map(managed_fields_problem)?;
+    restore_field(before, after, MANAGED_FIELDS);
+    Some(format!(
+        ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
+         mutating admission controller; please fix your requests: {problem}"
+    ))
+}
+
+fn managed_fields_problem(entry: &Value) -> Option<String> {
+    let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
+    if !matches!(text("operation"), "Apply" | "Update") {
+        return Some(format!("invalid operation {:?}", text("operation")));
+    }
+    if !matches!(text("fieldsType"), "" | "FieldsV1") {
+        return Some(format!("invalid fieldsType {:?}", text("fieldsType")));
+    }
+    (text("apiVersion").is_empty()).then(|| "apiVersion is empty".to_owned())
+}

@@ -1,0 +1,84 @@
+//! The complete decision about one webhook: rules, selectors, match conditions.
+
+use crate::attributes::Attributes;
+use crate::conditions::ConditionInput;
+use crate::hook::Hook;
+use crate::labels::NamespaceLabels;
+use crate::matching::{Invocation, ReviewTarget, match_rules, match_selectors};
+use crate::plugin::Setup;
+use crate::review::build_request;
+use crate::versioned::VersionedObjects;
+use api_meta::ApiError;
+use apiserver_request::AdmissionRequest;
+use std::sync::Arc;
+
+/// Returns the call of a webhook with the objects in its version; None if it does not match.
+///
+/// # Errors
+/// The webhook has a matching rule, but the rest can't be decided.
+pub async fn select_hook(
+    setup: &Setup,
+    request: &AdmissionRequest<'_>,
+    attributes: &Attributes<'_>,
+    hook: &Arc<Hook>,
+    namespace: &mut NamespaceLabels,
+) -> Result<Option<(Invocation, VersionedObjects)>, ApiError> {
+    let kinds = &*setup.kinds;
+    let Some(target) = match_rules(hook, attributes, kinds)? else {
+        return Ok(None);
+    };
+    let objects = (&request.object, request.old.as_ref());
+    if !match_selectors(hook, attributes, objects, namespace, &*setup.objects).await? {
+        return Ok(None);
+    }
+    let (object, old) = objects;
+    let versioned = VersionedObjects::convert(kinds, attributes, &target, object, old)?;
+    if !match_conditions(hook, attributes, &target, &versioned)? {
+        return Ok(None);
+    }
+    let (resource, kind) = target;
+    let invocation = Invocation {
+        hook: hook.clone(),
+        resource,
+        kind,
+    };
+    Ok(Some((invocation, versioned)))
+}
+
+/// Returns whether the match conditions of a webhook hold.
+///
+/// # Errors
+/// They can't be evaluated, and the policy is Fail.
+fn match_conditions(
+    hook: &Hook,
+    attributes: &Attributes<'_>,
+    target: &ReviewTarget,
+    objects: &VersionedObjects,
+) -> Result<bool, ApiError> {
+    let Some(conditions) = &hook.conditions else {
+        return Ok(true);
+    };
+    let input = ConditionInput {
+        request: &build_request(attributes, target),
+        object: &objects.object,
+        old_object: &objects.old,
+    };
+    let matched = match conditions {
+        Ok(conditions) => conditions.matches(&input),
+        Err(why) => Err(why.clone()),
+    };
+    match matched {
+        Ok(matched) => Ok(matched),
+        Err(why) if hook.ignores_failure => {
+            tracing::warn!(webhook = hook.name, why, "match conditions failed, webhook skipped");
+            Ok(false)
+        }
+        Err(why) => Err(ApiError::forbidden(
+            &attributes.resource.group,
+            &attributes.resource.resource,
+            attributes.name,
+            &why,
+        )),
+    }
+}
+

@@ -1,0 +1,1 @@
+//! Plugins over fakes.

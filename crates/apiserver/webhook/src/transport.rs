@@ -1,0 +1,221 @@
+//! Posts JSON to webhooks: resolution, TLS, connection reuse, timeout, size limit.
+//!
+//! Knows nothing of admission. One client serves all webhooks with the same server and CA, and
+//! keeps its idle connections.
+
+mod connector;
+mod error;
+mod tls;
+
+pub use error::CallError;
+
+use crate::credentials::{AuthInfo, Credentials};
+use crate::endpoint::{ClientKey, Endpoint};
+use crate::resolver::ServiceResolver;
+use base_task::Tasks;
+use bytes::Bytes;
+use connector::{Connector, Route};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::rt::TokioTimer;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Maximum size of a response. An object has at most 3 MiB; a patch that replaces it as base64
+/// takes 4 MiB.
+const MAX_RESPONSE: usize = 8 * 1024 * 1024;
+/// Clients kept at most, as upstream.
+const MAX_CLIENTS: usize = 200;
+/// Idle connections kept for each server, as client-go.
+const MAX_IDLE: usize = 25;
+/// Time for which an idle connection is kept, as Go's default transport.
+const IDLE: Duration = Duration::from_secs(90);
+/// Characters of an error body that reach the client.
+const MAX_ERROR_TEXT: usize = 2048;
+
+/// Posts JSON to webhooks.
+pub struct Transport {
+    tasks: Tasks,
+    resolver: Arc<dyn ServiceResolver>,
+    credentials: Credentials,
+    clients: Mutex<Clients>,
+}
+
+#[derive(Default)]
+struct Clients {
+    by_key: HashMap<ClientKey, (u64, Arc<Client>)>,
+    uses: u64,
+}
+
+struct Client {
+    http: HttpClient<Connector, Full<Bytes>>,
+    auth: Option<AuthInfo>,
+}
+
+impl Transport {
+    /// Creates a transport whose connections are tasks of `tasks`.
+    pub fn new(
+        tasks: Tasks,
+        resolver: Arc<dyn ServiceResolver>,
+        credentials: Credentials,
+    ) -> Arc<Self> {
+        Arc::new(Transport {
+            tasks,
+            resolver,
+            credentials,
+            clients: Mutex::default(),
+        })
+    }
+
+    /// Posts a body and returns that of a successful response.
+    ///
+    /// # Errors
+    /// No connection, an unverified server, another status than 200 to 206, a response that is too
+    /// large, or the end of the timeout.
+    pub async fn post_json(
+        &self,
+        endpoint: &Endpoint,
+        body: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, CallError> {
+        // The webhook can give up in time itself.
+        let url = format!("{}?timeout={}s", endpoint.url(), timeout.as_secs());
+        let exchange = self.exchange(endpoint, &url, body);
+        match tokio::time::timeout(timeout, exchange).await {
+            Ok(done) => done,
+            Err(_) => Err(CallError::Deadline { url: url.clone() }),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        endpoint: &Endpoint,
+        url: &str,
+        body: Bytes,
+    ) -> Result<Bytes, CallError> {
+        let failed = |why: String| CallError::Failed {
+            url: url.to_owned(),
+            why,
+        };
+        let client = self.find_client(endpoint)?;
+        let mut request = Request::builder()
+            .method(Method::POST)
+            .uri(url)
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json, */*")
+            .header(USER_AGENT, "kube-apiserver-admission")
+            .body(Full::new(body))
+            .map_err(|e| failed(e.to_string()))?;
+        if let Some(auth) = &client.auth
+            && let Some(value) = auth.authorization().await.map_err(CallError::Config)?
+        {
+            let mut value =
+                HeaderValue::from_str(&value).map_err(|_| failed("invalid token".into()))?;
+            value.set_sensitive(true);
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
+        let response = client
+            .http
+            .request(request)
+            .await
+            .map_err(|e| failed(error::describe_error(&e)))?;
+        read_response(response).await.map_err(|e| match e {
+            ReadError::Status(status) => status,
+            ReadError::Broken(why) => failed(why),
+        })
+    }
+
+    /// Returns the client of a server, which has its open connections.
+    fn find_client(&self, endpoint: &Endpoint) -> Result<Arc<Client>, CallError> {
+        let key = endpoint.client_key();
+        let mut clients = self.clients.lock();
+        clients.uses += 1;
+        let now = clients.uses;
+        if let Some((used, client)) = clients.by_key.get_mut(&key) {
+            *used = now;
+            return Ok(client.clone());
+        }
+        let client = Arc::new(self.build_client(endpoint)?);
+        if clients.by_key.len() >= MAX_CLIENTS {
+            let oldest = clients.by_key.iter().min_by_key(|(_, (used, _))| *used);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                clients.by_key.remove(&oldest);
+            }
+        }
+        clients.by_key.insert(key, (now, client.clone()));
+        Ok(client)
+    }
+
+    fn build_client(&self, endpoint: &Endpoint) -> Result<Client, CallError> {
+        let auth = self.credentials.find_auth(&endpoint.host_port()).cloned();
+        let identity = auth
+            .as_ref()
+            .map(AuthInfo::identity)
+            .transpose()
+            .map_err(CallError::Config)?
+            .flatten();
+        let config = tls::client_config(endpoint, identity).map_err(CallError::Config)?;
+        let route = Route::new(endpoint, config, self.resolver.clone())?;
+        let http = HttpClient::builder(TaskExecutor(self.tasks.clone()))
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(MAX_IDLE)
+            .build(Connector(Arc::new(route)));
+        Ok(Client { http, auth })
+    }
+}
+
+enum ReadError {
+    Status(CallError),
+    Broken(String),
+}
+
+async fn read_response(response: Response<Incoming>) -> Result<Bytes, ReadError> {
+    let status = response.status();
+    let body = Limited::new(response.into_body(), MAX_RESPONSE)
+        .collect()
+        .await
+        .map_err(|e| {
+            ReadError::Broken(if e.is::<LengthLimitError>() {
+                format!("the response is larger than {MAX_RESPONSE} bytes")
+            } else {
+                "unexpected EOF".to_owned()
+            })
+        })?
+        .to_bytes();
+    if (200..=206).contains(&status.as_u16()) {
+        return Ok(body);
+    }
+    let text: String = String::from_utf8_lossy(&body)
+        .trim()
+        .chars()
+        .take(MAX_ERROR_TEXT)
+        .collect();
+    Err(ReadError::Status(CallError::of_status(
+        status.as_u16(),
+        &text,
+    )))
+}
+
+/// Runs the connections' drivers as isolated tasks of the server.
+#[derive(Clone)]
+struct TaskExecutor(Tasks);
+
+impl<F> hyper::rt::Executor<F> for TaskExecutor
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, future: F) {
+        self.0.spawn_isolated("webhook connection", async move {
+            future.await;
+        });
+    }
+}

@@ -1,0 +1,80 @@
+//! `ValidatingAdmissionWebhook`: all webhooks at once, on the final object.
+
+use crate::attributes::Attributes;
+use crate::dispatch::{call_hook, check_verdict, conclude_call};
+use crate::labels::NamespaceLabels;
+use crate::matching::Invocation;
+use crate::metrics::{CallLabels, Phase};
+use crate::plugin::{Plugin, Setup};
+use crate::select::select_hook;
+use crate::versioned::VersionedObjects;
+use api_meta::ApiError;
+use apiserver_request::{Admission, AdmissionRequest};
+use futures::FutureExt;
+use futures::future::join_all;
+use std::time::Instant;
+
+/// The plugin.
+pub struct ValidatingWebhooks(Plugin);
+
+impl ValidatingWebhooks {
+    /// Creates the plugin and observes the configurations.
+    pub fn new(setup: Setup) -> Self {
+        ValidatingWebhooks(Plugin::new(setup, "validatingwebhookconfigurations"))
+    }
+}
+
+#[async_trait::async_trait]
+impl Admission for ValidatingWebhooks {
+    fn name(&self) -> &'static str {
+        "ValidatingAdmissionWebhook"
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        self.0.check_configuration(request)?;
+        let hooks = self.0.candidate_hooks(request)?;
+        if hooks.is_empty() {
+            return Ok(());
+        }
+        let setup = &self.0.setup;
+        let attributes = self.0.attributes(request);
+        let mut namespace = NamespaceLabels::default();
+        let mut calls = Vec::new();
+        // All are matched before one is called, so that a broken selector causes no calls.
+        for hook in hooks.iter() {
+            let matched = select_hook(setup, request, &attributes, hook, &mut namespace).await?;
+            if let Some((invocation, objects)) = matched {
+                let (setup, attributes) = (setup, &attributes);
+                let call = async move {
+                    run_call(setup, request, attributes, invocation, objects).await
+                };
+                calls.push(call.boxed());
+            }
+        }
+        // All are awaited: each may have a warning, and side effects that must not be cut off.
+        let errors = join_all(calls).await;
+        errors.into_iter().find(Result::is_err).unwrap_or(Ok(()))
+    }
+}
+
+async fn run_call(
+    setup: &Setup,
+    request: &AdmissionRequest<'_>,
+    attributes: &Attributes<'_>,
+    invocation: Invocation,
+    objects: VersionedObjects,
+) -> Result<(), ApiError> {
+    let hook = invocation.hook.clone();
+    let call = CallLabels {
+        name: hook.name.clone(),
+        phase: Phase::Validating,
+        operation: attributes.operation,
+    };
+    let begun = Instant::now();
+    let called = call_hook(setup, &invocation, attributes, &objects, Phase::Validating).await;
+    let result = called.and_then(|response| {
+        request.warnings.extend(response.warnings.iter().cloned());
+        check_verdict(&hook, &response)
+    });
+    conclude_call(setup, &hook, &call, begun, result).map(drop)
+}
