@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
-use testkit_control_plane::{ControlPlane, Options};
+use testkit_control_plane::{ControlPlane, Options, WebhookReply, WebhookServer};
 
 /// Collects log output.
 #[derive(Clone, Default)]
@@ -81,6 +81,34 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
     let bad = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "BAD"}, "stringData": {"k": SECRET}});
     admin.post(secrets, &bad).await.expect_status(422);
 
+    // A webhook that echoes what it was sent in its error.
+    let server = WebhookServer::start(&[], |_, review| WebhookReply {
+        status: 500,
+        body: review.to_string().into(),
+        ..WebhookReply::json(&json!({}))
+    })
+    .await;
+    let authority = STANDARD.encode(server.authority());
+    let hooks = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "echo"}, "webhooks": [{"name": "echo.example.com", "failurePolicy": "Ignore",
+            "clientConfig": {"url": server.url("/"), "caBundle": authority},
+            "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["*"], "resources": ["secrets"]}],
+            "admissionReviewVersions": ["v1"], "sideEffects": "None"}]});
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    admin.post(path, &hooks).await.expect_success();
+    for _ in 0..200 {
+        let change = json!({"stringData": {"k": PATCHED}});
+        admin
+            .merge_patch(&format!("{secrets}/s"), &change)
+            .await
+            .expect_success();
+        if !server.received().is_empty() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert!(!server.received().is_empty(), "the webhook was not called");
+
     let account = "/api/v1/namespaces/default/serviceaccounts/default";
     await_success(&admin, account).await;
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}});
@@ -129,6 +157,11 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
         logged.contains("serving HTTPS"),
         "the log is empty: {} bytes",
         logged.len()
+    );
+    assert!(!logged.contains(&authority), "a CA bundle was logged");
+    assert!(
+        logged.contains("failing open"),
+        "the failed webhook was not logged"
     );
     assert!(
         !logged.contains('\u{1b}'),

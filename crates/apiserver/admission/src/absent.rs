@@ -20,15 +20,7 @@ enum Treatment {
 }
 use Treatment::{Harmless, Refused, Warned};
 
-const ABSENT: [(&str, Treatment); 25] = [
-    (
-        "MutatingAdmissionWebhook",
-        Warned("MutatingWebhookConfigurations are stored, but their webhooks are not called"),
-    ),
-    (
-        "ValidatingAdmissionWebhook",
-        Warned("ValidatingWebhookConfigurations are stored, but their webhooks are not called"),
-    ),
+const ABSENT: [(&str, Treatment); 23] = [
     (
         "MutatingAdmissionPolicy",
         Warned("MutatingAdmissionPolicies are stored, but not evaluated"),

@@ -2,7 +2,7 @@
 
 use crate::quota_store::QuotaStore;
 use api_meta::ApiError;
-use apiserver_request::{AdmissionRequest, Authorizer, GroupResource, Objects};
+use apiserver_request::{Admission, AdmissionRequest, Authorizer, GroupResource, Objects};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -15,6 +15,17 @@ pub struct Context {
     pub authorizer: Arc<dyn Authorizer>,
     /// Writes quota usage.
     pub quotas: Arc<dyn QuotaStore>,
+    /// The plugins that call webhooks.
+    pub webhooks: WebhookPlugins,
+}
+
+/// The plugins that call webhooks. The server builds them, because they have connections.
+#[derive(Clone)]
+pub struct WebhookPlugins {
+    /// `MutatingAdmissionWebhook`
+    pub mutating: Arc<dyn Admission>,
+    /// `ValidatingAdmissionWebhook`
+    pub validating: Arc<dyn Admission>,
 }
 
 impl Context {

@@ -10,7 +10,7 @@ mod quotas;
 mod security;
 mod storage;
 
-use crate::context::Context;
+use crate::context::{Context, WebhookPlugins};
 use crate::quota_store::{Change, QuotaStore};
 use api_meta::ApiError;
 use apiserver_request::testing::FakeObjects;
@@ -34,6 +34,22 @@ impl Authorizer for FakeAuthorizer {
     }
     fn rules(&self, _: &User, _: &str) -> (Vec<Value>, Vec<Value>, bool) {
         (Vec::new(), Vec::new(), false)
+    }
+}
+
+/// A plugin that does nothing, in place of webhooks.
+struct NoWebhooks;
+
+impl Admission for NoWebhooks {
+    fn name(&self) -> &'static str {
+        "NoWebhooks"
+    }
+}
+
+fn no_webhooks() -> WebhookPlugins {
+    WebhookPlugins {
+        mutating: Arc::new(NoWebhooks),
+        validating: Arc::new(NoWebhooks),
     }
 }
 
@@ -74,6 +90,7 @@ fn context_with(
         objects: Arc::new(FakeObjects::new(objects)),
         authorizer: Arc::new(FakeAuthorizer(grants.to_vec())),
         quotas,
+        webhooks: no_webhooks(),
     }
 }
 

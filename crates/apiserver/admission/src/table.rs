@@ -42,7 +42,7 @@ const fn table_row(name: &'static str, on: bool, make: Make) -> Row {
 
 // The order is upstream's. ResourceQuota is last, so that a request which another plugin rejects is
 // not charged.
-const TABLE: [Row; 19] = [
+const TABLE: [Row; 21] = [
     table_row("NamespaceLifecycle", true, |c| {
         Arc::new(namespace_lifecycle::NamespaceLifecycle(c.clone()))
     }),
@@ -96,6 +96,12 @@ const TABLE: [Row; 19] = [
     }),
     table_row("DenyServiceExternalIPs", false, |_| {
         Arc::new(pods::DenyServiceExternalIps)
+    }),
+    table_row("MutatingAdmissionWebhook", true, |c| {
+        c.webhooks.mutating.clone()
+    }),
+    table_row("ValidatingAdmissionWebhook", true, |c| {
+        c.webhooks.validating.clone()
     }),
     table_row("ResourceQuota", true, |c| {
         Arc::new(quota::ResourceQuota::new(c.clone()))

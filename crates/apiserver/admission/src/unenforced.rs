@@ -7,8 +7,6 @@ use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
 
 // Storing such an object without a word would let users believe that a rule protects them.
-const WEBHOOKS: &str =
-    "stored but not enforced: this API server does not call admission webhooks yet";
 const POLICIES: &str =
     "stored but not enforced: this API server does not evaluate admission policies yet";
 const NETWORK: &str = "stored but not enforced by Ironclad's network: traffic stays unrestricted unless another network \
@@ -16,9 +14,7 @@ const NETWORK: &str = "stored but not enforced by Ironclad's network: traffic st
 const REGISTRATION: &str = "admissionregistration.k8s.io";
 
 /// Kinds without effect: group, resource, warning.
-const KINDS: [(&str, &str, &str); 7] = [
-    (REGISTRATION, "mutatingwebhookconfigurations", WEBHOOKS),
-    (REGISTRATION, "validatingwebhookconfigurations", WEBHOOKS),
+const KINDS: [(&str, &str, &str); 5] = [
     (REGISTRATION, "mutatingadmissionpolicies", POLICIES),
     (REGISTRATION, "mutatingadmissionpolicybindings", POLICIES),
     (REGISTRATION, "validatingadmissionpolicies", POLICIES),

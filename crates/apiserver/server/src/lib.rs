@@ -36,6 +36,7 @@ mod server;
 mod tests;
 mod transform;
 mod upstream_flags;
+mod webhooks;
 mod zpages;
 
 pub use options::ServerOptions;

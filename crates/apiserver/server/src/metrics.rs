@@ -130,6 +130,7 @@ impl ServerMetrics {
         let mut page = MetricsPage::default();
         self.write_requests(&mut page);
         self.write_server(&mut page, server);
+        server.webhook_metrics.write_metrics(&mut page);
         page.write_process(FileDescriptors::read());
         respond::raw_response(
             200,

@@ -156,6 +156,15 @@ pub struct ServerOptions {
     /// Admission plugins to disable
     #[arg(long, value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,
+    /// File with credentials for admission webhooks
+    #[arg(long)]
+    pub admission_control_config_file: Option<PathBuf>,
+    /// Names of admission webhooks that are not called, to recover a cluster from a broken one
+    #[arg(long, value_delimiter = ',')]
+    pub skip_admission_webhooks: Vec<String>,
+    /// Connect to endpoints of webhooks' Services instead of their cluster IPs
+    #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub enable_aggregator_routing: bool,
 
     /// CIDRs of cluster IPs
     #[arg(long, value_delimiter = ',', default_value = "10.0.0.0/24")]

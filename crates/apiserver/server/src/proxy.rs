@@ -125,9 +125,32 @@ async fn admit_connect(
     let kind = resource
         .subresource(&context.info.subresource)
         .map_or(&*resource.kind, |s| &*s.kind);
-    let options: Value = json!({"kind": kind, "apiVersion": "v1", "command": context.query.all("command").collect::<Vec<_>>()});
+    let options = connect_options(context, kind);
     let mut request =
         write.admission_request(Operation::Connect, &context.info.name, options, None);
     server.registry.run_mutating(&mut request).await?;
     server.registry.run_validating(&request).await
+}
+
+/// Builds the options object of a connection from the query and the path.
+fn connect_options(context: &Context, kind: &str) -> Value {
+    let query = &context.query;
+    let command: Vec<_> = query.all("command").collect();
+    let mut options = json!({"kind": kind, "apiVersion": "v1", "command": command});
+    for name in ["stdin", "stdout", "stderr", "tty"] {
+        if query.switch(name) == Some(true) {
+            options[name] = true.into();
+        }
+    }
+    if !query.text("container").is_empty() {
+        options["container"] = query.text("container").into();
+    }
+    let ports: Vec<i64> = query.all("ports").filter_map(|p| p.parse().ok()).collect();
+    if !ports.is_empty() {
+        options["ports"] = json!(ports);
+    }
+    if kind.ends_with("ProxyOptions") && !context.info.rest.is_empty() {
+        options["path"] = context.info.rest.clone().into();
+    }
+    options
 }

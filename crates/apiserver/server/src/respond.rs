@@ -369,9 +369,34 @@ pub fn plain_json(code: u16, tree: &Value) -> Response<Body> {
     )
 }
 
+/// Upstream's limit of the text of all warnings, in characters.
+const MAX_WARNINGS: usize = 4096;
+/// Upstream's limit of one warning, once all together are too long.
+const MAX_WARNING: usize = 256;
+
+/// Bounds the warnings, which webhooks may have written: clients limit the size of a header.
+fn bound_warnings(warnings: &[String]) -> Vec<String> {
+    let length = |text: &str| text.chars().count();
+    let total: usize = warnings.iter().map(|warning| length(warning)).sum();
+    if total <= MAX_WARNINGS {
+        return warnings.to_vec();
+    }
+    let mut written = 0;
+    let mut bounded = Vec::new();
+    for warning in warnings {
+        if written >= MAX_WARNINGS {
+            break;
+        }
+        let text: String = warning.chars().take(MAX_WARNING).collect();
+        written += length(&text);
+        bounded.push(text);
+    }
+    bounded
+}
+
 /// Adds the warnings that a write collected.
 pub fn with_warnings(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
-    for warning in warnings {
+    for warning in bound_warnings(warnings) {
         // A header can not hold a line break, and the text is a quoted string (RFC 7234).
         let quoted = warning
             .replace('\\', "\\\\")
@@ -411,6 +436,16 @@ mod tests {
             .collect();
         let first: &[u8] = br#"299 - "a \"b\" \\ c d""#;
         assert_eq!(warnings, [first, br#"299 - "second""#]);
+    }
+
+    #[test]
+    fn long_warnings_are_cut() {
+        let short = ["a".repeat(4000), "b".to_owned()];
+        assert_eq!(bound_warnings(&short), short);
+        let long = vec!["x".repeat(300); 100];
+        let bounded = bound_warnings(&long);
+        assert_eq!(bounded.len(), 16);
+        assert!(bounded.iter().all(|warning| warning.len() == 256));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::metrics::ServerMetrics;
 use crate::options::{ServerOptions, parse_duration};
 use crate::proxy::{KubeletTls, Kubelets, ReachPolicy};
 use crate::server::Server;
-use crate::{pipeline, quotas};
+use crate::{pipeline, quotas, webhooks};
 use anyhow::Context as _;
 use apiserver_admission as admission;
 use apiserver_authn::Authn;
@@ -17,6 +17,7 @@ use apiserver_cache::Caches;
 use apiserver_registry::{Allocators, Registry, RegistryOptions, ServiceOptions};
 use apiserver_request::Objects;
 use apiserver_storage::{Store, compact_regularly};
+use apiserver_webhook::WebhookMetrics;
 use base_serve::{bind_listener, serve_http, write_port_file};
 use base_task::{CancellationToken, Tasks};
 use base_tls::{ClientAuth, Offer, ServerTls, server_config_with};
@@ -114,7 +115,9 @@ pub(crate) fn build_server(
     // Two-phase wiring: admission needs the registry to write quota usage, and the registry needs
     // admission.
     let slot = Arc::new(admission::QuotaSlot::default());
-    let plugins = build_admission(options, &objects, &authz, &slot)?;
+    let webhook_metrics = Arc::new(WebhookMetrics::default());
+    let webhooks = webhooks::build_webhooks(options, &objects, &webhook_metrics, tasks)?;
+    let plugins = build_admission(options, &objects, &authz, &slot, webhooks)?;
     let services = ServiceOptions {
         cidrs: options.service_cluster_ip_range.clone(),
         node_ports: options.service_node_port_range.clone(),
@@ -152,6 +155,7 @@ pub(crate) fn build_server(
         flow: FlowControl::new(&objects),
         discovery: Discovery::new(&address),
         metrics: ServerMetrics::default(),
+        webhook_metrics,
         kubelets: Kubelets::new(
             &kubelet_tls(options),
             ReachPolicy::new(port, &options.etcd_servers),
@@ -175,11 +179,13 @@ fn build_admission(
     objects: &Arc<dyn Objects>,
     authz: &Arc<Authz>,
     quotas: &Arc<admission::QuotaSlot>,
+    webhooks: admission::WebhookPlugins,
 ) -> anyhow::Result<Vec<Arc<dyn apiserver_request::Admission>>> {
     let context = admission::Context {
         objects: objects.clone(),
         authorizer: authz.clone(),
         quotas: quotas.clone(),
+        webhooks,
     };
     let names = admission::Options {
         enable: options.enable_admission_plugins.clone(),

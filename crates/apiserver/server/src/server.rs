@@ -12,6 +12,7 @@ use apiserver_authz::Authz;
 use apiserver_cache::Caches;
 use apiserver_registry::Registry;
 use apiserver_storage::Store;
+use apiserver_webhook::WebhookMetrics;
 use base_task::Tasks;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,8 @@ pub struct Server {
     pub discovery: Discovery,
     /// `/metrics`
     pub metrics: ServerMetrics,
+    /// Metrics of admission webhooks.
+    pub webhook_metrics: Arc<WebhookMetrics>,
     /// Connections to kubelets.
     pub kubelets: Kubelets,
     /// `host:port` under which clients reach this server.

@@ -36,11 +36,6 @@ const OWN: &[Unsupported] = &[
         &[""],
         "it is replaced by --enable-admission-plugins",
     ),
-    Unsupported::refused(
-        "admission-control-config-file",
-        &[""],
-        "plugins take no configuration, so its rules would not be enforced",
-    ),
     Unsupported::no_effect("aggregator-reject-forwarding-redirect", NO_AGGREGATION),
     Unsupported::refused(
         "allow-privileged",
@@ -164,7 +159,6 @@ const OWN: &[Unsupported] = &[
         "egress-selector-config-file",
         "connections to nodes, pods and services are direct",
     ),
-    Unsupported::no_effect("enable-aggregator-routing", NO_AGGREGATION),
     Unsupported::refused(
         "enable-garbage-collector",
         &["true"],

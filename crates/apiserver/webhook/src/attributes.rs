@@ -20,8 +20,7 @@ pub struct Attributes<'a> {
 
 impl<'a> Attributes<'a> {
     pub fn new(request: &AdmissionRequest<'a>, kinds: &dyn Kinds) -> Self {
-        let resource =
-            GroupVersionResource::new(request.group, request.version, request.resource);
+        let resource = GroupVersionResource::new(request.group, request.version, request.resource);
         // The body of a subresource may be of another group, such as Scale and Eviction.
         let mut kind = kinds
             .find_kind(&resource, request.subresource)

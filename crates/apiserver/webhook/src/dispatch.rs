@@ -52,7 +52,10 @@ pub async fn call_hook(
     let (object, old) = (explicit(&objects.object), explicit(&objects.old));
     let review = build_review(version, &uid, attributes, &target, &object, &old);
     let body = Bytes::from(review.to_string());
-    let body = setup.transport.post_json(endpoint, body, hook.timeout).await?;
+    let body = setup
+        .transport
+        .post_json(endpoint, body, hook.timeout)
+        .await?;
     let response = decode_response(version, &uid, phase == Phase::Admit, &body)?;
     Ok(response)
 }
@@ -65,7 +68,10 @@ pub fn check_verdict(hook: &Hook, response: &Response) -> Result<(), HookError> 
     if response.allowed {
         Ok(())
     } else {
-        Err(HookError::Denied(denial_error(&hook.name, &response.status)))
+        Err(HookError::Denied(denial_error(
+            &hook.name,
+            &response.status,
+        )))
     }
 }
 
@@ -93,13 +99,13 @@ pub fn conclude_call<T>(
         Err(HookError::Calling { code, why }) if hook.ignores_failure => {
             record(code, false);
             metrics.count_fail_open(call);
-            tracing::warn!(webhook = hook.name, why, "failed calling webhook, failing open");
+            log_failure(hook, code, &why, "failing open");
             Ok(None)
         }
         Err(HookError::Calling { code, why }) => {
             record(code, true);
             metrics.count_rejection(call, RejectionCause::CallingWebhook, code);
-            tracing::warn!(webhook = hook.name, why, "failed calling webhook, failing closed");
+            log_failure(hook, code, &why, "failing closed");
             Err(ApiError::internal(failure_message(hook, &why)))
         }
         Err(HookError::Denied(error)) => {
@@ -113,4 +119,15 @@ pub fn conclude_call<T>(
             Err(error)
         }
     }
+}
+
+/// Logs a failed call, without the body of an error response: webhooks may repeat objects in it.
+fn log_failure(hook: &Hook, code: u16, why: &str, consequence: &'static str) {
+    let why = why.split(" (\"").next().unwrap_or_default();
+    tracing::warn!(
+        webhook = hook.name,
+        code,
+        why,
+        "failed calling webhook, {consequence}"
+    );
 }

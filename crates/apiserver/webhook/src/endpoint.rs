@@ -222,6 +222,8 @@ mod tests {
         assert!(local(json!({"url": "https://127.9.0.1:1/"})));
         assert!(local(json!({"url": "https://[::1]:1/"})));
         assert!(!local(json!({"url": "https://example.com/"})));
-        assert!(!local(json!({"service": {"namespace": "n", "name": "localhost"}})));
+        assert!(!local(
+            json!({"service": {"namespace": "n", "name": "localhost"}})
+        ));
     }
 }

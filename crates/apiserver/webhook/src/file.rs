@@ -70,7 +70,11 @@ pub fn read_plugin_configs(path: &Path) -> Result<WebhookConfig, ConfigError> {
         let target = match text(plugin, "name") {
             "MutatingAdmissionWebhook" => &mut found.mutating,
             "ValidatingAdmissionWebhook" => &mut found.validating,
-            other => return Err(wrong(format!("the plugin {other:?} takes no configuration"))),
+            other => {
+                return Err(wrong(format!(
+                    "the plugin {other:?} takes no configuration"
+                )));
+            }
         };
         *target = read_plugin(plugin, path)?;
     }
@@ -97,8 +101,10 @@ fn parse_plugin(tree: &Value, path: &Path) -> Result<PluginConfig, ConfigError> 
     };
     let known = matches!(
         (text(tree, "apiVersion"), text(tree, "kind")),
-        ("apiserver.config.k8s.io/v1", "WebhookAdmissionConfiguration")
-            | ("apiserver.config.k8s.io/v1alpha1", "WebhookAdmission")
+        (
+            "apiserver.config.k8s.io/v1",
+            "WebhookAdmissionConfiguration"
+        ) | ("apiserver.config.k8s.io/v1alpha1", "WebhookAdmission")
     );
     if !known {
         return Err(wrong(

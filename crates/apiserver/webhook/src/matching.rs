@@ -87,7 +87,9 @@ pub async fn match_selectors(
     match &hook.namespaces {
         SelectorField::Everything => Ok(true),
         SelectorField::Some(selector) => {
-            namespace.matches(selector, attributes, object, objects).await
+            namespace
+                .matches(selector, attributes, object, objects)
+                .await
         }
         SelectorField::Invalid(why) => Err(ApiError::internal(why)),
     }

@@ -81,13 +81,7 @@ pub struct WebhookMetrics {
 
 impl WebhookMetrics {
     /// Records a call.
-    pub(crate) fn record_call(
-        &self,
-        call: &CallLabels,
-        took: Duration,
-        code: u16,
-        rejected: bool,
-    ) {
+    pub(crate) fn record_call(&self, call: &CallLabels, took: Duration, code: u16, rejected: bool) {
         self.durations
             .lock()
             .entry((call.clone(), rejected))

@@ -14,7 +14,7 @@ pub enum HookError {
     Calling {
         /// Status for metrics.
         code: u16,
-        /// The reason.
+        /// The reason, for the client.
         why: String,
     },
     /// The webhook denied the request.
@@ -185,9 +185,6 @@ mod tests {
             "failed to call webhook: Post \"u\": EOF"
         );
         let invalid = ResponseError::Invalid("x".into());
-        assert_eq!(
-            why(invalid.into()),
-            "received invalid webhook response: x"
-        );
+        assert_eq!(why(invalid.into()), "received invalid webhook response: x");
     }
 }

@@ -109,7 +109,9 @@ fn changed_identity(before: &Value, after: &Value) -> Option<&'static str> {
 }
 
 fn restore_system_fields(before: &Value, after: &mut Value) {
-    SYSTEM_FIELDS.iter().for_each(|field| restore_field(before, after, field));
+    SYSTEM_FIELDS
+        .iter()
+        .for_each(|field| restore_field(before, after, field));
 }
 
 fn restore_field(before: &Value, after: &mut Value, field: &str) {
@@ -136,7 +138,10 @@ fn restore_managed_fields(before: &Value, after: &mut Value) -> Option<String> {
     if changed == fields(before) {
         return None;
     }
-    let problem = changed.as_array()?.iter().find_map(managed_fields_problem)?;
+    let problem = changed
+        .as_array()?
+        .iter()
+        .find_map(managed_fields_problem)?;
     restore_field(before, after, MANAGED_FIELDS);
     Some(format!(
         ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \

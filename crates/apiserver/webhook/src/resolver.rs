@@ -210,6 +210,9 @@ mod tests {
     fn endpoints_of_an_external_name_are_not_looked_up() {
         let service = json!({"spec": {"type": "ExternalName", "externalName": "a.example"}});
         let found = endpoint_address(&service, std::iter::empty(), &name(443));
-        assert_eq!(found, Err("unsupported service type \"ExternalName\"".into()));
+        assert_eq!(
+            found,
+            Err("unsupported service type \"ExternalName\"".into())
+        );
     }
 }

@@ -147,7 +147,11 @@ mod tests {
             ("*/*", "apps/v1/deployments/status", true),
         ] {
             let rule = rule(&["*"], "*", "*", &[pattern]);
-            assert_eq!(check(&rule, "CREATE", path, "n"), expect, "{pattern} {path}");
+            assert_eq!(
+                check(&rule, "CREATE", path, "n"),
+                expect,
+                "{pattern} {path}"
+            );
         }
     }
 
@@ -183,7 +187,11 @@ mod tests {
         ] {
             let mut rule = rule(&["*"], "*", "*", &["*"]);
             rule["scope"] = scope;
-            assert_eq!(check(&rule, "CREATE", path, namespace), expect, "{rule} {path}");
+            assert_eq!(
+                check(&rule, "CREATE", path, namespace),
+                expect,
+                "{rule} {path}"
+            );
         }
     }
 
@@ -193,6 +201,9 @@ mod tests {
         assert!(is_exempt("MutatingWebhookConfiguration", group));
         assert!(is_exempt("ValidatingAdmissionPolicyBinding", group));
         assert!(!is_exempt("MutatingWebhookConfiguration", "example.com"));
-        assert!(!is_exempt("CustomResourceDefinition", "apiextensions.k8s.io"));
+        assert!(!is_exempt(
+            "CustomResourceDefinition",
+            "apiextensions.k8s.io"
+        ));
     }
 }

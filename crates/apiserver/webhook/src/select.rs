@@ -70,7 +70,11 @@ fn match_conditions(
     match matched {
         Ok(matched) => Ok(matched),
         Err(why) if hook.ignores_failure => {
-            tracing::warn!(webhook = hook.name, why, "match conditions failed, webhook skipped");
+            tracing::warn!(
+                webhook = hook.name,
+                why,
+                "match conditions failed, webhook skipped"
+            );
             Ok(false)
         }
         Err(why) => Err(ApiError::forbidden(
@@ -81,4 +85,3 @@ fn match_conditions(
         )),
     }
 }
-

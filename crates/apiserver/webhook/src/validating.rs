@@ -45,9 +45,8 @@ impl Admission for ValidatingWebhooks {
             let matched = select_hook(setup, request, &attributes, hook, &mut namespace).await?;
             if let Some((invocation, objects)) = matched {
                 let (setup, attributes) = (setup, &attributes);
-                let call = async move {
-                    run_call(setup, request, attributes, invocation, objects).await
-                };
+                let call =
+                    async move { run_call(setup, request, attributes, invocation, objects).await };
                 calls.push(call.boxed());
             }
         }

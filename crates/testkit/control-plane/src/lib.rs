@@ -10,7 +10,9 @@ mod caller;
 mod certificates;
 mod control_plane;
 mod reply;
+mod webhook;
 
 pub use caller::Caller;
 pub use control_plane::{ControlPlane, Options};
 pub use reply::Reply;
+pub use webhook::{ReceivedReview, WebhookReply, WebhookServer};

@@ -15,4 +15,5 @@ mod rbac;
 mod read;
 mod update;
 mod watch;
+mod webhooks;
 mod wire;

@@ -46,10 +46,10 @@ impl CallError {
             300..=399 => format!("the server responded with a redirect (status code {code})"),
             400 => "the server rejected our request for an unknown reason".to_owned(),
             401 => "the server has asked for the client to provide credentials".to_owned(),
-            403 => format!("forbidden: {body}"),
+            403 => "forbidden: the webhook does not serve this client".to_owned(),
             404 => "the server could not find the requested resource".to_owned(),
             405 => "the server does not allow this method on the requested resource".to_owned(),
-            413 => format!("Request entity too large: {body}"),
+            413 => "Request entity too large".to_owned(),
             429 => "the server has received too many requests and has asked us to try again later"
                 .to_owned(),
             503 => "the server is currently unable to handle the request".to_owned(),

@@ -1,0 +1,85 @@
+use super::*;
+use crate::review::{ReviewVersion, build_review};
+use crate::versioned::VersionedObjects;
+
+fn target(version: &str) -> (GroupVersionResource, GroupVersionKind) {
+    (
+        GroupVersionResource::new("g", version, "widgets"),
+        GroupVersionKind::new("g", version, "Widget"),
+    )
+}
+
+fn review(user: &User, operation: Operation, path: &str) -> Value {
+    let attributes = attributes(user, operation, path);
+    let object = json!({"size": 1});
+    build_review(
+        ReviewVersion::V1beta1,
+        "uid-1",
+        &attributes,
+        &target("v2"),
+        &object,
+        &Value::Null,
+    )
+}
+
+#[test]
+fn review_names_the_versions_of_the_webhook_and_of_the_request() {
+    let user = User {
+        name: "jane".into(),
+        groups: vec!["dev".into()],
+        ..User::default()
+    };
+    let review = review(&user, Operation::Update, "widgets/size");
+    assert_eq!(review["apiVersion"], "admission.k8s.io/v1beta1");
+    let request = &review["request"];
+    assert_eq!(request["uid"], "uid-1");
+    assert_eq!(request["resource"]["version"], "v2");
+    assert_eq!(request["requestResource"]["version"], "v1");
+    assert_eq!(request["kind"]["version"], "v2");
+    assert_eq!(request["requestKind"]["kind"], "Size");
+    assert_eq!(request["subResource"], "size");
+    assert_eq!(
+        request["userInfo"],
+        json!({"username": "jane", "groups": ["dev"]})
+    );
+    assert_eq!(request["object"], json!({"size": 1}));
+    assert_eq!(request["oldObject"], Value::Null);
+}
+
+#[test]
+fn patch_is_reviewed_as_its_result() {
+    let user = User::default();
+    for (operation, kind) in [
+        (Operation::Update, "UpdateOptions"),
+        (Operation::Create, "CreateOptions"),
+    ] {
+        let review = review(&user, operation, "widgets");
+        assert_eq!(review["request"]["options"], json!({"kind": kind}));
+    }
+}
+
+#[test]
+fn namespace_is_reviewed_as_being_in_itself() {
+    let user = User::default();
+    let review = review(&user, Operation::Create, "namespaces");
+    assert_eq!(review["request"]["namespace"], "x");
+    assert!(review["request"].get("subResource").is_none());
+}
+
+#[test]
+fn objects_are_converted_and_typed() {
+    let user = User::default();
+    let attributes = attributes(&user, Operation::Update, "widgets");
+    let object = json!({"size": 1});
+    let convert = |version: &str| {
+        let target = target(version);
+        VersionedObjects::convert(&Widgets, &attributes, &target, &object, Some(&object)).unwrap()
+    };
+    let same = convert("v1");
+    assert_eq!(same.object["size"], 1);
+    assert_eq!(same.object["apiVersion"], "g/v1");
+    let other = convert("v2");
+    assert_eq!(other.object["width"], 1);
+    assert_eq!(other.old["apiVersion"], "g/v2");
+    assert_eq!(other.old["kind"], "Widget");
+}

@@ -1,0 +1,216 @@
+//! Which requests webhooks are called for.
+
+use super::{
+    GROUP, allow, deny, hook, patch, register, register_mutating, register_validating, requests,
+    start,
+};
+use integration_tests::{ReplyExt, config_map, deployment};
+use serde_json::{Value, json};
+use testkit_control_plane::WebhookServer;
+
+#[tokio::test]
+async fn configurations_themselves_are_exempt() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |path, review| match path {
+        "/guard" => deny(review, "configurations are guarded"),
+        _ => allow(review),
+    })
+    .await;
+    let mut guard = hook(&test, &server, "guard", &["*"]);
+    guard["rules"][0]["apiGroups"] = json!(["admissionregistration.k8s.io"]);
+    let labels = json!({"guarded": test.namespace});
+    guard["objectSelector"] = json!({"matchLabels": labels});
+    register_validating(&test, &server, vec![guard]).await;
+    for plural in [
+        "validatingwebhookconfigurations",
+        "mutatingwebhookconfigurations",
+    ] {
+        let kind = if plural.starts_with('v') {
+            "Validating"
+        } else {
+            "Mutating"
+        };
+        let object = json!({"apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": format!("{kind}WebhookConfiguration"),
+            "metadata": {"name": test.name("exempt"), "labels": labels}, "webhooks": []});
+        let path = format!("{GROUP}/{plural}");
+        test.create(&path, &object).await;
+        let path = format!("{path}/{}", test.name("exempt"));
+        test.admin.delete(&path).await.expect_status(200);
+    }
+    assert!(requests(&server, "guard").is_empty());
+}
+
+#[tokio::test]
+async fn namespace_selector_uses_the_labels_of_the_namespace() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |path, review| match path {
+        "/marker" => allow(review),
+        _ => deny(review, "no"),
+    })
+    .await;
+    let mut guard = hook(&test, &server, "guard", &["configmaps", "namespaces"]);
+    guard["namespaceSelector"] = json!({"matchLabels": {"guarded": test.namespace}});
+    register_validating(&test, &server, vec![guard]).await;
+    let path = |namespace: &str| format!("/api/v1/namespaces/{namespace}/configmaps");
+    test.create(&path(&test.namespace), &config_map("m")).await;
+    // The namespace itself is judged by its own labels, which no cache has yet.
+    let labels = json!({"guarded": test.namespace});
+    let guarded = json!({"apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": test.name("guarded"), "labels": labels}});
+    let reply = test.admin.post("/api/v1/namespaces", &guarded).await;
+    reply.expect_reason(403, "Forbidden");
+    let request = requests(&server, "guard").remove(0);
+    assert_eq!(request["namespace"], test.name("guarded").as_str());
+    // Labelled later: the namespace's update is denied, too.
+    let other = test.create_namespace(&json!({})).await;
+    let reply = test
+        .admin
+        .merge_patch(
+            &format!("/api/v1/namespaces/{other}"),
+            &json!({"metadata": {"labels": labels}}),
+        )
+        .await;
+    reply.expect_reason(403, "Forbidden");
+    test.create(&path(&other), &config_map("m")).await;
+}
+
+#[tokio::test]
+async fn object_selector_matches_the_old_or_the_new_object() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |_, review| allow(review)).await;
+    let mut guard = hook(&test, &server, "guard", &["configmaps"]);
+    guard["objectSelector"] = json!({"matchLabels": {"watched": "yes"}});
+    register_validating(&test, &server, vec![guard]).await;
+    let path = test.core("configmaps");
+    test.create(&path, &config_map("m")).await;
+    assert!(requests(&server, "guard").is_empty());
+    let object = format!("{path}/m");
+    for labels in [json!({"watched": "yes"}), json!({"watched": null})] {
+        let change = json!({"metadata": {"labels": labels}});
+        test.admin
+            .merge_patch(&object, &change)
+            .await
+            .expect_status(200);
+    }
+    assert_eq!(requests(&server, "guard").len(), 2);
+    test.admin.delete(&object).await.expect_status(200);
+    assert_eq!(requests(&server, "guard").len(), 2, "no label any more");
+}
+
+#[tokio::test]
+async fn subresource_is_matched_by_name_only() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |_, review| allow(review)).await;
+    let hooks = vec![
+        hook(&test, &server, "scale", &["deployments/scale"]),
+        hook(&test, &server, "whole", &["deployments"]),
+    ];
+    register_validating(&test, &server, hooks).await;
+    let path = test.group("apps/v1", "deployments");
+    test.create(&path, &deployment("d", 1)).await;
+    let scale = json!({"spec": {"replicas": 2}});
+    let reply = test
+        .admin
+        .merge_patch(&format!("{path}/d/scale"), &scale)
+        .await;
+    reply.expect_status(200);
+    let request = requests(&server, "scale").remove(0);
+    assert_eq!(request["subResource"], "scale");
+    assert_eq!(request["resource"]["group"], "apps");
+    let whole: Vec<Value> = requests(&server, "whole");
+    assert_eq!(whole.len(), 1, "the create alone");
+}
+
+#[tokio::test]
+async fn object_is_converted_to_the_version_of_the_rule() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |path, review| match path {
+        "/old" => patch(
+            review,
+            &json!([{"op": "replace", "path": "/spec/targetCPUUtilizationPercentage", "value": 70}]),
+        ),
+        _ => allow(review),
+    })
+    .await;
+    let versioned = |name: &str, policy: &str| {
+        let mut hook = hook(&test, &server, name, &["horizontalpodautoscalers"]);
+        hook["rules"][0]["apiVersions"] = json!(["v1"]);
+        hook["matchPolicy"] = json!(policy);
+        hook
+    };
+    let hooks = vec![versioned("old", "Equivalent"), versioned("exact", "Exact")];
+    register_mutating(&test, &server, hooks).await;
+    let metric = |value: u8| json!([{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": value}}}]);
+    let object = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"},
+        "spec": {"maxReplicas": 3, "metrics": metric(50),
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}}});
+    let path = test.group("autoscaling/v2", "horizontalpodautoscalers");
+    let created = test.create(&path, &object).await;
+    assert_eq!(created["apiVersion"], "autoscaling/v2");
+    assert_eq!(created["spec"]["metrics"], metric(70));
+    let request = requests(&server, "old").remove(0);
+    assert_eq!(request["kind"]["version"], "v1");
+    assert_eq!(request["requestKind"]["version"], "v2");
+    assert_eq!(request["resource"]["version"], "v1");
+    assert_eq!(request["object"]["apiVersion"], "autoscaling/v1");
+    assert!(requests(&server, "exact").is_empty());
+}
+
+#[tokio::test]
+async fn match_conditions_are_rejected_while_they_can_not_be_evaluated() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |_, review| allow(review)).await;
+    for kind in [
+        "ValidatingWebhookConfiguration",
+        "MutatingWebhookConfiguration",
+    ] {
+        let mut conditional = hook(&test, &server, "guard", &["configmaps"]);
+        conditional["matchConditions"] = json!([{"name": "c", "expression": "true"}]);
+        let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+            "metadata": {"name": test.name("conditions")}, "webhooks": [conditional]});
+        let path = format!("{GROUP}/{}s", kind.to_lowercase());
+        let reply = test.admin.post(&path, &object).await;
+        let status = reply.expect_reason(422, "Invalid");
+        let message = status["message"].as_str().unwrap_or_default();
+        assert!(
+            message.contains("match conditions are not supported"),
+            "{message}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn service_is_resolved_and_connections_are_reused() {
+    let test = start().await;
+    let name = format!("hook.{}.svc", test.namespace);
+    let server = WebhookServer::start(&[&name], |_, review| allow(review)).await;
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook"},
+        "spec": {"type": "ExternalName", "externalName": "localhost"}});
+    test.create(&test.core("services"), &service).await;
+    let through_service = |path: &str| {
+        let mut hook = hook(&test, &server, path, &["configmaps"]);
+        hook["clientConfig"]["url"].take();
+        hook["clientConfig"]["service"] = json!({"namespace": test.namespace, "name": "hook",
+            "path": format!("/{path}"), "port": server.port()});
+        hook
+    };
+    let hooks = vec![through_service("one")];
+    register(&test, &server, "ValidatingWebhookConfiguration", hooks).await;
+    let path = test.core("configmaps");
+    for name in ["a", "b", "c"] {
+        test.create(&path, &config_map(name)).await;
+    }
+    let received = server.received().into_iter();
+    let calls: Vec<_> = received
+        .filter(|call| call.path.starts_with("/one"))
+        .filter(|call| call.review["request"]["name"] != "marker")
+        .collect();
+    assert_eq!(calls.len(), 3);
+    assert!(
+        calls
+            .iter()
+            .all(|call| call.connection == calls[0].connection)
+    );
+    assert!(calls[0].path.ends_with("?timeout=10s"), "{}", calls[0].path);
+}
