@@ -9,4 +9,3 @@ mod scale;
 mod token;
 
 pub use evict::Eviction;
-pub use scale::{scale_of, selector_text};

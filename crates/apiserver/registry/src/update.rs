@@ -7,6 +7,7 @@ use crate::create::name_mismatch;
 use crate::errors::store_error;
 use crate::meta;
 use crate::registry::Registry;
+use crate::scale_view::{apply_scale, scale_of};
 use crate::strategy::{as_stored, default_object, prepare_update, validate_update};
 use crate::write::Write;
 use api_kinds::Resource;
@@ -150,7 +151,7 @@ impl Registry {
                 write.track_fields(Some(&old), &mut new);
             }
             let rewritten;
-            (new, rewritten) = self.admit_update(write, new, &old).await?;
+            (new, rewritten) = self.admit_update(write, update.mode, new, &old).await?;
             default_object(write, &mut new);
             if rewritten {
                 // A webhook may change any field, also those that only the server sets.
@@ -188,16 +189,50 @@ impl Registry {
     async fn admit_update(
         &self,
         write: &mut Write,
-        new: Value,
+        mode: Mode,
+        mut new: Value,
         old: &Value,
     ) -> Result<(Value, bool), ApiError> {
         let name = write.name.clone();
-        let mut request = write.admission_request(Operation::Update, &name, new, Some(old.clone()));
+        let scales = mode == Mode::Scale;
+        let (object, old) = if scales {
+            (scale_of(&new), scale_of(old))
+        } else {
+            (new.take(), old.clone())
+        };
+        let mut request = write.admission_request(Operation::Update, &name, object, Some(old));
         self.run_mutating(&mut request).await?;
         let rewritten = request.reinvocation.is_requested();
         let (object, warnings) = (request.object, request.warnings);
         write.warnings.extend(warnings);
-        Ok((object, rewritten))
+        if !scales {
+            return Ok((object, rewritten));
+        }
+        if rewritten {
+            apply_scale(&name, &mut new, &object)?;
+        }
+        Ok((new, rewritten))
+    }
+
+    async fn validate_admission(
+        &self,
+        write: &mut Write,
+        mode: Mode,
+        mut new: Value,
+        old: &Value,
+    ) -> Result<Value, ApiError> {
+        let name = write.name.clone();
+        let scales = mode == Mode::Scale;
+        let (object, old) = if scales {
+            (scale_of(&new), scale_of(old))
+        } else {
+            (new.take(), old.clone())
+        };
+        let request = write.admission_request(Operation::Update, &name, object, Some(old));
+        self.run_validating(&request).await?;
+        let (object, warnings) = (request.object, request.warnings);
+        write.warnings.extend(warnings);
+        Ok(if scales { new } else { object })
     }
 
     async fn compare_and_swap(
@@ -215,11 +250,9 @@ impl Registry {
             let mut errors = validate_update(write, update.mode.subresource(write), &new, &old);
             errors.extend(self.check_admin_access(write, &new, Some(&old)));
             write.reject_invalid(&name, errors)?;
-            let request = write.admission_request(Operation::Update, &name, new, Some(old.clone()));
-            self.run_validating(&request).await?;
-            let (object, warnings) = (request.object, request.warnings);
-            write.warnings.extend(warnings);
-            new = object;
+            new = self
+                .validate_admission(write, update.mode, new, &old)
+                .await?;
         }
         meta::set_revision(&mut new, revision);
         // As upstream, an update that changes nothing writes nothing: no event wakes the watchers.

@@ -25,6 +25,9 @@ pub struct GroupVersionKind {
     pub kind: String,
 }
 
+/// The resource and kind of a review.
+pub(crate) type ReviewTarget = (GroupVersionResource, GroupVersionKind);
+
 impl GroupVersionResource {
     /// Creates a resource of `group` (empty for core).
     pub fn new(group: &str, version: &str, resource: &str) -> Self {

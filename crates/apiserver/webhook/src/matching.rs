@@ -2,7 +2,7 @@
 
 use crate::attributes::Attributes;
 use crate::hook::{Hook, SelectorField};
-use crate::kinds::{GroupVersionKind, GroupVersionResource, Kinds};
+use crate::kinds::{GroupVersionKind, GroupVersionResource, Kinds, ReviewTarget};
 use crate::labels::{NamespaceLabels, matches_objects};
 use crate::rules::RuleTarget;
 use api_meta::ApiError;
@@ -18,9 +18,6 @@ pub struct Invocation {
     /// The kind that the webhook receives.
     pub kind: GroupVersionKind,
 }
-
-/// The resource and kind of a review.
-pub type ReviewTarget = (GroupVersionResource, GroupVersionKind);
 
 /// Finds the resource that a rule matches: that of the request, or an equivalent one.
 ///

@@ -1,7 +1,7 @@
 //! The request of an AdmissionReview.
 
 use crate::attributes::Attributes;
-use crate::matching::ReviewTarget;
+use crate::kinds::ReviewTarget;
 use apiserver_request::{Operation, User};
 use serde_json::{Map, Value, json};
 

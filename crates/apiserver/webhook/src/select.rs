@@ -3,8 +3,9 @@
 use crate::attributes::Attributes;
 use crate::conditions::ConditionInput;
 use crate::hook::Hook;
+use crate::kinds::ReviewTarget;
 use crate::labels::NamespaceLabels;
-use crate::matching::{Invocation, ReviewTarget, match_rules, match_selectors};
+use crate::matching::{Invocation, match_rules, match_selectors};
 use crate::plugin::Setup;
 use crate::review::build_request;
 use crate::versioned::VersionedObjects;

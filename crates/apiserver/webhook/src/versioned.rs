@@ -1,8 +1,7 @@
 //! Objects in the version that a webhook has asked for.
 
 use crate::attributes::Attributes;
-use crate::kinds::{GroupVersionResource, Kinds};
-use crate::matching::ReviewTarget;
+use crate::kinds::{GroupVersionResource, Kinds, ReviewTarget};
 use api_meta::ApiError;
 use serde_json::Value;
 

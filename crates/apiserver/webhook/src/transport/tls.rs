@@ -25,6 +25,9 @@ const SYSTEM_ROOTS: [&str; 6] = [
     "/etc/ssl/cert.pem",
 ];
 
+const NO_ROOTS: &str = "tls: failed to verify certificate: x509: certificate signed by unknown authority (there is no \
+                        caBundle, and this machine has no trusted roots)";
+
 /// Builds the configuration for one server. Without a CA bundle, the system's roots are trusted, as
 /// documented for `caBundle`.
 ///
@@ -46,7 +49,7 @@ pub fn client_config(
             let roots = parse_roots(&pem, inline).map_err(unusable)?;
             Arc::new(BundleVerifier::new(roots, trusted)?)
         }
-        None => return Err("there are no trusted roots on this machine".to_owned()),
+        None => return Err(NO_ROOTS.to_owned()),
     };
     let builder = ClientConfig::builder_with_provider(crypto_provider())
         .with_safe_default_protocol_versions()
@@ -174,7 +177,10 @@ pub fn describe_tls(error: &std::io::Error, host: &str) -> String {
         .and_then(|cause| cause.downcast_ref::<rustls::Error>());
     let why = match cause {
         Some(rustls::Error::InvalidCertificate(problem)) => match problem {
-            CertificateError::UnknownIssuer => "certificate signed by unknown authority".into(),
+            // Another authority of the same name has another key.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "certificate signed by unknown authority".into()
+            }
             CertificateError::Expired
             | CertificateError::ExpiredContext { .. }
             | CertificateError::NotValidYet

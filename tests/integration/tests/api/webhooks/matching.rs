@@ -117,6 +117,10 @@ async fn subresource_is_matched_by_name_only() {
     reply.expect_status(200);
     let request = requests(&server, "scale").remove(0);
     assert_eq!(request["subResource"], "scale");
+    assert_eq!(request["kind"]["kind"], "Scale");
+    assert_eq!(request["object"]["kind"], "Scale");
+    assert_eq!(request["object"]["spec"]["replicas"], 2);
+    assert_eq!(request["oldObject"]["spec"]["replicas"], 1);
     assert_eq!(request["resource"]["group"], "apps");
     let whole: Vec<Value> = requests(&server, "whole");
     assert_eq!(whole.len(), 1, "the create alone");

@@ -197,6 +197,33 @@ async fn change_by_a_webhook_counts_as_a_new_generation() {
 }
 
 #[tokio::test]
+async fn scale_is_changed_without_touching_the_rest() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |path, review| match path {
+        "/limit" => patch(
+            review,
+            &json!([{"op": "replace", "path": "/spec/replicas", "value": 3}]),
+        ),
+        _ => allow(review),
+    })
+    .await;
+    let hooks = vec![hook(&test, &server, "limit", &["deployments/scale"])];
+    register_mutating(&test, &server, hooks).await;
+    let path = test.group("apps/v1", "deployments");
+    let object = integration_tests::deployment("d", 1);
+    let created = test.create(&path, &object).await;
+    let scale = json!({"spec": {"replicas": 50}});
+    let reply = test
+        .admin
+        .merge_patch(&format!("{path}/d/scale"), &scale)
+        .await;
+    assert_eq!(reply.expect_status(200).json()["spec"]["replicas"], 3);
+    let stored = test.read(&format!("{path}/d")).await;
+    assert_eq!(stored["spec"]["replicas"], 3);
+    assert_eq!(stored["spec"]["template"], created["spec"]["template"]);
+}
+
+#[tokio::test]
 async fn patch_of_a_deletion_or_of_a_wrong_type_is_an_error() {
     let test = start().await;
     let server = WebhookServer::start(&[], |path, review| match path {
