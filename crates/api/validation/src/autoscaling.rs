@@ -1,90 +1,132 @@
 //! HorizontalPodAutoscalers of the versions v1 and v2.
 
+mod metrics;
+
+use self::metrics::validate_metrics;
 use crate::field::{Errors, Path};
-use crate::kind_rules::{Rules, accept_subresource};
+use crate::kind_rules::Rules;
 use crate::metadata::NameRule;
 use crate::rules;
 use api_meta::names;
 use api_meta::tree::{get, has, int, list, text};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub const AUTOSCALER: Rules = Rules {
     name: NameRule::Subdomain,
-    create: validate_autoscaler,
-    update: |new, _, e| validate_autoscaler(new, e),
-    sub: accept_subresource,
+    create: |new, errors| validate_autoscaler(new, None, errors),
+    update: |new, old, errors| validate_autoscaler(new, Some(old), errors),
+    sub: |_, new, _, errors| {
+        let path = Path::ROOT.child("status");
+        for field in ["currentReplicas", "desiredReplicas"] {
+            rules::validate_non_negative(get(new, "status"), field, &path, errors);
+        }
+    },
 };
 
-/// Sources of metrics and the field of each.
-const SOURCES: [(&str, &str); 5] = [
-    ("ContainerResource", "containerResource"),
-    ("External", "external"),
-    ("Object", "object"),
-    ("Pods", "pods"),
-    ("Resource", "resource"),
-];
+// The limits bound the history that the controller keeps in memory.
+const LONGEST_WINDOW: i64 = 3600;
+const LONGEST_PERIOD: i64 = 1800;
 
-/// Sources in the order of evaluation; only the content of the first one is validated.
-const IN_ORDER: [&str; 5] = [
-    "object",
-    "external",
-    "pods",
-    "resource",
-    "containerResource",
-];
+/// What a reference to an object may have.
+#[derive(Clone, Copy)]
+enum VersionRule {
+    /// A group and a version.
+    Group,
+    /// A version, with or without a group.
+    Any,
+    /// Anything: the old object was not better.
+    Unchecked,
+}
 
-fn validate_autoscaler(object: &Value, errors: &mut Errors) {
+fn validate_autoscaler(object: &Value, old: Option<&Value>, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    let min = int(spec, "minReplicas");
-    let max = int(spec, "maxReplicas").unwrap_or(0);
-    if let Some(min) = min.filter(|m| *m < 1) {
-        errors.invalid(
-            &path.child("minReplicas"),
-            min,
-            "must be greater than or equal to 1",
-        );
-    }
-    // Absent and zero are the same for Go clients, so upstream reports a missing value.
-    if max == 0 {
-        errors.required(&path.child("maxReplicas"), "");
-    } else if max < 0 {
-        errors.invalid(
-            &path.child("maxReplicas"),
-            max,
-            "must be greater than or equal to 1",
-        );
-    }
-    if min.is_some_and(|m| max < m) {
-        errors.invalid(
-            &path.child("maxReplicas"),
-            max,
-            "must be greater than or equal to `minReplicas`",
-        );
-    }
-    validate_scale_target(
-        get(spec, "scaleTargetRef"),
-        &path.child("scaleTargetRef"),
+    let old = old.map(|old| get(old, "spec"));
+    validate_replicas(spec, old, &path, errors);
+    let reference = get(spec, "scaleTargetRef");
+    let rule = select_target_rule(reference, old);
+    validate_reference(reference, rule, &path.child("scaleTargetRef"), errors);
+    let has_bad_metric = old.is_some_and(|old| {
+        list(old, "metrics").iter().any(|metric| {
+            let described = get(get(metric, "object"), "describedObject");
+            find_version_problem(text(described, "apiVersion"), VersionRule::Any).is_some()
+        })
+    });
+    let rule = match has_bad_metric {
+        true => VersionRule::Unchecked,
+        false => VersionRule::Any,
+    };
+    validate_metrics(
+        &list_metrics(spec),
+        int(spec, "minReplicas"),
+        rule,
+        &path,
         errors,
     );
-    validate_metrics(spec, min, &path.child("metrics"), errors);
     let at = path.child("behavior");
     for field in ["scaleUp", "scaleDown"] {
-        if has(get(spec, "behavior"), field) {
-            validate_behavior(get(get(spec, "behavior"), field), &at.child(field), errors);
+        let rules = get(get(spec, "behavior"), field);
+        if !rules.is_null() {
+            validate_scaling_rules(rules, &at.child(field), errors);
         }
-    }
-    if let Some(n) = int(spec, "targetCPUUtilizationPercentage").filter(|n| *n < 1) {
-        errors.invalid(
-            &path.child("targetCPUUtilizationPercentage"),
-            n,
-            rules::NOT_POSITIVE,
-        );
     }
 }
 
-// The scale subresource of any kind may be a target, so kind and version are names, not known
-// kinds.
-fn validate_scale_target(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// Returns the metrics of the version v2. In v1 there is one field for the CPU, which upstream
+/// converts first, so that errors have the path of v2.
+fn list_metrics(spec: &Value) -> Vec<Value> {
+    let mut all = list(spec, "metrics").to_vec();
+    if let Some(percent) = int(spec, "targetCPUUtilizationPercentage") {
+        let target = json!({"type": "Utilization", "averageUtilization": percent});
+        let resource = json!({"name": "cpu", "target": target});
+        all.push(json!({"type": "Resource", "resource": resource}));
+    }
+    all
+}
+
+fn validate_replicas(spec: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut Errors) {
+    let (min, max) = (
+        int(spec, "minReplicas"),
+        int(spec, "maxReplicas").unwrap_or(0),
+    );
+    // Zero needs HPAScaleToZero, an alpha feature of v1.36; an object that has it keeps it.
+    let lowest = match old.and_then(|old| int(old, "minReplicas")) {
+        Some(0) => 0,
+        _ => 1,
+    };
+    if let Some(min) = min.filter(|n| *n < lowest) {
+        let detail = format!("must be greater than or equal to {lowest}");
+        errors.invalid(&path.child("minReplicas"), min, detail);
+    }
+    let at = path.child("maxReplicas");
+    // Absent and zero are the same for Go clients, so upstream reports a missing value.
+    if max == 0 {
+        errors.required(&at, "must be set and greater than 0");
+    } else if max < 0 {
+        errors.invalid(&at, max, "must be greater than or equal to 1");
+    }
+    if min.is_some_and(|min| max < min) {
+        errors.invalid(&at, max, "must be greater than or equal to `minReplicas`");
+    }
+}
+
+fn select_target_rule(reference: &Value, old: Option<&Value>) -> VersionRule {
+    let is_same = |old: &Value| {
+        ["apiVersion", "kind"]
+            .iter()
+            .all(|field| text(get(old, "scaleTargetRef"), field) == text(reference, field))
+    };
+    if old.is_some_and(is_same) {
+        VersionRule::Unchecked
+    // The only kind of the core group with the scale subresource.
+    } else if text(reference, "kind") == "ReplicationController" {
+        VersionRule::Any
+    } else {
+        VersionRule::Group
+    }
+}
+
+/// Validates a reference to any kind, which need not be known here.
+fn validate_reference(reference: &Value, rule: VersionRule, path: &Path<'_>, errors: &mut Errors) {
     for field in ["kind", "name"] {
         let value = text(reference, field);
         if value.is_empty() {
@@ -94,151 +136,65 @@ fn validate_scale_target(reference: &Value, path: &Path<'_>, errors: &mut Errors
         }
     }
     let version = text(reference, "apiVersion");
-    let last = version.rsplit('/').next().unwrap_or_default();
-    if !version.is_empty() {
-        let mut problems = names::dns1035_label(last);
-        if let Some((group, _)) = version.split_once('/') {
-            problems.extend(names::dns1123_subdomain(group));
-        }
-        errors.invalid_each(&path.child("apiVersion"), version, problems);
+    if let Some(problem) = find_version_problem(version, rule) {
+        errors.invalid(&path.child("apiVersion"), version, problem);
     }
 }
 
-fn validate_metrics(spec: &Value, min: Option<i64>, path: &Path<'_>, errors: &mut Errors) {
-    let all = list(spec, "metrics");
-    let known: Vec<&str> = SOURCES.iter().map(|(kind, _)| *kind).collect();
-    for (i, metric) in all.iter().enumerate() {
-        let at = path.index(i);
-        let kind = text(metric, "type");
-        if kind.is_empty() {
-            errors.required(&at.child("type"), "must specify a metric source type");
-            continue;
+fn find_version_problem(version: &str, rule: VersionRule) -> Option<String> {
+    let parts = match version {
+        "/" => 0,
+        other => other.split('/').count(),
+    };
+    match rule {
+        VersionRule::Unchecked => None,
+        _ if parts > 2 => Some(format!("unexpected GroupVersion string: {version}")),
+        VersionRule::Group if parts < 2 || version.starts_with('/') => {
+            Some("apiVersion must specify API group".to_owned())
         }
-        let expected = SOURCES
-            .iter()
-            .find(|(k, _)| *k == kind)
-            .map(|(_, field)| *field);
-        let present: Vec<&str> = IN_ORDER.into_iter().filter(|f| has(metric, f)).collect();
-        // A metric with two sources is rejected below; only one of them needs a look.
-        if let Some(first) = present.first() {
-            validate_metric_source(get(metric, first), &at.child(first), errors);
-        }
-        for extra in present.iter().filter(|f| Some(**f) != expected) {
-            errors.forbidden(
-                &at.child(extra),
-                "must populate the given metric source only",
-            );
-        }
-        match expected {
-            Some(field) if !present.contains(&field) => {
-                errors.required(
-                    &at.child(field),
-                    format!("must populate the given metric source for type {kind}"),
-                );
-            }
-            Some(_) => {}
-            None => {
-                // Upstream reports this twice: for the type and for the source that it selects.
-                errors.not_supported(&at.child("type"), kind, &known);
-                errors.not_supported(&at.child("type"), kind, &known);
-            }
-        }
-    }
-    // Resource metrics come from pods. With none left, only an outside metric can start the first
-    // one again.
-    let has_outside_metric = all
-        .iter()
-        .any(|m| matches!(text(m, "type"), "Object" | "External"));
-    if min == Some(0) && !has_outside_metric {
-        errors
-            .forbidden(path, "must specify at least one Object or External metric to support scaling to zero replicas");
+        _ => None,
     }
 }
 
-fn validate_metric_source(source: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let (target, at) = (get(source, "target"), path.child("target"));
-    match text(target, "type") {
-        "" => errors.required(&at.child("type"), "must specify a metric target type"),
-        "AverageValue" | "Utilization" | "Value" => {}
-        other => errors.invalid(
-            &at.child("type"),
-            other,
-            "must be either Utilization, Value, or AverageValue",
-        ),
-    }
-    if let Some(n) = int(target, "averageUtilization").filter(|n| *n < 1) {
-        errors.invalid(&at.child("averageUtilization"), n, rules::NOT_POSITIVE);
-    }
-    for field in ["value", "averageValue"] {
-        if rules::read_quantity(target, field).is_some_and(|q| q.is_negative() || q.is_zero()) {
-            errors.invalid(
-                &at.child(field),
-                get(target, field).clone(),
-                "must be positive",
-            );
-        }
-    }
-    // Utilization is relative to requests, which only resources of pods have.
-    let resource = path.to_string().to_ascii_lowercase().ends_with("resource");
-    if resource {
-        if text(source, "name").is_empty() {
-            errors.required(&path.child("name"), "must specify a resource name");
-        }
-        match (
-            has(target, "averageUtilization"),
-            has(target, "averageValue"),
-        ) {
-            (true, true) => errors.forbidden(
-                &at.child("averageValue"),
-                "may not set both a target raw value and a target utilization",
-            ),
-            (false, false) => errors.required(
-                &at.child("averageUtilization"),
-                "must set either a target raw value or a target utilization",
-            ),
-            _ => {}
-        }
-    }
-}
-
-fn validate_behavior(rules_: &Value, path: &Path<'_>, errors: &mut Errors) {
-    if let Some(n) = int(rules_, "stabilizationWindowSeconds") {
+fn validate_scaling_rules(scaling: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(n) = int(scaling, "stabilizationWindowSeconds") {
         let at = path.child("stabilizationWindowSeconds");
         if n < 0 {
             errors.invalid(&at, n, "must be greater than or equal to zero");
-        // Upstream's limits bound the history that the controller keeps in memory.
-        } else if n > 3600 {
-            errors.invalid(&at, n, "must be less than or equal to 3600");
+        } else if n > LONGEST_WINDOW {
+            let detail = format!("must be less than or equal to {LONGEST_WINDOW}");
+            errors.invalid(&at, n, detail);
         }
     }
-    rules::validate_one_of(
-        rules_,
-        "selectPolicy",
-        &["Disabled", "Max", "Min"],
-        path,
-        errors,
-    );
-    let at = path.child("policies");
-    let policies = list(rules_, "policies");
+    let known = ["Disabled", "Max", "Min"];
+    rules::validate_one_of(scaling, "selectPolicy", &known, path, errors);
+    let (policies, at) = (list(scaling, "policies"), path.child("policies"));
     if policies.is_empty() {
         errors.required(&at, "must specify at least one Policy");
     }
     for (i, policy) in policies.iter().enumerate() {
-        let at = at.index(i);
-        if !["Percent", "Pods"].contains(&text(policy, "type")) {
-            errors.not_supported(
-                &at.child("type"),
-                text(policy, "type"),
-                &["Percent", "Pods"],
-            );
-        }
-        for field in ["value", "periodSeconds"] {
-            let n = int(policy, field).unwrap_or(0);
-            if n <= 0 {
-                errors.invalid(&at.child(field), n, "must be greater than zero");
-            } else if field == "periodSeconds" && n > 1800 {
-                errors.invalid(&at.child(field), n, "must be less than or equal to 1800");
-            }
+        validate_scaling_policy(policy, &at.index(i), errors);
+    }
+    if has(scaling, "tolerance")
+        && rules::read_quantity(scaling, "tolerance").is_some_and(|q| q.is_negative())
+    {
+        let shown = get(scaling, "tolerance").clone();
+        errors.invalid(&path.child("tolerance"), shown, rules::NEGATIVE);
+    }
+}
+
+fn validate_scaling_policy(policy: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let (kind, known) = (text(policy, "type"), ["Percent", "Pods"]);
+    if !known.contains(&kind) {
+        errors.not_supported(&path.child("type"), kind, &known);
+    }
+    for field in ["value", "periodSeconds"] {
+        let (n, at) = (int(policy, field).unwrap_or(0), path.child(field));
+        if n <= 0 {
+            errors.invalid(&at, n, "must be greater than zero");
+        } else if field == "periodSeconds" && n > LONGEST_PERIOD {
+            let detail = format!("must be less than or equal to {LONGEST_PERIOD}");
+            errors.invalid(&at, n, detail);
         }
     }
 }

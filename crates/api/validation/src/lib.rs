@@ -17,6 +17,7 @@ mod batch;
 mod cel;
 mod certificates;
 mod claim;
+mod conditions;
 mod coordination;
 mod core;
 mod discovery;

@@ -1,80 +1,77 @@
 //! Pods and pod templates, by the same rules.
 
 mod affinity;
+mod annotations;
+mod claims;
 mod container;
+mod container_status;
+mod context;
+mod disks;
+mod dns;
 mod environment;
 mod field_ref;
 mod gated;
+mod match_keys;
+mod object;
+mod options;
+mod pod_resources;
 mod probe;
+mod profiles;
+mod projected;
+mod ratchet;
 mod relative_path;
 mod resize;
 mod resources;
+mod restart;
 mod scheduling;
 mod security;
 mod source;
 mod spec;
 mod status;
+mod system;
 mod template;
+mod transition;
+mod trust;
 mod update;
 mod volume;
+mod windows;
 
 pub use affinity::validate_node_selector;
+pub use annotations::validate_pod_annotations;
+pub use options::PodOptions;
 pub use resources::{
-    STANDARD, is_extended_resource, validate_resource_list, validate_resource_quantity,
-    validate_standard_name,
+    STANDARD, is_extended_resource, validate_container_resource_name, validate_resource_list,
+    validate_resource_quantity, validate_standard_name,
 };
 pub use scheduling::{validate_taints, validate_tolerations};
 pub use source::{
     count_sources, validate_driver_name, validate_host_path, validate_required_fields,
 };
-pub use template::{validate_pod_template, validate_replica_template};
+pub use template::{read_template_options, validate_pod_template, validate_template_labels};
 
 use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
-use api_meta::tree::{get, has, list};
+use api_meta::tree::get;
 use serde_json::Value;
 
 pub const POD: Rules = Rules {
     name: NameRule::Subdomain,
-    create: validate_pod,
+    create: object::validate_new_pod,
     update: update::validate_pod_update,
     sub: update::validate_subresource,
 };
 pub const POD_TEMPLATE: Rules = Rules {
     name: NameRule::Subdomain,
-    create: validate_standalone_template,
-    update: |new, _, e| validate_standalone_template(new, e),
+    create: |new, e| validate_standalone_template(new, &PodOptions::default(), e),
+    update: |new, old, e| {
+        let options = read_template_options(get(old, "template"));
+        validate_standalone_template(new, &options, e);
+    },
     sub: accept_subresource,
 };
 
-fn validate_pod(pod: &Value, errors: &mut Errors) {
-    let path = Path::ROOT.child("spec");
-    let spec = get(pod, "spec");
-    spec::validate_pod_spec(spec, get(pod, "metadata"), &path, errors);
-    // They are for debugging a pod that runs, and do not restart (KEP-277).
-    if !list(spec, "ephemeralContainers").is_empty() {
-        errors.forbidden(
-            &path.child("ephemeralContainers"),
-            "cannot be set on create",
-        );
-    }
-    // Gates hold a pod back from the scheduler. A pod with a node does not pass it.
-    if !list(spec, "schedulingGates").is_empty()
-        && has(spec, "nodeName")
-        && !get(spec, "nodeName").as_str().unwrap_or("").is_empty()
-    {
-        errors.forbidden(
-            &path.child("nodeName"),
-            "cannot be set until all schedulingGates have been cleared",
-        );
-    }
-}
-
-fn validate_standalone_template(object: &Value, errors: &mut Errors) {
-    validate_pod_template(
-        get(object, "template"),
-        &Path::ROOT.child("template"),
-        errors,
-    );
+fn validate_standalone_template(object: &Value, options: &PodOptions, errors: &mut Errors) {
+    let path = Path::ROOT.child("template");
+    validate_pod_template(get(object, "template"), options, &path, errors);
 }

@@ -1,40 +1,53 @@
 //! PodDisruptionBudgets.
 
+use crate::conditions::validate_conditions;
 use crate::field::{Errors, Path};
-use crate::kind_rules::{Rules, accept_subresource};
+use crate::kind_rules::Rules;
 use crate::metadata::NameRule;
 use crate::rules;
 use crate::selector;
-use api_meta::tree::{get, has};
+use api_meta::tree::{get, has, opt};
 use serde_json::Value;
 
 pub const BUDGET: Rules = Rules {
     name: NameRule::Subdomain,
-    create: validate_disruption_budget,
-    update: |new, _, e| validate_disruption_budget(new, e),
-    sub: accept_subresource,
+    create: |new, errors| validate_disruption_budget(new, false, errors),
+    update: |new, old, errors| {
+        let labels = get(get(old, "spec"), "selector");
+        validate_disruption_budget(new, selector::has_invalid_values(labels), errors);
+    },
+    sub: |_, new, _, errors| validate_budget_status(new, errors),
 };
 
 // Both bounds together could contradict each other after a change of the replicas.
-fn validate_disruption_budget(object: &Value, errors: &mut Errors) {
+fn validate_disruption_budget(object: &Value, invalid_values: bool, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     if has(spec, "minAvailable") && has(spec, "maxUnavailable") {
-        errors.invalid(
-            &path,
-            spec.clone(),
-            "minAvailable and maxUnavailable cannot be both set",
-        );
+        let detail = "minAvailable and maxUnavailable cannot be both set";
+        errors.invalid(&path, spec.clone(), detail);
     }
     for field in ["minAvailable", "maxUnavailable"] {
-        rules::validate_non_negative_or_percent(get(spec, field), &path.child(field), errors);
-        rules::validate_at_most_100_percent(get(spec, field), &path.child(field), errors);
+        if let Some(value) = opt(spec, field) {
+            let at = path.child(field);
+            rules::validate_non_negative_or_percent(value, &at, errors);
+            rules::validate_at_most_100_percent(value, &at, errors);
+        }
     }
-    selector::validate_label_selector(get(spec, "selector"), &path.child("selector"), errors);
-    rules::validate_one_of(
-        spec,
-        "unhealthyPodEvictionPolicy",
-        &["AlwaysAllow", "IfHealthyBudget"],
-        &path,
-        errors,
-    );
+    let at = path.child("selector");
+    selector::validate_selector_leniently(get(spec, "selector"), invalid_values, &at, errors);
+    let known = ["AlwaysAllow", "IfHealthyBudget"];
+    rules::validate_one_of(spec, "unhealthyPodEvictionPolicy", &known, &path, errors);
+}
+
+fn validate_budget_status(object: &Value, errors: &mut Errors) {
+    let (status, path) = (get(object, "status"), Path::ROOT.child("status"));
+    validate_conditions(status, &path.child("conditions"), errors);
+    for field in [
+        "disruptionsAllowed",
+        "currentHealthy",
+        "desiredHealthy",
+        "expectedPods",
+    ] {
+        rules::validate_non_negative(status, field, &path, errors);
+    }
 }

@@ -238,7 +238,8 @@ pub fn validate_percentage(value: &Value, path: &Path<'_>, errors: &mut Errors) 
 
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
-fn is_percent(text: &str) -> bool {
+/// Returns whether a text is a percentage.
+pub fn is_percent(text: &str) -> bool {
     text.strip_suffix('%')
         .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }

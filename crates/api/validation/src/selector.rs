@@ -8,17 +8,41 @@ use serde_json::Value;
 
 /// Validates a label selector.
 pub fn validate_label_selector(selector: &Value, path: &Path<'_>, errors: &mut Errors) {
+    validate_selector_leniently(selector, false, path, errors);
+}
+
+/// Validates a label selector. With `invalid_values`, values of expressions may be no label values,
+/// as in objects of old releases.
+pub fn validate_selector_leniently(
+    selector: &Value,
+    invalid_values: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if !selector.is_object() {
         return;
     }
     metadata::validate_labels(selector, "matchLabels", path, errors);
     let expressions = path.child("matchExpressions");
     for (i, expression) in list(selector, "matchExpressions").iter().enumerate() {
-        validate_label_requirement(expression, &expressions.index(i), errors);
+        validate_label_requirement(expression, invalid_values, &expressions.index(i), errors);
     }
 }
 
-fn validate_label_requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// Returns whether a value of the selector's expressions is no label value.
+pub fn has_invalid_values(selector: &Value) -> bool {
+    list(selector, "matchExpressions")
+        .iter()
+        .flat_map(|expression| list(expression, "values"))
+        .any(|value| !names::label_value(value.as_str().unwrap_or_default()).is_empty())
+}
+
+fn validate_label_requirement(
+    expression: &Value,
+    invalid_values: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let values = list(expression, "values");
     let at = path.child("values");
     match text(expression, "operator") {
@@ -42,6 +66,9 @@ fn validate_label_requirement(expression: &Value, path: &Path<'_>, errors: &mut 
     }
     let key = text(expression, "key");
     errors.invalid_each(&path.child("key"), key, names::qualified_name(key));
+    if invalid_values {
+        return;
+    }
     for (i, value) in values.iter().enumerate() {
         let value = value.as_str().unwrap_or_default();
         errors.invalid_each(&at.index(i), value, names::label_value(value));

@@ -1,24 +1,29 @@
 //! Node, pod and pod anti-affinity.
 
+use super::match_keys;
+use super::options::PodOptions;
 use crate::field::{Errors, Path};
 use crate::selector;
 use api_meta::names;
-use api_meta::tree::{get, has, int, list, text};
+use api_meta::tree::{get, has, int, list, text, texts};
 use serde_json::Value;
 
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
 const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+const SELECTORS: [&str; 2] = ["labelSelector", "namespaceSelector"];
 const WEIGHT: &str = "must be in the range 1-100";
 
 /// Validates `affinity` of a pod.
-pub fn validate_affinity(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
-    validate_node_affinity(
-        get(affinity, "nodeAffinity"),
-        &path.child("nodeAffinity"),
-        errors,
-    );
+pub fn validate_affinity(
+    affinity: &Value,
+    options: &PodOptions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let at = path.child("nodeAffinity");
+    validate_node_affinity(get(affinity, "nodeAffinity"), options, &at, errors);
     for field in ["podAffinity", "podAntiAffinity"] {
-        validate_pod_affinity(get(affinity, field), &path.child(field), errors);
+        validate_pod_affinity(get(affinity, field), options, &path.child(field), errors);
     }
 }
 
@@ -30,38 +35,83 @@ fn validate_weight(item: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_node_affinity(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_node_affinity(
+    affinity: &Value,
+    options: &PodOptions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     if has(affinity, REQUIRED) {
-        validate_node_selector(get(affinity, REQUIRED), &path.child(REQUIRED), errors);
+        let invalid_values = options.invalid_node_affinity_values;
+        let at = path.child(REQUIRED);
+        validate_node_terms(get(affinity, REQUIRED), invalid_values, &at, errors);
     }
     let at = path.child(PREFERRED);
     for (i, item) in list(affinity, PREFERRED).iter().enumerate() {
         validate_weight(item, &at.index(i), errors);
-        validate_node_selector_term(
-            get(item, "preference"),
-            &at.index(i).child("preference"),
-            errors,
-        );
+        let at = at.index(i);
+        // A value that no label can have is only a preference that no node fulfils.
+        let term = get(item, "preference");
+        validate_node_selector_term(term, true, &at.child("preference"), errors);
     }
 }
 
 /// Validates a node selector: at least one term.
 pub fn validate_node_selector(node_selector: &Value, path: &Path<'_>, errors: &mut Errors) {
+    validate_node_terms(node_selector, false, path, errors);
+}
+
+fn validate_node_terms(
+    node_selector: &Value,
+    invalid_values: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let at = path.child("nodeSelectorTerms");
     let terms = list(node_selector, "nodeSelectorTerms");
     if terms.is_empty() {
         errors.required(&at, "must have at least one node selector term");
     }
     for (i, term) in terms.iter().enumerate() {
-        validate_node_selector_term(term, &at.index(i), errors);
+        validate_node_selector_term(term, invalid_values, &at.index(i), errors);
     }
 }
 
+/// Returns whether a required node affinity has a value that is no label value.
+pub fn has_invalid_node_values(spec: &Value) -> bool {
+    let required = get(get(get(spec, "affinity"), "nodeAffinity"), REQUIRED);
+    list(required, "nodeSelectorTerms")
+        .iter()
+        .any(selector::has_invalid_values)
+}
+
+/// Returns whether a selector of a pod affinity is invalid.
+pub fn has_invalid_pod_selectors(spec: &Value) -> bool {
+    let mut errors = Errors::default();
+    for field in ["podAffinity", "podAntiAffinity"] {
+        let affinity = get(get(spec, "affinity"), field);
+        let preferred = list(affinity, PREFERRED)
+            .iter()
+            .map(|item| get(item, "podAffinityTerm"));
+        for term in list(affinity, REQUIRED).iter().chain(preferred) {
+            for field in SELECTORS {
+                selector::validate_label_selector(get(term, field), &Path::ROOT, &mut errors);
+            }
+        }
+    }
+    errors.len() > 0
+}
+
 // An empty term matches no node, unlike an empty label selector.
-fn validate_node_selector_term(term: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_node_selector_term(
+    term: &Value,
+    invalid_values: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let at = path.child("matchExpressions");
     for (i, expression) in list(term, "matchExpressions").iter().enumerate() {
-        validate_node_requirement(expression, &at.index(i), errors);
+        validate_node_requirement(expression, invalid_values, &at.index(i), errors);
     }
     let at = path.child("matchFields");
     for (i, expression) in list(term, "matchFields").iter().enumerate() {
@@ -69,8 +119,14 @@ fn validate_node_selector_term(term: &Value, path: &Path<'_>, errors: &mut Error
     }
 }
 
-fn validate_node_requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let count = list(expression, "values").len();
+fn validate_node_requirement(
+    expression: &Value,
+    invalid_values: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let values = list(expression, "values");
+    let count = values.len();
     let at = path.child("values");
     match text(expression, "operator") {
         "In" | "NotIn" if count == 0 => {
@@ -97,6 +153,10 @@ fn validate_node_requirement(expression: &Value, path: &Path<'_>, errors: &mut E
     }
     let key = text(expression, "key");
     errors.invalid_each(&path.child("key"), key, names::qualified_name(key));
+    for (i, value) in values.iter().enumerate().filter(|_| !invalid_values) {
+        let value = value.as_str().unwrap_or_default();
+        errors.invalid_each(&at.index(i), value, names::label_value(value));
+    }
 }
 
 fn validate_field_requirement(expression: &Value, path: &Path<'_>, errors: &mut Errors) {
@@ -120,38 +180,51 @@ fn validate_field_requirement(expression: &Value, path: &Path<'_>, errors: &mut 
     // Nodes have no other field that a selector of the scheduler may read.
     if key != "metadata.name" {
         errors.invalid(&path.child("key"), key, "not a valid field selector key");
+        return;
+    }
+    let at = path.child("values");
+    for (i, value) in values.iter().enumerate() {
+        let value = value.as_str().unwrap_or_default();
+        errors.invalid_each(&at.index(i), value, names::dns1123_subdomain(value));
     }
 }
 
-fn validate_pod_affinity(affinity: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_pod_affinity(
+    affinity: &Value,
+    options: &PodOptions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let at = path.child(REQUIRED);
     for (i, term) in list(affinity, REQUIRED).iter().enumerate() {
-        validate_pod_affinity_term(term, &at.index(i), errors);
+        validate_pod_affinity_term(term, options, &at.index(i), errors);
     }
     let at = path.child(PREFERRED);
     for (i, item) in list(affinity, PREFERRED).iter().enumerate() {
         validate_weight(item, &at.index(i), errors);
-        validate_pod_affinity_term(
-            get(item, "podAffinityTerm"),
-            &at.index(i).child("podAffinityTerm"),
-            errors,
-        );
+        let at = at.index(i);
+        let term = get(item, "podAffinityTerm");
+        validate_pod_affinity_term(term, options, &at.child("podAffinityTerm"), errors);
     }
 }
 
 // Every term needs a topology key: upstream has none that means the whole cluster.
-fn validate_pod_affinity_term(term: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for field in ["labelSelector", "namespaceSelector"] {
-        selector::validate_label_selector(get(term, field), &path.child(field), errors);
+fn validate_pod_affinity_term(
+    term: &Value,
+    options: &PodOptions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let invalid_values = options.invalid_selector_values;
+    for field in SELECTORS {
+        let at = path.child(field);
+        selector::validate_selector_leniently(get(term, field), invalid_values, &at, errors);
     }
-    for namespace in list(term, "namespaces") {
-        let namespace = namespace.as_str().unwrap_or_default();
-        errors.invalid_each(
-            &path.child("namespace"),
-            namespace,
-            names::dns1123_label(namespace),
-        );
+    for namespace in texts(term, "namespaces") {
+        let at = path.child("namespace");
+        errors.invalid_each(&at, namespace, names::dns1123_label(namespace));
     }
+    match_keys::validate_match_keys(term, path, errors);
     let key = text(term, "topologyKey");
     let at = path.child("topologyKey");
     if key.is_empty() {

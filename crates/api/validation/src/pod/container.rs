@@ -1,171 +1,102 @@
 //! Containers of the three kinds.
 
-use super::{environment, probe, resources, security, volume::Volumes};
+use super::context::{PodContext, is_sidecar};
+use super::{environment, probe, resources, restart, security};
 use crate::field::{Errors, Path};
 use crate::rules;
 use api_meta::names;
-use api_meta::tree::{get, has, int, list, opt, opt_text, text};
+use api_meta::tree::{get, has, int, list, text};
 use serde_json::Value;
 use std::collections::HashSet;
 
 const PULL: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const MESSAGES: [&str; 2] = ["File", "FallbackToLogsOnError"];
 const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
-
-/// The list that contains a container.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    App,
-    Init,
-    Ephemeral,
-}
+const WHITE_SPACE: &str = "must not have leading or trailing whitespace";
 
 /// Validates all containers of a spec.
 pub fn validate_containers(
     spec: &Value,
-    volumes: &Volumes<'_>,
+    context: &PodContext<'_>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let apps = list(spec, "containers");
+    // Names are unique over all lists: statuses, logs and metrics are found by name alone.
+    let mut names: HashSet<&str> = HashSet::new();
     let at = path.child("containers");
-    if apps.is_empty() {
+    if list(spec, "containers").is_empty() {
         errors.required(&at, "");
     }
-    let mut names: HashSet<&str> = HashSet::new();
-    let mut host_ports = HashSet::new();
-    for (i, one) in apps.iter().enumerate() {
-        validate_container_name(one, &mut names, &at.index(i), errors);
-        validate_container(one, Role::App, volumes, &at.index(i), errors);
-        validate_host_port_conflicts(one, &mut host_ports, &at.index(i), errors);
-    }
-    let at = path.child("initContainers");
-    // Names are unique over both lists: statuses, logs and metrics are found by name alone.
-    for (i, one) in list(spec, "initContainers").iter().enumerate() {
-        let at = at.index(i);
-        validate_container_name(one, &mut names, &at, errors);
-        validate_container(one, Role::Init, volumes, &at, errors);
-        validate_init_container_fields(one, &at, errors);
-    }
+    validate_app_containers(spec, context, &mut names, &at, errors);
+    validate_init_containers(
+        spec,
+        context,
+        &mut names,
+        &path.child("initContainers"),
+        errors,
+    );
     let at = path.child("ephemeralContainers");
     for (i, one) in list(spec, "ephemeralContainers").iter().enumerate() {
-        let at = at.index(i);
-        validate_container_name(one, &mut names, &at, errors);
-        // Only fields on a list are allowed, so that a new field of Container is not accepted here
-        // by accident.
-        validate_ephemeral_container(one, apps, list(spec, "initContainers"), &at, errors);
-        validate_container(one, Role::Ephemeral, volumes, &at, errors);
+        validate_ephemeral_container(one, spec, context, &mut names, &at.index(i), errors);
     }
 }
 
-fn validate_container_name<'a>(
-    container: &'a Value,
+fn validate_app_containers<'a>(
+    spec: &'a Value,
+    context: &PodContext<'_>,
     names: &mut HashSet<&'a str>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let name = text(container, "name");
-    let at = path.child("name");
-    if name.is_empty() {
-        errors.required(&at, "");
-        return;
+    let all = list(spec, "containers");
+    for (i, one) in all.iter().enumerate() {
+        let at = path.index(i);
+        validate_container(one, context, &at, errors);
+        let name = text(one, "name");
+        if !names.insert(name) {
+            errors.duplicate(&at.child("name"), name);
+        }
+        probe::validate_lifecycle(one, context, &at.child("lifecycle"), errors);
+        probe::validate_probes(one, context, &at, errors);
+        restart::validate_container_restart(one, false, &at, errors);
     }
-    errors.invalid_each(&at, name, names::dns1123_label(name));
-    if !names.insert(name) {
-        errors.duplicate(&at, name);
-    }
+    validate_host_port_conflicts(all, path, errors);
 }
 
-fn validate_container(
-    container: &Value,
-    role: Role,
-    volumes: &Volumes<'_>,
+fn validate_init_containers<'a>(
+    spec: &'a Value,
+    context: &PodContext<'_>,
+    names: &mut HashSet<&'a str>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let image = text(container, "image");
-    let at = path.child("image");
-    if image.is_empty() {
-        errors.required(&at, "");
-    } else if image.trim() != image {
-        // The reference itself is parsed by the kubelet: its grammar depends on the registry and
-        // changes between releases.
-        errors.invalid(&at, image, "must not have leading or trailing whitespace");
-    }
-    rules::validate_required_one_of(
-        container,
-        "terminationMessagePolicy",
-        &MESSAGES,
-        path,
-        errors,
-    );
-    rules::validate_required_one_of(container, "imagePullPolicy", &PULL, path, errors);
-    validate_ports(container, &path.child("ports"), errors);
-    environment::validate_env(container, volumes, path, errors);
-    volumes.validate_mounts(container, path, errors);
-    resources::validate_container_resources(container, path, errors);
-    resources::validate_resize_policy(container, &path.child("resizePolicy"), errors);
-    if role != Role::Ephemeral {
-        validate_restart_rules(container, &path.child("restartPolicyRules"), errors);
-    }
-    if has(container, "securityContext") {
-        security::validate_container_security_context(
-            get(container, "securityContext"),
-            &path.child("securityContext"),
-            errors,
-        );
-    }
-    // An init container that restarts is a sidecar (KEP-753): it runs beside the others, so it may
-    // have probes and hooks.
-    let sidecar = text(container, "restartPolicy") == "Always";
-    if role == Role::App || sidecar {
-        probe::validate_probes(container, path, errors);
-        probe::validate_lifecycle(container, &path.child("lifecycle"), errors);
-    }
-    validate_restart_policy(container, role, path, errors);
-}
-
-fn validate_restart_policy(container: &Value, role: Role, path: &Path<'_>, errors: &mut Errors) {
-    let Some(policy) = opt_text(container, "restartPolicy") else {
-        return;
-    };
-    let known: &[&str] = match role {
-        Role::Init | Role::App => &["Always", "Never", "OnFailure"],
-        Role::Ephemeral => &[],
-    };
-    if role == Role::Ephemeral {
-        errors.forbidden(
-            &path.child("restartPolicy"),
-            "cannot be set for an Ephemeral Container",
-        );
-    } else if !known.contains(&policy) {
-        errors.not_supported(&path.child("restartPolicy"), policy, known);
-    }
-}
-
-fn validate_restart_rules(container: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for (i, rule) in list(container, "restartPolicyRules").iter().enumerate() {
+    for (i, one) in list(spec, "initContainers").iter().enumerate() {
         let at = path.index(i);
-        rules::validate_required_one_of(
-            rule,
-            "action",
-            &["Restart", "RestartAllContainers"],
-            &at,
-            errors,
-        );
-        let codes = get(rule, "exitCodes");
-        rules::validate_required_one_of(
-            codes,
-            "operator",
-            &["In", "NotIn"],
-            &at.child("exitCodes"),
-            errors,
-        );
+        validate_container(one, context, &at, errors);
+        restart::validate_container_restart(one, true, &at, errors);
+        let name = text(one, "name");
+        if names.contains(name) {
+            errors.duplicate(&at.child("name"), name);
+        } else if !name.is_empty() {
+            names.insert(name);
+        }
+        // One by one, because init containers run one after the other. The path is upstream's,
+        // which counts from the first container each time.
+        validate_host_port_conflicts(std::slice::from_ref(one), path, errors);
+        validate_init_container(one, context, &at, errors);
     }
 }
 
-fn validate_init_container_fields(container: &Value, path: &Path<'_>, errors: &mut Errors) {
-    if text(container, "restartPolicy") == "Always" {
+fn validate_init_container(
+    container: &Value,
+    context: &PodContext<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    // A sidecar runs beside the others, so it may have probes and hooks.
+    if is_sidecar(container) {
+        probe::validate_lifecycle(container, context, &path.child("lifecycle"), errors);
+        probe::validate_probes(container, context, path, errors);
         return;
     }
     for field in [
@@ -175,16 +106,76 @@ fn validate_init_container_fields(container: &Value, path: &Path<'_>, errors: &m
         "startupProbe",
     ] {
         if has(container, field) {
-            errors.forbidden(
-                &path.child(field),
-                "may not be set for init containers without restartPolicy=Always",
-            );
+            let detail = "may not be set for init containers without restartPolicy=Always";
+            errors.forbidden(&path.child(field), detail);
+        }
+    }
+    if context.options.restart_of_init_containers {
+        return;
+    }
+    let at = path.child("resizePolicy");
+    for (i, policy) in list(container, "resizePolicy").iter().enumerate() {
+        if text(policy, "restartPolicy") == "RestartContainer" {
+            let detail = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+            let at = at.index(i);
+            errors.invalid(&at.child("restartPolicy"), "RestartContainer", detail);
+        }
+    }
+}
+
+/// Validates what all kinds of containers have.
+fn validate_container(
+    container: &Value,
+    context: &PodContext<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let (name, at) = (text(container, "name"), path.child("name"));
+    if name.is_empty() {
+        errors.required(&at, "");
+    } else {
+        errors.invalid_each(&at, name, names::dns1123_label(name));
+    }
+    // The reference itself is parsed by the kubelet: its grammar depends on the registry and
+    // changes between releases.
+    if text(container, "image").is_empty() {
+        errors.required(&path.child("image"), "");
+    }
+    let field = "terminationMessagePolicy";
+    rules::validate_required_one_of(container, field, &MESSAGES, path, errors);
+    validate_ports(container, &path.child("ports"), errors);
+    environment::validate_env(container, path, errors);
+    context.volumes.validate_mounts(container, path, errors);
+    rules::validate_required_one_of(container, "imagePullPolicy", &PULL, path, errors);
+    resources::validate_requirements(
+        get(container, "resources"),
+        false,
+        &context.claims,
+        context.options,
+        &path.child("resources"),
+        errors,
+    );
+    let at = path.child("resizePolicy");
+    resources::validate_resize_policy(container, context.restart_policy, &at, errors);
+    let has_host_users = context.has_host_users;
+    security::validate_container_security_context(container, has_host_users, path, errors);
+}
+
+/// Checks images of a pod, not of a template: `image: " "` was a placeholder in old templates.
+pub fn validate_images(spec: &Value, fields: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    for field in fields {
+        let at = path.child(field);
+        for (i, container) in list(spec, field).iter().enumerate() {
+            let image = text(container, "image");
+            if image.trim() != image {
+                errors.invalid(&at.index(i).child("image"), image, WHITE_SPACE);
+            }
         }
     }
 }
 
 /// Allowed fields of an ephemeral container.
-const EPHEMERAL: [&str; 14] = [
+const EPHEMERAL: [&str; 17] = [
     "name",
     "image",
     "command",
@@ -198,42 +189,54 @@ const EPHEMERAL: [&str; 14] = [
     "terminationMessagePolicy",
     "imagePullPolicy",
     "securityContext",
+    "stdin",
+    "stdinOnce",
+    "tty",
     "targetContainerName",
 ];
 
-fn validate_ephemeral_container(
-    container: &Value,
-    apps: &[Value],
-    inits: &[Value],
+fn validate_ephemeral_container<'a>(
+    container: &'a Value,
+    spec: &Value,
+    context: &PodContext<'_>,
+    names: &mut HashSet<&'a str>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
+    const NOT_HERE: &str = "cannot be set for an Ephemeral Container";
+    validate_container(container, context, path, errors);
+    let image = text(container, "image");
+    if image.trim() != image {
+        errors.invalid(&path.child("image"), image, WHITE_SPACE);
+    }
+    let name = text(container, "name");
+    if !names.insert(name) {
+        errors.duplicate(&path.child("name"), name);
+    }
     // The target shares its process namespace with the debugger. A name that no container has can
     // be no target.
     let target = text(container, "targetContainerName");
-    if !target.is_empty() && !apps.iter().chain(inits).any(|c| text(c, "name") == target) {
+    let mut others = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|field| list(spec, field));
+    if !target.is_empty() && !others.any(|other| text(other, "name") == target) {
         errors.not_found(&path.child("targetContainerName"), target);
     }
+    // Only fields on a list are allowed, so that a new field of Container is not accepted here by
+    // accident.
     for (field, value) in container.as_object().into_iter().flatten() {
-        let streams = ["stdin", "stdinOnce", "tty", "restartPolicy"].contains(&field.as_str());
-        let empty = value.is_null()
-            || value.as_object().is_some_and(|o| o.is_empty())
+        let is_empty = value.is_null()
+            || value.as_object().is_some_and(|map| map.is_empty())
             || value.as_array().is_some_and(Vec::is_empty);
-        if !EPHEMERAL.contains(&field.as_str()) && !streams && !empty {
-            errors.forbidden(
-                &path.child(field),
-                "cannot be set for an Ephemeral Container",
-            );
+        if !EPHEMERAL.contains(&field.as_str()) && !is_empty {
+            errors.forbidden(&path.child(field), NOT_HERE);
         }
     }
     let mounts = path.child("volumeMounts");
     for (i, mount) in list(container, "volumeMounts").iter().enumerate() {
         for field in ["subPath", "subPathExpr"] {
             if !text(mount, field).is_empty() {
-                errors.forbidden(
-                    &mounts.index(i).child(field),
-                    "cannot be set for an Ephemeral Container",
-                );
+                errors.forbidden(&mounts.index(i).child(field), NOT_HERE);
             }
         }
     }
@@ -268,27 +271,21 @@ fn validate_ports(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn validate_host_port_conflicts(
-    container: &Value,
-    taken: &mut HashSet<String>,
-    path: &Path<'_>,
-    errors: &mut Errors,
-) {
-    let at = path.child("ports");
-    for (i, port) in list(container, "ports").iter().enumerate() {
-        // Only within the pod: the scheduler keeps two pods with the same host port apart.
-        let Some(number) = int(port, "hostPort").filter(|n| *n != 0) else {
-            continue;
-        };
-        let key = format!(
-            "{}/{}/{number}",
-            text(port, "protocol"),
-            opt(port, "hostIP")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-        );
-        if !taken.insert(key.clone()) {
-            errors.duplicate(&at.index(i).child("hostPort"), key);
+/// Checks host ports within the pod: the scheduler keeps two pods with the same host port apart.
+fn validate_host_port_conflicts(containers: &[Value], path: &Path<'_>, errors: &mut Errors) {
+    let mut taken: HashSet<String> = HashSet::new();
+    for (i, container) in containers.iter().enumerate() {
+        let at = path.index(i);
+        let at = at.child("ports");
+        for (j, port) in list(container, "ports").iter().enumerate() {
+            let Some(number) = int(port, "hostPort").filter(|n| *n != 0) else {
+                continue;
+            };
+            let (protocol, ip) = (text(port, "protocol"), text(port, "hostIP"));
+            let key = format!("{protocol}/{ip}/{number}");
+            if !taken.insert(key.clone()) {
+                errors.duplicate(&at.index(j).child("hostPort"), key);
+            }
         }
     }
 }

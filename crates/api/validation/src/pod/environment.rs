@@ -1,19 +1,25 @@
 //! Environment variables.
 
-use super::volume::Volumes;
+use super::context::visit_containers;
+use super::relative_path::validate_no_backsteps;
 use crate::field::{Errors, Path};
+use crate::metadata::NameRule;
 use crate::pod::field_ref::{ENV_FIELDS, validate_field_ref, validate_resource_field_ref};
 use crate::rules;
+use api_meta::names;
 use api_meta::tree::{get, has, list, text};
 use serde_json::Value;
 
+const SOURCES: [&str; 5] = [
+    "fieldRef",
+    "resourceFieldRef",
+    "configMapKeyRef",
+    "secretKeyRef",
+    "fileKeyRef",
+];
+
 /// Validates `env` and `envFrom` of a container.
-pub fn validate_env(
-    container: &Value,
-    volumes: &Volumes<'_>,
-    path: &Path<'_>,
-    errors: &mut Errors,
-) {
+pub fn validate_env(container: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("env");
     for (i, variable) in list(container, "env").iter().enumerate() {
         let at = at.index(i);
@@ -26,7 +32,7 @@ pub fn validate_env(
             errors.invalid_each(&at.child("name"), name, validate_variable_name(name));
         }
         if has(variable, "valueFrom") {
-            validate_env_source(variable, volumes, &at.child("valueFrom"), errors);
+            validate_env_source(variable, &at.child("valueFrom"), errors);
         }
     }
     let at = path.child("envFrom");
@@ -42,24 +48,10 @@ fn validate_variable_name(name: &str) -> Vec<String> {
     vec!["a valid environment variable name must consist only of printable ASCII characters other than '='".into()]
 }
 
-fn validate_env_source(
-    variable: &Value,
-    volumes: &Volumes<'_>,
-    path: &Path<'_>,
-    errors: &mut Errors,
-) {
+fn validate_env_source(variable: &Value, path: &Path<'_>, errors: &mut Errors) {
     let from = get(variable, "valueFrom");
     let mut sources = 0;
-    for field in [
-        "fieldRef",
-        "resourceFieldRef",
-        "configMapKeyRef",
-        "secretKeyRef",
-        "fileKeyRef",
-    ] {
-        if !has(from, field) {
-            continue;
-        }
+    for field in SOURCES.into_iter().filter(|field| has(from, field)) {
         // Each source is validated even if there are several, so that all mistakes are reported at
         // once.
         sources += 1;
@@ -67,16 +59,13 @@ fn validate_env_source(
         match field {
             "fieldRef" => validate_field_ref(part, &ENV_FIELDS, &at, errors),
             "resourceFieldRef" => validate_resource_field_ref(part, false, &at, errors),
-            "fileKeyRef" => validate_file_key_ref(part, volumes, &at, errors),
+            "fileKeyRef" => validate_file_key_ref(part, &at, errors),
             _ => validate_key_ref(part, &at, errors),
         }
     }
     if sources == 0 {
-        errors.invalid(
-            path,
-            "",
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`",
-        );
+        let detail = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`";
+        errors.invalid(path, "", detail);
     // Which of both wins would depend on the order in which a client reads the fields.
     } else if !text(variable, "value").is_empty() {
         errors.invalid(path, "", "may not be specified when `value` is not empty");
@@ -89,25 +78,51 @@ fn validate_env_source(
     }
 }
 
-fn validate_file_key_ref(
-    reference: &Value,
-    volumes: &Volumes<'_>,
-    path: &Path<'_>,
-    errors: &mut Errors,
-) {
-    let volume = text(reference, "volumeName");
-    let at = path.child("volumeName");
-    errors.invalid_each(&at, volume, api_meta::names::dns1123_label(volume));
-    // The file is written by an init container into an emptyDir of this pod (KEP-3721), so the
-    // volume must be one of its own.
-    if !volumes.has(volume) {
-        errors.not_found(&at, volume);
+fn validate_file_key_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (field, problems) in [
+        ("key", validate_variable_name as fn(&str) -> Vec<String>),
+        ("volumeName", names::dns1123_label),
+    ] {
+        let value = text(reference, field);
+        if value.is_empty() {
+            errors.required(&path.child(field), "");
+        } else {
+            errors.invalid_each(&path.child(field), value, problems(value));
+        }
     }
+    let file = text(reference, "path");
+    if file.is_empty() {
+        errors.required(&path.child("path"), "");
+    }
+    validate_no_backsteps(file, &path.child("path"), errors);
 }
 
-fn validate_object_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
-    if !name.is_empty() {
-        errors.invalid_each(path, name, api_meta::names::dns1123_subdomain(name));
+/// Checks the volumes of variables that are read from files: an init container writes the file into
+/// an emptyDir of the pod (KEP-3721).
+pub fn validate_file_key_volumes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    visit_containers(spec, path, &mut |container, at| {
+        let at = at.child("env");
+        for (i, variable) in list(container, "env").iter().enumerate() {
+            let from = get(variable, "valueFrom");
+            if has(from, "fileKeyRef") {
+                let at = at.index(i);
+                let at = at.child("valueFrom");
+                let name = text(get(from, "fileKeyRef"), "volumeName");
+                let at = at.child("fileKeyRef");
+                validate_file_key_volume(spec, name, &at.child("volumeName"), errors);
+            }
+        }
+    });
+}
+
+fn validate_file_key_volume(spec: &Value, name: &str, path: &Path<'_>, errors: &mut Errors) {
+    let mut volumes = list(spec, "volumes").iter();
+    match volumes.rfind(|volume| text(volume, "name") == name) {
+        None => errors.not_found(path, name),
+        Some(volume) if !has(volume, "emptyDir") => {
+            errors.invalid(path, name, "referenced volume must be of type emptyDir");
+        }
+        Some(_) => {}
     }
 }
 
@@ -115,7 +130,7 @@ fn validate_key_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
     // A name is required here, unlike in references of the pod such as `imagePullSecrets`.
     let name = text(reference, "name");
     let at = path.child("name");
-    errors.invalid_each(&at, name, api_meta::names::dns1123_subdomain(name));
+    errors.invalid_each(&at, name, names::dns1123_subdomain(name));
     let key = text(reference, "key");
     if key.is_empty() {
         errors.required(&path.child("key"), "");
@@ -145,7 +160,11 @@ fn validate_env_from(from: &Value, list_path: &Path<'_>, index: usize, errors: &
         if name.is_empty() {
             errors.required(&path.child(field).child("name"), "");
         }
-        validate_object_name(name, &path.child(field).child("name"), errors);
+        if !name.is_empty() {
+            // Upstream reads the name as a prefix of names here, which may end with a dash.
+            let problems = NameRule::Subdomain.problems(name, true);
+            errors.invalid_each(&path.child(field).child("name"), name, problems);
+        }
     }
     match sources.len() {
         // Upstream reports the list here, not the element. Clients match the path.

@@ -1,44 +1,104 @@
 //! Changes by the subresource `resize`: only CPU and memory of containers, not of the pod.
 
-use super::spec;
+use super::claims::MIRROR;
+use super::context::is_sidecar;
+use super::object::validate_pod_object;
+use super::options::PodOptions;
 use crate::field::{Errors, Path};
-use api_meta::tree::{entries, equal, get, list, text};
+use api_meta::tree::{entries, equal, get, has, list, text};
 use api_semantics::qos::compute_tree_qos;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 const PARTS: [&str; 2] = ["requests", "limits"];
 const COMPUTE: [&str; 2] = ["cpu", "memory"];
 
 /// Validates a write to `pods/resize`.
-pub fn validate_resize(new: &Value, old: &Value, errors: &mut Errors) {
+pub fn validate_resize(new: &Value, old: &Value, options: &PodOptions, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
+    let whole = Path::ROOT.child("");
     // A mirror pod only shows the file on its node, from which the kubelet takes the resources.
-    if get(get(old, "metadata"), "annotations")
-        .get("kubernetes.io/config.mirror")
-        .is_some()
-    {
-        errors.forbidden(&Path::ROOT, "static pods cannot be resized");
+    if has(get(get(old, "metadata"), "annotations"), MIRROR) {
+        errors.0.clear();
+        errors.forbidden(&whole, "static pods cannot be resized");
         return;
     }
     if text(get(get(old, "spec"), "os"), "name") == "windows" {
-        errors.forbidden(&Path::ROOT, "windows pods cannot be resized");
+        errors.0.clear();
+        errors.forbidden(&whole, "windows pods cannot be resized");
         return;
     }
-    spec::validate_pod_spec(get(new, "spec"), get(new, "metadata"), &path, errors);
+    validate_pod_object(new, options, errors);
+    validate_class(new, old, &path, errors);
+    if !is_resize_supported(old) {
+        errors.forbidden(&path, "Pod running on node without support for resize");
+    }
+    if !validate_pod_level_resources(new, old, &path, errors) {
+        return;
+    }
+    let claims = "nodeAllocatableResourceClaimStatuses";
+    if !list(get(old, "status"), claims).is_empty() {
+        let detail = "pods with node allocatable resource claims cannot be resized";
+        errors.forbidden(&path, detail);
+    }
+    let (after, before) = (get(new, "spec"), get(old, "spec"));
+    // The containers are paired by position below.
+    let count = errors.len();
+    for field in LISTS {
+        validate_container_order(after, before, field, &path, errors);
+    }
+    if errors.len() > count {
+        return;
+    }
+    for field in ["initContainers", "containers"] {
+        let at = path.child(field);
+        for (i, (new, old)) in list(after, field)
+            .iter()
+            .zip(list(before, field))
+            .enumerate()
+        {
+            validate_container_resize(new, old, &at.index(i).child("resources"), errors);
+        }
+    }
+    let count = errors.len();
+    for field in LISTS {
+        validate_only_compute_changed(after, before, field, &path, errors);
+    }
+    // All other fields must be equal, so that a new field of the API cannot be changed here.
+    if errors.len() == count && !equal(&without_compute(after), &without_compute(before)) {
+        errors.forbidden(&path, "only cpu and memory resources are mutable");
+    }
+}
+
+/// Checks the class, which decides the cgroup that the pod runs in: a running process is not moved
+/// to another one (KEP-1287).
+fn validate_class(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
     let class = match text(get(old, "status"), "qosClass") {
         "" => compute_tree_qos(old),
         known => known,
     };
     if class != compute_tree_qos(new) {
-        errors.invalid(
-            &path,
-            class,
-            // The class decides the cgroup that the pod runs in, and a running process is not moved
-            // to another one (KEP-1287).
-            "Pod QOS Class may not change as a result of resizing",
-        );
+        let detail = "Pod QOS Class may not change as a result of resizing";
+        errors.invalid(path, text(get(new, "status"), "qosClass"), detail);
     }
+}
+
+/// Returns whether the node reports the resources of running containers, as all that can resize do.
+/// Without a running container nothing is known about the node.
+fn is_resize_supported(pod: &Value) -> bool {
+    let mut statuses = list(get(pod, "status"), "containerStatuses").iter();
+    statuses
+        .find(|status| has(get(status, "state"), "running"))
+        .is_none_or(|status| has(status, "resources"))
+}
+
+/// Validates changes of the pod's own resources. Returns whether other changes are to be validated.
+fn validate_pod_level_resources(
+    new: &Value,
+    old: &Value,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) -> bool {
     let (after, before) = (
         get(get(new, "spec"), "resources"),
         get(get(old, "spec"), "resources"),
@@ -46,59 +106,85 @@ pub fn validate_resize(new: &Value, old: &Value, errors: &mut Errors) {
     if !before.is_null() && after.is_null() {
         let detail = "pod-level resources cannot be removed";
         errors.forbidden(&path.child("resources"), detail);
-        return;
+        return false;
     }
     if !equal(after, before) {
         // The kubelet can't change the cgroup of a pod, so the response is that of upstream with
         // the gate disabled.
         let detail = "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled";
-        errors.forbidden(&Path::ROOT, detail);
+        errors.forbidden(&Path::ROOT.child(""), detail);
+        return false;
+    }
+    true
+}
+
+fn validate_container_order(
+    new: &Value,
+    old: &Value,
+    field: &str,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let (after, before, at) = (list(new, field), list(old, field), path.child(field));
+    if after.len() != before.len() {
+        errors.forbidden(
+            &at,
+            format!("{field} may not be added or removed on resize"),
+        );
         return;
     }
-    for field in LISTS {
-        let (after, before) = (list(get(new, "spec"), field), list(get(old, "spec"), field));
-        let at = path.child(field);
-        let names = |all: &[Value]| {
-            all.iter()
-                .map(|c| text(c, "name").to_owned())
-                .collect::<Vec<_>>()
-        };
-        // The containers are paired by position below, which needs equal names.
-        if names(after) != names(before) {
-            errors.forbidden(
-                &at,
-                "containers may not be added, removed, renamed or reordered on resize",
-            );
-            continue;
+    for (i, (after, before)) in after.iter().zip(before).enumerate() {
+        if text(after, "name") != text(before, "name") {
+            let detail = format!("{field} may not be renamed or reordered on resize");
+            errors.forbidden(&at.index(i).child("name"), detail);
         }
-        for (i, (after, before)) in after.iter().zip(before).enumerate() {
-            validate_container_resize(after, before, &at.index(i), errors);
-        }
-    }
-    if !equal(
-        // All other fields must be equal, so that a new field of the API cannot be changed here.
-        &without_compute(get(new, "spec")),
-        &without_compute(get(old, "spec")),
-    ) {
-        errors.forbidden(&path, "only cpu and memory resources are mutable");
     }
 }
 
+/// Checks that an amount was changed but not removed (KEP-1287).
 fn validate_container_resize(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let at = path.child("resources");
     for part in PARTS {
-        let (after, before) = (
-            get(get(new, "resources"), part),
-            get(get(old, "resources"), part),
+        let after = get(get(new, "resources"), part);
+        let mut before = entries(get(old, "resources"), part);
+        if before.any(|(name, _)| after.get(name).is_none()) {
+            let detail = format!("resource {part} cannot be removed");
+            errors.forbidden(&path.child(part), detail);
+        }
+    }
+}
+
+/// Checks that nothing but CPU and memory of containers has changed.
+fn validate_only_compute_changed(
+    new: &Value,
+    old: &Value,
+    field: &str,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let at = path.child(field);
+    for (i, (after, before)) in list(new, field).iter().zip(list(old, field)).enumerate() {
+        if equal(after, before) {
+            continue;
+        }
+        let is_equal = equal(
+            &without_compute(&json!({"containers": [after]})),
+            &without_compute(&json!({"containers": [before]})),
         );
-        if entries(get(old, "resources"), part)
-            // A resize may change an amount but not remove it (KEP-1287).
-            .any(|(name, _)| after.get(name).is_none() && before.get(name).is_some())
-        {
-            errors.forbidden(
-                &at.child(part),
-                format!("resource {part} cannot be removed"),
-            );
+        if field == "containers" {
+            if !is_equal {
+                errors.forbidden(path, "only cpu and memory resources are mutable");
+            }
+            continue;
+        }
+        let at = at.index(i);
+        if !is_equal {
+            let detail = "only cpu and memory resources for init or sidecar containers are mutable";
+            errors.forbidden(&at, detail);
+        }
+        let mut policies = list(after, "resizePolicy").iter();
+        if !is_sidecar(after) && policies.any(|p| text(p, "restartPolicy") == "RestartContainer") {
+            let detail = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+            errors.forbidden(&at, detail);
         }
     }
 }
@@ -128,7 +214,6 @@ fn without_compute(spec: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn problems(resources: Value) -> Vec<String> {
         let pod = |resources: Value| {
@@ -141,7 +226,7 @@ mod tests {
             json!({"requests": {"cpu": "1", "ephemeral-storage": "1Gi"}, "limits": {"ephemeral-storage": "2Gi"}}),
         );
         let mut errors = Errors::default();
-        validate_resize(&pod(resources), &old, &mut errors);
+        validate_resize(&pod(resources), &old, &PodOptions::default(), &mut errors);
         errors.0.into_iter().map(|error| error.field).collect()
     }
 
@@ -190,6 +275,7 @@ mod tests {
         validate_resize(
             &pod(&of_pod[1], of_container[1]),
             &pod(&of_pod[0], of_container[0]),
+            &PodOptions::default(),
             &mut errors,
         );
         errors.0.into_iter().map(|error| error.detail).collect()

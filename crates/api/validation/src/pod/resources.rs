@@ -1,49 +1,55 @@
 //! Resource requests and limits.
 
+use super::claims;
+use super::options::PodOptions;
 use crate::field::{Errors, Path};
 use crate::rules::{self, NEGATIVE};
-use api_meta::tree::{entries, get, has, list as items, text};
+use api_meta::tree::{entries, get, list as items, text};
 use api_meta::{Quantity, names};
 use api_semantics::quantities::parse_quantity;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 const CONTAINER: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
-const HUGE: &str = "hugepages-";
+pub(crate) const HUGE: &str = "hugepages-";
+const COMPUTE: [&str; 2] = ["cpu", "memory"];
+const RESIZE_POLICIES: [&str; 2] = ["NotRequired", "RestartContainer"];
 const CPU_PRECISION: &str = "must be an integer";
+const PART_OF_QUOTA: &str = "requests.";
 
 /// Returns whether a name is that of an extended resource (`example.com/gpu`).
 pub fn is_extended_resource(name: &str) -> bool {
-    // Names of kubernetes.io are native resources, and `requests.` is the prefix that quotas put
-    // before an extended resource.
-    name.contains('/') && !name.contains("kubernetes.io/") && !name.starts_with("requests.")
+    // A quota puts its prefix before the name, and the result must be a name, too.
+    !is_native_resource(name)
+        && !name.starts_with(PART_OF_QUOTA)
+        && names::qualified_name(&format!("{PART_OF_QUOTA}{name}")).is_empty()
 }
 
-fn validate_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
-    errors.invalid_each(path, name, names::qualified_name(name));
-    // Upstream reports an unqualified unknown name twice, by the rule of all resources and by that
-    // of containers.
-    let standard = CONTAINER.contains(&name) || name.starts_with(HUGE);
-    if !name.contains('/') && !standard {
-        errors.invalid(
-            path,
-            name,
-            "must be a standard resource type or fully qualified",
-        );
-        errors.invalid(path, name, "must be a standard resource for containers");
-    }
+/// Returns whether a resource belongs to Kubernetes itself.
+fn is_native_resource(name: &str) -> bool {
+    !name.contains('/') || name.contains("kubernetes.io/")
 }
 
-/// Validates a resource name of a container, with one error for an invalid name.
-fn validate_container_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+fn is_overcommit_allowed(name: &str) -> bool {
+    is_native_resource(name) && !name.starts_with(HUGE)
+}
+
+/// Validates a resource name of a container. An unknown name has two errors, by the rule of all
+/// resources and by that of containers.
+pub fn validate_container_resource_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     validate_standard_name(name, path, errors);
     let standard = CONTAINER.contains(&name) || name.starts_with(HUGE);
-    if !name.contains('/') && !standard {
-        errors.invalid(path, name, "must be a standard resource for containers");
+    if !name.contains('/') {
+        if !standard {
+            errors.invalid(path, name, "must be a standard resource for containers");
+        }
+    } else if !is_native_resource(name) && !is_extended_resource(name) {
+        errors.invalid(path, name, "doesn't follow extended resource name standard");
     }
 }
 
 /// Object kinds that are counted as resources.
-const OBJECTS: [&str; 7] = [
+const OBJECTS: [&str; 9] = [
     "pods",
     "services",
     "secrets",
@@ -51,6 +57,8 @@ const OBJECTS: [&str; 7] = [
     "persistentvolumeclaims",
     "resourcequotas",
     "replicationcontrollers",
+    "services.nodeports",
+    "services.loadbalancers",
 ];
 /// Resource names without a domain.
 pub const STANDARD: [&str; 21] = [
@@ -118,87 +126,56 @@ pub fn validate_resource_list(parent: &Value, field: &str, path: &Path<'_>, erro
     let at = path.child(field);
     for (name, value) in entries(parent, field) {
         let at = at.key(name);
-        validate_resource_name(name, &at, errors);
+        validate_container_resource_name(name, &at, errors);
         if let Some(amount) = parse_quantity(value) {
             validate_resource_quantity(name, amount, value, &at, errors);
         }
     }
 }
 
-/// Validates `resources` of a container.
-pub fn validate_container_resources(container: &Value, path: &Path<'_>, errors: &mut Errors) {
-    if has(container, "resources") {
-        validate_requirements(
-            get(container, "resources"),
-            false,
-            &path.child("resources"),
-            errors,
-        );
-    }
-}
-
-/// Validates requests and limits.
+/// Validates requests and limits of a container, or of the whole pod.
 pub fn validate_requirements(
     resources: &Value,
     whole_pod: bool,
+    claims: &BTreeSet<&str>,
+    options: &PodOptions,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let (limits, requests) = (get(resources, "limits"), get(resources, "requests"));
+    let limits = get(resources, "limits");
     let at = path.child("limits");
-    let mut huge = false;
     // Limits are checked first: the rules of requests compare with them.
     for (name, value) in entries(resources, "limits") {
-        let at = at.key(name);
-        validate_named_amount(name, value, whole_pod, &at, errors);
-        huge |= name.starts_with(HUGE);
+        validate_named_amount(name, value, whole_pod, options, &at.key(name), errors);
     }
     let at = path.child("requests");
     for (name, value) in entries(resources, "requests") {
-        let key = at.key(name);
-        validate_named_amount(name, value, whole_pod, &key, errors);
+        validate_named_amount(name, value, whole_pod, options, &at.key(name), errors);
         let Some(request) = parse_quantity(value) else {
             continue;
         };
-        huge |= name.starts_with(HUGE);
         match rules::read_quantity(limits, name) {
             Some(limit) => validate_request_within_limit(name, request, limit, value, &at, errors),
             // A node cannot lend such resources to several containers, so a request without a limit
             // could not be enforced.
-            None if is_extended_resource(name) || name.starts_with(HUGE) => {
-                errors.required(
-                    &path.child("limits"),
-                    "Limit must be set for non overcommitable resources",
-                );
+            None if !is_overcommit_allowed(name) => {
+                let detail = "Limit must be set for non overcommitable resources";
+                errors.required(&path.child("limits"), detail);
             }
             None => {}
         }
     }
-    validate_claims(resources, whole_pod, &path.child("claims"), errors);
-    let base = |n: &str| limits.get(n).is_some() || requests.get(n).is_some();
+    let has_any = |is: &dyn Fn(&str) -> bool| {
+        let mut all = entries(resources, "limits").chain(entries(resources, "requests"));
+        all.any(|(name, _)| is(name))
+    };
     // Huge pages are taken out of the memory of a pod. A pod that requests nothing else would be
     // BestEffort, and evicted first, with pages that cannot be swapped.
-    if huge && !base("cpu") && !base("memory") {
+    let has_huge = has_any(&|n| n.starts_with(HUGE));
+    if has_huge && !has_any(&|n| COMPUTE.contains(&n)) {
         errors.forbidden(path, "HugePages require cpu or memory");
     }
-}
-
-fn validate_claims(resources: &Value, whole_pod: bool, path: &Path<'_>, errors: &mut Errors) {
-    let all = items(resources, "claims");
-    // Claims are bound to containers; the sum over a pod has no meaning (KEP-2837).
-    if whole_pod && !all.is_empty() {
-        errors.forbidden(path, "claims may not be set for Resources at pod-level");
-    }
-    for (i, claim) in all.iter().enumerate() {
-        let request = text(claim, "request");
-        if !request.is_empty() {
-            errors.invalid_each(
-                &path.index(i).child("request"),
-                request,
-                names::dns1123_label(request),
-            );
-        }
-    }
+    claims::validate_claim_names(resources, claims, &path.child("claims"), errors);
 }
 
 fn validate_request_within_limit(
@@ -210,19 +187,12 @@ fn validate_request_within_limit(
     errors: &mut Errors,
 ) {
     // No overcommitment: what is requested is what is used.
-    let exact = is_extended_resource(name) || name.starts_with(HUGE);
-    if exact && request != limit {
-        errors.invalid(
-            at,
-            shown.clone(),
-            format!("must be equal to {name} limit of {limit}"),
-        );
-    } else if !exact && request > limit {
-        errors.invalid(
-            at,
-            shown.clone(),
-            format!("must be less than or equal to {name} limit of {limit}"),
-        );
+    if request != limit && !is_overcommit_allowed(name) {
+        let detail = format!("must be equal to {name} limit of {limit}");
+        errors.invalid(at, shown.clone(), detail);
+    } else if request > limit {
+        let detail = format!("must be less than or equal to {name} limit of {limit}");
+        errors.invalid(at, shown.clone(), detail);
     }
 }
 
@@ -230,49 +200,86 @@ fn validate_named_amount(
     name: &str,
     value: &Value,
     whole_pod: bool,
+    options: &PodOptions,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
     if whole_pod {
         let before = errors.len();
         validate_standard_name(name, path, errors);
-        // The pod's cgroup limits exactly these three; the kubelet counts storage and devices
-        // container by container.
-        if errors.len() == before && !matches!(name, "cpu" | "memory") && !name.starts_with(HUGE) {
-            errors.not_supported(path, name, &["cpu", "memory"]);
+        // The pod's cgroup limits exactly these; the kubelet counts storage and devices container
+        // by container.
+        if errors.len() == before && !COMPUTE.contains(&name) && !name.starts_with(HUGE) {
+            errors.not_supported(path, name, &COMPUTE);
         }
+    } else {
+        validate_container_resource_name(name, path, errors);
+    }
+    let Some(amount) = parse_quantity(value) else {
         return;
+    };
+    validate_resource_quantity(name, amount, value, path, errors);
+    if name.starts_with(HUGE)
+        && !options.indivisible_huge_pages
+        && !is_multiple_of_page(name, amount)
+    {
+        let detail = format!("{amount} is not positive integer multiple of {name}");
+        errors.invalid(path, value.clone(), detail);
     }
-    validate_container_resource_name(name, path, errors);
-    if let Some(amount) = parse_quantity(value) {
-        validate_resource_quantity(name, amount, value, path, errors);
-    }
+}
+
+/// Returns whether an amount of huge pages is a number of whole pages.
+fn is_multiple_of_page(name: &str, amount: Quantity) -> bool {
+    let size = name.strip_prefix(HUGE).unwrap_or_default();
+    let Ok(size) = size.parse::<Quantity>() else {
+        return false;
+    };
+    let is_whole = !size.is_negative() && size.milli_value() % 1000 == 0;
+    is_whole && amount.value().checked_rem(size.value()) == Some(0)
+}
+
+/// Returns whether a container or an overhead has amounts of huge pages that are no whole pages.
+pub fn has_indivisible_huge_pages(parent: &Value, field: &str) -> bool {
+    entries(parent, field).any(|(name, value)| {
+        name.starts_with(HUGE)
+            && parse_quantity(value).is_some_and(|amount| !is_multiple_of_page(name, amount))
+    })
 }
 
 /// Validates `overhead` of a pod.
-pub fn validate_overhead(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for (name, value) in entries(spec, "overhead") {
-        // Upstream validates the overhead with the function for limits, so `limits` is a part of
-        // the path.
-        validate_named_amount(name, value, false, &path.child("limits").key(name), errors);
-    }
+pub fn validate_overhead(spec: &Value, options: &PodOptions, path: &Path<'_>, errors: &mut Errors) {
+    // Upstream validates the overhead with the function for limits, so `limits` is a part of the
+    // path.
+    let limits = serde_json::json!({"limits": get(spec, "overhead")});
+    validate_requirements(&limits, false, &BTreeSet::new(), options, path, errors);
 }
 
 /// Validates `resizePolicy` of a container.
-pub fn validate_resize_policy(container: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_resize_policy(
+    container: &Value,
+    restart_policy: &str,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let mut seen: Vec<&str> = Vec::new();
-    for policy in items(container, "resizePolicy") {
+    for (i, policy) in items(container, "resizePolicy").iter().enumerate() {
         let name = text(policy, "resourceName");
-        match name {
-            "" => errors.required(path, ""),
-            "cpu" | "memory" if seen.contains(&name) => errors.duplicate(path, name),
-            "cpu" | "memory" => seen.push(name),
-            other => errors.not_supported(path, other, &["cpu", "memory"]),
+        if seen.contains(&name) {
+            errors.duplicate(&path.index(i), name);
         }
-        match text(policy, "restartPolicy") {
-            "" => errors.required(path, ""),
-            "NotRequired" | "RestartContainer" => {}
-            other => errors.not_supported(path, other, &["NotRequired", "RestartContainer"]),
+        seen.push(name);
+        let action = text(policy, "restartPolicy");
+        for (value, known) in [(name, &COMPUTE), (action, &RESIZE_POLICIES)] {
+            match value {
+                "" => errors.required(path, ""),
+                other if !known.contains(&other) => errors.not_supported(path, other, known),
+                _ => {}
+            }
+        }
+        // Nothing restarts in such a pod, so the new amounts would never be set.
+        if restart_policy == "Never" && action != "NotRequired" {
+            let detail = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
+            errors.invalid(path, action, detail);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Tolerations, topology spread constraints, readiness and scheduling gates, and taints.
 
+use super::match_keys;
+use super::options::PodOptions;
 use crate::field::{Errors, Path};
 use crate::rules;
 use crate::selector;
@@ -8,16 +10,35 @@ use api_meta::tree::{get, has, int, list, opt_text, text};
 use serde_json::Value;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+const NOT_POSITIVE: &str = "must be greater than zero";
 const UNSATISFIABLE: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];
 
-/// Validates the tolerations of a pod or runtime class.
+/// Validates the tolerations of a runtime class.
 pub fn validate_tolerations(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
     for (i, toleration) in all.iter().enumerate() {
-        validate_toleration(toleration, &path.index(i), errors);
+        validate_toleration(toleration, false, &path.index(i), errors);
     }
 }
 
-fn validate_toleration(toleration: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// Validates the tolerations of a pod.
+pub fn validate_pod_tolerations(
+    spec: &Value,
+    options: &PodOptions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let at = path.child("tolerations");
+    for (i, toleration) in list(spec, "tolerations").iter().enumerate() {
+        validate_toleration(
+            toleration,
+            options.comparison_operators,
+            &at.index(i),
+            errors,
+        );
+    }
+}
+
+fn validate_toleration(toleration: &Value, compares: bool, path: &Path<'_>, errors: &mut Errors) {
     let (key, operator) = (text(toleration, "key"), text(toleration, "operator"));
     let (value, effect) = (text(toleration, "value"), text(toleration, "effect"));
     let at = path.child("operator");
@@ -52,11 +73,14 @@ fn validate_toleration(toleration: &Value, path: &Path<'_>, errors: &mut Errors)
             if !value.is_empty() {
                 errors.invalid(
                     &at,
-                    toleration.clone(),
+                    value,
                     "value must be empty when `operator` is 'Exists'",
                 );
             }
         }
+        "Lt" | "Gt" if compares => validate_number(value, &path.child("value"), errors),
+        // Comparing taints needs TaintTolerationComparisonOperators, an alpha feature of v1.36.
+        "Lt" | "Gt" => errors.not_supported(&at, operator, &["Equal", "Exists", "Gt", "Lt"]),
         other => errors.not_supported(&at, other, &["Equal", "Exists"]),
     }
     if !effect.is_empty() && !EFFECTS.contains(&effect) {
@@ -64,19 +88,51 @@ fn validate_toleration(toleration: &Value, path: &Path<'_>, errors: &mut Errors)
     }
 }
 
+fn validate_number(value: &str, path: &Path<'_>, errors: &mut Errors) {
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    let is_decimal = !digits.is_empty()
+        && digits.bytes().all(|b| b.is_ascii_digit())
+        && (digits == "0" && value == "0" || !digits.starts_with('0'));
+    if !is_decimal {
+        let detail = "must be a valid decimal integer in canonical form";
+        errors.invalid(path, value, detail);
+    }
+    if value.parse::<i64>().is_err() {
+        let quoted = crate::field::go_quote(value);
+        let why = if is_decimal {
+            "value out of range"
+        } else {
+            "invalid syntax"
+        };
+        errors.invalid(
+            path,
+            value,
+            format!("strconv.ParseInt: parsing {quoted}: {why}"),
+        );
+    }
+}
+
 /// Validates topology spread constraints.
-pub fn validate_spread_constraints(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Vec<(&str, &str)> = Vec::new();
-    for (i, constraint) in list(spec, "topologySpreadConstraints").iter().enumerate() {
-        let at = path.index(i);
-        let (key, when) = (
+pub fn validate_spread_constraints(
+    spec: &Value,
+    options: &PodOptions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let all = list(spec, "topologySpreadConstraints");
+    let kind = |constraint| {
+        (
             text(constraint, "topologyKey"),
             text(constraint, "whenUnsatisfiable"),
-        );
+        )
+    };
+    for (i, constraint) in all.iter().enumerate() {
+        let at = path.index(i);
+        let (key, when) = kind(constraint);
         let skew = int(constraint, "maxSkew").unwrap_or(0);
         // A skew of zero could not be satisfied by a number of pods that the domains do not divide.
         if skew <= 0 {
-            errors.invalid(&at.child("maxSkew"), skew, rules::NOT_POSITIVE);
+            errors.invalid(&at.child("maxSkew"), skew, NOT_POSITIVE);
         }
         if key.is_empty() {
             errors.required(&at.child("topologyKey"), "can not be empty");
@@ -84,20 +140,23 @@ pub fn validate_spread_constraints(spec: &Value, path: &Path<'_>, errors: &mut E
         if !UNSATISFIABLE.contains(&when) {
             errors.not_supported(&at.child("whenUnsatisfiable"), when, &UNSATISFIABLE);
         }
-        if seen.contains(&(key, when)) {
-            errors.duplicate(
-                &at.child("{topologyKey, whenUnsatisfiable}"),
-                format!("{{{key}, {when}}}"),
-            );
+        // The first of two equal constraints is reported, as in upstream.
+        if all
+            .iter()
+            .skip(i + 1)
+            .any(|other| kind(other) == (key, when))
+        {
+            let at = at.child("{topologyKey, whenUnsatisfiable}");
+            errors.duplicate(&at, format!("{{{key}, {when}}}"));
         }
-        seen.push((key, when));
-        validate_spread_constraint(constraint, when, &at, errors);
+        validate_spread_constraint(constraint, when, options, &at, errors);
     }
 }
 
 fn validate_spread_constraint(
     constraint: &Value,
     when: &str,
+    options: &PodOptions,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
@@ -106,49 +165,46 @@ fn validate_spread_constraint(
         // not be enforced.
         let at = path.child("minDomains");
         if domains <= 0 {
-            errors.invalid(&at, domains, rules::NOT_POSITIVE);
+            errors.invalid(&at, domains, NOT_POSITIVE);
         }
         if when != "DoNotSchedule" {
-            errors.invalid(
-                &at,
-                domains,
-                format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when}"),
-            );
+            let detail =
+                format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when}");
+            errors.invalid(&at, domains, detail);
         }
     }
     for field in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
         rules::validate_one_of(constraint, field, &["Honor", "Ignore"], path, errors);
     }
-    let keys = list(constraint, "matchLabelKeys");
-    // The keys are added to the selector. Without one, nothing is counted (KEP-3243).
-    if !keys.is_empty() && !has(constraint, "labelSelector") {
-        errors.forbidden(
-            &path.child("matchLabelKeys"),
-            "must not be specified when labelSelector is not set",
-        );
+    if options.legacy_match_label_keys {
+        match_keys::validate_legacy_match_keys(constraint, path, errors);
+    } else {
+        match_keys::validate_match_keys(constraint, path, errors);
     }
-    for (i, key) in keys.iter().enumerate() {
-        let key = key.as_str().unwrap_or_default();
-        errors.invalid_each(
-            &path.child("matchLabelKeys").index(i),
-            key,
-            names::qualified_name(key),
-        );
+    if !options.invalid_spread_selectors {
+        let at = path.child("labelSelector");
+        selector::validate_label_selector(get(constraint, "labelSelector"), &at, errors);
     }
-    selector::validate_label_selector(
-        get(constraint, "labelSelector"),
-        &path.child("labelSelector"),
-        errors,
-    );
+}
+
+/// Returns whether a selector of a topology spread constraint is invalid.
+pub fn has_invalid_spread_selectors(spec: &Value) -> bool {
+    let mut errors = Errors::default();
+    for constraint in list(spec, "topologySpreadConstraints") {
+        let selector = get(constraint, "labelSelector");
+        selector::validate_label_selector(selector, &Path::ROOT, &mut errors);
+    }
+    errors.len() > 0
 }
 
 /// Validates readiness gates.
 pub fn validate_readiness_gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, gate) in list(spec, "readinessGates").iter().enumerate() {
-        super::probe::validate_qualified_name(
-            text(gate, "conditionType"),
-            &path.index(i).child("conditionType"),
-            errors,
+        let (name, at) = (text(gate, "conditionType"), path.index(i));
+        errors.invalid_each(
+            &at.child("conditionType"),
+            name,
+            names::qualified_name(name),
         );
     }
 }
@@ -158,7 +214,7 @@ pub fn validate_scheduling_gates(spec: &Value, path: &Path<'_>, errors: &mut Err
     let mut seen: Vec<&str> = Vec::new();
     for (i, gate) in list(spec, "schedulingGates").iter().enumerate() {
         let name = text(gate, "name");
-        super::probe::validate_qualified_name(name, &path.index(i).child("name"), errors);
+        errors.invalid_each(&path.index(i), name, names::qualified_name(name));
         if seen.contains(&name) {
             errors.duplicate(&path.index(i), name);
         }

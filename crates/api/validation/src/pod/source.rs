@@ -1,11 +1,16 @@
 //! Volume sources of pods and persistent volumes.
 
+use super::disks::validate_source_details;
+use super::options::PodOptions;
+use super::projected::{
+    validate_downward_files, validate_file_mode, validate_key_paths, validate_projected,
+};
 use crate::field::{Errors, Path};
-use crate::pod::field_ref::{validate_resource_field_ref, validate_volume_field_ref};
-use crate::pod::relative_path::{validate_descending_path, validate_no_backsteps};
+use crate::metadata;
+use crate::pod::relative_path::validate_no_backsteps;
 use crate::rules;
 use api_meta::names;
-use api_meta::tree::{get, has, int, list, text};
+use api_meta::tree::{entries, get, has, int, text};
 use serde_json::Value;
 
 /// All sources of a pod's volumes, in the order in which further ones are reported.
@@ -55,7 +60,7 @@ const HOST_PATH_TYPES: [&str; 8] = [
 const ONE_ONLY: &str = "may not specify more than 1 volume type";
 
 /// Required fields of each source.
-const REQUIRED: [(&str, &[&str]); 20] = [
+const REQUIRED: [(&str, &[&str]); 21] = [
     ("gitRepo", &["repository"]),
     ("gcePersistentDisk", &["pdName"]),
     ("awsElasticBlockStore", &["volumeID"]),
@@ -72,6 +77,7 @@ const REQUIRED: [(&str, &[&str]); 20] = [
     ("quobyte", &["registry", "volume"]),
     ("azureDisk", &["diskName", "diskURI"]),
     ("portworxVolume", &["volumeID"]),
+    ("photonPersistentDisk", &["pdID"]),
     ("scaleIO", &["gateway", "system", "volumeName"]),
     ("csi", &["driver"]),
     ("secret", &["secretName"]),
@@ -102,26 +108,34 @@ pub fn count_sources(
     found.into_iter().take(1).collect()
 }
 
-/// Validates a volume of a pod.
-pub fn validate_pod_volume(volume: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// Validates a volume of a pod. `pod` is the name of the pod, empty in a template.
+pub fn validate_pod_volume(
+    volume: &Value,
+    pod: &str,
+    options: &PodOptions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let found = count_sources(volume, true, path, errors);
     let Some(kind) = found.first() else {
         errors.required(path, "must specify a volume type");
         return;
     };
-    let (source, at) = (get(volume, kind), path.child(kind));
-    // Sources of removed in-tree plugins (Glusterfs, Flocker, ...) are still validated: stored
-    // objects have them, and they stay readable.
+    // Upstream's name of this field differs from that in the object.
+    let shown = match *kind {
+        "gcePersistentDisk" => "persistentDisk",
+        other => other,
+    };
+    let (source, at) = (get(volume, kind), path.child(shown));
     validate_required_fields(kind, source, &at, errors);
+    validate_source_details(kind, source, &at, errors);
     match *kind {
         // A negative limit would read as "over the limit" in every eviction round of the kubelet.
         "emptyDir"
             if rules::read_quantity(source, "sizeLimit").is_some_and(|q| q.is_negative()) =>
         {
-            errors.forbidden(
-                &at.child("sizeLimit"),
-                "SizeLimit field must be a valid resource quantity",
-            );
+            let detail = "SizeLimit field must be a valid resource quantity";
+            errors.forbidden(&at.child("sizeLimit"), detail);
         }
         "hostPath" => validate_host_path(source, &at, errors),
         "secret" | "configMap" => {
@@ -130,15 +144,67 @@ pub fn validate_pod_volume(volume: &Value, path: &Path<'_>, errors: &mut Errors)
         }
         "downwardAPI" => {
             validate_file_mode(source, "defaultMode", &at, errors);
-            validate_downward_api(source, &at, errors);
+            validate_downward_files(source, &at, errors);
         }
-        "projected" => validate_projected(source, &at, errors),
-        "csi" => validate_driver_name(text(source, "driver"), &at.child("driver"), errors),
-        // The controller creates a claim from the template, under the name `POD-VOLUME`. An invalid
-        // claim is rejected here, where the author of the pod sees it.
-        "ephemeral" => validate_ephemeral_volume(source, &at, errors),
+        "projected" => validate_projected(source, options, &at, errors),
+        "csi" => validate_csi_volume(source, &at, errors),
+        "image" => validate_image_volume(source, options, &at, errors),
+        "ephemeral" => {
+            validate_ephemeral_volume(source, &at, errors);
+            validate_claim_name(pod, text(volume, "name"), path, errors);
+        }
+        "iscsi" => validate_iscsi_directory(volume, source, path, errors),
         _ => {}
     }
+}
+
+/// Checks that the claim of an ephemeral volume gets a valid name.
+fn validate_claim_name(pod: &str, volume: &str, path: &Path<'_>, errors: &mut Errors) {
+    if pod.is_empty() || volume.is_empty() {
+        return;
+    }
+    let name = format!("{pod}-{volume}");
+    for problem in names::dns1123_subdomain(&name) {
+        let detail = format!("PVC name {}: {problem}", crate::field::go_quote(&name));
+        errors.invalid(&path.child("name"), volume, detail);
+    }
+}
+
+/// Limits what becomes the name of an interface of open-iscsi.
+fn validate_iscsi_directory(volume: &Value, source: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let (name, portal) = (text(volume, "name"), text(source, "targetPortal"));
+    if has(source, "initiatorName") && name.len() + 1 + portal.len() > 64 {
+        let detail = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.";
+        errors.invalid(&path.child("name"), name, detail);
+    }
+}
+
+fn validate_csi_volume(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+    validate_driver_name(text(source, "driver"), &path.child("driver"), errors);
+    if !has(source, "nodePublishSecretRef") {
+        return;
+    }
+    let name = text(get(source, "nodePublishSecretRef"), "name");
+    if name.is_empty() {
+        errors.required(&path.child("nodePublishSecretRef").child("name"), "");
+    } else {
+        // Upstream names the source in this path.
+        errors.invalid_each(&path.child("name"), name, names::dns1123_subdomain(name));
+    }
+}
+
+fn validate_image_volume(
+    source: &Value,
+    options: &PodOptions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    // A template may leave the image to a later change.
+    if options.is_pod && text(source, "reference").is_empty() {
+        errors.required(&path.child("reference"), "");
+    }
+    let known = ["Always", "IfNotPresent", "Never"];
+    rules::validate_required_one_of(source, "pullPolicy", &known, path, errors);
 }
 
 /// Checks the required fields of a source.
@@ -155,10 +221,16 @@ pub fn validate_required_fields(kind: &str, source: &Value, path: &Path<'_>, err
             other => other.is_null(),
         };
         if empty {
-            errors.required(&path.child(field), "");
+            let detail = match (kind, *field) {
+                ("quobyte", "registry") => {
+                    "must be a host:port pair or multiple pairs separated by commas"
+                }
+                _ => "",
+            };
+            errors.required(&path.child(field), detail);
         }
     }
-    if kind == "nfs" && !text(source, "path").is_empty() && !text(source, "path").starts_with('/') {
+    if kind == "nfs" && !text(source, "path").starts_with('/') {
         errors.invalid(
             &path.child("path"),
             text(source, "path"),
@@ -202,147 +274,6 @@ pub fn validate_host_path(source: &Value, path: &Path<'_>, errors: &mut Errors) 
     rules::validate_one_of(source, "type", &HOST_PATH_TYPES, path, errors);
 }
 
-fn validate_file_mode(source: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
-    if let Some(n) = int(source, field).filter(|n| !(0..=0o777).contains(n)) {
-        errors.invalid(
-            &path.child(field),
-            n,
-            "must be a number between 0 and 0777 (octal), both inclusive",
-        );
-    }
-}
-
-fn validate_key_paths(source: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for (i, item) in list(source, "items").iter().enumerate() {
-        // Upstream's paths differ between sources; this one names the item.
-        let at = path.child("items");
-        let at = at.index(i);
-        // The key need not exist: the pod waits for it unless the source is optional.
-        if text(item, "key").is_empty() {
-            errors.required(&at.child("key"), "");
-        }
-        validate_relative_path(item, &at, errors);
-        validate_file_mode(item, "mode", &at, errors);
-    }
-}
-
-fn validate_relative_path(item: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let (value, at) = (text(item, "path"), path.child("path"));
-    if value.is_empty() {
-        errors.required(&at, "");
-        return;
-    }
-    // The kubelet creates the file with this name below the volume's directory, as root.
-    validate_descending_path(value, &at, errors);
-    // The atomic writer of the kubelet keeps its own links in names that start with `..` (`..data`,
-    // `..2024_01_01`).
-    if value.starts_with("..") && !value.starts_with("../") && value != ".." {
-        errors.invalid(&at, value, "must not start with '..'");
-    }
-}
-
-fn validate_downward_api(source: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for item in list(source, "items") {
-        validate_relative_path(item, path, errors);
-        validate_file_mode(item, "mode", path, errors);
-        match (has(item, "fieldRef"), has(item, "resourceFieldRef")) {
-            // Each file has one content: a field of the pod or an amount of a container.
-            (true, true) => {
-                errors.invalid(
-                    path,
-                    "resource",
-                    "fieldRef and resourceFieldRef can not be specified simultaneously",
-                );
-            }
-            (true, false) => {
-                validate_volume_field_ref(get(item, "fieldRef"), &path.child("fieldRef"), errors)
-            }
-            (false, true) => validate_resource_field_ref(
-                get(item, "resourceFieldRef"),
-                true,
-                &path.child("resourceFieldRef"),
-                errors,
-            ),
-            (false, false) => {
-                errors.required(path, "one of fieldRef and resourceFieldRef is required")
-            }
-        }
-    }
-}
-
-fn validate_projected(source: &Value, path: &Path<'_>, errors: &mut Errors) {
-    validate_file_mode(source, "defaultMode", path, errors);
-    let at = path.child("sources");
-    for (i, one) in list(source, "sources").iter().enumerate() {
-        let at = at.index(i);
-        let mut found = 0;
-        for (kind, part) in entries_of(one) {
-            let at = at.child(kind);
-            // Each element of `sources` is a union; the volume is the union of the elements.
-            if found > 0 {
-                errors.forbidden(&at, ONE_ONLY);
-                continue;
-            }
-            found += 1;
-            match kind {
-                "secret" | "configMap" => {
-                    if text(part, "name").is_empty() {
-                        errors.required(&at.child("name"), "");
-                    }
-                    validate_key_paths(part, &at, errors);
-                }
-                "downwardAPI" => validate_downward_api(part, &at, errors),
-                "serviceAccountToken" => validate_token_projection(part, &at, errors),
-                _ => {}
-            }
-        }
-        if found == 0 {
-            errors.required(&at, "must specify a projection type");
-        }
-    }
-}
-
-const PROJECTIONS: [&str; 6] = [
-    "secret",
-    "downwardAPI",
-    "configMap",
-    "serviceAccountToken",
-    "clusterTrustBundle",
-    "podCertificate",
-];
-
-fn entries_of(source: &Value) -> impl Iterator<Item = (&'static str, &Value)> {
-    PROJECTIONS
-        .into_iter()
-        .filter(|p| has(source, p))
-        .map(|p| (p, get(source, p)))
-}
-
-fn validate_token_projection(source: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let seconds = int(source, "expirationSeconds").unwrap_or(3600);
-    let at = path.child("expirationSeconds");
-    // The kubelet renews a token after 80 % of its life. Shorter tokens would load the API server
-    // with every pod that has one.
-    if seconds < 600 {
-        errors.invalid(
-            &at,
-            seconds,
-            "may not specify a duration less than 10 minutes",
-        );
-    } else if seconds > 1 << 32 {
-        errors.invalid(
-            &at,
-            seconds,
-            "may not specify a duration larger than 2^32 seconds",
-        );
-    }
-    if text(source, "path").is_empty() {
-        errors.required(&path.child("path"), "");
-    } else {
-        validate_descending_path(text(source, "path"), &path.child("path"), errors);
-    }
-}
-
 /// Validates the name of a CSI driver.
 pub fn validate_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
@@ -360,6 +291,8 @@ pub fn validate_driver_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     );
 }
 
+/// Validates the template of a claim. The controller creates the claim under the name `POD-VOLUME`,
+/// but the author of the pod sees an error only here.
 fn validate_ephemeral_volume(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("volumeClaimTemplate");
     if !has(source, "volumeClaimTemplate") {
@@ -367,6 +300,14 @@ fn validate_ephemeral_volume(source: &Value, path: &Path<'_>, errors: &mut Error
         return;
     }
     let template = get(source, "volumeClaimTemplate");
-    let at = at.child("spec");
-    crate::claim::validate_claim_spec(get(template, "spec"), &at, errors);
+    let (meta, meta_at) = (get(template, "metadata"), at.child("metadata"));
+    metadata::validate_annotations(meta, &meta_at, errors);
+    metadata::validate_labels(meta, "labels", &meta_at, errors);
+    for (field, value) in entries(template, "metadata") {
+        let is_empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+        if !matches!(field.as_str(), "annotations" | "labels") && !is_empty {
+            errors.forbidden(&meta_at.child(field), "cannot be set");
+        }
+    }
+    crate::claim::validate_claim_spec(get(template, "spec"), &at.child("spec"), errors);
 }

@@ -1,91 +1,125 @@
 //! Changes of a pod's status.
 
+use super::options::PodOptions;
+use super::{annotations, container_status, transition};
 use crate::field::{Errors, Path};
 use crate::rules;
+use api_meta::names;
 use api_meta::tree::{get, int, list, text};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+const SYSTEM_CONDITIONS: [&str; 3] = ["PodScheduled", "Ready", "Initialized"];
+const GENERATION: &str = "must be a non-negative integer";
 
 /// Validates a write to `pods/status`.
-pub fn validate_status_update(new: &Value, old: &Value, errors: &mut Errors) {
-    let path = Path::ROOT.child("status");
+pub fn validate_status_update(new: &Value, old: &Value, options: &PodOptions, errors: &mut Errors) {
+    let (meta, path) = (Path::ROOT.child("metadata"), Path::ROOT.child("status"));
+    let (after, before) = (get(new, "metadata"), get(old, "metadata"));
+    annotations::validate_annotation_updates(after, before, &meta, errors);
+    annotations::validate_pod_annotations(after, get(new, "spec"), options, &meta, errors);
     let (n, o) = (get(new, "status"), get(old, "status"));
+    validate_conditions(n, &path.child("conditions"), errors);
+    validate_nominated_node(new, old, &path.child("nominatedNodeName"), errors);
+    if let Some(generation) = int(n, "observedGeneration").filter(|generation| *generation < 0) {
+        errors.invalid(&path.child("observedGeneration"), generation, GENERATION);
+    }
     // The class follows from the spec, which cannot change it. Old kubelets omit it; the strategy
     // then keeps the old value.
-    if !text(o, "qosClass").is_empty() {
-        rules::validate_immutable(n, o, "qosClass", &path, errors);
-    }
-    let nominated = text(n, "nominatedNodeName");
-    if !nominated.is_empty() {
-        let problems = api_meta::names::dns1123_subdomain(nominated);
-        errors.invalid_each(&path.child("nominatedNodeName"), nominated, problems);
-    }
-    if let Some(generation) = int(n, "observedGeneration").filter(|generation| *generation < 0) {
+    if text(n, "qosClass") != text(o, "qosClass") {
         errors.invalid(
-            &path.child("observedGeneration"),
-            generation,
-            "must be a non-negative integer",
+            &path.child("qosClass"),
+            text(n, "qosClass"),
+            rules::IMMUTABLE,
         );
     }
-    validate_pod_addresses(n, o, ["podIP", "podIPs"], &path, errors);
-    let first = list(n, "hostIPs").first().map(|host| text(host, "ip"));
-    if let Some(first) = first.filter(|first| *first != text(n, "hostIP")) {
-        let at = path.child("hostIPs");
+    transition::validate_state_transitions(new, old, &path, errors);
+    container_status::validate_claim_statuses(new, &path, errors);
+    container_status::validate_extended_claim(new, &path, errors);
+    container_status::validate_node_claims(new, &path, errors);
+    validate_addresses(
+        &list_pod_addresses(n),
+        &list_pod_addresses(o),
+        &path.child("podIPs"),
+        errors,
+    );
+    let hosts = list(n, "hostIPs");
+    let at = path.child("hostIPs");
+    if let Some(first) = hosts.first().map(|host| text(host, "ip"))
+        && first != text(n, "hostIP")
+    {
         errors.invalid(&at.index(0).child("ip"), first, "must be equal to `hostIP`");
     }
-    validate_pod_addresses(n, o, ["hostIP", "hostIPs"], &path, errors);
+    validate_addresses(hosts, list(o, "hostIPs"), &at, errors);
+    container_status::validate_container_statuses(new, &path, errors);
 }
 
-/// Validates new addresses; invalid ones that existed before may remain. At most one address per
-/// family.
-fn validate_pod_addresses(
-    new: &Value,
-    old: &Value,
-    [single, field]: [&str; 2],
-    path: &Path<'_>,
-    errors: &mut Errors,
-) {
-    let (after, before, at) = (list(new, field), list(old, field), path.child(field));
-    let known = |address: &str| {
-        text(old, single) == address || before.iter().any(|old| text(old, "ip") == address)
-    };
-    let mut check = |at: &Path<'_>, address: &str| {
-        // Stored pods may have addresses that a later release rejects, and their kubelets must
-        // still be able to report.
-        if !known(address) {
-            errors.invalid_each(at, address, rules::ip_problems(address));
+fn validate_conditions(status: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (i, condition) in list(status, "conditions").iter().enumerate() {
+        let at = path.index(i);
+        if let Some(generation) = int(condition, "observedGeneration").filter(|n| *n < 0) {
+            errors.invalid(&at.child("observedGeneration"), generation, GENERATION);
         }
-    };
-    for (i, item) in after.iter().enumerate() {
-        check(&at.index(i), text(item, "ip"));
+        let kind = text(condition, "type");
+        if !SYSTEM_CONDITIONS.contains(&kind) {
+            // The capital letter is upstream's.
+            errors.invalid_each(&at.child("Type"), kind, names::qualified_name(kind));
+        }
     }
-    let alone = text(new, single);
-    if !alone.is_empty() && !after.iter().any(|item| text(item, "ip") == alone) {
-        check(&path.child(single), alone);
+}
+
+fn validate_nominated_node(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let field = "nominatedNodeName";
+    let name = text(get(new, "status"), field);
+    if name.is_empty() || name == text(get(old, "status"), field) {
+        return;
+    }
+    errors.invalid_each(path, name, names::dns1123_subdomain(name));
+    // A nomination reserves room on a node, which a bound pod has already.
+    if !text(get(old, "spec"), "nodeName").is_empty() {
+        let detail = "may not be set on pods that are already bound to a node";
+        errors.forbidden(path, detail);
+    }
+}
+
+/// Returns the pod's addresses. Clients of the first releases set `podIP` alone.
+fn list_pod_addresses(status: &Value) -> Vec<Value> {
+    match (list(status, "podIPs"), text(status, "podIP")) {
+        ([], "") => Vec::new(),
+        ([], alone) => vec![json!({"ip": alone})],
+        (all, _) => all.to_vec(),
+    }
+}
+
+/// Validates new addresses; invalid ones that existed before may remain, because their kubelets must
+/// still be able to report. At most one address per family.
+fn validate_addresses(after: &[Value], before: &[Value], path: &Path<'_>, errors: &mut Errors) {
+    for (i, item) in after.iter().enumerate() {
+        let address = text(item, "ip");
+        if !before.iter().any(|old| text(old, "ip") == address) {
+            errors.invalid_each(&path.index(i), address, rules::ip_problems(address));
+        }
     }
     let is_v4 =
         |item: &Value| rules::parse_ip(text(item, "ip")).map(|ip| ip.to_canonical().is_ipv4());
     let families: Vec<_> = after.iter().filter_map(is_v4).collect();
-    // matches!(families.as_slice(), [a, b] if a == b) { || Dual stack means one address of each
-    // family (KEP-563). Services pick the address of their family.
+    // Dual stack means one address of each family (KEP-563). Services pick the address of their
+    // family.
     if after.len() > 2 || matches!(families.as_slice(), [a, b] if a == b) {
-        errors.invalid(
-            &at,
-            get(new, field).clone(),
-            "may specify no more than one IP for each IP family",
-        );
+        let detail = "may specify no more than one IP for each IP family";
+        errors.invalid(path, after.to_vec(), detail);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn fields(new: Value, old: Value) -> Vec<String> {
         let mut errors = Errors::default();
         validate_status_update(
             &json!({"status": new}),
             &json!({"status": old}),
+            &PodOptions::default(),
             &mut errors,
         );
         errors.0.into_iter().map(|error| error.field).collect()
@@ -113,7 +147,7 @@ mod tests {
         }
         assert_eq!(
             fields(json!({"podIP": "::ffff:169.254.169.254"}), json!({})),
-            ["status.podIP"]
+            ["status.podIPs[0]"]
         );
         let host = json!({"hostIP": "10.0.0.1", "hostIPs": [{"ip": "10.0.0.2"}]});
         assert_eq!(fields(host, json!({})), ["status.hostIPs[0].ip"]);

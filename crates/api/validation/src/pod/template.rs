@@ -1,49 +1,36 @@
 //! Pod templates in workloads.
 
-use super::spec;
+use super::options::PodOptions;
+use super::{annotations, profiles, ratchet, spec};
 use crate::field::{Errors, Path};
 use crate::metadata;
 use crate::selector;
-use api_meta::tree::{get, has, list, text};
+use api_meta::tree::{get, list};
 use serde_json::{Value, json};
 
+/// Returns the tolerances for a change of a template.
+pub fn read_template_options(old: &Value) -> PodOptions {
+    ratchet::read_update_options(get(old, "metadata"), get(old, "spec"))
+}
+
 /// Validates a template independent of its owner.
-pub fn validate_pod_template(template: &Value, path: &Path<'_>, errors: &mut Errors) {
+pub fn validate_pod_template(
+    template: &Value,
+    options: &PodOptions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    // Upstream names labels and annotations without `metadata` here.
     let meta = get(template, "metadata");
     metadata::validate_labels(meta, "labels", path, errors);
     metadata::validate_annotations(meta, path, errors);
     let (pod, at) = (get(template, "spec"), path.child("spec"));
-    spec::validate_pod_spec(pod, meta, &at, errors);
+    annotations::validate_pod_annotations(meta, pod, options, path, errors);
+    spec::validate_pod_spec(pod, None, options, &at, errors);
+    profiles::validate_profiles_match(meta, pod, &at, errors);
     if !list(pod, "ephemeralContainers").is_empty() {
-        errors.forbidden(
-            &at.child("ephemeralContainers"),
-            "ephemeral containers not allowed in pod template",
-        );
-    }
-}
-
-/// Validates a template of a replicated workload, whose pods `selector` (a LabelSelector) must
-/// match.
-pub fn validate_replica_template(
-    template: &Value,
-    labels: &Value,
-    path: &Path<'_>,
-    errors: &mut Errors,
-) {
-    validate_template_labels(template, labels, path, errors);
-    validate_pod_template(template, path, errors);
-    let (pod, at) = (get(template, "spec"), path.child("spec"));
-    let policy = text(pod, "restartPolicy");
-    // The controllers replace pods, they do not wait for their end. Jobs have a check of their own.
-    if policy != "Always" {
-        errors.not_supported(&at.child("restartPolicy"), policy, &["Always"]);
-    }
-    if has(pod, "activeDeadlineSeconds") {
-        errors.forbidden(
-            &at.child("activeDeadlineSeconds"),
-            // A pod that ends by its deadline would be replaced at once, in an endless loop.
-            "activeDeadlineSeconds in ReplicaSet is not Supported",
-        );
+        let detail = "ephemeral containers not allowed in pod template";
+        errors.forbidden(&at.child("ephemeralContainers"), detail);
     }
 }
 

@@ -1,46 +1,61 @@
 //! Changes of pods.
 
-use super::{gated, spec};
+use super::options::PodOptions;
+use super::{annotations, gated, object, ratchet, scheduling};
 use crate::field::{Errors, Path};
 use api_meta::tree::{each_mut, equal, get, has, int, list, make, remove, same, set, text};
 use serde_json::Value;
 
 const UPDATABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
+fn read_options(old: &Value) -> PodOptions {
+    PodOptions {
+        is_pod: true,
+        ..ratchet::read_update_options(get(old, "metadata"), get(old, "spec"))
+    }
+}
+
+/// Validates what all changes of a pod's spec share.
+fn validate_changed_object(new: &Value, old: &Value, options: &PodOptions, errors: &mut Errors) {
+    object::validate_pod_object(new, options, errors);
+    let path = Path::ROOT.child("metadata");
+    let (after, before) = (get(new, "metadata"), get(old, "metadata"));
+    annotations::validate_annotation_updates(after, before, &path, errors);
+}
+
 /// Validates a changed pod.
 pub fn validate_pod_update(new: &Value, old: &Value, errors: &mut Errors) {
+    let options = read_options(old);
+    validate_changed_object(new, old, &options, errors);
     let path = Path::ROOT.child("spec");
     let (n, o) = (get(new, "spec"), get(old, "spec"));
-    spec::validate_pod_spec(n, get(new, "metadata"), &path, errors);
     for field in ["containers", "initContainers"] {
         // The comparisons below pair the containers by position, so nothing else can be said about
         // a list of another length.
         if list(n, field).len() != list(o, field).len() {
-            errors.forbidden(
-                &path.child(field),
-                "pod updates may not add or remove containers",
-            );
+            let detail = "pod updates may not add or remove containers";
+            errors.forbidden(&path.child(field), detail);
             return;
         }
     }
-    validate_deadline_update(n, o, &path, errors);
-    validate_tolerations_update(n, o, &path.child("tolerations"), errors);
+    if !validate_deadline_update(n, o, &path, errors) {
+        return;
+    }
+    validate_tolerations_update(n, o, &options, &path, errors);
     validate_scheduling_gates_update(n, o, &path.child("schedulingGates"), errors);
+    // The scheduler has not seen the pod yet, so its placement may still change, but only to fewer
+    // nodes: an admission controller approved the wider choice (KEP-3838).
     let gated = !list(o, "schedulingGates").is_empty();
+    if gated {
+        gated::validate_narrower_node_selector(n, o, &path.child("nodeSelector"), errors);
+        gated::validate_narrower_node_affinity(n, o, &path.child("affinity"), errors);
+    }
     // A new field of the API is immutable without a rule of its own: everything must be equal after
     // the mutable fields are put back.
     let munged = copy_mutable_fields(n, o, gated);
     if !equal(&munged, o) {
-        errors.forbidden(
-            &path,
-            format!("{UPDATABLE}\n{}", describe_difference(&munged, o)),
-        );
-    }
-    // The scheduler has not seen the pod yet, so its placement may still change, but only to fewer
-    // nodes: an admission controller approved the wider choice (KEP-3838).
-    if gated {
-        gated::validate_narrower_node_selector(n, o, &path.child("nodeSelector"), errors);
-        gated::validate_narrower_node_affinity(n, o, &path.child("affinity"), errors);
+        let difference = describe_difference(&munged, o);
+        errors.forbidden(&path, format!("{UPDATABLE}\n{difference}"));
     }
 }
 
@@ -106,26 +121,41 @@ fn describe_difference(new: &Value, old: &Value) -> String {
     lines.join("\n")
 }
 
-fn validate_deadline_update(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let at = path.child("activeDeadlineSeconds");
-    match (
-        int(new, "activeDeadlineSeconds"),
-        int(old, "activeDeadlineSeconds"),
-    ) {
+/// Validates a changed deadline. Returns whether other changes are to be validated, too.
+fn validate_deadline_update(
+    new: &Value,
+    old: &Value,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) -> bool {
+    let field = "activeDeadlineSeconds";
+    let at = path.child(field);
+    match (int(new, field), int(old, field)) {
+        (Some(n), _) if !(0..=i64::from(i32::MAX)).contains(&n) => {
+            errors.invalid(&at, n, "must be between 0 and 2147483647, inclusive");
+            false
+        }
         (Some(n), Some(o)) if n > o => {
-            errors.invalid(&at, n, "must be less than or equal to previous value")
+            errors.invalid(&at, n, "must be less than or equal to previous value");
+            false
         }
         // Removing the deadline would extend it without bound, which a change may not do.
-        (None, Some(_)) => errors.invalid(
-            &at,
-            Value::Null,
-            "must not update from a positive integer to nil value",
-        ),
-        _ => {}
+        (None, Some(_)) => {
+            let detail = "must not update from a positive integer to nil value";
+            errors.invalid(&at, Value::Null, detail);
+            true
+        }
+        _ => true,
     }
 }
 
-fn validate_tolerations_update(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn validate_tolerations_update(
+    new: &Value,
+    old: &Value,
+    options: &PodOptions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     // Taint eviction has perhaps started its timer for a toleration. A longer or shorter time
     // restarts it; another key or effect would move the pod's ground.
     let bare = |t: &Value| {
@@ -134,15 +164,14 @@ fn validate_tolerations_update(new: &Value, old: &Value, path: &Path<'_>, errors
         t
     };
     let kept: Vec<Value> = list(new, "tolerations").iter().map(bare).collect();
-    if list(old, "tolerations")
-        .iter()
-        .any(|t| !kept.contains(&bare(t)))
-    {
-        errors.forbidden(
-            path,
-            "existing toleration can not be modified except its tolerationSeconds",
-        );
+    let mut before = list(old, "tolerations").iter();
+    if before.any(|t| !kept.iter().any(|k| equal(k, &bare(t)))) {
+        let detail = "existing toleration can not be modified except its tolerationSeconds";
+        errors.forbidden(&path.child("tolerations"), detail);
+        return;
     }
+    // A second time, as upstream does: clients see each of these errors twice.
+    scheduling::validate_pod_tolerations(new, options, path, errors);
 }
 
 fn validate_scheduling_gates_update(
@@ -171,33 +200,36 @@ fn validate_scheduling_gates_update(
 pub fn validate_subresource(subresource: &str, new: &Value, old: &Value, errors: &mut Errors) {
     match subresource {
         "ephemeralcontainers" => validate_ephemeral_containers_update(new, old, errors),
-        "resize" => super::resize::validate_resize(new, old, errors),
-        "status" => super::status::validate_status_update(new, old, errors),
+        "resize" => super::resize::validate_resize(new, old, &read_options(old), errors),
+        "status" => super::status::validate_status_update(new, old, &read_options(old), errors),
         _ => {}
     }
 }
 
 fn validate_ephemeral_containers_update(new: &Value, old: &Value, errors: &mut Errors) {
+    let before = get(get(old, "metadata"), "annotations");
+    if before.get(super::claims::MIRROR).is_some() {
+        // The kubelet runs the pod of the file, which the API server cannot change.
+        errors.0.clear();
+        let detail = "static pods do not support ephemeral containers";
+        errors.forbidden(&Path::ROOT.child(""), detail);
+        return;
+    }
+    validate_changed_object(new, old, &read_options(old), errors);
     let path = Path::ROOT.child("spec");
-    spec::validate_pod_spec(get(new, "spec"), get(new, "metadata"), &path, errors);
     let at = path.child("ephemeralContainers");
     let after = list(get(new, "spec"), "ephemeralContainers");
     for before in list(get(old, "spec"), "ephemeralContainers") {
         let name = text(before, "name");
-        match after.iter().find(|c| text(c, "name") == name) {
-            // The kubelet has perhaps started the container, and nothing restarts or stops an
-            // ephemeral container before the pod ends.
-            None => errors.forbidden(
-                &at,
-                format!("existing ephemeral containers {name:?} may not be removed\n"),
-            ),
-            Some(now) if !equal(now, before) => {
-                errors.forbidden(
-                    &at,
-                    format!("existing ephemeral containers {name:?} may not be changed\n"),
-                );
-            }
-            Some(_) => {}
-        }
+        // The kubelet has perhaps started the container, and nothing restarts or stops an ephemeral
+        // container before the pod ends.
+        let change = match after.iter().rfind(|c| text(c, "name") == name) {
+            None => "removed",
+            Some(now) if !equal(now, before) => "changed",
+            Some(_) => continue,
+        };
+        let quoted = crate::field::go_quote(name);
+        let detail = format!("existing ephemeral containers {quoted} may not be {change}\n");
+        errors.forbidden(&at, detail);
     }
 }

@@ -458,7 +458,7 @@ fn spread_constraint_needs_skew_key_and_action() {
         POD,
         spec(json!({"topologySpreadConstraints": [{}]})),
         &[
-            "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than 0",
+            "spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
             "spec.topologySpreadConstraints[0].topologyKey: Required value: can not be empty",
             "spec.topologySpreadConstraints[0].whenUnsatisfiable: Unsupported value: \"\"",
         ],

@@ -217,8 +217,8 @@ fn status_counts_are_not_negative() {
         REPLICA_SET,
         "status",
         &old,
-        json!({"status": {"replicas": -1}}),
-        &["status.replicas: Invalid value: -1: must be greater than or equal to 0"],
+        json!({"status": {"observedGeneration": -1}}),
+        &["status.observedGeneration: Invalid value: -1: must be greater than or equal to 0"],
     );
 }
 

@@ -1,0 +1,185 @@
+//! Projections of trust bundles and of certificates for the pod.
+
+use super::projected::ProjectedFiles;
+use super::relative_path::validate_non_reserved_path;
+use crate::field::{Errors, Path};
+use crate::selector;
+use api_meta::names;
+use api_meta::tree::{entries, get, has, int, opt_text, text};
+use serde_json::Value;
+
+const KEY_TYPES: [&str; 6] = [
+    "RSA3072",
+    "RSA4096",
+    "ECDSAP256",
+    "ECDSAP384",
+    "ECDSAP521",
+    "ED25519",
+];
+const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+const SHORTEST_LIFE: i64 = 3600;
+const LONGEST_LIFE: i64 = 91 * 24 * 3600;
+/// Limit of the signers of Kubernetes itself.
+const LONGEST_LIFE_OF_KUBERNETES: i64 = 24 * 3600;
+
+/// Validates a `clusterTrustBundle` source: by name, or by signer and labels.
+pub(crate) fn validate_trust_bundle<'a>(
+    source: &'a Value,
+    files: &mut ProjectedFiles<'a>,
+    volume: &Path<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    match (opt_text(source, "name"), opt_text(source, "signerName")) {
+        (Some(_), Some(_)) => {
+            let detail = "only one of name and signerName may be used";
+            errors.invalid(path, source.clone(), detail);
+        }
+        (Some(name), None) => {
+            let at = path.child("name");
+            if name.is_empty() {
+                errors.required(&at, "must be a valid object name");
+            }
+            for problem in find_bundle_name_problems(name) {
+                let detail = format!("not a valid clustertrustbundlename: {problem}");
+                errors.invalid(&at, name, detail);
+            }
+            if has(source, "labelSelector") {
+                let shown = get(source, "labelSelector").clone();
+                let detail = "labelSelector must be unset if name is specified";
+                errors.invalid(&path.child("labelSelector"), shown, detail);
+            }
+        }
+        (None, Some(signer)) => {
+            let at = path.child("signerName");
+            if signer.is_empty() {
+                errors.required(&at, "must be a valid signer name");
+            }
+            validate_signer_name(signer, &at, errors);
+            let at = path.child("labelSelector");
+            selector::validate_label_selector(get(source, "labelSelector"), &at, errors);
+        }
+        (None, None) => errors.required(path, "either name or signerName must be specified"),
+    }
+    let (file, at) = (text(source, "path"), path.child("path"));
+    if file.is_empty() {
+        errors.required(&at, "");
+    }
+    validate_non_reserved_path(file, &at, errors);
+    files.add(file, file, volume, errors);
+}
+
+/// Returns the problems of a bundle's name, which begins with that of its signer, if it has one.
+fn find_bundle_name_problems(name: &str) -> Vec<String> {
+    match name.rsplit_once(':') {
+        Some((_, rest)) => names::dns1123_subdomain(rest),
+        None => names::dns1123_subdomain(name),
+    }
+}
+
+/// Validates a `podCertificate` source.
+pub(crate) fn validate_pod_certificate<'a>(
+    source: &'a Value,
+    files: &mut ProjectedFiles<'a>,
+    volume: &Path<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let signer = text(source, "signerName");
+    validate_signer_name(signer, &path.child("signerName"), errors);
+    validate_user_annotations(source, &path.child("userAnnotations"), errors);
+    let key_type = text(source, "keyType");
+    if !KEY_TYPES.contains(&key_type) {
+        errors.not_supported(&path.child("keyType"), key_type, &KEY_TYPES);
+    }
+    if let Some(seconds) = int(source, "maxExpirationSeconds") {
+        validate_certificate_life(seconds, signer, &path.child("maxExpirationSeconds"), errors);
+    }
+    let mut count = 0;
+    for field in ["credentialBundlePath", "keyPath", "certificateChainPath"] {
+        let file = text(source, field);
+        if !file.is_empty() {
+            count += 1;
+            validate_non_reserved_path(file, &path.child(field), errors);
+            files.add(file, file, volume, errors);
+        }
+    }
+    if count == 0 {
+        let detail =
+            "specify at least one of credentialBundlePath, keyPath, and certificateChainPath";
+        errors.required(path, detail);
+    }
+}
+
+fn validate_certificate_life(seconds: i64, signer: &str, path: &Path<'_>, errors: &mut Errors) {
+    if seconds < SHORTEST_LIFE {
+        let detail = format!("if provided, maxExpirationSeconds must be >= {SHORTEST_LIFE}");
+        errors.invalid(path, seconds, detail);
+    }
+    let domain = signer.split('/').next().unwrap_or_default();
+    let is_own = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
+    let longest = if is_own {
+        LONGEST_LIFE_OF_KUBERNETES
+    } else {
+        LONGEST_LIFE
+    };
+    if seconds > longest {
+        let detail = format!("if provided, maxExpirationSeconds must be <= {longest}");
+        errors.invalid(path, seconds, detail);
+    }
+}
+
+fn validate_user_annotations(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let mut size = 0;
+    for (key, value) in entries(source, "userAnnotations") {
+        size += key.len() + value.as_str().unwrap_or_default().len();
+        let key = key.to_ascii_lowercase();
+        let problems = names::qualified_name(&key);
+        // The signer reads them, so the domain says who defined the key.
+        if problems.is_empty() && !key.contains('/') {
+            let detail = "must be a domain-prefixed key (such as \"acme.io/foo\")";
+            errors.invalid(path, key.as_str(), detail);
+        }
+        errors.invalid_each(path, &key, problems);
+    }
+    if size > ANNOTATIONS_LIMIT {
+        errors.too_long(path, ANNOTATIONS_LIMIT);
+    }
+}
+
+/// Validates the name of a signer: a domain and a path of subdomains.
+fn validate_signer_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        errors.required(path, "");
+        return;
+    }
+    let [domain, rest] = name.split('/').collect::<Vec<_>>()[..] else {
+        let detail =
+            "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        errors.invalid(path, name, detail);
+        return;
+    };
+    if domain.len() > 253 {
+        errors.too_long(path, 253);
+    }
+    for (part, check) in [
+        (domain, names::dns1123_label as fn(&str) -> Vec<String>),
+        (rest, names::dns1123_subdomain),
+    ] {
+        // Only the first bad label is reported: the messages would be equal.
+        let bad = part.split('.').find(|label| !check(label).is_empty());
+        for problem in bad.map(check).unwrap_or_default() {
+            let label = crate::field::go_quote(bad.unwrap_or_default());
+            errors.invalid(path, part, format!("validating label {label}: {problem}"));
+        }
+        if part == domain && !domain.contains('.') {
+            let detail = "should be a domain with at least two segments separated by dots";
+            errors.invalid(path, domain, detail);
+        }
+    }
+    // Room for a domain, a subdomain and a label in the path, and their separators.
+    const LONGEST: usize = 253 + (253 + 63 + 1) + 1;
+    if name.len() > LONGEST {
+        errors.too_long(path, LONGEST);
+    }
+}
