@@ -3,6 +3,7 @@
 use crate::daemon_set::set_template_generation;
 use crate::jobs::generate_selector;
 use crate::rules::{GenerationRule, StatusRule, generation_rule, status_rule};
+use crate::service::fill_cluster_ips;
 use api_meta::Kind;
 use api_meta::tree::{flag, get, has, list, make, remove, set, text};
 use api_semantics::qos::compute_tree_qos;
@@ -40,7 +41,10 @@ fn set_initial_values(kind: Kind<'_>, object: &mut Value) {
                 json!({"phase": "Pending", "qosClass": class}),
             );
         }
-        ("", "Service") => set(object, "status", json!({"loadBalancer": {}})),
+        ("", "Service") => {
+            set(object, "status", json!({"loadBalancer": {}}));
+            fill_cluster_ips(object);
+        }
         ("", "Namespace") => prepare_namespace(object),
         ("", "PersistentVolumeClaim") => set(object, "status", json!({"phase": "Pending"})),
         ("", "PersistentVolume") => {

@@ -4,7 +4,7 @@ use crate::daemon_set::count_template_generation;
 use crate::fields::keep_field;
 use crate::pod::{change_only_ephemeral_containers, change_only_resources};
 use crate::rules::{GenerationRule, StatusRule, generation_rule, status_rule};
-use crate::service::keep_allocated_addresses;
+use crate::service::prepare_service_update;
 use crate::status::{prepare_approval, prepare_status_update};
 use api_meta::Kind;
 use api_meta::tree::{equal, get, has, int, make, remove, same, set, text};
@@ -38,7 +38,7 @@ fn prepare_object_update(kind: Kind<'_>, new: &mut Value, old: &Value) {
         }
         // The type is immutable, and clients that send data alone would fail.
         ("", "Secret") if text(new, "type").is_empty() => keep_field(new, old, "type"),
-        ("", "Service") => keep_allocated_addresses(new, old),
+        ("", "Service") => prepare_service_update(new, old),
         ("apps", "DaemonSet") => count_template_generation(new, old),
         // The approver has decided about the old spec.
         ("certificates.k8s.io", "CertificateSigningRequest") => keep_field(new, old, "spec"),

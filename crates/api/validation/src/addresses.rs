@@ -1,14 +1,14 @@
 //! IP addresses of endpoints and external addresses of Services.
 
 use crate::field::{Errors, Path};
-use crate::rules;
+use crate::ip::parse_sloppy_ip;
 use std::net::IpAddr;
 
 /// Rejects addresses on which only the node itself or its link listens. An IPv4-mapped IPv6 address
 /// is treated as the IPv4 address that a connection to it reaches.
-pub(crate) fn validate_reachable_address(address: &str, path: &Path<'_>, errors: &mut Errors) {
-    errors.invalid_each(path, address, rules::ip_problems(address));
-    let Some(ip) = rules::parse_ip(address).map(|ip| ip.to_canonical()) else {
+pub(crate) fn validate_endpoint_ip(address: &str, path: &Path<'_>, errors: &mut Errors) {
+    let Some(ip) = parse_sloppy_ip(address) else {
+        errors.invalid(path, address, "must be a valid IP address");
         return;
     };
     // Cloud metadata services, which hand out credentials of the node, are at 169.254.169.254.
@@ -58,13 +58,17 @@ mod tests {
             ("127.0.0.1", 1),
             ("169.254.169.254", 1),
             ("fe80::1", 1),
-            ("::ffff:10.0.0.1", 1),
-            ("::ffff:127.0.0.1", 2),
-            ("::ffff:169.254.169.254", 2),
-            ("::ffff:0.0.0.0", 2),
+            ("10.0.0", 1),
+            ("0127.0.0.1", 1),
+            ("224.0.0.1", 1),
+            ("ff02::1", 1),
+            ("::ffff:10.0.0.1", 0),
+            ("::ffff:127.0.0.1", 1),
+            ("::ffff:169.254.169.254", 1),
+            ("::ffff:0.0.0.0", 1),
         ] {
             let mut errors = Errors::default();
-            validate_reachable_address(address, &Path::ROOT.child("ip"), &mut errors);
+            validate_endpoint_ip(address, &Path::ROOT.child("ip"), &mut errors);
             assert_eq!(errors.0.len(), expect, "{address}: {:?}", errors.0);
         }
     }

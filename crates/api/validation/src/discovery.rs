@@ -1,69 +1,74 @@
 //! EndpointSlices.
 
-use crate::addresses::validate_reachable_address;
+use crate::addresses::validate_endpoint_ip;
 use crate::field::{Errors, Path};
+use crate::ip::canonical_ip_problems;
 use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::{self, NameRule};
 use crate::rules;
 use api_meta::names;
-use api_meta::tree::{has, int, list, text};
+use api_meta::tree::{entries, get, has, list, opt_text, same, text};
 use serde_json::Value;
 
 pub const ENDPOINT_SLICE: Rules = Rules {
     name: NameRule::Subdomain,
-    create: validate_slice,
+    create: |object, errors| {
+        validate_slice(object, errors);
+        validate_endpoints(object, errors);
+    },
     update: validate_slice_update,
     sub: accept_subresource,
 };
 
 const TYPES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];
-const MOST: usize = 1000;
-const MOST_PORTS: usize = 100;
+const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+const MOST_ENDPOINTS: usize = 1000;
+const MOST_PORTS: usize = 20_000;
 const MOST_ADDRESSES: usize = 100;
+const MOST_TOPOLOGY_LABELS: usize = 16;
+const MOST_HINTS: usize = 8;
 
 fn validate_slice(object: &Value, errors: &mut Errors) {
-    let root = Path::ROOT;
+    rules::validate_required_one_of(object, "addressType", &TYPES, &Path::ROOT, errors);
+    validate_ports(object, &Path::ROOT.child("ports"), errors);
+}
+
+fn validate_endpoints(object: &Value, errors: &mut Errors) {
     let kind = text(object, "addressType");
-    if kind.is_empty() {
-        errors.required(&root.child("addressType"), "");
-    } else if !TYPES.contains(&kind) {
-        errors.not_supported(&root.child("addressType"), kind, &TYPES);
-    }
     let endpoints = list(object, "endpoints");
-    let path = root.child("endpoints");
+    let path = Path::ROOT.child("endpoints");
     // The limit bounds the message that each kube-proxy receives when one endpoint changes.
-    if endpoints.len() > MOST {
-        errors.too_many(&path, endpoints.len(), MOST);
-        return;
+    if endpoints.len() > MOST_ENDPOINTS {
+        return errors.too_many(&path, endpoints.len(), MOST_ENDPOINTS);
     }
     for (i, endpoint) in endpoints.iter().enumerate() {
-        let at = path.index(i);
-        validate_endpoint_addresses(endpoint, kind, &at.child("addresses"), errors);
-        let host = text(endpoint, "hostname");
-        if has(endpoint, "hostname") {
-            errors.invalid_each(&at.child("hostname"), host, names::dns1123_label(host));
-        }
-        let node = text(endpoint, "nodeName");
-        if has(endpoint, "nodeName") {
-            // A Node has such a name, and kube-proxy compares the field with its own.
-            errors.invalid_each(&at.child("nodeName"), node, names::dns1123_subdomain(node));
-        }
-        let hints = at.child("hints");
-        let hints = hints.child("forNodes");
-        for (j, hint) in list(api_meta::tree::get(endpoint, "hints"), "forNodes")
-            .iter()
-            .enumerate()
-        {
-            let name = text(hint, "name");
-            errors.invalid_each(
-                &hints.index(j).child("name"),
-                name,
-                names::dns1123_subdomain(name),
-            );
-        }
-        metadata::validate_labels(endpoint, "deprecatedTopology", &at, errors);
+        validate_endpoint(endpoint, kind, &path.index(i), errors);
     }
-    validate_ports(object, &root.child("ports"), errors);
+}
+
+fn validate_endpoint(endpoint: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+    validate_endpoint_addresses(endpoint, kind, &path.child("addresses"), errors);
+    if let Some(node) = opt_text(endpoint, "nodeName") {
+        // A Node has such a name, and kube-proxy compares the field with its own.
+        errors.invalid_each(
+            &path.child("nodeName"),
+            node,
+            names::dns1123_subdomain(node),
+        );
+    }
+    let labels = entries(endpoint, "deprecatedTopology").count();
+    if labels > MOST_TOPOLOGY_LABELS {
+        errors.too_many(
+            &path.child("deprecatedTopology"),
+            labels,
+            MOST_TOPOLOGY_LABELS,
+        );
+    }
+    metadata::validate_labels(endpoint, "deprecatedTopology", path, errors);
+    if let Some(host) = opt_text(endpoint, "hostname") {
+        errors.invalid_each(&path.child("hostname"), host, names::dns1123_label(host));
+    }
+    validate_hints(get(endpoint, "hints"), &path.child("hints"), errors);
 }
 
 // All endpoints of a slice have one family, so that kube-proxy reads the slice for one family only.
@@ -77,25 +82,79 @@ fn validate_endpoint_addresses(endpoint: &Value, kind: &str, path: &Path<'_>, er
     for (i, address) in all.iter().enumerate() {
         let address = address.as_str().unwrap_or_default();
         let at = path.index(i);
-        let ip = rules::parse_ip(address);
         match kind {
-            "IPv4" | "IPv6" => {
-                let family = ip.map(|ip| if ip.is_ipv4() { "IPv4" } else { "IPv6" });
-                if family == Some(kind) {
-                    validate_reachable_address(address, &at, errors);
-                } else if family.is_some() {
-                    let what = if kind == "IPv4" {
-                        "must be an IPv4 address"
-                    } else {
-                        "must be an IPv6 address"
-                    };
-                    errors.invalid(path, address, what);
-                } else {
-                    errors.invalid_each(&at, address, rules::ip_problems(address));
-                }
+            "IPv4" => validate_family(
+                address,
+                rules::ip_problems(address),
+                kind,
+                path,
+                &at,
+                errors,
+            ),
+            "IPv6" => {
+                let problems = canonical_ip_problems(address);
+                validate_family(address, problems, kind, path, &at, errors);
             }
-            "FQDN" => errors.invalid_each(&at, address, names::dns1123_subdomain(address)),
+            "FQDN" => validate_domain(address, &at, errors),
             _ => {}
+        }
+    }
+}
+
+fn validate_family(
+    address: &str,
+    problems: Vec<String>,
+    family: &str,
+    path: &Path<'_>,
+    at: &Path<'_>,
+    errors: &mut Errors,
+) {
+    if !problems.is_empty() {
+        return errors.invalid_each(at, address, problems);
+    }
+    if address.contains(':') != (family == "IPv6") {
+        // Upstream's path of this error has no index.
+        errors.invalid(path, address, format!("must be an {family} address"));
+    }
+    validate_endpoint_ip(address, at, errors);
+}
+
+fn validate_domain(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        return errors.required(path, "");
+    }
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let problems = names::dns1123_subdomain(name);
+    if !problems.is_empty() {
+        return errors.invalid(path, name, problems.join(","));
+    }
+    if !name.contains('.') {
+        let detail = "should be a domain with at least two segments separated by dots";
+        return errors.invalid(path, name, detail);
+    }
+    for label in name.split('.') {
+        errors.invalid_each(path, label, names::dns1123_label(label));
+    }
+}
+
+fn validate_hints(hints: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let kinds: [(&str, fn(&str) -> Vec<String>); 2] = [
+        ("forZones", names::label_value),
+        ("forNodes", names::dns1123_subdomain),
+    ];
+    for (field, problems) in kinds {
+        let (all, at) = (list(hints, field), path.child(field));
+        // kube-proxy reads every hint of every endpoint.
+        if all.len() > MOST_HINTS {
+            return errors.too_many(&at, all.len(), MOST_HINTS);
+        }
+        for (i, hint) in all.iter().enumerate() {
+            let at = at.index(i);
+            let name = text(hint, "name");
+            if all.iter().take(i).any(|h| text(h, "name") == name) {
+                errors.duplicate(&at.child("name"), name);
+            }
+            errors.invalid_each(&at.child("name"), name, problems(name));
         }
     }
 }
@@ -103,10 +162,9 @@ fn validate_endpoint_addresses(endpoint: &Value, kind: &str, path: &Path<'_>, er
 fn validate_ports(object: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = list(object, "ports");
     if all.len() > MOST_PORTS {
-        errors.too_many(path, all.len(), MOST_PORTS);
-        return;
+        return errors.too_many(path, all.len(), MOST_PORTS);
     }
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = std::collections::HashSet::new();
     for (i, port) in all.iter().enumerate() {
         let at = path.index(i);
         let name = text(port, "name");
@@ -115,16 +173,10 @@ fn validate_ports(object: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
         // kube-proxy pairs the ports of Services and slices by name, and the empty name is one,
         // too.
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             errors.duplicate(&at.child("name"), name);
         }
-        seen.push(name);
-        rules::validate_required_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], &at, errors);
-        if let Some(n) = int(port, "port")
-            && let Some(problem) = rules::port_number_problem(n)
-        {
-            errors.invalid(&at.child("port"), n, problem);
-        }
+        rules::validate_required_one_of(port, "protocol", &PROTOCOLS, &at, errors);
         if has(port, "appProtocol") {
             let protocol = text(port, "appProtocol");
             errors.invalid_each(
@@ -137,6 +189,10 @@ fn validate_ports(object: &Value, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn validate_slice_update(new: &Value, old: &Value, errors: &mut Errors) {
-    rules::validate_immutable(new, old, "addressType", &Path::ROOT, errors);
     validate_slice(new, errors);
+    // Endpoints that an older release accepted may stay.
+    if !same(new, old, "endpoints") {
+        validate_endpoints(new, errors);
+    }
+    rules::validate_immutable(new, old, "addressType", &Path::ROOT, errors);
 }

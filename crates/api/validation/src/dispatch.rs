@@ -4,9 +4,9 @@ use crate::field::{Errors, FieldError, Path};
 use crate::kind_rules::Rules;
 use crate::metadata::{self, NameRule};
 use crate::{
-    admissionregistration, apiextensions, apps, autoscaling, batch, certificates, claim,
-    coordination, core, discovery, flowcontrol, networking, node, pod, policy, rbac, resource,
-    scheduling, service, storage,
+    admissionregistration, apiextensions, apiregistration, apps, autoscaling, batch, certificates,
+    claim, coordination, core, discovery, flowcontrol, networking, node, pod, policy, rbac,
+    resource, scheduling, service, storage,
 };
 use api_meta::Kind;
 use serde_json::Value;
@@ -106,6 +106,7 @@ fn select_rules(kind: Kind<'_>) -> Rules {
         ("resource.k8s.io", "DeviceClass") => resource::DEVICE_CLASS,
         ("resource.k8s.io", "ResourceClaim") => resource::CLAIM,
         ("resource.k8s.io", "ResourceClaimTemplate") => resource::TEMPLATE,
+        ("apiregistration.k8s.io", "APIService") => apiregistration::API_SERVICE,
         ("apiextensions.k8s.io", "CustomResourceDefinition") => apiextensions::DEFINITION,
         // Kinds without rules of their own are validated by the schema when they are decoded.
         _ => Rules::PLAIN,

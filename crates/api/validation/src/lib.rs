@@ -11,6 +11,7 @@
 mod addresses;
 mod admissionregistration;
 mod apiextensions;
+mod apiregistration;
 mod apps;
 mod autoscaling;
 mod batch;
@@ -24,6 +25,7 @@ mod discovery;
 mod dispatch;
 mod field;
 mod flowcontrol;
+mod ip;
 mod kind_rules;
 mod metadata;
 mod networking;

@@ -5,7 +5,8 @@ use api_meta::tree::get;
 use api_meta::{Quantity, names};
 use api_semantics::quantities::parse_quantity;
 use serde_json::Value;
-use std::net::IpAddr;
+
+pub use crate::ip::{cidr_problems, ip_problems, parse_ip};
 
 /// Message for negative numbers.
 pub const NEGATIVE: &str = "must be greater than or equal to 0";
@@ -74,31 +75,6 @@ pub fn validate_immutable(
 ) {
     if !api_meta::tree::same(new, old, field) {
         errors.invalid(&path.child(field), get(new, field).clone(), IMMUTABLE);
-    }
-}
-
-/// Parses an IP address without leading zeros.
-pub fn parse_ip(text: &str) -> Option<IpAddr> {
-    text.parse().ok()
-}
-
-/// Returns the problems of an IP address.
-pub fn ip_problems(text: &str) -> Vec<String> {
-    match parse_ip(text) {
-        // Some software treats such an address as IPv4 and some as IPv6.
-        Some(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => {
-            vec!["must not be an IPv4-mapped IPv6 address".into()]
-        }
-        Some(_) => Vec::new(),
-        None => vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".into()],
-    }
-}
-
-/// Returns the problems of an address block.
-pub fn cidr_problems(text: &str) -> Vec<String> {
-    match text.parse::<ipnet::IpNet>() {
-        Ok(_) => Vec::new(),
-        Err(_) => vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".into()],
     }
 }
 

@@ -14,8 +14,12 @@ mod metadata;
 mod network;
 #[path = "rules/pods.rs"]
 mod pods;
+#[path = "rules/services.rs"]
+mod services;
 #[path = "rules/storage.rs"]
 mod storage;
+#[path = "rules/table.rs"]
+mod table;
 #[path = "rules/workloads.rs"]
 mod workloads;
 
@@ -28,7 +32,7 @@ use serde_json::{Value, json};
 /// Group and kind.
 pub type Name = (&'static str, &'static str);
 
-const CLUSTER_KINDS: [&str; 20] = [
+const CLUSTER_KINDS: [&str; 28] = [
     "APIService",
     "CertificateSigningRequest",
     "ClusterRole",
@@ -36,19 +40,27 @@ const CLUSTER_KINDS: [&str; 20] = [
     "CSIDriver",
     "CSINode",
     "CustomResourceDefinition",
+    "DeviceClass",
     "FlowSchema",
+    "IPAddress",
     "IngressClass",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionPolicyBinding",
     "MutatingWebhookConfiguration",
     "Namespace",
     "Node",
     "PersistentVolume",
     "PriorityClass",
     "PriorityLevelConfiguration",
+    "ResourceSlice",
     "RuntimeClass",
+    "ServiceCIDR",
     "StorageClass",
     "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
     "ValidatingWebhookConfiguration",
     "VolumeAttachment",
+    "VolumeAttributesClass",
 ];
 
 fn kind((group, kind): Name) -> Kind<'static> {

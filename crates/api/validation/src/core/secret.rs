@@ -53,9 +53,11 @@ fn validate_config_map(object: &Value, errors: &mut Errors) {
 }
 
 fn decoded_length(value: &Value) -> usize {
-    // Upstream counts decoded bytes. The padding may make the estimate up to 2 bytes too large for
-    // each key.
-    value.as_str().map_or(0, |s| s.len() / 4 * 3)
+    // Upstream counts decoded bytes.
+    value.as_str().map_or(0, |s| {
+        let padding = s.bytes().rev().take_while(|b| *b == b'=').count();
+        (s.len() / 4 * 3).saturating_sub(padding)
+    })
 }
 
 fn validate_config_map_update(new: &Value, old: &Value, errors: &mut Errors) {
@@ -126,7 +128,11 @@ fn validate_secret(object: &Value, errors: &mut Errors) {
             None => errors.required(&at, ""),
             Some(value) if key.starts_with('.') => {
                 let bytes = STANDARD.decode(value).unwrap_or_default();
-                if serde_json::from_slice::<Value>(&bytes).is_err() {
+                // Clients read a map, so that other JSON values fail there.
+                if !matches!(
+                    serde_json::from_slice(&bytes),
+                    Ok(Value::Object(_) | Value::Null)
+                ) {
                     errors.invalid(
                         &at,
                         // Errors are logged and shown, secrets are not.

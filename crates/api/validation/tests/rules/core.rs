@@ -169,7 +169,7 @@ fn bounds_of_a_limit_range_are_in_order() {
         json!({"spec": {"limits": [item]}}),
         &[
             "spec.limits[0].min[cpu]: Invalid value: \"2\": min value 2 is greater than max value 1",
-            "spec.limits[0].defaultRequest[cpu]: Invalid value: \"2\": min value 2 is greater than default request value 1",
+            "spec.limits[0].defaultRequest[cpu]: Invalid value: \"1\": min value 2 is greater than default request value 1",
             "spec.limits[0].default[cpu]: Invalid value: \"2\": min value 2 is greater than default value 1",
         ],
     );
