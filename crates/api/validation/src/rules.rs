@@ -148,36 +148,22 @@ pub fn config_key_problems(text: &str) -> Vec<String> {
     out
 }
 
-/// Validates a qualified name with a domain: `example.com/thing`.
+/// Validates a path with a domain: `example.com/thing`.
 pub fn validate_domain_prefixed_path(text: &str, path: &Path<'_>, errors: &mut Errors) {
-    let Some((domain, rest)) = text.split_once('/') else {
-        errors.invalid(
-            path,
-            text,
-            "must be a domain-prefixed path (such as \"acme.io/foo\")",
-        );
-        return;
-    };
+    if text.is_empty() {
+        return errors.required(path, "");
+    }
+    let (domain, rest) = text.split_once('/').unwrap_or_default();
     if domain.is_empty() || rest.is_empty() {
-        errors.invalid(
-            path,
-            text,
-            "must be a domain-prefixed path (such as \"acme.io/foo\")",
-        );
-        return;
+        let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+        return errors.invalid(path, text, detail);
     }
-    for problem in names::dns1123_subdomain(domain) {
-        errors.invalid(path, domain, problem);
-    }
-    if !rest
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:%@".contains(&b))
-    {
-        errors.invalid(
-            path,
-            rest,
-            "must consist of alphanumeric characters and '/', '-', '.', '_', '~'",
-        );
+    errors.invalid_each(path, domain, names::dns1123_subdomain(domain));
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
+    if !rest.bytes().all(is_allowed) {
+        let detail =
+            "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+        errors.invalid(path, rest, detail);
     }
 }
 
