@@ -1,4 +1,4 @@
-//! An installation in progress: lists the new prefixes while the reader goes on.
+//! An installation in progress: lists the new prefixes while the reader continues.
 //!
 //! The list is at a revision of the store that the caches may not have reached. Changes of the new
 //! prefixes are buffered meanwhile, and the set is published when the caches have reached that

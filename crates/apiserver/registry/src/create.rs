@@ -102,8 +102,8 @@ impl Registry {
         if write.dry_run {
             return match cache.get(&kind.object_key(&write.namespace, name)) {
                 Some(_) => Err(ApiError::already_exists(
-                    &*write.resource.group,
-                    &*write.resource.plural,
+                    &write.resource.group,
+                    &write.resource.plural,
                     name,
                 )),
                 None => Ok(object),
@@ -131,7 +131,7 @@ impl Registry {
     /// Builds a 409; it also reports whether the existing object is being deleted.
     async fn exists_error(&self, write: &Write, key: &str, name: &str) -> ApiError {
         let mut error =
-            ApiError::already_exists(&*write.resource.group, &*write.resource.plural, name);
+            ApiError::already_exists(&write.resource.group, &write.resource.plural, name);
         // For the message only: if this read fails, the 409 is still right.
         let present = self.live_entry(write, key, name).await.ok().flatten();
         if present.is_some_and(|(object, _)| object.is_being_deleted()) {

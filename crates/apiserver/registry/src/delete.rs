@@ -77,8 +77,8 @@ impl Registry {
             }
         }
         Err(ApiError::stale(
-            &*write.resource.group,
-            &*write.resource.plural,
+            &write.resource.group,
+            &write.resource.plural,
             &write.name,
         ))
     }

@@ -53,12 +53,12 @@ impl Registry {
     ) -> Result<Arc<Entry>, ApiError> {
         let cache = self
             .caches
-            .find_cache(&*resource.group, &*resource.plural)
+            .find_cache(&resource.group, &resource.plural)
             .ok_or_else(ApiError::no_such_path)?;
         self.wait_for_version(resource_version).await?;
         cache
             .get(&cache.kind().object_key(namespace, name))
-            .ok_or_else(|| ApiError::not_found(&*resource.group, &*resource.plural, name))
+            .ok_or_else(|| ApiError::not_found(&resource.group, &resource.plural, name))
     }
 
     /// Waits until the caches are as fresh as a read with this `resourceVersion` requires; returns
@@ -82,7 +82,7 @@ impl Registry {
     ) -> Result<ListResult, ApiError> {
         let cache = self
             .caches
-            .find_cache(&*resource.group, &*resource.plural)
+            .find_cache(&resource.group, &resource.plural)
             .ok_or_else(ApiError::no_such_path)?;
         check_match(query)?;
         let prefix = query.selection.key_prefix();

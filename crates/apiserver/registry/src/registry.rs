@@ -58,7 +58,7 @@ impl Registry {
     /// Returns the watch cache of a write's resource.
     pub(crate) fn write_cache(&self, write: &Write) -> Result<Arc<ResourceCache>, ApiError> {
         self.caches
-            .find_cache(&*write.resource.group, &*write.resource.plural)
+            .find_cache(&write.resource.group, &write.resource.plural)
             .ok_or_else(ApiError::no_such_path)
     }
 

@@ -103,8 +103,8 @@ impl Registry {
             }
         }
         Err(ApiError::stale(
-            &*write.resource.group,
-            &*write.resource.plural,
+            &write.resource.group,
+            &write.resource.plural,
             &write.name,
         ))
     }
@@ -349,8 +349,8 @@ fn check_identity(
         0 => Ok(()),
         wanted if wanted == revision => Ok(()),
         _ => Err(ApiError::stale(
-            &*write.resource.group,
-            &*write.resource.plural,
+            &write.resource.group,
+            &write.resource.plural,
             &write.name,
         )),
     }
@@ -387,8 +387,8 @@ fn version_required(write: &Write) -> ApiError {
     };
     // Upstream names the resource here, not the kind.
     ApiError::invalid(
-        &*write.resource.group,
-        &*write.resource.plural,
+        &write.resource.group,
+        &write.resource.plural,
         &write.name,
         vec![cause],
     )

@@ -58,9 +58,9 @@ impl Write {
     /// Returns the kind, for defaulting and validation.
     pub fn kind(&self) -> Kind<'_> {
         Kind {
-            group: &*self.resource.group,
-            version: &*self.resource.version,
-            kind: &*self.resource.kind,
+            group: &self.resource.group,
+            version: &self.resource.version,
+            kind: &self.resource.kind,
             namespaced: self.resource.namespaced,
         }
     }
@@ -105,17 +105,12 @@ impl Write {
 
     /// Builds a 404 for this object.
     pub fn not_found(&self) -> ApiError {
-        ApiError::not_found(&*self.resource.group, &*self.resource.plural, &self.name)
+        ApiError::not_found(&self.resource.group, &self.resource.plural, &self.name)
     }
 
     /// Builds a 409 for this object.
     pub fn conflict_error(&self, why: &str) -> ApiError {
-        ApiError::conflict(
-            &*self.resource.group,
-            &*self.resource.plural,
-            &self.name,
-            why,
-        )
+        ApiError::conflict(&self.resource.group, &self.resource.plural, &self.name, why)
     }
 
     /// Builds a 422 with these causes, if there are any.
@@ -139,9 +134,9 @@ impl Write {
         AdmissionRequest {
             operation,
             user: &self.user,
-            group: &*self.resource.group,
-            version: &*self.resource.version,
-            resource: &*self.resource.plural,
+            group: &self.resource.group,
+            version: &self.resource.version,
+            resource: &self.resource.plural,
             subresource: &self.subresource,
             kind: subresource.map_or(&*self.resource.kind, |s| &*s.kind),
             namespace: &self.namespace,

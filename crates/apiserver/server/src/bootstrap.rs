@@ -142,7 +142,7 @@ fn find_object(
 ) -> Option<Value> {
     let cache = server
         .caches
-        .find_cache(&*resource.group, &*resource.plural)?;
+        .find_cache(&resource.group, &resource.plural)?;
     cache
         .get(&cache.kind().object_key(namespace, name))?
         .tree_as(resource)

@@ -118,7 +118,7 @@ pub fn entry_response(
     let bytes = match media_type.format {
         Format::Protobuf => envelope::wrap(
             &resource.api_version(),
-            &*resource.kind,
+            &resource.kind,
             &entry.encode_proto(resource)?,
         ),
         _ => with_newline(&entry.encode_json(resource)?),
@@ -148,7 +148,7 @@ pub fn list_response(
                 .collect::<Result<Vec<_>, _>>()?;
             list::proto(
                 &resource.api_version(),
-                &*resource.list_kind,
+                &resource.list_kind,
                 meta,
                 items.iter().map(|i| &**i),
             )
@@ -160,7 +160,7 @@ pub fn list_response(
                 .collect::<Result<Vec<_>, _>>()?;
             let joined = list::json(
                 &resource.api_version(),
-                &*resource.list_kind,
+                &resource.list_kind,
                 meta,
                 items.iter().map(|i| &**i),
                 strips_type_meta(resource),
@@ -200,7 +200,7 @@ pub fn trees_response(
                 .collect();
             list::proto(
                 &resource.api_version(),
-                &*resource.list_kind,
+                &resource.list_kind,
                 meta,
                 items.iter().map(|i| &**i),
             )
@@ -214,7 +214,7 @@ pub fn trees_response(
                 media_type,
                 list::json(
                     &resource.api_version(),
-                    &*resource.list_kind,
+                    &resource.list_kind,
                     meta,
                     items.iter().map(|i| &**i),
                     strips_type_meta(resource),

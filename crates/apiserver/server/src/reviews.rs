@@ -36,7 +36,7 @@ pub async fn respond_review(
     let strictness = decode::parse_strictness(context, "CreateOptions")?;
     let expected = Expected {
         api_version: &row.api_version(),
-        kind: &*row.kind,
+        kind: &row.kind,
         schema: &row.schema,
     };
     let mut object = decode::decode_object(
@@ -185,7 +185,7 @@ fn check_review(
             message: message.into(),
             field: field.into(),
         };
-        Err(ApiError::invalid(&*row.group, &*row.kind, "", vec![cause]))
+        Err(ApiError::invalid(&row.group, &row.kind, "", vec![cause]))
     };
     match (resource, path) {
         (true, true) => {
@@ -346,8 +346,8 @@ fn component_statuses(context: &Context, row: &Arc<Resource>) -> Result<Response
             &warning,
         )),
         "get" => Err(ApiError::not_found(
-            &*row.group,
-            &*row.plural,
+            &row.group,
+            &row.plural,
             &context.info.name,
         )),
         _ => Err(method_not_allowed()),

@@ -58,7 +58,7 @@ fn read_body(
     let api_version = group_version(subresource);
     let expected = Expected {
         api_version: &api_version,
-        kind: &*subresource.kind,
+        kind: &subresource.kind,
         schema: body_schema(subresource)?,
     };
     decode::decode_object(context, expected, body, strictness, &mut write.warnings)
@@ -191,7 +191,7 @@ async fn handle_finalize(
     let mut write = options::parse_write(context, resource, "UpdateOptions")?;
     let expected = Expected {
         api_version: &resource.api_version(),
-        kind: &*resource.kind,
+        kind: &resource.kind,
         schema: &resource.schema,
     };
     let strictness = decode::parse_strictness(context, "UpdateOptions")?;

@@ -67,7 +67,7 @@ impl Frames {
         if self.media_type.format == Format::Protobuf {
             let object = envelope::wrap(
                 &self.resource.api_version(),
-                &*self.resource.kind,
+                &self.resource.kind,
                 &entry.encode_proto(&self.resource)?,
             );
             return Ok(watch::proto_frame(name, &object).into());

@@ -136,7 +136,7 @@ fn read_object(
     let strictness = decode::parse_strictness(context, options)?;
     let expected = Expected {
         api_version: &resource.api_version(),
-        kind: &*resource.kind,
+        kind: &resource.kind,
         schema: &resource.schema,
     };
     decode::decode_object(context, expected, body, strictness, warnings)
