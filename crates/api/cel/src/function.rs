@@ -1,0 +1,82 @@
+//! Declarations of functions: a name with overloads.
+
+use crate::cost::{ActualCost, EstimateCost};
+use crate::error::EvalError;
+use crate::types::Type;
+use crate::value::Value;
+
+/// The implementation of an overload; a receiver is the first argument.
+pub type Implementation = for<'v> fn(&[Value<'v>]) -> Result<Value<'v>, EvalError>;
+
+/// One signature of a function.
+#[derive(Debug, Clone)]
+pub struct Overload {
+    /// The id as in cel-go or Kubernetes (`string_to_int64`).
+    pub id: &'static str,
+    /// Called as `receiver.name(...)`.
+    pub receiver: bool,
+    /// The types of the arguments, the receiver first.
+    pub arguments: Vec<Type>,
+    /// The type of the result.
+    pub result: Type,
+    /// The implementation. The evaluator has checked the number of arguments and their run-time types.
+    pub implementation: Implementation,
+    /// The actual cost, if it is not 1.
+    pub cost: Option<ActualCost>,
+    /// The estimated cost, if it is not 1.
+    pub estimate: Option<EstimateCost>,
+}
+
+impl Overload {
+    /// Declares `name(arguments...)`.
+    pub fn global(
+        id: &'static str,
+        arguments: Vec<Type>,
+        result: Type,
+        implementation: Implementation,
+    ) -> Overload {
+        Overload {
+            id,
+            receiver: false,
+            arguments,
+            result,
+            implementation,
+            cost: None,
+            estimate: None,
+        }
+    }
+
+    /// Declares `arguments[0].name(arguments[1..]...)`.
+    pub fn receiver(
+        id: &'static str,
+        arguments: Vec<Type>,
+        result: Type,
+        implementation: Implementation,
+    ) -> Overload {
+        Overload { receiver: true, ..Overload::global(id, arguments, result, implementation) }
+    }
+
+    /// Sets the cost functions.
+    #[must_use]
+    pub fn with_cost(mut self, cost: ActualCost, estimate: EstimateCost) -> Overload {
+        self.cost = Some(cost);
+        self.estimate = Some(estimate);
+        self
+    }
+}
+
+/// A function with its overloads.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// The name, with dots if it is qualified (`math.greatest`).
+    pub name: &'static str,
+    /// The overloads in the order in which the checker tries them.
+    pub overloads: Vec<Overload>,
+}
+
+impl Function {
+    /// Declares a function.
+    pub fn new(name: &'static str, overloads: Vec<Overload>) -> Function {
+        Function { name, overloads }
+    }
+}
