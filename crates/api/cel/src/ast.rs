@@ -156,18 +156,29 @@ pub trait ExprFactory {
 
     /// Creates a call of a global function or an operator.
     fn call(&mut self, function: &str, arguments: Vec<Expr>) -> Expr {
-        self.create(ExprKind::Call(Call { target: None, function: function.to_owned(), arguments }))
+        self.create(ExprKind::Call(Call {
+            target: None,
+            function: function.to_owned(),
+            arguments,
+        }))
     }
 
     /// Creates a call of a receiver's function.
     fn member_call(&mut self, target: Expr, function: &str, arguments: Vec<Expr>) -> Expr {
         let target = Some(Box::new(target));
-        self.create(ExprKind::Call(Call { target, function: function.to_owned(), arguments }))
+        self.create(ExprKind::Call(Call {
+            target,
+            function: function.to_owned(),
+            arguments,
+        }))
     }
 
     /// Creates a list literal.
     fn list(&mut self, elements: Vec<Expr>) -> Expr {
-        self.create(ExprKind::List(ListLiteral { elements, optional: Vec::new() }))
+        self.create(ExprKind::List(ListLiteral {
+            elements,
+            optional: Vec::new(),
+        }))
     }
 
     /// Creates a comprehension.

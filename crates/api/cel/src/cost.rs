@@ -31,7 +31,10 @@ pub struct Range {
 
 impl Range {
     /// A size of which nothing is known.
-    pub const UNKNOWN: Range = Range { min: 0, max: u64::MAX };
+    pub const UNKNOWN: Range = Range {
+        min: 0,
+        max: u64::MAX,
+    };
     /// No cost.
     pub const ZERO: Range = Range { min: 0, max: 0 };
 
@@ -42,19 +45,29 @@ impl Range {
 
     /// Returns the range of one value.
     pub const fn fixed(value: u64) -> Range {
-        Range { min: value, max: value }
+        Range {
+            min: value,
+            max: value,
+        }
     }
 
     /// Returns the sum.
     #[must_use]
+    #[expect(clippy::should_implement_trait, reason = "the sum saturates, so it is not that of an operator")]
     pub fn add(self, other: Range) -> Range {
-        Range::new(self.min.saturating_add(other.min), self.max.saturating_add(other.max))
+        Range::new(
+            self.min.saturating_add(other.min),
+            self.max.saturating_add(other.max),
+        )
     }
 
     /// Returns the product.
     #[must_use]
     pub fn multiply(self, other: Range) -> Range {
-        Range::new(self.min.saturating_mul(other.min), self.max.saturating_mul(other.max))
+        Range::new(
+            self.min.saturating_mul(other.min),
+            self.max.saturating_mul(other.max),
+        )
     }
 
     /// Returns the product with a factor, rounded up.
@@ -140,12 +153,18 @@ pub struct CallEstimate {
 impl CallEstimate {
     /// Returns an estimate without the size of the result.
     pub const fn new(cost: Range) -> CallEstimate {
-        CallEstimate { cost, result_size: None }
+        CallEstimate {
+            cost,
+            result_size: None,
+        }
     }
 
     /// Returns an estimate with the size of the result.
     pub const fn sized(cost: Range, result_size: Range) -> CallEstimate {
-        CallEstimate { cost, result_size: Some(result_size) }
+        CallEstimate {
+            cost,
+            result_size: Some(result_size),
+        }
     }
 }
 

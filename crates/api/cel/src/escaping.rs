@@ -4,12 +4,35 @@ use std::borrow::Cow;
 
 /// Words that no identifier and, unless escaped, no field of an object may be.
 pub const RESERVED: [&str; 21] = [
-    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function",
-    "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while",
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
 ];
 
-const ESCAPES: [(&str, &str); 4] =
-    [("underscores", "__"), ("dot", "."), ("dash", "-"), ("slash", "/")];
+const ESCAPES: [(&str, &str); 4] = [
+    ("underscores", "__"),
+    ("dot", "."),
+    ("dash", "-"),
+    ("slash", "/"),
+];
 
 /// Returns the identifier by which expressions reach a field; `None` if the name cannot be escaped.
 pub fn escape(name: &str) -> Option<Cow<'_, str>> {
@@ -57,15 +80,25 @@ pub fn unescape(identifier: &str) -> Option<Cow<'_, str>> {
         name.push_str(before);
         // An escape is two underscores, a word without any, and two more.
         let word = after.split('_').next().unwrap_or_default();
-        let closed = after.get(word.len()..).is_some_and(|tail| tail.starts_with("__"));
+        let closed = after
+            .get(word.len()..)
+            .is_some_and(|tail| tail.starts_with("__"));
         if word.is_empty() || !closed {
             name.push('_');
             rest = rest.get(before.len() + 1..).unwrap_or_default();
             continue;
         }
-        let plain = ESCAPES.iter().find(|(escape, _)| *escape == word).map(|(_, plain)| *plain);
+        let plain = ESCAPES
+            .iter()
+            .find(|(escape, _)| *escape == word)
+            .map(|(_, plain)| *plain);
         let whole = word.len() + 4 == identifier.len();
-        let reserved = || RESERVED.iter().find(|reserved| **reserved == word && whole).copied();
+        let reserved = || {
+            RESERVED
+                .iter()
+                .find(|reserved| **reserved == word && whole)
+                .copied()
+        };
         name.push_str(plain.or_else(reserved)?);
         rest = after.get(word.len() + 2..).unwrap_or_default();
     }

@@ -53,7 +53,20 @@ impl Overload {
         result: Type,
         implementation: Implementation,
     ) -> Overload {
-        Overload { receiver: true, ..Overload::global(id, arguments, result, implementation) }
+        Overload {
+            receiver: true,
+            ..Overload::global(id, arguments, result, implementation)
+        }
+    }
+
+    /// Reports whether the overload can be called with these values.
+    pub fn admits(&self, values: &[Value<'_>]) -> bool {
+        self.arguments.len() == values.len()
+            && self
+                .arguments
+                .iter()
+                .zip(values)
+                .all(|(declared, value)| value.has_type(declared))
     }
 
     /// Sets the cost functions.

@@ -139,7 +139,11 @@ impl fmt::Display for Type {
                     f.write_str(if index == 0 { "(" } else { ", " })?;
                     write!(f, "{parameter}")?;
                 }
-                if other.parameters().is_empty() { Ok(()) } else { f.write_str(")") }
+                if other.parameters().is_empty() {
+                    Ok(())
+                } else {
+                    f.write_str(")")
+                }
             }
         }
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::error::EvalError;
 use crate::escaping;
 use crate::schema::{JsonForm, JsonSchema};
 use crate::types::Type;
@@ -134,6 +135,21 @@ impl<'v> Value<'v> {
         }
     }
 
+    /// Reports whether the value fits a declared type at run time.
+    pub fn has_type(&self, declared: &Type) -> bool {
+        match (self, declared) {
+            (_, Type::Dyn | Type::Param(_) | Type::Error) => true,
+            (Value::Null, Type::Nullable(_)) => true,
+            (value, Type::Nullable(inner)) => value.has_type(inner),
+            (Value::List(_), Type::List(_)) | (Value::Map(_), Type::Map(..) | Type::Struct(_)) => {
+                true
+            }
+            (Value::Type(_), Type::Type(_)) => true,
+            (Value::List(_) | Value::Map(_), _) => false,
+            (value, declared) => value.type_of().runtime_name() == declared.runtime_name(),
+        }
+    }
+
     /// Returns the string, if it is one.
     pub fn as_str(&self) -> Option<&str> {
         match self {
@@ -143,10 +159,7 @@ impl<'v> Value<'v> {
     }
 }
 
-fn number_value<'v>(
-    number: &serde_json::Number,
-    schema: Option<&dyn JsonSchema>,
-) -> Value<'v> {
+fn number_value<'v>(number: &serde_json::Number, schema: Option<&dyn JsonSchema>) -> Value<'v> {
     let is_double = schema.is_some_and(|schema| schema.form() == JsonForm::Double);
     match number.as_i64() {
         Some(value) if !is_double => Value::Int(value),
@@ -243,7 +256,9 @@ impl<'v> List<'v> {
                 List::Values(values) => return values.get(index).cloned(),
                 List::Json(elements, schema) => {
                     let items = schema.and_then(|schema| schema.items());
-                    return elements.get(index).map(|element| Value::from_json(element, items));
+                    return elements
+                        .get(index)
+                        .map(|element| Value::from_json(element, items));
                 }
                 List::Joined(joined) if index < joined.left.len() => list = &joined.left,
                 List::Joined(joined) => {
@@ -268,8 +283,16 @@ impl<'v> List<'v> {
             return Some(other.clone());
         }
         let depth = self.depth().max(other.depth()) + 1;
-        let length = self.len().checked_add(other.len()).filter(|l| i64::try_from(*l).is_ok())?;
-        let joined = Joined { left: self.clone(), right: other.clone(), length, depth };
+        let length = self
+            .len()
+            .checked_add(other.len())
+            .filter(|l| i64::try_from(*l).is_ok())?;
+        let joined = Joined {
+            left: self.clone(),
+            right: other.clone(),
+            length,
+            depth,
+        };
         (depth <= MAX_JOINS).then(|| List::Joined(Arc::new(joined)))
     }
 
@@ -315,9 +338,9 @@ impl<'v> Key<'v> {
             Value::Uint(value) => Some(Key::Uint(*value)),
             Value::String(text) => Some(Key::String(text.clone())),
             Value::Double(value) if value.trunc() == *value => {
-                if *value >= -9.223_372_036_854_775_8e18 && *value < 9.223_372_036_854_775_8e18 {
+                if *value >= i64::MIN as f64 && *value < -(i64::MIN as f64) {
                     Some(Key::Int(*value as i64))
-                } else if *value > 0.0 && *value < 1.844_674_407_370_955_2e19 {
+                } else if *value > 0.0 && *value < -2.0 * i64::MIN as f64 {
                     Some(Key::Uint(*value as u64))
                 } else {
                     None
@@ -325,6 +348,18 @@ impl<'v> Key<'v> {
             }
             _ => None,
         }
+    }
+
+    /// Converts the key of a map literal.
+    pub fn from_literal(value: &Value<'v>) -> Result<Key<'v>, EvalError> {
+        match value {
+            Value::Double(_) => None,
+            other => Key::from_value(other),
+        }
+        .ok_or_else(|| {
+            let found = value.type_of();
+            EvalError::message(format!("unsupported key type: {}", found.runtime_name()))
+        })
     }
 
     /// Converts the key to a value.
@@ -355,11 +390,25 @@ impl<'v> Key<'v> {
     }
 }
 
+impl fmt::Display for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Bool(value) => value.fmt(f),
+            Key::Int(value) => value.fmt(f),
+            Key::Uint(value) => value.fmt(f),
+            Key::String(text) => f.write_str(text),
+        }
+    }
+}
+
 impl Ord for Key<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Key::String(left), Key::String(right)) => left.as_bytes().cmp(right.as_bytes()),
-            _ => self.rank().cmp(&other.rank()).then(self.number().cmp(&other.number())),
+            _ => self
+                .rank()
+                .cmp(&other.rank())
+                .then(self.number().cmp(&other.number())),
         }
     }
 }
@@ -384,7 +433,10 @@ pub enum Map<'v> {
     /// Computed entries.
     Values(Arc<BTreeMap<Key<'v>, Value<'v>>>),
     /// A JSON object and its schema.
-    Json(&'v serde_json::Map<String, serde_json::Value>, Option<&'v dyn JsonSchema>),
+    Json(
+        &'v serde_json::Map<String, serde_json::Value>,
+        Option<&'v dyn JsonSchema>,
+    ),
 }
 
 impl<'v> Map<'v> {
@@ -421,16 +473,20 @@ impl<'v> Map<'v> {
     /// Returns the value of a field, or of a key that is a string.
     pub fn get_field(&self, name: &str) -> Option<Value<'v>> {
         match self {
-            Map::Values(entries) => entries.get(&Key::String(Text::Shared(name.into()))).cloned(),
+            Map::Values(entries) => entries
+                .get(&Key::String(Text::Shared(name.into())))
+                .cloned(),
             Map::Json(fields, None) => fields.get(name).map(|node| Value::from_json(node, None)),
             Map::Json(fields, Some(schema)) if schema.form() == JsonForm::Object => {
                 let name = escaping::unescape(name)?;
                 let property = schema.property(&name)?;
-                fields.get(&*name).map(|node| Value::from_json(node, Some(property)))
+                fields
+                    .get(&*name)
+                    .map(|node| Value::from_json(node, Some(property)))
             }
-            Map::Json(fields, Some(schema)) => {
-                fields.get(name).map(|node| Value::from_json(node, schema.values()))
-            }
+            Map::Json(fields, Some(schema)) => fields
+                .get(name)
+                .map(|node| Value::from_json(node, schema.values())),
         }
     }
 
@@ -443,14 +499,17 @@ impl<'v> Map<'v> {
                 .filter_map(|name| escaping::escape(name))
                 .map(|name| Key::String(Text::Shared(name.into())))
                 .collect(),
-            Map::Json(fields, _) => {
-                fields.keys().map(|name| Key::String(Text::Borrowed(name))).collect()
-            }
+            Map::Json(fields, _) => fields
+                .keys()
+                .map(|name| Key::String(Text::Borrowed(name)))
+                .collect(),
         }
     }
 
     /// Iterates over the entries in the order of the keys.
     pub fn iter(&self) -> impl Iterator<Item = (Key<'v>, Value<'v>)> + '_ {
-        self.keys().into_iter().filter_map(|key| self.get(&key).map(|value| (key, value)))
+        self.keys()
+            .into_iter()
+            .filter_map(|key| self.get(&key).map(|value| (key, value)))
     }
 }

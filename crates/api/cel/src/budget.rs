@@ -1,0 +1,62 @@
+//! Bounds of an evaluation.
+
+use crate::error::EvalError;
+
+/// A bound for work that costs do not measure: iterations without a cost, and comparisons of large values.
+/// 20 million units take about a second.
+const MAX_WORK: u64 = 20_000_000;
+
+/// The cost that an evaluation may have, and the cost so far.
+#[derive(Debug, Clone)]
+pub struct Budget {
+    limit: u64,
+    used: u64,
+    work_left: u64,
+}
+
+impl Budget {
+    /// Creates a budget with a cost limit.
+    pub fn new(limit: u64) -> Budget {
+        Budget {
+            limit,
+            used: 0,
+            work_left: MAX_WORK,
+        }
+    }
+
+    /// Returns the cost so far.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Returns the cost that is left.
+    pub fn remaining(&self) -> u64 {
+        self.limit.saturating_sub(self.used)
+    }
+
+    /// Adds a cost.
+    pub fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
+        self.used = self.used.saturating_add(cost);
+        if self.used > self.limit {
+            Err(EvalError::CostLimitExceeded)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Adds work that has no cost.
+    pub fn work(&mut self, units: u64) -> Result<(), EvalError> {
+        match self.work_left.checked_sub(units) {
+            Some(left) => {
+                self.work_left = left;
+                Ok(())
+            }
+            None => Err(EvalError::CostLimitExceeded),
+        }
+    }
+
+    /// Returns the work that is left, for functions that count it themselves.
+    pub(crate) fn work_left(&mut self) -> &mut u64 {
+        &mut self.work_left
+    }
+}

@@ -1,0 +1,325 @@
+//! Evaluation with costs.
+
+mod fold;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::budget::Budget;
+use crate::compare::equal_within;
+use crate::cost::{LIST_CREATE_COST, STRING_TRAVERSAL_FACTOR, actual_size, scale_cost};
+use crate::error::EvalError;
+use crate::plan::{CallStep, Indexing, Mode, Node, Selection};
+use crate::value::{Key, List, Map, Value};
+
+/// The variables of an evaluation.
+pub trait Variables<'v> {
+    /// Returns the value of a variable; `None` if it has none.
+    ///
+    /// A variable that is computed charges its cost to the budget.
+    fn find(&self, name: &str, budget: &mut Budget) -> Option<Result<Value<'v>, EvalError>>;
+}
+
+impl<'v> Variables<'v> for BTreeMap<String, Value<'v>> {
+    fn find(&self, name: &str, _: &mut Budget) -> Option<Result<Value<'v>, EvalError>> {
+        self.get(name).cloned().map(Ok)
+    }
+}
+
+impl<'v> Variables<'v> for [(&str, Value<'v>)] {
+    fn find(&self, name: &str, _: &mut Budget) -> Option<Result<Value<'v>, EvalError>> {
+        self.iter()
+            .find(|(found, _)| *found == name)
+            .map(|(_, value)| Ok(value.clone()))
+    }
+}
+
+impl<'v, const N: usize> Variables<'v> for [(&str, Value<'v>); N] {
+    fn find(&self, name: &str, budget: &mut Budget) -> Option<Result<Value<'v>, EvalError>> {
+        self.as_slice().find(name, budget)
+    }
+}
+
+type Eval<'v> = Result<Value<'v>, EvalError>;
+
+/// Evaluates planned steps.
+pub fn evaluate<'v>(node: &Node, variables: &dyn Variables<'v>, budget: &mut Budget) -> Eval<'v> {
+    Evaluation {
+        variables,
+        budget,
+        locals: Vec::new(),
+    }
+    .eval(node)
+}
+
+struct Evaluation<'e, 'v> {
+    variables: &'e dyn Variables<'v>,
+    budget: &'e mut Budget,
+    locals: Vec<Value<'v>>,
+}
+
+impl<'v> Evaluation<'_, 'v> {
+    fn eval(&mut self, node: &Node) -> Eval<'v> {
+        match node {
+            Node::Constant(value) => Ok(value.clone()),
+            Node::Variable(name, cost) => self.read_variable(name, *cost),
+            Node::Local(slot, cost) => {
+                self.budget.charge(*cost)?;
+                self.locals
+                    .get(*slot)
+                    .cloned()
+                    .ok_or(EvalError::NoSuchOverload)
+            }
+            Node::Select(selection) => self.select(selection),
+            Node::Index(indexing) => self.index(indexing),
+            Node::And(terms) => self.combine(&terms.0, &terms.1, false),
+            Node::Or(terms) => self.combine(&terms.0, &terms.1, true),
+            Node::Conditional(parts) => match self.eval(&parts.0)? {
+                Value::Bool(true) => self.eval(&parts.1),
+                Value::Bool(false) => self.eval(&parts.2),
+                _ => Err(EvalError::NoSuchOverload),
+            },
+            Node::Equal(sides, negated) => self.compare(&sides.0, &sides.1, *negated),
+            Node::InConstants(node, constants) => self.find_constant(node, constants),
+            Node::OptionalOr(sides, unwraps) => self.choose(&sides.0, &sides.1, *unwraps),
+            Node::Call(call) => self.call(call),
+            Node::List(elements) => self.create_list(elements),
+            Node::Map(entries, cost) => self.create_map(entries, *cost),
+            Node::Fold(fold) => self.fold(fold),
+        }
+    }
+
+    fn read_variable(&mut self, name: &str, cost: u64) -> Eval<'v> {
+        self.budget.charge(cost)?;
+        match self.variables.find(name, self.budget) {
+            Some(result) => result,
+            None => Err(EvalError::NoSuchAttribute(name.to_owned())),
+        }
+    }
+
+    fn select(&mut self, selection: &Selection) -> Eval<'v> {
+        let operand = self.eval(&selection.operand)?;
+        self.budget.charge(selection.cost)?;
+        let key = Key::String(selection.field.clone());
+        let missing = || EvalError::NoSuchKey(selection.field.to_string());
+        let (operand, mode) = match unwrap_operand(operand, selection.mode) {
+            Ok(unwrapped) => unwrapped,
+            Err(absent) => return Ok(absent),
+        };
+        let Value::Map(map) = operand else {
+            return Err(EvalError::NoSuchOverload);
+        };
+        finish(map.get(&key), mode, missing)
+    }
+
+    fn index(&mut self, indexing: &Indexing) -> Eval<'v> {
+        let operand = self.eval(&indexing.operand)?;
+        let index = self.eval(&indexing.index)?;
+        self.budget.charge(indexing.cost)?;
+        let (operand, mode) = match unwrap_operand(operand, indexing.mode) {
+            Ok(unwrapped) => unwrapped,
+            Err(absent) => return Ok(absent),
+        };
+        match operand {
+            Value::List(list) => {
+                let place = list_index(&index).ok_or(EvalError::NoSuchOverload)?;
+                let found = usize::try_from(place)
+                    .ok()
+                    .and_then(|place| list.get(place));
+                finish(found, mode, || {
+                    EvalError::IndexOutOfBounds(place.to_string())
+                })
+            }
+            Value::Map(map) => {
+                let key = Key::from_value(&index).ok_or(EvalError::NoSuchOverload)?;
+                finish(map.get(&key), mode, || {
+                    EvalError::NoSuchKey(key.to_string())
+                })
+            }
+            _ => Err(EvalError::NoSuchOverload),
+        }
+    }
+
+    /// Evaluates `&&` or `||`: the deciding value wins over an error of the other term.
+    fn combine(&mut self, left: &Node, right: &Node, deciding: bool) -> Eval<'v> {
+        let left = self.eval_term(left)?;
+        if left == Ok(deciding) {
+            return Ok(Value::Bool(deciding));
+        }
+        let right = self.eval_term(right)?;
+        if right == Ok(deciding) {
+            return Ok(Value::Bool(deciding));
+        }
+        left.and(right).map(Value::Bool)
+    }
+
+    /// Evaluates a term of a logical operator. The outer error ends the evaluation, the inner may be absorbed.
+    fn eval_term(&mut self, node: &Node) -> Result<Result<bool, EvalError>, EvalError> {
+        match self.eval(node) {
+            Ok(Value::Bool(value)) => Ok(Ok(value)),
+            Ok(_) => Ok(Err(EvalError::NoSuchOverload)),
+            Err(error) if error.is_cancellation() => Err(error),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    fn compare(&mut self, left: &Node, right: &Node, negated: bool) -> Eval<'v> {
+        let left = self.eval(left)?;
+        let right = self.eval(right)?;
+        self.charge_traversal(&[left.clone(), right.clone()])?;
+        let cost = match &left {
+            Value::Object(_) if !negated => 1,
+            _ => {
+                let size = actual_size(&left).min(actual_size(&right));
+                scale_cost(size, STRING_TRAVERSAL_FACTOR)
+            }
+        };
+        self.budget.charge(cost)?;
+        let equal = equal_within(&left, &right, self.budget.work_left());
+        let equal = equal.ok_or(EvalError::CostLimitExceeded)?;
+        Ok(Value::Bool(equal != negated))
+    }
+
+    fn find_constant(&mut self, node: &Node, constants: &Value<'static>) -> Eval<'v> {
+        let value = self.eval(node)?;
+        let Value::List(list) = constants else {
+            return Err(EvalError::NoSuchOverload);
+        };
+        self.contains(list, &value)
+    }
+
+    fn contains(&mut self, list: &List<'_>, value: &Value<'_>) -> Eval<'v> {
+        for element in list.iter() {
+            let equal = equal_within(&element, value, self.budget.work_left());
+            if equal.ok_or(EvalError::CostLimitExceeded)? {
+                return Ok(Value::Bool(true));
+            }
+        }
+        Ok(Value::Bool(false))
+    }
+
+    fn choose(&mut self, left: &Node, right: &Node, unwraps: bool) -> Eval<'v> {
+        match self.eval(left)? {
+            Value::Optional(None) => self.eval(right),
+            Value::Optional(Some(inner)) if unwraps => Ok((*inner).clone()),
+            optional @ Value::Optional(_) => Ok(optional),
+            _ => Err(EvalError::NoSuchOverload),
+        }
+    }
+
+    fn call(&mut self, call: &CallStep) -> Eval<'v> {
+        let mut arguments = Vec::with_capacity(call.arguments.len());
+        for argument in &call.arguments {
+            arguments.push(self.eval(argument)?);
+        }
+        self.charge_traversal(&arguments)?;
+        let Some(overload) = call.overloads.iter().find(|found| found.admits(&arguments)) else {
+            let types: Vec<String> = arguments
+                .iter()
+                .map(|value| value.type_of().runtime_name().to_owned())
+                .collect();
+            let message = format!("no such overload: {}({})", call.function, types.join(", "));
+            return Err(EvalError::Message(message));
+        };
+        if overload.id == "in_list"
+            && let [value, Value::List(list)] = arguments.as_slice()
+        {
+            self.budget.charge(list.len() as u64)?;
+            let list = list.clone();
+            return self.contains(&list, value);
+        }
+        let result = (overload.implementation)(&arguments);
+        let cost = match (&result, overload.cost) {
+            (Ok(value), Some(cost)) => cost(&arguments, value).unwrap_or(1),
+            _ => 1,
+        };
+        self.budget.charge(cost)?;
+        result
+    }
+
+    /// Bounds the reading of long strings, which some functions do at a cost of 1.
+    fn charge_traversal(&mut self, values: &[Value<'v>]) -> Result<(), EvalError> {
+        let bytes: usize = values
+            .iter()
+            .map(|value| match value {
+                Value::String(text) => text.len(),
+                Value::Bytes(bytes) => bytes.len(),
+                _ => 0,
+            })
+            .sum();
+        self.budget.work(1 + bytes as u64 / 64)
+    }
+
+    fn create_list(&mut self, elements: &[(Node, bool)]) -> Eval<'v> {
+        let mut values = Vec::with_capacity(elements.len());
+        for (element, optional) in elements {
+            let value = self.eval(element)?;
+            match (optional, value) {
+                (false, value) => values.push(value),
+                (true, Value::Optional(None)) => {}
+                (true, Value::Optional(Some(inner))) => values.push((*inner).clone()),
+                (true, other) => return Err(not_optional(&other)),
+            }
+        }
+        self.budget.charge(LIST_CREATE_COST)?;
+        Ok(Value::list(values))
+    }
+
+    fn create_map(&mut self, entries: &[(Node, Node, bool)], cost: u64) -> Eval<'v> {
+        let mut map = BTreeMap::new();
+        for (key, value, optional) in entries {
+            let key = self.eval(key)?;
+            let key = Key::from_literal(&key)?;
+            let value = match (optional, self.eval(value)?) {
+                (false, value) => value,
+                (true, Value::Optional(None)) => continue,
+                (true, Value::Optional(Some(inner))) => (*inner).clone(),
+                (true, other) => return Err(not_optional(&other)),
+            };
+            if map.insert(key, value).is_some() {
+                return Err(EvalError::message("Failed with repeated key"));
+            }
+        }
+        self.budget.charge(cost)?;
+        Ok(Value::Map(Map::Values(Arc::new(map))))
+    }
+}
+
+fn not_optional(value: &Value<'_>) -> EvalError {
+    let found = value.type_of();
+    EvalError::message(format!(
+        "cannot initialize optional entry from non-optional value {found}"
+    ))
+}
+
+/// Looks into an optional operand, whose selections are optional too. `Err` is the result if it is absent.
+fn unwrap_operand(operand: Value<'_>, mode: Mode) -> Result<(Value<'_>, Mode), Value<'_>> {
+    match (operand, mode) {
+        (Value::Optional(None), Mode::Presence) => Err(Value::Bool(false)),
+        (Value::Optional(None), _) => Err(Value::Optional(None)),
+        (Value::Optional(Some(inner)), Mode::Presence) => Ok(((*inner).clone(), mode)),
+        (Value::Optional(Some(inner)), _) => Ok(((*inner).clone(), Mode::Optional)),
+        (operand, mode) => Ok((operand, mode)),
+    }
+}
+
+fn finish<'v>(
+    found: Option<Value<'v>>,
+    mode: Mode,
+    missing: impl FnOnce() -> EvalError,
+) -> Eval<'v> {
+    match mode {
+        Mode::Value => found.ok_or_else(missing),
+        Mode::Presence => Ok(Value::Bool(found.is_some())),
+        Mode::Optional => Ok(Value::optional(found)),
+    }
+}
+
+fn list_index(index: &Value<'_>) -> Option<i128> {
+    match index {
+        Value::Int(index) => Some((*index).into()),
+        Value::Uint(index) => Some((*index).into()),
+        Value::Double(index) if index.trunc() == *index => Some(*index as i128),
+        _ => None,
+    }
+}

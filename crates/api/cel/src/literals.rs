@@ -1,0 +1,39 @@
+//! Checks of literal arguments, which would fail in every evaluation.
+
+use crate::ast::ExprKind;
+use crate::check::Checked;
+use crate::format::{parse_duration, parse_timestamp};
+use crate::regex::compile_pattern;
+use crate::source::Issue;
+use crate::value::Value;
+use crate::walk::visit;
+
+/// Returns the literal durations, timestamps and patterns that are invalid.
+pub fn check_literals(checked: &Checked) -> Vec<Issue> {
+    let mut issues = Vec::new();
+    visit(&checked.expr, &mut |expr| {
+        let ExprKind::Call(call) = &expr.kind else {
+            return;
+        };
+        let Some(literal) = call.arguments.last() else {
+            return;
+        };
+        let ExprKind::Literal(Value::String(text)) = &literal.kind else {
+            return;
+        };
+        let is_valid = match (call.function.as_str(), call.arguments.len()) {
+            ("duration", 1) => parse_duration(text).is_some(),
+            ("timestamp", 1) => parse_timestamp(text).is_some(),
+            ("matches", _) => compile_pattern(text).is_ok(),
+            _ => true,
+        };
+        if !is_valid {
+            let offset = checked.positions.get(literal.id as usize).copied();
+            issues.push(Issue {
+                offset,
+                message: format!("invalid {} argument", call.function),
+            });
+        }
+    });
+    issues
+}

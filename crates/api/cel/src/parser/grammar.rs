@@ -1,0 +1,583 @@
+//! A recursive descent parser with precedence climbing.
+
+use super::literal::{parse_int, parse_uint};
+use super::token::{Positioned, Token};
+use super::{MAX_DEPTH, Parsed, Settings};
+use crate::ast::{
+    Call, Expr, ExprFactory, ExprId, ExprKind, ListLiteral, MapEntry, Select, StructField,
+    StructLiteral, Unexpanded,
+};
+use crate::escaping::RESERVED;
+use crate::source::Issue;
+use crate::value::Value;
+use crate::walk::copy_expr;
+
+/// What a macro adds to the depth: its comprehension with the calls and lists in its steps.
+const MACRO_HEIGHT: u16 = 4;
+const EXPRESSION_START: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', \
+    NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
+
+/// The parser stops at a syntax error, which is among the issues.
+struct Stop;
+
+type Parse<T> = Result<T, Stop>;
+
+/// An expression with the depth of its tree.
+struct Node {
+    expr: Expr,
+    height: u16,
+}
+
+/// Operands and operators that wait for operators that bind more strongly.
+#[derive(Default)]
+struct Binary {
+    operands: Vec<Node>,
+    operators: Vec<(u32, &'static str, u8)>,
+}
+
+/// Terms between `&&`, or between `||`.
+#[derive(Default)]
+struct Chain {
+    terms: Vec<Option<Expr>>,
+    operators: Vec<ExprId>,
+    height: u16,
+}
+
+impl Chain {
+    fn push(&mut self, term: Node) {
+        self.height = self.height.max(term.height);
+        self.terms.push(Some(term.expr));
+    }
+}
+
+struct Parser<'s> {
+    tokens: Vec<Positioned>,
+    position: usize,
+    settings: &'s Settings,
+    issues: Vec<Issue>,
+    positions: Vec<u32>,
+    depth: u16,
+    /// The position of the macro that is being expanded.
+    macro_offset: u32,
+}
+
+pub fn parse_tokens(
+    tokens: Vec<Positioned>,
+    issues: Vec<Issue>,
+    settings: &Settings,
+) -> Result<Parsed, Vec<Issue>> {
+    let mut parser = Parser {
+        tokens,
+        position: 0,
+        settings,
+        issues,
+        positions: vec![0],
+        depth: 0,
+        macro_offset: 0,
+    };
+    match parser.parse_start() {
+        Ok(expr) if parser.issues.is_empty() => Ok(Parsed {
+            expr,
+            positions: parser.positions,
+        }),
+        _ => Err(parser.issues),
+    }
+}
+
+fn binary_operator(token: &Token) -> Option<(&'static str, u8)> {
+    let Token::Symbol(symbol) = token else {
+        return None;
+    };
+    Some(match *symbol {
+        "<" => ("_<_", 1),
+        "<=" => ("_<=_", 1),
+        ">" => ("_>_", 1),
+        ">=" => ("_>=_", 1),
+        "==" => ("_==_", 1),
+        "!=" => ("_!=_", 1),
+        "in" => ("@in", 1),
+        "+" => ("_+_", 2),
+        "-" => ("_-_", 2),
+        "*" => ("_*_", 3),
+        "/" => ("_/_", 3),
+        "%" => ("_%_", 3),
+        _ => return None,
+    })
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> &Token {
+        self.peek_at(0)
+    }
+
+    fn peek_at(&self, ahead: usize) -> &Token {
+        self.tokens
+            .get(self.position + ahead)
+            .map_or(&Token::End, |positioned| &positioned.token)
+    }
+
+    fn offset(&self) -> u32 {
+        self.tokens
+            .get(self.position)
+            .or(self.tokens.last())
+            .map_or(0, |token| token.offset)
+    }
+
+    fn advance(&mut self) -> u32 {
+        let offset = self.offset();
+        self.position += 1;
+        offset
+    }
+
+    fn accept(&mut self, symbol: &str) -> Option<u32> {
+        matches!(self.peek(), Token::Symbol(found) if *found == symbol).then(|| self.advance())
+    }
+
+    fn expect(&mut self, symbol: &str) -> Parse<u32> {
+        match self.accept(symbol) {
+            Some(offset) => Ok(offset),
+            None => self.stop_at(&format!("'{symbol}'")),
+        }
+    }
+
+    fn stop_at<T>(&mut self, expected: &str) -> Parse<T> {
+        let token = self.tokens.get(self.position).or(self.tokens.last());
+        let text = token.map_or("<EOF>", |token| &token.text);
+        let message = format!("Syntax error: mismatched input '{text}' expecting {expected}");
+        let offset = self.offset();
+        self.report(offset, message);
+        Err(Stop)
+    }
+
+    fn report(&mut self, offset: u32, message: String) {
+        self.issues.push(Issue {
+            offset: Some(offset),
+            message,
+        });
+    }
+
+    fn new_id(&mut self, offset: u32) -> ExprId {
+        self.positions.push(offset);
+        (self.positions.len() - 1) as ExprId
+    }
+
+    fn node(&mut self, offset: u32, kind: ExprKind, height: u16) -> Parse<Node> {
+        let expr = Expr {
+            id: self.new_id(offset),
+            kind,
+        };
+        self.checked(expr, height)
+    }
+
+    fn checked(&mut self, expr: Expr, height: u16) -> Parse<Node> {
+        if height > MAX_DEPTH {
+            return self.stop_too_deep();
+        }
+        Ok(Node { expr, height })
+    }
+
+    fn stop_too_deep<T>(&mut self) -> Parse<T> {
+        let message = format!("expression recursion limit exceeded: {MAX_DEPTH}");
+        self.issues.push(Issue {
+            offset: None,
+            message,
+        });
+        Err(Stop)
+    }
+
+    /// Reports an error and goes on with a placeholder.
+    fn placeholder(&mut self, offset: u32, message: String) -> Parse<Node> {
+        self.report(offset, message);
+        self.node(offset, ExprKind::Unspecified, 1)
+    }
+
+    fn parse_start(&mut self) -> Parse<Expr> {
+        let node = self.parse_expr()?;
+        match self.peek() {
+            Token::End => Ok(node.expr),
+            _ => self.stop_at("<EOF>"),
+        }
+    }
+
+    fn parse_expr(&mut self) -> Parse<Node> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return self.stop_too_deep();
+        }
+        let condition = self.parse_operators()?;
+        let result = match self.accept("?") {
+            None => condition,
+            Some(offset) => {
+                let yes = self.parse_operators()?;
+                self.expect(":")?;
+                let no = self.parse_expr()?;
+                self.call(offset, "_?_:_", vec![condition, yes, no])?
+            }
+        };
+        self.depth -= 1;
+        Ok(result)
+    }
+
+    /// Parses operands and binary operators without recursion for the precedences, which saves stack.
+    fn parse_operators(&mut self) -> Parse<Node> {
+        let (mut ors, mut ands) = (Chain::default(), Chain::default());
+        let mut binary = Binary::default();
+        loop {
+            let operand = self.parse_unary()?;
+            binary.operands.push(operand);
+            if let Some((function, precedence)) = binary_operator(self.peek()) {
+                self.reduce(&mut binary, precedence)?;
+                let offset = self.advance();
+                binary.operators.push((offset, function, precedence));
+                continue;
+            }
+            let term = self.finish_binary(&mut binary)?;
+            ands.push(term);
+            if let Some(offset) = self.accept("&&") {
+                ands.operators.push(self.new_id(offset));
+                continue;
+            }
+            let term = self.join_chain("_&&_", &mut ands)?;
+            ors.push(term);
+            match self.accept("||") {
+                Some(offset) => ors.operators.push(self.new_id(offset)),
+                None => return self.join_chain("_||_", &mut ors),
+            }
+        }
+    }
+
+    /// Applies the operators on the stack that bind at least as strongly as `precedence`.
+    fn reduce(&mut self, binary: &mut Binary, precedence: u8) -> Parse<()> {
+        while binary
+            .operators
+            .last()
+            .is_some_and(|(.., pending)| *pending >= precedence)
+        {
+            let right = binary.operands.pop();
+            let (Some((offset, function, _)), Some(left), Some(right)) =
+                (binary.operators.pop(), binary.operands.pop(), right)
+            else {
+                return Err(Stop);
+            };
+            let joined = self.call(offset, function, vec![left, right])?;
+            binary.operands.push(joined);
+        }
+        Ok(())
+    }
+
+    fn finish_binary(&mut self, binary: &mut Binary) -> Parse<Node> {
+        self.reduce(binary, 0)?;
+        binary.operands.pop().ok_or(Stop)
+    }
+
+    /// Joins the terms of `&&` or `||` into a balanced tree.
+    fn join_chain(&mut self, function: &str, chain: &mut Chain) -> Parse<Node> {
+        let Chain {
+            mut terms,
+            operators,
+            height,
+        } = std::mem::take(chain);
+        let levels = operators
+            .len()
+            .checked_ilog2()
+            .map_or(0, |levels| levels as u16 + 1);
+        let expr = balance(function, &mut terms, &operators).ok_or(Stop)?;
+        self.checked(expr, height + levels)
+    }
+
+    fn parse_unary(&mut self) -> Parse<Node> {
+        let (symbol, function) = match self.peek() {
+            Token::Symbol("!") => ("!", "!_"),
+            Token::Symbol("-") if !matches!(self.peek_at(1), Token::Int(_) | Token::Double(_)) => {
+                ("-", "-_")
+            }
+            _ => return self.parse_member(),
+        };
+        let first = self.offset();
+        let mut count = 0;
+        while self.accept(symbol).is_some() {
+            count += 1;
+            let is_literal = matches!(self.peek_at(1), Token::Int(_) | Token::Double(_));
+            if symbol == "-" && is_literal {
+                break;
+            }
+        }
+        let operand = self.parse_member()?;
+        if count % 2 == 0 {
+            Ok(operand)
+        } else {
+            self.call(first, function, vec![operand])
+        }
+    }
+
+    fn parse_member(&mut self) -> Parse<Node> {
+        let mut node = self.parse_primary()?;
+        loop {
+            if let Some(offset) = self.accept(".") {
+                node = self.parse_selection(node, offset)?;
+            } else if let Some(offset) = self.accept("[") {
+                let function = match self.accept("?") {
+                    Some(_) => "_[?_]",
+                    None => "_[_]",
+                };
+                let index = self.parse_expr()?;
+                self.expect("]")?;
+                if function == "_[?_]" && !self.settings.optional_syntax {
+                    node = self.placeholder(offset, "unsupported syntax '[?'".into())?;
+                } else {
+                    node = self.call(offset, function, vec![node, index])?;
+                }
+            } else {
+                return Ok(node);
+            }
+        }
+    }
+
+    fn parse_selection(&mut self, operand: Node, offset: u32) -> Parse<Node> {
+        let optional = self.accept("?").is_some();
+        let name_offset = self.offset();
+        let field = self.parse_field_name()?;
+        if optional && !self.settings.optional_syntax {
+            return self.placeholder(offset, "unsupported syntax '.?'".into());
+        }
+        if optional {
+            let field = Value::string(field);
+            let literal = self.node(name_offset, ExprKind::Literal(field), 1)?;
+            return self.call(offset, "_?._", vec![operand, literal]);
+        }
+        let Some(open) = self.accept("(") else {
+            let height = operand.height + 1;
+            let operand = Box::new(operand.expr);
+            let select = Select {
+                operand,
+                field,
+                test_only: false,
+            };
+            return self.node(offset, ExprKind::Select(select), height);
+        };
+        let arguments = self.parse_list(")")?;
+        self.call_or_macro(open, &field, Some(operand), arguments)
+    }
+
+    fn parse_field_name(&mut self) -> Parse<String> {
+        match self.peek().clone() {
+            Token::Ident(name) => {
+                self.advance();
+                Ok(name)
+            }
+            Token::EscapedIdent(name) => {
+                let offset = self.advance();
+                if !self.settings.escaped_identifiers {
+                    self.report(offset, "unsupported syntax: '`'".into());
+                }
+                Ok(name)
+            }
+            _ => self.stop_at("IDENTIFIER"),
+        }
+    }
+
+    fn parse_primary(&mut self) -> Parse<Node> {
+        match self.peek() {
+            Token::Symbol("(") => {
+                self.advance();
+                let node = self.parse_expr()?;
+                self.expect(")")?;
+                Ok(node)
+            }
+            Token::Symbol("[") => self.parse_list_literal(),
+            Token::Symbol("{") => self.parse_map_literal(),
+            Token::Symbol(".") => {
+                let offset = self.advance();
+                match self.peek() {
+                    Token::Ident(_) => self.parse_identifier(offset, "."),
+                    _ => self.stop_at("IDENTIFIER"),
+                }
+            }
+            Token::Ident(_) => self.parse_identifier(self.offset(), ""),
+            _ => self.parse_literal(),
+        }
+    }
+
+    fn parse_identifier(&mut self, start: u32, prefix: &str) -> Parse<Node> {
+        if let Some((name, length)) = self.find_struct_name() {
+            self.position += length;
+            return self.parse_struct_literal(format!("{prefix}{name}"));
+        }
+        let Token::Ident(name) = self.peek().clone() else {
+            return self.stop_at("IDENTIFIER");
+        };
+        let offset = self.advance();
+        let full_name = format!("{prefix}{name}");
+        let call = self.accept("(");
+        let arguments = match call {
+            Some(_) => Some(self.parse_list(")")?),
+            None => None,
+        };
+        if RESERVED.contains(&name.as_str()) {
+            return self.placeholder(start, format!("reserved identifier: {name}"));
+        }
+        match (call, arguments) {
+            (Some(open), Some(arguments)) => self.call_or_macro(open, &full_name, None, arguments),
+            _ => self.node(offset, ExprKind::Ident(full_name), 1),
+        }
+    }
+
+    /// Returns the qualified name before a `{`, and its number of tokens.
+    fn find_struct_name(&self) -> Option<(String, usize)> {
+        let mut name = String::new();
+        let mut length = 0;
+        loop {
+            let Token::Ident(part) = self.peek_at(length) else {
+                return None;
+            };
+            name.push_str(part);
+            match self.peek_at(length + 1) {
+                Token::Symbol("{") => return Some((name, length + 1)),
+                Token::Symbol(".") => name.push('.'),
+                _ => return None,
+            }
+            length += 2;
+        }
+    }
+
+    fn parse_list(&mut self, close: &str) -> Parse<Vec<Node>> {
+        let mut nodes = Vec::new();
+        if self.accept(close).is_some() {
+            return Ok(nodes);
+        }
+        loop {
+            nodes.push(self.parse_expr()?);
+            if self.accept(close).is_some() {
+                return Ok(nodes);
+            }
+            if self.accept(",").is_none() {
+                return self.stop_at(&format!("{{'{close}', ','}}"));
+            }
+        }
+    }
+
+    fn parse_literal(&mut self) -> Parse<Node> {
+        let start = self.offset();
+        let negative = self.accept("-").is_some();
+        let value = match self.peek().clone() {
+            Token::Int(digits) => parse_int(&digits, negative).map(Value::Int).ok_or("int"),
+            Token::Double(digits) => match digits.parse::<f64>() {
+                Ok(value) if value.is_finite() => {
+                    Ok(Value::Double(if negative { -value } else { value }))
+                }
+                _ => Err("double"),
+            },
+            Token::Uint(digits) if !negative => parse_uint(&digits).map(Value::Uint).ok_or("uint"),
+            Token::String(text) if !negative => Ok(Value::string(text)),
+            Token::Bytes(bytes) if !negative => Ok(Value::Bytes(bytes.into())),
+            Token::Symbol("true") if !negative => Ok(Value::Bool(true)),
+            Token::Symbol("false") if !negative => Ok(Value::Bool(false)),
+            Token::Symbol("null") if !negative => Ok(Value::Null),
+            _ => return self.stop_at(EXPRESSION_START),
+        };
+        self.advance();
+        match value {
+            Ok(value) => self.node(start, ExprKind::Literal(value), 1),
+            Err(kind) => self.placeholder(start, format!("invalid {kind} literal")),
+        }
+    }
+
+    fn call(&mut self, offset: u32, function: &str, arguments: Vec<Node>) -> Parse<Node> {
+        let height = arguments.iter().map(|node| node.height).max().unwrap_or(0) + 1;
+        let arguments = arguments.into_iter().map(|node| node.expr).collect();
+        let call = Call {
+            target: None,
+            function: function.to_owned(),
+            arguments,
+        };
+        self.node(offset, ExprKind::Call(call), height)
+    }
+
+    fn call_or_macro(
+        &mut self,
+        offset: u32,
+        function: &str,
+        target: Option<Node>,
+        arguments: Vec<Node>,
+    ) -> Parse<Node> {
+        let count = arguments.len();
+        let height = arguments
+            .iter()
+            .chain(&target)
+            .map(|node| node.height)
+            .max()
+            .unwrap_or(0);
+        let target = target.map(|node| node.expr);
+        let arguments: Vec<Expr> = arguments.into_iter().map(|node| node.expr).collect();
+        let found = self.settings.macros.iter().rev().find(|candidate| {
+            candidate.name == function
+                && candidate.receiver == target.is_some()
+                && candidate.arguments.is_none_or(|expected| expected == count)
+        });
+        let (target, arguments) = match found {
+            None => (target, arguments),
+            Some(found) => {
+                self.macro_offset = offset;
+                match (found.expand)(self, target, arguments) {
+                    Ok(expr) => return self.checked(expr, height + MACRO_HEIGHT),
+                    Err(Unexpanded::Call(target, arguments)) => (target, arguments),
+                    Err(Unexpanded::Error(error)) => {
+                        let at = self
+                            .positions
+                            .get(error.id as usize)
+                            .copied()
+                            .unwrap_or(offset);
+                        return self.placeholder(at, error.message);
+                    }
+                }
+            }
+        };
+        let target = target.map(Box::new);
+        let call = Call {
+            target,
+            function: function.to_owned(),
+            arguments,
+        };
+        self.node(offset, ExprKind::Call(call), height + 1)
+    }
+}
+
+impl ExprFactory for Parser<'_> {
+    fn create(&mut self, kind: ExprKind) -> Expr {
+        Expr {
+            id: self.new_id(self.macro_offset),
+            kind,
+        }
+    }
+
+    fn copy(&mut self, expr: &Expr) -> Expr {
+        let mut copied = expr.clone();
+        copy_expr(&mut copied, &mut |id| {
+            let offset = self.positions.get(id as usize).copied().unwrap_or_default();
+            self.new_id(offset)
+        });
+        copied
+    }
+}
+
+/// Joins terms by operators into a tree of logarithmic depth.
+fn balance(function: &str, terms: &mut [Option<Expr>], operators: &[ExprId]) -> Option<Expr> {
+    if operators.is_empty() {
+        return terms.first_mut()?.take();
+    }
+    let middle = operators.len() / 2;
+    let (left_terms, right_terms) = terms.split_at_mut_checked(middle + 1)?;
+    let (left_operators, rest) = operators.split_at_checked(middle)?;
+    let (id, right_operators) = rest.split_first()?;
+    let left = balance(function, left_terms, left_operators)?;
+    let right = balance(function, right_terms, right_operators)?;
+    let call = Call {
+        target: None,
+        function: function.to_owned(),
+        arguments: vec![left, right],
+    };
+    Some(Expr {
+        id: *id,
+        kind: ExprKind::Call(call),
+    })
+}

@@ -1,0 +1,185 @@
+//! From RE2's syntax to that of the regex crate, which reads `\d` as Unicode and `[a&&b]` as a set operation.
+
+/// The greatest count of a repetition.
+const MAX_REPEAT: u32 = 1_000;
+
+/// Translates a pattern, or returns the reason why it is invalid.
+pub fn translate_pattern(pattern: &str) -> Result<String, &'static str> {
+    let mut output = String::with_capacity(pattern.len() + 16);
+    let mut rest = pattern;
+    while let Some(first) = rest.chars().next() {
+        let after = rest.get(first.len_utf8()..).unwrap_or_default();
+        rest = match first {
+            '\\' => translate_escape(after, false, &mut output)?,
+            '[' => translate_class(after, &mut output)?,
+            '(' if after.starts_with('?') => {
+                check_flags(after)?;
+                output.push('(');
+                after
+            }
+            '{' => translate_repeat(after, &mut output)?,
+            other => {
+                output.push(other);
+                after
+            }
+        };
+    }
+    Ok(output)
+}
+
+/// Rejects flags that only the regex crate has.
+fn check_flags(after: &str) -> Result<(), &'static str> {
+    let flags = after.trim_start_matches('?');
+    let end = flags.find([':', ')', '<', 'P']).unwrap_or(flags.len());
+    let flags = flags.get(..end).unwrap_or_default();
+    if flags
+        .chars()
+        .all(|flag| matches!(flag, 'i' | 'm' | 's' | 'U' | '-'))
+    {
+        return Ok(());
+    }
+    Err("invalid or unsupported Perl syntax")
+}
+
+fn translate_repeat<'p>(after: &'p str, output: &mut String) -> Result<&'p str, &'static str> {
+    let counts = after.split_once('}').map(|(counts, _)| counts);
+    let is_count = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let valid = counts.is_some_and(|counts| match counts.split_once(',') {
+        Some((low, high)) => is_count(low) && (high.is_empty() || is_count(high)),
+        None => is_count(counts),
+    });
+    if !valid {
+        output.push_str("\\{");
+        return Ok(after);
+    }
+    let mut limits = counts
+        .unwrap_or_default()
+        .split(',')
+        .filter(|count| !count.is_empty());
+    if !limits.all(|count| count.parse::<u32>().is_ok_and(|count| count <= MAX_REPEAT)) {
+        return Err("invalid repeat count");
+    }
+    output.push('{');
+    Ok(after)
+}
+
+/// Translates what follows a backslash, and returns the rest of the pattern.
+fn translate_escape<'p>(
+    after: &'p str,
+    in_class: bool,
+    output: &mut String,
+) -> Result<&'p str, &'static str> {
+    let Some(letter) = after.chars().next() else {
+        return Err("trailing backslash at end of expression");
+    };
+    let rest = after.get(letter.len_utf8()..).unwrap_or_default();
+    let class = match letter {
+        'd' => "0-9",
+        'w' => "0-9A-Za-z_",
+        's' => r"\t\n\f\r ",
+        'D' => r"\x00-/:-\x{10ffff}",
+        'W' => r"\x00-/:-@\[-\^`\{-\x{10ffff}",
+        'S' => r"\x00-\x08\x0b\x0e-\x1f!-\x{10ffff}",
+        _ => "",
+    };
+    if !class.is_empty() {
+        if in_class {
+            output.push_str(class);
+        } else {
+            output.push('[');
+            output.push_str(class);
+            output.push(']');
+        }
+        return Ok(rest);
+    }
+    match letter {
+        'Q' if !in_class => {
+            let (quoted, rest) = rest.split_once("\\E").unwrap_or((rest, ""));
+            output.push_str(&regex::escape(quoted));
+            return Ok(rest);
+        }
+        'b' if !in_class => output.push_str(r"(?-u:\b)"),
+        'B' if !in_class => output.push_str(r"\B"),
+        'A' | 'z' if !in_class => {
+            output.push('\\');
+            output.push(letter);
+        }
+        'a' | 'f' | 't' | 'n' | 'r' | 'v' | 'x' | 'p' | 'P' => {
+            output.push('\\');
+            output.push(letter);
+        }
+        '0'..='7' => return translate_octal(after, output),
+        other if other.is_ascii_alphanumeric() => return Err("invalid escape sequence"),
+        '<' | '>' => output.push(letter),
+        other if other.is_ascii() => {
+            output.push('\\');
+            output.push(other);
+        }
+        other => output.push(other),
+    }
+    Ok(rest)
+}
+
+fn translate_octal<'p>(after: &'p str, output: &mut String) -> Result<&'p str, &'static str> {
+    let length = after
+        .bytes()
+        .take(3)
+        .take_while(|digit| matches!(digit, b'0'..=b'7'))
+        .count();
+    if !after.starts_with('0') && length < 2 {
+        return Err("invalid escape sequence");
+    }
+    let (digits, rest) = after
+        .split_at_checked(length)
+        .ok_or("invalid escape sequence")?;
+    let code = u32::from_str_radix(digits, 8).map_err(|_| "invalid escape sequence")?;
+    output.push_str(&format!("\\x{{{code:x}}}"));
+    Ok(rest)
+}
+
+/// Translates a character class after its opening bracket.
+fn translate_class<'p>(after: &'p str, output: &mut String) -> Result<&'p str, &'static str> {
+    output.push('[');
+    let mut rest = after;
+    if let Some(negated) = rest.strip_prefix('^') {
+        output.push('^');
+        rest = negated;
+    }
+    if let Some(closing) = rest.strip_prefix(']') {
+        output.push_str("\\]");
+        rest = closing;
+    }
+    while let Some(first) = rest.chars().next() {
+        let next = rest.get(first.len_utf8()..).unwrap_or_default();
+        rest = match first {
+            ']' => {
+                output.push(']');
+                return Ok(next);
+            }
+            '\\' => translate_escape(next, true, output)?,
+            '[' if next.starts_with(':') && next.contains(":]") => {
+                let end = next.find(":]").map_or(0, |end| end + 2);
+                let (name, next) = next
+                    .split_at_checked(end)
+                    .ok_or("invalid character class")?;
+                output.push('[');
+                output.push_str(name);
+                next
+            }
+            '[' | '&' | '~' => {
+                output.push('\\');
+                output.push(first);
+                next
+            }
+            '-' if next.starts_with('-') => {
+                output.push_str("\\-");
+                next
+            }
+            other => {
+                output.push(other);
+                next
+            }
+        };
+    }
+    Err("missing closing ]")
+}

@@ -1,0 +1,310 @@
+//! `+`, `-`, `*`, `/`, `%`, `!`, and the declarations of operators that the evaluator implements itself.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::cost::{
+    CallEstimate, CallSite, Range, STRING_TRAVERSAL_FACTOR, actual_size, scale_cost,
+};
+use crate::error::EvalError;
+use crate::format::in_range;
+use crate::function::{Function, Overload};
+use crate::types::Type;
+use crate::value::Value;
+
+type Eval<'v> = Result<Value<'v>, EvalError>;
+
+const INT: EvalError = EvalError::Overflow("integer");
+const UINT: EvalError = EvalError::Overflow("unsigned integer");
+const DURATION: EvalError = EvalError::Overflow("duration");
+const TIMESTAMP: EvalError = EvalError::Overflow("timestamp");
+
+fn same(
+    id: &'static str,
+    operand: &Type,
+    implementation: crate::function::Implementation,
+) -> Overload {
+    Overload::global(
+        id,
+        vec![operand.clone(); 2],
+        operand.clone(),
+        implementation,
+    )
+}
+
+fn mixed(
+    id: &'static str,
+    left: Type,
+    right: Type,
+    result: Type,
+    implementation: crate::function::Implementation,
+) -> Overload {
+    Overload::global(id, vec![left, right], result, implementation)
+}
+
+/// Declares the functions.
+pub fn functions() -> Vec<Function> {
+    let (a, bool_type) = (Type::param("A"), Type::Bool);
+    let list = Type::list(a.clone());
+    let logical = |id| Overload::global(id, vec![Type::Bool; 2], Type::Bool, evaluator_only);
+    let equality = |id| Overload::global(id, vec![Type::param("A"); 2], Type::Bool, evaluator_only);
+    vec![
+        Function::new(
+            "_?_:_",
+            vec![Overload::global(
+                "conditional",
+                vec![bool_type.clone(), a.clone(), a.clone()],
+                a.clone(),
+                evaluator_only,
+            )],
+        ),
+        Function::new("_&&_", vec![logical("logical_and")]),
+        Function::new("_||_", vec![logical("logical_or")]),
+        Function::new(
+            "!_",
+            vec![Overload::global(
+                "logical_not",
+                vec![Type::Bool],
+                Type::Bool,
+                negate_bool,
+            )],
+        ),
+        Function::new(
+            crate::macros::NOT_STRICTLY_FALSE,
+            vec![Overload::global(
+                "not_strictly_false",
+                vec![Type::Bool],
+                Type::Bool,
+                not_strictly_false,
+            )],
+        ),
+        Function::new("_==_", vec![equality("equals")]),
+        Function::new("_!=_", vec![equality("not_equals")]),
+        Function::new(
+            "_+_",
+            vec![
+                same("add_bytes", &Type::Bytes, add)
+                    .with_cost(concatenation_cost, estimate_concatenation),
+                same("add_double", &Type::Double, add),
+                same("add_duration_duration", &Type::Duration, add),
+                mixed(
+                    "add_duration_timestamp",
+                    Type::Duration,
+                    Type::Timestamp,
+                    Type::Timestamp,
+                    add,
+                ),
+                mixed(
+                    "add_timestamp_duration",
+                    Type::Timestamp,
+                    Type::Duration,
+                    Type::Timestamp,
+                    add,
+                ),
+                same("add_int64", &Type::Int, add),
+                same("add_list", &list, add),
+                same("add_string", &Type::String, add)
+                    .with_cost(concatenation_cost, estimate_concatenation),
+                same("add_uint64", &Type::Uint, add),
+            ],
+        ),
+        Function::new(
+            "_-_",
+            vec![
+                same("subtract_double", &Type::Double, subtract),
+                same("subtract_duration_duration", &Type::Duration, subtract),
+                same("subtract_int64", &Type::Int, subtract),
+                mixed(
+                    "subtract_timestamp_duration",
+                    Type::Timestamp,
+                    Type::Duration,
+                    Type::Timestamp,
+                    subtract,
+                ),
+                mixed(
+                    "subtract_timestamp_timestamp",
+                    Type::Timestamp,
+                    Type::Timestamp,
+                    Type::Duration,
+                    subtract,
+                ),
+                same("subtract_uint64", &Type::Uint, subtract),
+            ],
+        ),
+        Function::new(
+            "_*_",
+            vec![
+                same("multiply_double", &Type::Double, multiply),
+                same("multiply_int64", &Type::Int, multiply),
+                same("multiply_uint64", &Type::Uint, multiply),
+            ],
+        ),
+        Function::new(
+            "_/_",
+            vec![
+                same("divide_double", &Type::Double, divide),
+                same("divide_int64", &Type::Int, divide),
+                same("divide_uint64", &Type::Uint, divide),
+            ],
+        ),
+        Function::new(
+            "_%_",
+            vec![
+                same("modulo_int64", &Type::Int, modulo),
+                same("modulo_uint64", &Type::Uint, modulo),
+            ],
+        ),
+        Function::new(
+            "-_",
+            vec![
+                Overload::global("negate_double", vec![Type::Double], Type::Double, negate),
+                Overload::global("negate_int64", vec![Type::Int], Type::Int, negate),
+            ],
+        ),
+    ]
+}
+
+fn evaluator_only<'v>(_: &[Value<'v>]) -> Eval<'v> {
+    Err(EvalError::NoSuchOverload)
+}
+
+fn negate_bool<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
+    match arguments {
+        [Value::Bool(value)] => Ok(Value::Bool(!value)),
+        _ => Err(EvalError::NoSuchOverload),
+    }
+}
+
+fn not_strictly_false<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
+    Ok(Value::Bool(!matches!(arguments, [Value::Bool(false)])))
+}
+
+/// Bounds a duration to 64 bits of nanoseconds, as Go's are.
+fn duration<'v>(value: Option<SignedDuration>) -> Eval<'v> {
+    value
+        .filter(|value| i64::try_from(value.as_nanos()).is_ok())
+        .map(Value::Duration)
+        .ok_or(DURATION)
+}
+
+fn timestamp<'v>(value: Result<Timestamp, jiff::Error>) -> Eval<'v> {
+    value
+        .ok()
+        .filter(|value| in_range(*value))
+        .map(Value::Timestamp)
+        .ok_or(TIMESTAMP)
+}
+
+fn add<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
+    match arguments {
+        [Value::Int(left), Value::Int(right)] => {
+            left.checked_add(*right).map(Value::Int).ok_or(INT)
+        }
+        [Value::Uint(left), Value::Uint(right)] => {
+            left.checked_add(*right).map(Value::Uint).ok_or(UINT)
+        }
+        [Value::Double(left), Value::Double(right)] => Ok(Value::Double(left + right)),
+        [Value::String(left), Value::String(right)] => {
+            Ok(Value::string([&**left, &**right].concat()))
+        }
+        [Value::Bytes(left), Value::Bytes(right)] => {
+            Ok(Value::Bytes([&**left, &**right].concat().into()))
+        }
+        [Value::List(left), Value::List(right)] => super::collections::join_lists(left, right),
+        [Value::Duration(left), Value::Duration(right)] => duration(left.checked_add(*right)),
+        [Value::Duration(length), Value::Timestamp(start)]
+        | [Value::Timestamp(start), Value::Duration(length)] => {
+            timestamp(start.checked_add(*length))
+        }
+        _ => Err(EvalError::NoSuchOverload),
+    }
+}
+
+fn subtract<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
+    match arguments {
+        [Value::Int(left), Value::Int(right)] => {
+            left.checked_sub(*right).map(Value::Int).ok_or(INT)
+        }
+        [Value::Uint(left), Value::Uint(right)] => {
+            left.checked_sub(*right).map(Value::Uint).ok_or(UINT)
+        }
+        [Value::Double(left), Value::Double(right)] => Ok(Value::Double(left - right)),
+        [Value::Duration(left), Value::Duration(right)] => duration(left.checked_sub(*right)),
+        [Value::Timestamp(start), Value::Duration(length)] => timestamp(start.checked_sub(*length)),
+        [Value::Timestamp(left), Value::Timestamp(right)] => {
+            duration(Some(left.duration_since(*right)))
+        }
+        _ => Err(EvalError::NoSuchOverload),
+    }
+}
+
+fn multiply<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
+    match arguments {
+        [Value::Int(left), Value::Int(right)] => {
+            left.checked_mul(*right).map(Value::Int).ok_or(INT)
+        }
+        [Value::Uint(left), Value::Uint(right)] => {
+            left.checked_mul(*right).map(Value::Uint).ok_or(UINT)
+        }
+        [Value::Double(left), Value::Double(right)] => Ok(Value::Double(left * right)),
+        _ => Err(EvalError::NoSuchOverload),
+    }
+}
+
+fn divide<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
+    match arguments {
+        [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
+            Err(EvalError::DivisionByZero)
+        }
+        [Value::Int(left), Value::Int(right)] => {
+            left.checked_div(*right).map(Value::Int).ok_or(INT)
+        }
+        [Value::Uint(left), Value::Uint(right)] => {
+            left.checked_div(*right).map(Value::Uint).ok_or(UINT)
+        }
+        [Value::Double(left), Value::Double(right)] => Ok(Value::Double(left / right)),
+        _ => Err(EvalError::NoSuchOverload),
+    }
+}
+
+fn modulo<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
+    match arguments {
+        [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
+            Err(EvalError::ModulusByZero)
+        }
+        [Value::Int(left), Value::Int(right)] => {
+            left.checked_rem(*right).map(Value::Int).ok_or(INT)
+        }
+        [Value::Uint(left), Value::Uint(right)] => {
+            left.checked_rem(*right).map(Value::Uint).ok_or(UINT)
+        }
+        _ => Err(EvalError::NoSuchOverload),
+    }
+}
+
+fn negate<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
+    match arguments {
+        [Value::Int(value)] => value.checked_neg().map(Value::Int).ok_or(INT),
+        [Value::Double(value)] => Ok(Value::Double(-value)),
+        _ => Err(EvalError::NoSuchOverload),
+    }
+}
+
+fn concatenation_cost(arguments: &[Value<'_>], _: &Value<'_>) -> Option<u64> {
+    let size = arguments
+        .iter()
+        .map(actual_size)
+        .fold(0, u64::saturating_add);
+    Some(scale_cost(size, STRING_TRAVERSAL_FACTOR))
+}
+
+fn estimate_concatenation(site: &CallSite) -> Option<CallEstimate> {
+    let size = site
+        .arguments
+        .iter()
+        .map(crate::cost::Argument::size)
+        .fold(Range::ZERO, Range::add);
+    Some(CallEstimate::sized(
+        size.scale(STRING_TRAVERSAL_FACTOR),
+        size,
+    ))
+}
