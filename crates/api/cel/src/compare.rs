@@ -163,6 +163,8 @@ fn compare_double(double: f64, whole: i128) -> Option<Ordering> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     #[test]

@@ -53,7 +53,10 @@ impl Range {
 
     /// Returns the sum.
     #[must_use]
-    #[expect(clippy::should_implement_trait, reason = "the sum saturates, so it is not that of an operator")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "the sum saturates, so it is not that of an operator"
+    )]
     pub fn add(self, other: Range) -> Range {
         Range::new(
             self.min.saturating_add(other.min),

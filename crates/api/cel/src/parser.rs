@@ -1,5 +1,6 @@
 //! From text to an expression tree with macros expanded.
 
+mod aggregates;
 mod grammar;
 mod lexer;
 mod literal;

@@ -78,6 +78,8 @@ fn compile(pattern: &str) -> Compiled {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     fn matches(pattern: &str, text: &str) -> bool {

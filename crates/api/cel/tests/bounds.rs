@@ -1,4 +1,5 @@
 //! No expression and no value ends the process or runs without a bound.
+#![allow(clippy::unwrap_used, missing_docs)]
 
 use api_cel::source::CompileError;
 use api_cel::{Budget, Environment, EvalError, Type, Value};
@@ -164,7 +165,6 @@ fn random_tokens_never_panic() {
         .ok()
         .and_then(|seed| seed.parse().ok())
         .unwrap_or(42);
-    println!("seed {seed}");
     let mut state = seed;
     let mut next = |bound: usize| {
         state = state

@@ -3,10 +3,7 @@
 use super::literal::{parse_int, parse_uint};
 use super::token::{Positioned, Token};
 use super::{MAX_DEPTH, Parsed, Settings};
-use crate::ast::{
-    Call, Expr, ExprFactory, ExprId, ExprKind, ListLiteral, MapEntry, Select, StructField,
-    StructLiteral, Unexpanded,
-};
+use crate::ast::{Call, Expr, ExprFactory, ExprId, ExprKind, Select, Unexpanded};
 use crate::escaping::RESERVED;
 use crate::source::Issue;
 use crate::value::Value;
@@ -18,14 +15,14 @@ const EXPRESSION_START: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 
     NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
 
 /// The parser stops at a syntax error, which is among the issues.
-struct Stop;
+pub(super) struct Stop;
 
-type Parse<T> = Result<T, Stop>;
+pub(super) type Parse<T> = Result<T, Stop>;
 
 /// An expression with the depth of its tree.
-struct Node {
-    expr: Expr,
-    height: u16,
+pub(super) struct Node {
+    pub(super) expr: Expr,
+    pub(super) height: u16,
 }
 
 /// Operands and operators that wait for operators that bind more strongly.
@@ -50,10 +47,10 @@ impl Chain {
     }
 }
 
-struct Parser<'s> {
+pub(super) struct Parser<'s> {
     tokens: Vec<Positioned>,
     position: usize,
-    settings: &'s Settings,
+    pub(super) settings: &'s Settings,
     issues: Vec<Issue>,
     positions: Vec<u32>,
     depth: u16,
@@ -106,7 +103,7 @@ fn binary_operator(token: &Token) -> Option<(&'static str, u8)> {
 }
 
 impl Parser<'_> {
-    fn peek(&self) -> &Token {
+    pub(super) fn peek(&self) -> &Token {
         self.peek_at(0)
     }
 
@@ -129,18 +126,18 @@ impl Parser<'_> {
         offset
     }
 
-    fn accept(&mut self, symbol: &str) -> Option<u32> {
+    pub(super) fn accept(&mut self, symbol: &str) -> Option<u32> {
         matches!(self.peek(), Token::Symbol(found) if *found == symbol).then(|| self.advance())
     }
 
-    fn expect(&mut self, symbol: &str) -> Parse<u32> {
+    pub(super) fn expect(&mut self, symbol: &str) -> Parse<u32> {
         match self.accept(symbol) {
             Some(offset) => Ok(offset),
             None => self.stop_at(&format!("'{symbol}'")),
         }
     }
 
-    fn stop_at<T>(&mut self, expected: &str) -> Parse<T> {
+    pub(super) fn stop_at<T>(&mut self, expected: &str) -> Parse<T> {
         let token = self.tokens.get(self.position).or(self.tokens.last());
         let text = token.map_or("<EOF>", |token| &token.text);
         let message = format!("Syntax error: mismatched input '{text}' expecting {expected}");
@@ -149,14 +146,14 @@ impl Parser<'_> {
         Err(Stop)
     }
 
-    fn report(&mut self, offset: u32, message: String) {
+    pub(super) fn report(&mut self, offset: u32, message: String) {
         self.issues.push(Issue {
             offset: Some(offset),
             message,
         });
     }
 
-    fn new_id(&mut self, offset: u32) -> ExprId {
+    pub(super) fn new_id(&mut self, offset: u32) -> ExprId {
         self.positions.push(offset);
         (self.positions.len() - 1) as ExprId
     }
@@ -169,7 +166,7 @@ impl Parser<'_> {
         self.checked(expr, height)
     }
 
-    fn checked(&mut self, expr: Expr, height: u16) -> Parse<Node> {
+    pub(super) fn checked(&mut self, expr: Expr, height: u16) -> Parse<Node> {
         if height > MAX_DEPTH {
             return self.stop_too_deep();
         }
@@ -199,7 +196,7 @@ impl Parser<'_> {
         }
     }
 
-    fn parse_expr(&mut self) -> Parse<Node> {
+    pub(super) fn parse_expr(&mut self) -> Parse<Node> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return self.stop_too_deep();
@@ -359,7 +356,7 @@ impl Parser<'_> {
         self.call_or_macro(open, &field, Some(operand), arguments)
     }
 
-    fn parse_field_name(&mut self) -> Parse<String> {
+    pub(super) fn parse_field_name(&mut self) -> Parse<String> {
         match self.peek().clone() {
             Token::Ident(name) => {
                 self.advance();
