@@ -1,5 +1,29 @@
 //! Libraries: sets of functions, types, constants and macros that an environment enables.
 
+mod address;
+pub mod authorizer;
+pub mod catalog;
+mod costs;
+mod error;
+mod ip;
+pub mod json_patch;
+mod list_extensions;
+mod lists;
+mod named_format;
+mod number_text;
+mod pattern;
+mod percent;
+pub mod quantity;
+mod quote;
+mod semantic_version;
+pub mod semver;
+mod sets;
+mod string_costs;
+pub mod string_format;
+mod strings;
+mod urls;
+mod web_address;
+
 use crate::ast::Macro;
 use crate::function::Function;
 use crate::types::Type;

@@ -1,0 +1,126 @@
+//! Cost functions that several libraries share. Kubernetes keeps costs by the name of a function,
+//! so all overloads of one name have the same.
+
+use crate::cost::{
+    Argument, CallEstimate, CallSite, PER_CALL_LIMIT, REGEX_LENGTH_FACTOR, Range,
+    STRING_TRAVERSAL_FACTOR, actual_size, scale_cost,
+};
+use crate::error::EvalError;
+use crate::value::Value;
+
+/// Longest text in bytes that a function creates. To traverse a longer one costs more than an
+/// evaluation may.
+pub(crate) const MAX_TEXT: usize = 10_000_000;
+/// Growth of a text in bytes that has no cost of its own, as upstream.
+const FREE_GROWTH: usize = 1024;
+
+/// Returns an error for work that no cost limit allows, before it is done.
+pub(crate) fn check_work(cost: u64) -> Result<(), EvalError> {
+    // Some hosts allow one expression what upstream allows all expressions of a request.
+    if cost > 10 * PER_CALL_LIMIT {
+        Err(EvalError::CostLimitExceeded)
+    } else {
+        Ok(())
+    }
+}
+
+/// Returns an error for a text that is longer than [`MAX_TEXT`].
+pub(crate) fn check_text(bytes: usize) -> Result<(), EvalError> {
+    if bytes > MAX_TEXT {
+        Err(EvalError::CostLimitExceeded)
+    } else {
+        Ok(())
+    }
+}
+
+/// Returns the cost of a text that is longer than the texts it was made from. Upstream charges
+/// nothing, so that a short expression fills the memory.
+pub(crate) fn growth_cost(result: &Value<'_>, source: usize) -> u64 {
+    let bytes = result.as_str().map_or(0, str::len);
+    let growth = bytes
+        .saturating_sub(source.saturating_mul(2))
+        .saturating_sub(FREE_GROWTH);
+    scale_cost(growth as u64, STRING_TRAVERSAL_FACTOR)
+}
+
+pub(crate) fn size_at(values: &[Value<'_>], index: usize) -> u64 {
+    values.get(index).map_or(0, actual_size)
+}
+
+/// Returns the cost of one traversal of the first argument.
+pub(crate) fn traverse_once<'v>(values: &[Value<'v>], _: &Value<'v>) -> Option<u64> {
+    Some(scale_cost(size_at(values, 0), STRING_TRAVERSAL_FACTOR))
+}
+
+/// Returns the cost of two traversals of the first argument.
+pub(crate) fn traverse_twice<'v>(values: &[Value<'v>], _: &Value<'v>) -> Option<u64> {
+    Some(scale_cost(
+        size_at(values, 0).saturating_mul(2),
+        STRING_TRAVERSAL_FACTOR,
+    ))
+}
+
+pub(crate) fn argument_size(site: &CallSite, index: usize) -> Range {
+    site.arguments
+        .get(index)
+        .map_or(Range::UNKNOWN, Argument::size)
+}
+
+pub(crate) fn target_size(site: &CallSite) -> Range {
+    site.target.as_ref().map_or(Range::UNKNOWN, Argument::size)
+}
+
+/// Estimates one traversal of the first argument.
+pub(crate) fn estimate_once(site: &CallSite) -> Option<CallEstimate> {
+    Some(CallEstimate::new(
+        argument_size(site, 0).scale(STRING_TRAVERSAL_FACTOR),
+    ))
+}
+
+/// Estimates one traversal of the first argument, of which the result has the size.
+pub(crate) fn estimate_conversion(site: &CallSite) -> Option<CallEstimate> {
+    let size = argument_size(site, 0);
+    Some(CallEstimate::sized(
+        size.scale(STRING_TRAVERSAL_FACTOR),
+        size,
+    ))
+}
+
+/// Estimates two traversals of the first argument.
+pub(crate) fn estimate_twice(site: &CallSite) -> Option<CallEstimate> {
+    Some(CallEstimate::new(
+        argument_size(site, 0).scale(2.0 * STRING_TRAVERSAL_FACTOR),
+    ))
+}
+
+/// Estimates one traversal of the receiver, of which the result has the size.
+pub(crate) fn estimate_target(site: &CallSite) -> Option<CallEstimate> {
+    let size = target_size(site);
+    Some(CallEstimate::sized(
+        size.scale(STRING_TRAVERSAL_FACTOR),
+        size,
+    ))
+}
+
+/// Returns the cost of a search with a pattern.
+pub(crate) fn search_cost<'v>(values: &[Value<'v>], _: &Value<'v>) -> Option<u64> {
+    Some(match_cost(size_at(values, 0), size_at(values, 1)))
+}
+
+/// Returns the cost to match a text of `size` with a pattern of `pattern` characters.
+pub(crate) fn match_cost(size: u64, pattern: u64) -> u64 {
+    // An empty text still costs, because the pattern may be expensive.
+    let text = scale_cost(size.saturating_add(1), STRING_TRAVERSAL_FACTOR);
+    text.saturating_mul(scale_cost(pattern, REGEX_LENGTH_FACTOR))
+}
+
+/// Estimates a search with a pattern. In the worst case each character is a match.
+pub(crate) fn estimate_search(site: &CallSite) -> Option<CallEstimate> {
+    let size = target_size(site);
+    let text = size.add(Range::fixed(1)).scale(STRING_TRAVERSAL_FACTOR);
+    let pattern = argument_size(site, 0).scale(REGEX_LENGTH_FACTOR);
+    Some(CallEstimate::sized(
+        text.multiply(pattern),
+        Range::new(0, size.max),
+    ))
+}

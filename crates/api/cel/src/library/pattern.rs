@@ -1,0 +1,99 @@
+//! Library of Kubernetes for regular expressions: `find`, `findAll`.
+
+use crate::error::EvalError;
+use crate::function::{Function, Overload};
+use crate::library::Library;
+use crate::regex::compile_pattern;
+use crate::types::Type;
+use crate::value::{Text, Value};
+
+use super::costs::{estimate_search, search_cost};
+
+/// Returns the library.
+pub fn library() -> Library {
+    let overload = |id, arguments, result, run| {
+        Overload::receiver(id, arguments, result, run).with_cost(search_cost, estimate_search)
+    };
+    let strings = || vec![Type::String, Type::String];
+    let limited = || vec![Type::String, Type::String, Type::Int];
+    let list = || Type::list(Type::String);
+    Library {
+        name: "kubernetes.regex",
+        functions: vec![
+            Function::new(
+                "find",
+                vec![overload(
+                    "string_find_string",
+                    strings(),
+                    Type::String,
+                    find as _,
+                )],
+            ),
+            Function::new(
+                "findAll",
+                vec![
+                    overload("string_find_all_string", strings(), list(), find_all),
+                    overload("string_find_all_string_int", limited(), list(), find_all),
+                ],
+            ),
+        ],
+        ..Library::default()
+    }
+}
+
+fn find_matches<'a>(text: &'a str, pattern: &str, limit: usize) -> Result<Vec<&'a str>, EvalError> {
+    let regex = compile_pattern(pattern)
+        .map_err(|error| EvalError::message(format!("Illegal regex: {error}")))?;
+    Ok(regex
+        .find_iter(text)
+        .take(limit)
+        .map(|found| found.as_str())
+        .collect())
+}
+
+/// Finds matches; parts of a JSON value are borrowed from it.
+fn find_values<'v>(
+    text: &Text<'v>,
+    pattern: &str,
+    limit: usize,
+) -> Result<Vec<Value<'v>>, EvalError> {
+    Ok(match text {
+        Text::Borrowed(text) => {
+            let found = find_matches(text, pattern, limit)?;
+            found
+                .into_iter()
+                .map(|part| Value::String(Text::Borrowed(part)))
+                .collect()
+        }
+        Text::Shared(text) => find_matches(text, pattern, limit)?
+            .into_iter()
+            .map(Value::string)
+            .collect(),
+    })
+}
+
+fn find<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    let [Value::String(text), Value::String(pattern)] = values else {
+        return Err(EvalError::NoSuchOverload);
+    };
+    let found = find_values(text, pattern, 1)?;
+    Ok(found
+        .into_iter()
+        .next()
+        .unwrap_or(Value::String(Text::Borrowed(""))))
+}
+
+fn find_all<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    let (text, pattern, limit) = match values {
+        [Value::String(text), Value::String(pattern)] => (text, pattern, -1),
+        [
+            Value::String(text),
+            Value::String(pattern),
+            Value::Int(limit),
+        ] => (text, pattern, *limit),
+        _ => return Err(EvalError::NoSuchOverload),
+    };
+    // A negative limit means no limit.
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    find_values(text, pattern, limit).map(Value::list)
+}

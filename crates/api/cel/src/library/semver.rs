@@ -1,0 +1,165 @@
+//! Library of Kubernetes for semantic versions.
+
+use std::any::Any;
+use std::cmp::Ordering;
+use std::fmt;
+
+use crate::error::EvalError;
+use crate::function::{Function, Implementation, Overload};
+use crate::library::Library;
+use crate::types::Type;
+use crate::value::{Object, Value};
+
+use super::costs::{estimate_once, traverse_once};
+use super::error::Error;
+use super::semantic_version::SemanticVersion;
+
+/// A version as a value.
+struct Semver(SemanticVersion);
+
+impl fmt::Debug for Semver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "semver({})", self.0)
+    }
+}
+
+fn semver_type() -> Type {
+    Type::object("kubernetes.Semver")
+}
+
+impl Object for Semver {
+    fn object_type(&self) -> Type {
+        semver_type()
+    }
+
+    fn is_equal(&self, other: &dyn Object) -> bool {
+        let other: Option<&Semver> = other.as_any().downcast_ref();
+        other.is_some_and(|other| self.0 == other.0)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Creates the value of a version attribute, as of a device.
+pub fn create_value(text: &str) -> Result<Value<'static>, EvalError> {
+    let version = SemanticVersion::parse(text).map_err(|error| EvalError::message(error.0))?;
+    Ok(Value::object(Semver(version)))
+}
+
+/// Returns the library.
+pub fn library() -> Library {
+    let text = || vec![Type::String];
+    let text_and_flag = || vec![Type::String, Type::Bool];
+    let parser = |id, arguments, result, run: Implementation| {
+        Overload::global(id, arguments, result, run).with_cost(traverse_once, estimate_once)
+    };
+    let getter = |name, id, run: Implementation| {
+        Function::new(
+            name,
+            vec![Overload::receiver(id, vec![semver_type()], Type::Int, run)],
+        )
+    };
+    let comparison = |name, id, result, run: Implementation| {
+        let arguments = vec![semver_type(), semver_type()];
+        Function::new(name, vec![Overload::receiver(id, arguments, result, run)])
+    };
+    Library {
+        name: "kubernetes.Semver",
+        since: 33,
+        functions: vec![
+            Function::new(
+                "semver",
+                vec![
+                    parser("string_to_semver", text(), semver_type(), semver),
+                    parser(
+                        "string_bool_to_semver",
+                        text_and_flag(),
+                        semver_type(),
+                        semver,
+                    ),
+                ],
+            ),
+            Function::new(
+                "isSemver",
+                vec![
+                    parser("is_semver_string", text(), Type::Bool, is_semver),
+                    parser(
+                        "is_semver_string_bool",
+                        text_and_flag(),
+                        Type::Bool,
+                        is_semver,
+                    ),
+                ],
+            ),
+            comparison(
+                "isGreaterThan",
+                "semver_is_greater_than",
+                Type::Bool,
+                is_greater,
+            ),
+            comparison("isLessThan", "semver_is_less_than", Type::Bool, is_less),
+            comparison("compareTo", "semver_compare_to", Type::Int, compare_to),
+            getter("major", "semver_major", major),
+            getter("minor", "semver_minor", minor),
+            getter("patch", "semver_patch", patch),
+        ],
+        ..Library::default()
+    }
+}
+
+fn parse(values: &[Value<'_>]) -> Result<Result<SemanticVersion, Error>, EvalError> {
+    match values {
+        [Value::String(text)] | [Value::String(text), Value::Bool(false)] => {
+            Ok(SemanticVersion::parse(text))
+        }
+        [Value::String(text), Value::Bool(true)] => Ok(SemanticVersion::parse_normalized(text)),
+        _ => Err(EvalError::NoSuchOverload),
+    }
+}
+
+fn semver<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    let version = parse(values)?.map_err(|error| EvalError::message(error.0))?;
+    Ok(Value::object(Semver(version)))
+}
+
+fn is_semver<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    Ok(Value::Bool(parse(values)?.is_ok()))
+}
+
+fn take_version<'a>(values: &'a [Value<'_>], at: usize) -> Result<&'a SemanticVersion, EvalError> {
+    let version: Option<&Semver> = values.get(at).and_then(Value::downcast);
+    version
+        .map(|version| &version.0)
+        .ok_or(EvalError::NoSuchOverload)
+}
+
+fn compare(values: &[Value<'_>]) -> Result<Ordering, EvalError> {
+    Ok(take_version(values, 0)?.cmp(take_version(values, 1)?))
+}
+
+fn is_greater<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    Ok(Value::Bool(compare(values)?.is_gt()))
+}
+
+fn is_less<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    Ok(Value::Bool(compare(values)?.is_lt()))
+}
+
+fn compare_to<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    Ok(Value::Int(compare(values)? as i64))
+}
+
+fn major<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    // Numbers beyond 63 bits become negative, as upstream.
+    Ok(Value::Int(take_version(values, 0)?.major.cast_signed()))
+}
+
+fn minor<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    Ok(Value::Int(take_version(values, 0)?.minor.cast_signed()))
+}
+
+fn patch<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    Ok(Value::Int(take_version(values, 0)?.patch.cast_signed()))
+}

@@ -1,0 +1,134 @@
+//! Library of Kubernetes for URLs.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::error::EvalError;
+use crate::function::{Function, Implementation, Overload};
+use crate::library::Library;
+use crate::types::Type;
+use crate::value::{Key, Object, Text, Value};
+
+use super::costs::{estimate_conversion, traverse_once};
+use super::web_address::{WebAddress, check_request_uri, parse_url};
+
+/// A URL as a value.
+struct Url(WebAddress);
+
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "url({})", self.0)
+    }
+}
+
+fn url_type() -> Type {
+    Type::object("kubernetes.URL")
+}
+
+impl Object for Url {
+    fn object_type(&self) -> Type {
+        url_type()
+    }
+
+    fn is_equal(&self, other: &dyn Object) -> bool {
+        let other: Option<&Url> = other.as_any().downcast_ref();
+        other.is_some_and(|other| self.0.to_string() == other.0.to_string())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Returns the library.
+pub fn library() -> Library {
+    let getter = |name, id, result, run: Implementation| {
+        Function::new(
+            name,
+            vec![Overload::receiver(id, vec![url_type()], result, run)],
+        )
+    };
+    let parse = Overload::global("string_to_url", vec![Type::String], url_type(), url);
+    let is_url = Overload::global("is_url_string", vec![Type::String], Type::Bool, is_url);
+    let parameters = Type::map(Type::String, Type::list(Type::String));
+    Library {
+        name: "kubernetes.urls",
+        functions: vec![
+            Function::new(
+                "url",
+                vec![parse.with_cost(traverse_once, estimate_conversion)],
+            ),
+            Function::new("isURL", vec![is_url]),
+            getter("getScheme", "url_get_scheme", Type::String, scheme),
+            getter("getHost", "url_get_host", Type::String, host),
+            getter("getHostname", "url_get_hostname", Type::String, hostname),
+            getter("getPort", "url_get_port", Type::String, port),
+            getter(
+                "getEscapedPath",
+                "url_get_escaped_path",
+                Type::String,
+                escaped_path,
+            ),
+            getter("getQuery", "url_get_query", parameters, query),
+        ],
+        ..Library::default()
+    }
+}
+
+fn take_text<'a>(values: &'a [Value<'_>]) -> Result<&'a str, EvalError> {
+    match values {
+        [Value::String(text)] => Ok(text),
+        _ => Err(EvalError::NoSuchOverload),
+    }
+}
+
+fn take_url<'a>(values: &'a [Value<'_>]) -> Result<&'a WebAddress, EvalError> {
+    let url: Option<&Url> = values.first().and_then(Value::downcast);
+    url.map(|url| &url.0).ok_or(EvalError::NoSuchOverload)
+}
+
+fn url<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    let parsed = parse_url(take_text(values)?).map_err(|error| {
+        EvalError::message(format!(
+            "URL parse error during conversion from string: {error}"
+        ))
+    })?;
+    Ok(Value::object(Url(parsed)))
+}
+
+fn is_url<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    Ok(Value::Bool(check_request_uri(take_text(values)?).is_ok()))
+}
+
+fn scheme<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    Ok(Value::string(take_url(values)?.scheme()))
+}
+
+fn host<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    Ok(Value::string(take_url(values)?.host()))
+}
+
+fn hostname<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    Ok(Value::string(take_url(values)?.hostname()))
+}
+
+fn port<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    Ok(Value::string(take_url(values)?.port()))
+}
+
+fn escaped_path<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    Ok(Value::string(take_url(values)?.escaped_path()))
+}
+
+fn query<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+    let parameters = take_url(values)?.parameters();
+    let entries: BTreeMap<Key<'v>, Value<'v>> = parameters
+        .into_iter()
+        .map(|(name, texts)| {
+            let texts = texts.into_iter().map(Value::string).collect();
+            (Key::String(Text::Shared(name.into())), Value::list(texts))
+        })
+        .collect();
+    Ok(Value::map(entries))
+}
