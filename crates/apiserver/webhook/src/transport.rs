@@ -5,6 +5,7 @@
 
 mod connector;
 mod error;
+mod proxy;
 mod tls;
 
 pub use error::CallError;
@@ -22,6 +23,7 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioTimer;
 use parking_lot::Mutex;
+use proxy::ProxyRules;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -44,6 +46,7 @@ pub struct Transport {
     tasks: Tasks,
     resolver: Arc<dyn ServiceResolver>,
     credentials: Credentials,
+    proxies: ProxyRules,
     clients: Mutex<Clients>,
 }
 
@@ -51,6 +54,26 @@ pub struct Transport {
 struct Clients {
     by_key: HashMap<ClientKey, (u64, Arc<Client>)>,
     uses: u64,
+}
+
+impl Clients {
+    fn find(&mut self, key: &ClientKey) -> Option<Arc<Client>> {
+        self.uses += 1;
+        let (used, client) = self.by_key.get_mut(key)?;
+        *used = self.uses;
+        Some(client.clone())
+    }
+
+    /// Adds a client, in the place of the least recently used one if there are too many.
+    fn insert(&mut self, key: ClientKey, client: Arc<Client>) {
+        if self.by_key.len() >= MAX_CLIENTS {
+            let oldest = self.by_key.iter().min_by_key(|(_, (used, _))| *used);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                self.by_key.remove(&oldest);
+            }
+        }
+        self.by_key.insert(key, (self.uses, client));
+    }
 }
 
 struct Client {
@@ -69,6 +92,7 @@ impl Transport {
             tasks,
             resolver,
             credentials,
+            proxies: ProxyRules::from_environment(),
             clients: Mutex::default(),
         })
     }
@@ -134,21 +158,12 @@ impl Transport {
     /// Returns the client of a server, which has its open connections.
     fn find_client(&self, endpoint: &Endpoint) -> Result<Arc<Client>, CallError> {
         let key = endpoint.client_key();
-        let mut clients = self.clients.lock();
-        clients.uses += 1;
-        let now = clients.uses;
-        if let Some((used, client)) = clients.by_key.get_mut(&key) {
-            *used = now;
-            return Ok(client.clone());
+        if let Some(client) = self.clients.lock().find(&key) {
+            return Ok(client);
         }
+        // Without the lock, because it may read files. Of two at once, the later one stays.
         let client = Arc::new(self.build_client(endpoint)?);
-        if clients.by_key.len() >= MAX_CLIENTS {
-            let oldest = clients.by_key.iter().min_by_key(|(_, (used, _))| *used);
-            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
-                clients.by_key.remove(&oldest);
-            }
-        }
-        clients.by_key.insert(key, (now, client.clone()));
+        self.clients.lock().insert(key, client.clone());
         Ok(client)
     }
 
@@ -161,7 +176,14 @@ impl Transport {
             .map_err(CallError::Config)?
             .flatten();
         let config = tls::client_config(endpoint, identity).map_err(CallError::Config)?;
-        let route = Route::new(endpoint, config, self.resolver.clone())?;
+        let proxy = match endpoint.service() {
+            Some(_) => None,
+            None => self
+                .proxies
+                .find_proxy(endpoint.host(), endpoint.port())
+                .map_err(CallError::Config)?,
+        };
+        let route = Route::new(endpoint, config, self.resolver.clone(), proxy)?;
         let http = HttpClient::builder(TaskExecutor(self.tasks.clone()))
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())

@@ -1,6 +1,7 @@
 //! Opens connections: resolution of the Service, TCP, TLS.
 
 use super::error::{CallError, DialError, describe_io};
+use super::proxy::{Proxy, open_tunnel};
 use super::tls::describe_tls;
 use crate::endpoint::Endpoint;
 use crate::resolver::{Address, ServiceResolver};
@@ -30,6 +31,7 @@ pub struct Route {
     name: ServerName<'static>,
     tls: TlsConnector,
     resolver: Arc<dyn ServiceResolver>,
+    proxy: Option<Proxy>,
 }
 
 impl Route {
@@ -37,6 +39,7 @@ impl Route {
         endpoint: &Endpoint,
         tls: Arc<ClientConfig>,
         resolver: Arc<dyn ServiceResolver>,
+        proxy: Option<Proxy>,
     ) -> Result<Self, CallError> {
         let name = ServerName::try_from(endpoint.host().to_owned())
             .map_err(|_| CallError::Config(format!("invalid host {:?}", endpoint.host())))?;
@@ -45,19 +48,12 @@ impl Route {
             name,
             tls: TlsConnector::from(tls),
             resolver,
+            proxy,
         })
     }
 
     async fn connect(&self) -> Result<TlsIo, DialError> {
-        // At each connection, because the address of a Service may change.
-        let address = match self.endpoint.service() {
-            Some(service) => self.resolver.resolve_service(service).map_err(DialError)?,
-            None => Address {
-                host: self.endpoint.host().to_owned(),
-                port: self.endpoint.port(),
-            },
-        };
-        let stream = dial_tcp(&address).await?;
+        let stream = self.dial().await?;
         let stream = self
             .tls
             .connect(self.name.clone(), stream)
@@ -68,6 +64,25 @@ impl Route {
             io: TokioIo::new(stream),
             http2,
         })
+    }
+}
+
+impl Route {
+    async fn dial(&self) -> Result<TcpStream, DialError> {
+        let address = |host: &str, port: u16| Address {
+            host: host.to_owned(),
+            port,
+        };
+        if let Some(service) = self.endpoint.service() {
+            // At each connection, because the address of a Service may change.
+            return dial_tcp(&self.resolver.resolve_service(service).map_err(DialError)?).await;
+        }
+        let Some(proxy) = &self.proxy else {
+            return dial_tcp(&address(self.endpoint.host(), self.endpoint.port())).await;
+        };
+        let mut stream = dial_tcp(&address(&proxy.host, proxy.port)).await?;
+        open_tunnel(&mut stream, proxy, &self.endpoint.host_port()).await?;
+        Ok(stream)
     }
 }
 
