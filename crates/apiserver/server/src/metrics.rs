@@ -169,7 +169,7 @@ impl ServerMetrics {
         page.head(
             sli,
             "histogram",
-            "Time to answer without waiting for webhooks, in seconds; watches are left out.",
+            "Time to answer, in seconds; watches are left out.",
         );
         for (key, durations) in self
             .durations

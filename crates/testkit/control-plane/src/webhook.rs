@@ -7,7 +7,8 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -62,6 +63,8 @@ pub struct ReceivedReview {
     pub review: Value,
     /// Number of the connection, from 0.
     pub connection: usize,
+    /// Protocol of the connection.
+    pub version: http::Version,
 }
 
 /// A running server; dropping it stops it.
@@ -153,7 +156,7 @@ fn server_config(names: &[&str]) -> anyhow::Result<(ServerConfig, String)> {
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
         .with_single_cert(vec![leaf.der().clone()], key)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok((config, ca.pem()))
 }
 
@@ -196,15 +199,17 @@ async fn serve_connection(
         let (handler, received) = (handler.clone(), received.clone());
         async move {
             let path = request.uri().path().to_owned();
-            let full = request.uri().to_string();
+            let full = request.uri().path_and_query().map(ToString::to_string);
+            let version = request.version();
             let body = request.into_body().collect().await;
             let body = body.map(|body| body.to_bytes()).unwrap_or_default();
             let review: Value = serde_json::from_slice(&body).unwrap_or_default();
             if let Ok(mut received) = received.lock() {
                 received.push(ReceivedReview {
-                    path: full,
+                    path: full.unwrap_or_default(),
                     review: review.clone(),
                     connection,
+                    version,
                 });
             }
             let reply = handler(&path, &review);
@@ -218,7 +223,7 @@ async fn serve_connection(
         }
     });
     // The client may close the connection at any time.
-    let _ = hyper::server::conn::http1::Builder::new()
+    let _ = auto::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(stream), service)
         .await;
 }

@@ -60,6 +60,28 @@ fn hook(test: &Test, server: &WebhookServer, name: &str, resources: &[&str]) -> 
     })
 }
 
+/// Returns a webhook like [`hook`] that is called through a Service of the namespace. The server's
+/// certificate has to have the name [`service_name`].
+async fn service_hook(
+    test: &Test,
+    server: &WebhookServer,
+    name: &str,
+    resources: &[&str],
+) -> Value {
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook"},
+        "spec": {"type": "ExternalName", "externalName": "localhost"}});
+    test.create(&test.core("services"), &service).await;
+    let mut hook = hook(test, server, name, resources);
+    hook["clientConfig"]["url"].take();
+    hook["clientConfig"]["service"] = json!({"namespace": test.namespace, "name": "hook",
+        "path": format!("/{name}"), "port": server.port()});
+    hook
+}
+
+fn service_name(test: &Test) -> String {
+    format!("hook.{}.svc", test.namespace)
+}
+
 /// Creates a configuration and waits until it is effective.
 async fn register(
     test: &Test,

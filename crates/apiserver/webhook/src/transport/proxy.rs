@@ -256,4 +256,42 @@ mod tests {
             assert!(error.is_err_and(|why| !why.contains("secret")), "{text}");
         }
     }
+
+    async fn tunnel(response: &'static [u8]) -> (Result<(), String>, String) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        let proxy = Proxy {
+            host: "proxy.example".into(),
+            port: 3128,
+            authorization: Some("Basic eA==".into()),
+        };
+        server.write_all(response).await.unwrap();
+        let opened = open_tunnel(&mut client, &proxy, "a.example:443").await;
+        let mut request = vec![0; 1024];
+        let length = server.read(&mut request).await.unwrap();
+        let request = String::from_utf8_lossy(&request[..length]).into_owned();
+        (opened.map_err(|e| e.to_string()), request)
+    }
+
+    #[tokio::test]
+    async fn tunnel_is_opened_to_the_host_of_the_webhook() {
+        let (opened, request) = tunnel(b"HTTP/1.1 200 OK\r\n\r\nTLS").await;
+        assert_eq!(opened, Ok(()));
+        assert_eq!(
+            request,
+            "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\nProxy-Authorization: Basic eA==\r\n\r\n"
+        );
+    }
+
+    #[tokio::test]
+    async fn tunnel_that_the_proxy_rejects_is_an_error() {
+        let (opened, _) = tunnel(b"HTTP/1.1 403 Forbidden\r\n\r\n").await;
+        assert!(opened.is_err_and(|why| why.contains("403 Forbidden")));
+        let endless = Box::leak(vec![b'x'; 2 * MAX_HEAD].into_boxed_slice());
+        let (opened, _) = tunnel(endless).await;
+        assert!(opened.is_err_and(|why| why.contains("too large")));
+    }
 }

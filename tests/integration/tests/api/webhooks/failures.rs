@@ -1,6 +1,9 @@
 //! Webhooks that can't be called, or whose responses can't be used.
 
-use super::{allow, hook, register, register_validating, requests, respond, start};
+use super::{
+    allow, hook, register, register_validating, requests, respond, service_hook, service_name,
+    start,
+};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use integration_tests::{ReplyExt, Test, config_map, wait_for};
@@ -192,13 +195,13 @@ async fn missing_service_is_named() {
 #[tokio::test]
 async fn connection_that_the_server_closed_is_replaced() {
     let test = start().await;
-    let server = WebhookServer::start(&[], |_, review| {
+    let server = WebhookServer::start(&[&service_name(&test)], |_, review| {
         let mut reply = allow(review);
         reply.headers.push(("connection", "close".to_owned()));
         reply
     })
     .await;
-    let hooks = vec![hook(&test, &server, "data", &["configmaps"])];
+    let hooks = vec![service_hook(&test, &server, "data", &["configmaps"]).await];
     register_validating(&test, &server, hooks).await;
     let path = format!("{}?dryRun=All", test.core("configmaps"));
     for _ in 0..3 {

@@ -1,9 +1,10 @@
 //! Which requests webhooks are called for.
 
 use super::{
-    GROUP, allow, deny, hook, patch, register, register_mutating, register_validating, requests,
-    start,
+    GROUP, allow, deny, hook, patch, register_mutating, register_validating, requests,
+    service_hook, service_name, start,
 };
+use http::Version;
 use integration_tests::{ReplyExt, config_map, deployment};
 use serde_json::{Value, json};
 use testkit_control_plane::WebhookServer;
@@ -185,22 +186,11 @@ async fn match_conditions_are_rejected_while_they_can_not_be_evaluated() {
 }
 
 #[tokio::test]
-async fn service_is_resolved_and_connections_are_reused() {
+async fn service_is_resolved_and_its_connection_is_reused() {
     let test = start().await;
-    let name = format!("hook.{}.svc", test.namespace);
-    let server = WebhookServer::start(&[&name], |_, review| allow(review)).await;
-    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook"},
-        "spec": {"type": "ExternalName", "externalName": "localhost"}});
-    test.create(&test.core("services"), &service).await;
-    let through_service = |path: &str| {
-        let mut hook = hook(&test, &server, path, &["configmaps"]);
-        hook["clientConfig"]["url"].take();
-        hook["clientConfig"]["service"] = json!({"namespace": test.namespace, "name": "hook",
-            "path": format!("/{path}"), "port": server.port()});
-        hook
-    };
-    let hooks = vec![through_service("one")];
-    register(&test, &server, "ValidatingWebhookConfiguration", hooks).await;
+    let server = WebhookServer::start(&[&service_name(&test)], |_, review| allow(review)).await;
+    let hooks = vec![service_hook(&test, &server, "one", &["configmaps"]).await];
+    register_validating(&test, &server, hooks).await;
     let path = test.core("configmaps");
     for name in ["a", "b", "c"] {
         test.create(&path, &config_map(name)).await;
@@ -217,4 +207,23 @@ async fn service_is_resolved_and_connections_are_reused() {
             .all(|call| call.connection == calls[0].connection)
     );
     assert!(calls[0].path.ends_with("?timeout=10s"), "{}", calls[0].path);
+    assert!(calls[0].version < Version::HTTP_2, "{:?}", calls[0].version);
+}
+
+#[tokio::test]
+async fn http2_is_used_to_this_machine() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |_, review| allow(review)).await;
+    let hooks = vec![hook(&test, &server, "one", &["configmaps"])];
+    register_validating(&test, &server, hooks).await;
+    let path = test.core("configmaps");
+    let create = async |name: &str| test.create(&path, &config_map(name)).await;
+    futures::join!(create("a"), create("b"), create("c"));
+    let received = server.received();
+    assert!(received.iter().all(|call| call.version == Version::HTTP_2));
+    assert!(
+        received
+            .iter()
+            .all(|call| call.connection == received[0].connection)
+    );
 }

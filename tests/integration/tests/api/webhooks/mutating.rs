@@ -66,6 +66,13 @@ async fn added_fields_get_defaults_and_are_validated() {
     let created = test.create(&test.core("pods"), &object).await;
     let container = &created["spec"]["initContainers"][0];
     assert_eq!(container["terminationMessagePolicy"], "File", "{container}");
+    // The plugins have run twice, and the token is mounted once, also into the added container.
+    let count = |list: &Value| list.as_array().map_or(0, Vec::len);
+    assert_eq!(count(&created["spec"]["volumes"]), 1);
+    for container in ["containers", "initContainers"] {
+        let mounts = &created["spec"][container][0]["volumeMounts"];
+        assert_eq!(count(mounts), 1, "{container}");
+    }
     let mut invalid = pod("q");
     invalid["metadata"]["labels"] = json!({"init": "Not_A_Name"});
     let reply = test.admin.post(&test.core("pods"), &invalid).await;
