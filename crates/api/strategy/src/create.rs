@@ -2,6 +2,7 @@
 
 use crate::daemon_set::set_template_generation;
 use crate::jobs::generate_selector;
+use crate::new_pod::{apply_label_keys, copy_apparmor_annotations};
 use crate::rules::{GenerationRule, StatusRule, generation_rule, status_rule};
 use crate::service::fill_cluster_ips;
 use api_meta::Kind;
@@ -35,11 +36,18 @@ fn set_initial_values(kind: Kind<'_>, object: &mut Value) {
         ("", "Pod") => {
             // The class is computed once and never again: the kubelet has built cgroups from it.
             let class = compute_tree_qos(object);
-            set(
-                object,
-                "status",
-                json!({"phase": "Pending", "qosClass": class}),
-            );
+            let mut status = json!({"phase": "Pending", "qosClass": class});
+            // Before the scheduler sees the pod, so that its author sees at once why it waits.
+            if !list(get(object, "spec"), "schedulingGates").is_empty() {
+                let gated = json!({"type": "PodScheduled", "status": "False",
+                    "reason": "SchedulingGated", "lastProbeTime": null,
+                    "lastTransitionTime": api_meta::time::now(),
+                    "message": "Scheduling is blocked due to non-empty scheduling gates"});
+                set(&mut status, "conditions", vec![gated]);
+            }
+            set(object, "status", status);
+            apply_label_keys(object);
+            copy_apparmor_annotations(object);
         }
         ("", "Service") => {
             set(object, "status", json!({"loadBalancer": {}}));

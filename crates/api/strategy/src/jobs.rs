@@ -1,6 +1,6 @@
 //! The generated selector of a job.
 
-use api_meta::tree::{equal, fill, flag, get, make, set, text};
+use api_meta::tree::{equal, fill, flag, get, make, text};
 use serde_json::{Value, json};
 
 const UID: &str = "batch.kubernetes.io/controller-uid";
@@ -34,9 +34,10 @@ pub(crate) fn generate_selector(job: &mut Value) {
         .and_then(|t| make(t, "metadata"))
         .and_then(|m| make(m, "labels"))
     {
+        // Labels of the author stay; validation rejects those of another job.
         pairs
             .iter()
-            .for_each(|(key, value)| set(labels, key, value.as_str()));
+            .for_each(|(key, value)| fill(labels, key, value.as_str()));
     }
     if let Some(labels) = make(spec, "selector").and_then(|s| make(s, "matchLabels")) {
         fill(labels, UID, uid.as_str());
@@ -44,6 +45,6 @@ pub(crate) fn generate_selector(job: &mut Value) {
     if shared && let Some(labels) = make(job, "metadata").and_then(|m| make(m, "labels")) {
         pairs
             .iter()
-            .for_each(|(key, value)| set(labels, key, value.as_str()));
+            .for_each(|(key, value)| fill(labels, key, value.as_str()));
     }
 }

@@ -13,6 +13,7 @@ pub mod custom;
 mod daemon_set;
 mod fields;
 mod jobs;
+mod new_pod;
 mod pod;
 mod rules;
 mod service;

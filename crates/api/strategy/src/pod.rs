@@ -1,7 +1,10 @@
 //! Writes to the subresources `ephemeralcontainers` and `resize` of pods.
 
+use crate::fields::keep_field;
 use api_meta::tree::{each_mut, get, list, make, remove, set, text};
 use serde_json::Value;
+
+const CONTAINERS: [&str; 2] = ["containers", "initContainers"];
 
 /// Takes all but the ephemeral containers from the old pod.
 pub(crate) fn change_only_ephemeral_containers(new: &mut Value, old: &Value) {
@@ -15,32 +18,32 @@ pub(crate) fn change_only_ephemeral_containers(new: &mut Value, old: &Value) {
 
 /// Takes all but resources, and resize policies of the containers, from the old pod.
 pub(crate) fn change_only_resources(new: &mut Value, old: &Value) {
+    let count = |pod: &Value, field: &str| list(get(pod, "spec"), field).len();
+    // Validation reports added and removed containers.
+    if CONTAINERS
+        .iter()
+        .any(|field| count(new, field) != count(old, field))
+    {
+        return;
+    }
     let mut result = old.clone();
-    for field in ["containers", "initContainers"] {
-        let requested: Vec<(String, Value, Value)> = list(get(new, "spec"), field)
-            .iter()
-            .map(|c| {
-                (
-                    text(c, "name").to_owned(),
-                    get(c, "resources").clone(),
-                    get(c, "resizePolicy").clone(),
-                )
-            })
-            .collect();
+    for field in CONTAINERS {
+        let requested = list(get(new, "spec"), field);
         let Some(spec) = make(&mut result, "spec") else {
             continue;
         };
-        for container in each_mut(spec, field) {
-            let found = requested
-                .iter()
-                .find(|(name, _, _)| name == text(container, "name"));
-            // By name, since clients may send the containers in another order. Validation rejects
-            // other changes of the list.
-            if let Some((_, resources, policy)) = found {
-                set(container, "resources", resources.clone());
-                if !policy.is_null() {
-                    set(container, "resizePolicy", policy.clone());
-                }
+        let is_same = list(spec, field)
+            .iter()
+            .zip(requested)
+            .all(|(old, new)| text(old, "name") == text(new, "name"));
+        // Renamed or reordered containers are reported, too.
+        if !is_same {
+            set(spec, field, requested.to_vec());
+            continue;
+        }
+        for (container, requested) in each_mut(spec, field).zip(requested) {
+            for field in ["resources", "resizePolicy"] {
+                keep_field(container, requested, field);
             }
         }
     }

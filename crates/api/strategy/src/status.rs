@@ -3,7 +3,7 @@
 use crate::fields::keep_field;
 use crate::rules::{StatusRule, status_rule};
 use api_meta::Kind;
-use api_meta::tree::{each_mut, fill, get, has, list, make, remove, set, text};
+use api_meta::tree::{each_mut, fill, fill_int, get, has, int, list, make, remove, set, text};
 use serde_json::Value;
 
 /// Prepares a write to `status`: everything else is taken from the old object.
@@ -32,10 +32,11 @@ pub(crate) fn prepare_status_update(kind: Kind<'_>, new: &mut Value, old: &Value
             // Old kubelets send incomplete owner references, which would break garbage collection.
             keep_metadata(&mut result, old, "ownerReferences");
             let class = get(get(old, "status"), "qosClass").clone();
-            if let Some(status) = make(&mut result, "status")
-                && !class.is_null()
-            {
-                fill(status, "qosClass", class);
+            if let Some(status) = make(&mut result, "status") {
+                if !class.is_null() {
+                    fill(status, "qosClass", class);
+                }
+                keep_observed_generations(status, get(old, "status"));
             }
         }
         ("certificates.k8s.io", _) => {
@@ -45,6 +46,32 @@ pub(crate) fn prepare_status_update(kind: Kind<'_>, new: &mut Value, old: &Value
         _ => {}
     }
     *new = result;
+}
+
+/// Keeps the observed generations of a pod's status and conditions, if the writer does not know the
+/// field. There may be several conditions of one type, which are paired in their order.
+fn keep_observed_generations(status: &mut Value, old: &Value) {
+    const FIELD: &str = "observedGeneration";
+    let before = int(old, FIELD).unwrap_or(0);
+    if before != 0 {
+        fill_int(status, FIELD, before);
+    }
+    let mut known: Vec<(&str, i64)> = list(old, "conditions")
+        .iter()
+        .map(|c| (text(c, "type"), int(c, FIELD).unwrap_or(0)))
+        .collect();
+    for condition in each_mut(status, "conditions") {
+        let Some(i) = known
+            .iter()
+            .position(|(kind, _)| *kind == text(condition, "type"))
+        else {
+            continue;
+        };
+        let (_, before) = known.remove(i);
+        if before != 0 {
+            fill_int(condition, FIELD, before);
+        }
+    }
 }
 
 /// Resets a field of the metadata for status writes of some kinds, because old clients send it

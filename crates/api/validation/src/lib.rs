@@ -39,9 +39,11 @@ mod scheduling;
 mod selector;
 mod service;
 mod storage;
+mod warnings;
 
 pub use dispatch::{
     validate_create, validate_custom_create, validate_custom_update, validate_update,
 };
 pub use field::{ErrorKind, FieldError, to_api_error};
 pub use resource::{ADMIN_ACCESS_LABEL, validate_admin_access};
+pub use warnings::object_warnings;

@@ -38,7 +38,9 @@ mod windows;
 
 pub use affinity::validate_node_selector;
 pub use annotations::validate_pod_annotations;
+pub(crate) use context::visit_containers;
 pub use options::PodOptions;
+pub(crate) use profiles::{APPARMOR_CONTAINER, SECCOMP_CONTAINER, SECCOMP_POD};
 pub use resources::{
     STANDARD, is_extended_resource, validate_container_resource_name, validate_resource_list,
     validate_resource_quantity, validate_standard_name,

@@ -7,8 +7,8 @@ use api_meta::tree::{get, has, opt_text, text};
 use serde_json::Value;
 
 const TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
-const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
-const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+pub(crate) const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+pub(crate) const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 pub(crate) const APPARMOR_CONTAINER: &str = "container.apparmor.security.beta.kubernetes.io/";
 const LOCAL: &str = "localhost/";
 /// Longest path of Linux (`PATH_MAX`), without the end of the string.

@@ -1,0 +1,166 @@
+//! Warnings about objects that are valid, but hardly meant so. They reach the client as headers of
+//! the response.
+
+mod addresses;
+mod placement;
+mod pod;
+mod ports;
+mod volumes;
+
+use self::pod::warn_about_pod;
+use crate::field::Path;
+use api_meta::tree::{get, has, int, list, same, text};
+use api_meta::{Kind, names};
+use serde_json::Value;
+
+pub(crate) type Warnings = Vec<String>;
+
+/// Returns the warnings about a new object, or a changed one if `old` is given. `subresource` is
+/// empty for the object itself. The object must be valid.
+pub fn object_warnings(
+    kind: Kind<'_>,
+    subresource: &str,
+    object: &Value,
+    old: Option<&Value>,
+) -> Vec<String> {
+    let mut warnings = Warnings::new();
+    match (kind.group, kind.kind, subresource) {
+        ("", "Pod", "") => warnings_for_pod(object, old, &mut warnings),
+        ("", "Pod", "status") => warnings_for_pod_status(object, &mut warnings),
+        ("", "PodTemplate", "") => warnings_for_pod_template(object, old, &mut warnings),
+        ("apps", "Deployment" | "ReplicaSet", "") | ("", "ReplicationController", "") => {
+            warn_about_name(object, old, &mut warnings);
+            warnings_for_workload(object, old, &mut warnings);
+        }
+        ("apps", "DaemonSet", "") => warnings_for_daemon_set(object, old, &mut warnings),
+        ("apps", "StatefulSet", "") => warnings_for_stateful_set(object, old, &mut warnings),
+        ("batch", "Job", "") => warnings_for_job(object, old, &mut warnings),
+        ("batch", "CronJob", "") => warnings_for_cron_job(object, old, &mut warnings),
+        _ => {}
+    }
+    warnings
+}
+
+/// Returns whether an object is new or has a new generation: clients repeat writes, and the warnings
+/// of an unchanged spec are known.
+fn is_changed(object: &Value, old: Option<&Value>) -> bool {
+    let generation = |object| int(get(object, "metadata"), "generation");
+    old.is_none_or(|old| generation(object) != generation(old))
+}
+
+fn join_problems(name: &str) -> Option<String> {
+    let problems = names::dns1123_label(name);
+    (!problems.is_empty()).then(|| format!("[{}]", problems.join(" ")))
+}
+
+fn warn_about_name(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+    let problems = join_problems(text(get(object, "metadata"), "name"));
+    if let (None, Some(problems)) = (old, problems) {
+        warnings.push(format!("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: {problems}"));
+    }
+}
+
+fn warnings_for_pod(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+    // Changes of pods are frequent and come from programs.
+    if old.is_some() {
+        return;
+    }
+    if let Some(problems) = join_problems(text(get(object, "metadata"), "name")) {
+        warnings.push(format!("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: {problems}"));
+    }
+    warn_about_pod(object, &Path::ROOT, warnings);
+}
+
+fn warnings_for_pod_status(object: &Value, warnings: &mut Warnings) {
+    let path = Path::ROOT.child("status");
+    for field in ["podIPs", "hostIPs"] {
+        let at = path.child(field);
+        for (i, item) in list(get(object, "status"), field).iter().enumerate() {
+            addresses::warn_about_address(text(item, "ip"), &at.index(i).child("ip"), warnings);
+        }
+    }
+}
+
+fn warnings_for_pod_template(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+    if is_changed(object, old) {
+        warn_about_pod(
+            get(object, "template"),
+            &Path::ROOT.child("template"),
+            warnings,
+        );
+    }
+}
+
+fn warnings_for_workload(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+    if is_changed(object, old) {
+        let path = Path::ROOT.child("spec");
+        warn_about_pod(
+            get(get(object, "spec"), "template"),
+            &path.child("template"),
+            warnings,
+        );
+    }
+}
+
+fn warnings_for_daemon_set(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+    let is_same = |old: &Value| same(get(object, "spec"), get(old, "spec"), "template");
+    if !old.is_some_and(is_same) {
+        warnings_for_workload(object, None, warnings);
+    }
+}
+
+fn warnings_for_stateful_set(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+    warnings_for_workload(object, old, warnings);
+    let spec = get(object, "spec");
+    let path = Path::ROOT.child("spec");
+    let at = path.child("volumeClaimTemplates");
+    for (i, claim) in list(spec, "volumeClaimTemplates").iter().enumerate() {
+        let at = at.index(i);
+        // Upstream's paths of the two writes differ.
+        match old {
+            None => volumes::warn_about_claim(get(claim, "spec"), &at, warnings),
+            Some(_) => volumes::warn_about_claim(get(claim, "spec"), &at.child("Spec"), warnings),
+        }
+    }
+    if int(spec, "revisionHistoryLimit").is_some_and(|n| n < 0) {
+        warnings.push("spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended".to_owned());
+    }
+}
+
+fn warnings_for_job(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+    warn_about_name(object, old, warnings);
+    if is_changed(object, old) {
+        warn_about_job(get(object, "spec"), &Path::ROOT.child("spec"), warnings);
+    }
+}
+
+fn warnings_for_cron_job(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+    warn_about_name(object, old, warnings);
+    let spec = get(object, "spec");
+    if is_changed(object, old) {
+        let path = Path::ROOT.child("spec");
+        let path = path.child("jobTemplate");
+        warn_about_job(
+            get(get(spec, "jobTemplate"), "spec"),
+            &path.child("spec"),
+            warnings,
+        );
+    }
+    // Upstream's path has the spec twice.
+    if old.is_some() && text(spec, "schedule").contains("TZ") {
+        warnings.push("cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details".to_owned());
+    }
+}
+
+fn warn_about_job(spec: &Value, path: &Path<'_>, warnings: &mut Warnings) {
+    let exceeds = |field, limit| int(spec, field).is_some_and(|n| n > limit);
+    if text(spec, "completionMode") == "Indexed"
+        && exceeds("completions", 100_000)
+        && exceeds("parallelism", 10_000)
+    {
+        warnings.push(format!("{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"));
+    }
+    if has(spec, "template") {
+        warn_about_pod(get(spec, "template"), &path.child("template"), warnings);
+    }
+}
