@@ -6,60 +6,24 @@
 //! between leaks at most one Service's allocations, which `repair` finds.
 
 mod addresses;
+mod allocators;
 mod families;
 mod ports;
 mod repair;
+mod spec;
 
 pub use addresses::first_address;
+pub use allocators::{Allocators, ServiceAllocation, ServiceOptions};
 
 use crate::registry::Registry;
 use crate::write::Write;
+use allocators::AllocatedSet;
 use api_kinds::Resource;
 use api_meta::{ApiError, Meta};
 use api_validation::validate_create;
-use ipnet::IpNet;
 use serde_json::Value;
-use std::net::IpAddr;
-use std::ops::RangeInclusive;
-
-/// The ranges.
-#[derive(Clone, Debug)]
-pub struct ServiceOptions {
-    /// `--service-cluster-ip-range`; the first CIDR decides the primary family.
-    pub cidrs: Vec<IpNet>,
-    /// `--service-node-port-range`.
-    pub node_ports: RangeInclusive<u16>,
-}
-
-/// The allocators of cluster IPs and node ports.
-pub struct Allocators {
-    options: ServiceOptions,
-}
-
-/// Allocations of one write, and allocations that it replaces.
-#[derive(Debug, Default)]
-pub struct ServiceAllocation {
-    allocated: AllocatedSet,
-    replaced: AllocatedSet,
-}
-
-#[derive(Debug, Default)]
-struct AllocatedSet {
-    addresses: Vec<IpAddr>,
-    ports: Vec<u16>,
-}
 
 impl Allocators {
-    /// Creates allocators of these ranges.
-    pub fn new(options: ServiceOptions) -> Self {
-        Allocators { options }
-    }
-
-    /// Returns the ranges.
-    pub fn options(&self) -> &ServiceOptions {
-        &self.options
-    }
-
     /// Allocates the addresses and ports of a new or changed Service and writes them into the
     /// object. Does nothing for other kinds.
     pub(crate) async fn allocate_for(
@@ -150,28 +114,4 @@ impl Allocators {
 
 fn is_service(resource: &Resource) -> bool {
     resource.group.is_empty() && resource.plural == "services"
-}
-
-fn spec_str<'a>(service: &'a Value, field: &str) -> &'a str {
-    service
-        .pointer("/spec")
-        .and_then(|spec| spec.get(field)?.as_str())
-        .unwrap_or_default()
-}
-
-fn service_type(service: &Value) -> &str {
-    match spec_str(service, "type") {
-        "" => "ClusterIP",
-        ty => ty,
-    }
-}
-
-/// Builds a 422 about a field of a Service.
-fn invalid_field(service: &Value, field: &str, value: &Value, why: &str) -> ApiError {
-    let cause = api_meta::Cause {
-        reason: "FieldValueInvalid".into(),
-        message: format!("Invalid value: {value}: {why}"),
-        field: field.into(),
-    };
-    ApiError::invalid("", "Service", service.name(), vec![cause])
 }

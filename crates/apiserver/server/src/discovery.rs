@@ -7,14 +7,12 @@ use crate::body::Body;
 use crate::context::Context;
 use crate::respond;
 use crate::server::Server;
+use crate::version::GIT_VERSION;
 use api_meta::ApiError;
 use http::Response;
 use serde_json::{Value, json};
 
 pub use documents::Discovery;
-
-/// Version in `/version` and in the build metric.
-pub const GIT_VERSION: &str = concat!("v1.36.2+ironclad.", env!("CARGO_PKG_VERSION"));
 
 /// Returns the document of `/version`.
 pub fn version_info() -> Value {

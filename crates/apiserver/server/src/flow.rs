@@ -4,6 +4,7 @@
 //! a level's shares have no effect. The table follows the watch cache through an observer; one task
 //! writes into each schema's status whether its level exists.
 
+mod class;
 mod rules;
 mod status;
 
@@ -11,7 +12,7 @@ use crate::body::Body;
 use crate::respond;
 use api_meta::Meta;
 use apiserver_request::{Attributes, GroupResource, ObjectEvent, Objects, Observer};
-use http::{HeaderValue, Response};
+use http::Response;
 use parking_lot::{Mutex, RwLock};
 use rules::Rule;
 use serde_json::Value;
@@ -19,20 +20,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
+pub use class::Class;
 pub use status::maintain_status;
 
 const GROUP: &str = "flowcontrol.apiserver.k8s.io";
 const SCHEMAS: &str = "flowschemas";
 const LEVELS: &str = "prioritylevelconfigurations";
-
-/// FlowSchema and priority level of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Class {
-    schema: Arc<str>,
-    level: Arc<str>,
-    schema_uid: Arc<str>,
-    level_uid: Arc<str>,
-}
 
 struct Schema {
     name: Arc<str>,
@@ -142,22 +135,6 @@ impl FlowControl {
             text.push_str(&format!("{level}, 0, true, false, 0, {count}\n"));
         }
         text
-    }
-}
-
-impl Class {
-    /// Adds headers with the uids of schema and level to a response.
-    pub fn mark_response(&self, response: &mut Response<Body>) {
-        // Uids, not names: the caller may lack the permission to read these objects.
-        let both = [
-            ("x-kubernetes-pf-flowschema-uid", &self.schema_uid),
-            ("x-kubernetes-pf-prioritylevel-uid", &self.level_uid),
-        ];
-        for (name, uid) in both {
-            if let Ok(value) = HeaderValue::from_str(uid) {
-                response.headers_mut().insert(name, value);
-            }
-        }
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::body::Body;
 use crate::bootstrap::Step;
 use crate::context::Context;
+use crate::method::method_not_allowed;
 use crate::respond;
-use crate::route::method_not_allowed;
 use crate::server::Server;
 use api_meta::ApiError;
 use http::{Method, Response};

@@ -19,6 +19,7 @@ mod handlers;
 mod health;
 mod impersonate;
 mod inflight;
+mod method;
 mod metrics;
 mod negotiate;
 mod options;
@@ -36,6 +37,7 @@ mod server;
 mod tests;
 mod transform;
 mod upstream_flags;
+mod version;
 mod webhooks;
 mod zpages;
 

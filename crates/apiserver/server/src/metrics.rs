@@ -289,7 +289,7 @@ impl ServerMetrics {
         );
         page.sample(
             "kubernetes_build_info",
-            &format_labels(&[("git_version", crate::discovery::GIT_VERSION)]),
+            &format_labels(&[("git_version", crate::version::GIT_VERSION)]),
             1.0,
         );
     }

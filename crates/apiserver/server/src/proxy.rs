@@ -10,6 +10,7 @@ mod backend;
 mod connect;
 mod html;
 mod reach;
+mod request;
 mod rewrite;
 mod services;
 mod streams;
@@ -17,8 +18,8 @@ mod websocket;
 
 use crate::body::{Body, Payload};
 use crate::context::Context;
+use crate::method::method_not_allowed;
 use crate::respond;
-use crate::route::method_not_allowed;
 use crate::server::Server;
 use api_kinds::Resource;
 use api_meta::ApiError;

@@ -1,21 +1,15 @@
 //! Parses method and path of a request.
 
+mod bad_path;
 mod segments;
+
+pub use bad_path::BadPath;
 
 use crate::query::Query;
 use api_meta::fields::FieldSelector;
 use apiserver_request::RequestInfo;
 use http::Method;
 use segments::Segments;
-
-/// A path that is rejected before it is parsed further.
-#[derive(Debug, PartialEq, Eq)]
-pub enum BadPath {
-    /// Not UTF-8, or a broken escape, or a NUL.
-    Malformed,
-    /// Has `.`, `..` or empty segments; holds the clean form.
-    Unclean(String),
-}
 
 /// Subresources of namespaces, which stand at the position of a resource in the namespace.
 const OF_NAMESPACE: [&str; 2] = ["status", "finalize"];

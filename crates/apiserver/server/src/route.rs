@@ -2,10 +2,11 @@
 
 use crate::body::{Body, Payload};
 use crate::context::Context;
+use crate::method::method_not_allowed;
 use crate::server::Server;
 use crate::{discovery, handlers, health, proxy, respond, reviews, zpages};
 use api_kinds::Resource;
-use api_meta::{ApiError, Reason};
+use api_meta::ApiError;
 use apiserver_request::RequestInfo;
 use http::{Method, Response};
 use hyper::upgrade::OnUpgrade;
@@ -181,21 +182,13 @@ fn check_scope(info: &RequestInfo, resource: &Resource) -> Result<(), ApiError> 
     })
 }
 
-/// Returns a 405 error.
-pub fn method_not_allowed() -> ApiError {
-    ApiError::new(
-        Reason::MethodNotAllowed,
-        "the server does not allow this method on the requested resource",
-    )
-    .with_details(api_meta::Details::default())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::query::Query;
     use crate::request_info;
+    use api_meta::Reason;
 
     fn scope_of(method: Method, path: &str, resource: &Resource) -> Result<(), ApiError> {
         check_scope(

@@ -1,6 +1,7 @@
 //! Cluster IPs: one IPAddress object each.
 
-use super::{Allocators, ServiceAllocation, invalid_field, service_type, spec_str};
+use super::allocators::{Allocators, ServiceAllocation};
+use super::spec::{invalid_field, service_type, spec_str};
 use crate::errors::store_error;
 use crate::registry::Registry;
 use crate::write::Write;

@@ -1,6 +1,7 @@
 //! Node ports: one bitmap for the range, as upstream stores it.
 
-use super::{Allocators, ServiceAllocation, invalid_field, service_type};
+use super::allocators::{Allocators, ServiceAllocation};
+use super::spec::{invalid_field, service_type, spec_str};
 use crate::errors::store_error;
 use crate::registry::Registry;
 use crate::write::Write;
@@ -70,7 +71,7 @@ fn needs_ports(service: &Value) -> bool {
 fn needs_health_check(service: &Value) -> bool {
     service_type(service) == "LoadBalancer"
         // Only then do nodes differ: the load balancer asks each whether it has an endpoint.
-        && super::spec_str(service, "externalTrafficPolicy") == "Local"
+        && spec_str(service, "externalTrafficPolicy") == "Local"
 }
 
 impl Allocators {

@@ -2,14 +2,13 @@
 
 use super::connect::Target;
 use super::reach::Loopback;
+use super::request::{cached_object, raw_rest};
 use super::services;
 use crate::context::Context;
 use crate::server::Server;
 use api_meta::{ApiError, Meta, meta};
-use apiserver_request::{GroupResource, Objects};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
-use std::sync::Arc;
 
 const QUERY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -53,20 +52,6 @@ pub fn node_target(server: &Server, context: &Context) -> Result<Target, ApiErro
     Ok(target)
 }
 
-/// Returns the path after the subresource as sent, with the query.
-pub fn raw_rest(context: &Context) -> String {
-    let rest = if context.info.rest.is_empty() {
-        "/"
-    } else {
-        context.info.rest.as_str()
-    };
-    if context.raw_query.is_empty() {
-        rest.to_owned()
-    } else {
-        format!("{rest}?{}", context.raw_query)
-    }
-}
-
 /// Returns the kubelet of a pod, and the path of the subresource.
 pub async fn pod_stream_target(server: &Server, context: &Context) -> Result<Target, ApiError> {
     let (namespace, name) = (context.info.namespace.as_str(), context.info.name.as_str());
@@ -107,19 +92,6 @@ pub async fn pod_stream_target(server: &Server, context: &Context) -> Result<Tar
     server
         .kubelets
         .kubelet_target(&*cached_object(server, "nodes", "", node_name)?, path)
-}
-
-/// Returns an object from the watch cache, or 404.
-pub fn cached_object(
-    server: &Server,
-    resource: &str,
-    namespace: &str,
-    name: &str,
-) -> Result<Arc<Value>, ApiError> {
-    let found = server
-        .caches
-        .cached_object(&GroupResource::new("", resource), namespace, name);
-    found.ok_or_else(|| ApiError::not_found("", resource, name))
 }
 
 fn with_query(path: &str, pairs: Vec<(String, String)>) -> String {

@@ -4,7 +4,7 @@
 //! sent, so that a proxy forwards exactly the bytes after its subresource, whatever the preceding
 //! names look like.
 
-use super::BadPath;
+use super::bad_path::BadPath;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 /// Characters that are escaped in a segment.

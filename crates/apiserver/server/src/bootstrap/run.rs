@@ -1,0 +1,84 @@
+//! Runs the steps until all objects exist.
+
+use super::endpoints::{self, OwnEndpoint};
+use super::steps::Step;
+use super::{objects, rbac, service};
+use crate::options::ServerOptions;
+use crate::server::Server;
+use api_meta::ApiError;
+use futures::FutureExt;
+use futures::future::try_join_all;
+use std::sync::Arc;
+use std::time::Duration;
+
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Creates the bootstrap objects, and retries until all exist.
+pub async fn run_bootstrap(server: Arc<Server>, options: ServerOptions, port: u16) {
+    server.caches.wait_ready().await;
+    loop {
+        match bootstrap_all(&server, &options, port).await {
+            Ok(()) => break,
+            // The store may still elect its leader; without these objects the cluster would stay
+            // unusable.
+            Err(error) => {
+                tracing::warn!(%error, "failed to create bootstrap objects; retrying")
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+    tracing::info!(address = server.external_address, "ready");
+    let own = OwnEndpoint {
+        address: options.advertised_address(),
+        port,
+    };
+    server.tasks.clone().spawn(
+        // After the bootstrap, whose last step published the endpoints for the first time.
+        "kubernetes-endpoints",
+        endpoints::maintain_endpoints(server.clone(), own),
+    );
+    server.registry.keep_allocations(&server.stopping).await;
+}
+
+async fn bootstrap_all(
+    server: &Server,
+    options: &ServerOptions,
+    port: u16,
+) -> Result<(), ApiError> {
+    let steps = &server.bootstrapped;
+    // A stale cache would show system objects as missing.
+    server.registry.wait_for_version("").await?;
+    steps
+        // Before the Service `kubernetes` is created, which allocates an address.
+        .complete_step(Step::Allocations, server.registry.repair_allocations())
+        .await?;
+    steps
+        // The other objects are in these namespaces.
+        .complete_step(Step::Namespaces, objects::ensure_namespaces(server))
+        .await?;
+    // Each write waits for the disk, so independent ones run concurrently.
+    let parts = [
+        steps
+            .complete_step(Step::Objects, objects::ensure_objects(server, options))
+            .boxed(),
+        steps
+            .complete_step(Step::Rbac, rbac::ensure_rbac(server))
+            .boxed(),
+        steps
+            .complete_step(Step::Service, own_endpoint(server, options, port))
+            .boxed(),
+    ];
+    try_join_all(parts).await.map(|_| ())
+}
+
+async fn own_endpoint(server: &Server, options: &ServerOptions, port: u16) -> Result<(), ApiError> {
+    let own = OwnEndpoint {
+        address: options.advertised_address(),
+        port,
+    };
+    let parts = [
+        service::ensure_service(server, options, port).boxed(),
+        endpoints::renew_lease(server, own).boxed(),
+    ];
+    try_join_all(parts).await.map(|_| ())
+}

@@ -1,0 +1,35 @@
+//! What a proxied request names: an object, and the path behind it.
+
+use crate::context::Context;
+use crate::server::Server;
+use api_meta::ApiError;
+use apiserver_request::{GroupResource, Objects};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Returns an object from the watch cache, or 404.
+pub fn cached_object(
+    server: &Server,
+    resource: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<Arc<Value>, ApiError> {
+    let found = server
+        .caches
+        .cached_object(&GroupResource::new("", resource), namespace, name);
+    found.ok_or_else(|| ApiError::not_found("", resource, name))
+}
+
+/// Returns the path after the subresource as sent, with the query.
+pub fn raw_rest(context: &Context) -> String {
+    let rest = if context.info.rest.is_empty() {
+        "/"
+    } else {
+        context.info.rest.as_str()
+    };
+    if context.raw_query.is_empty() {
+        rest.to_owned()
+    } else {
+        format!("{rest}?{}", context.raw_query)
+    }
+}
