@@ -116,7 +116,7 @@ pub(crate) fn build_server(
     // admission.
     let slot = Arc::new(admission::QuotaSlot::default());
     let webhook_metrics = Arc::new(WebhookMetrics::default());
-    let webhooks = webhooks::build_webhooks(options, &objects, &webhook_metrics, tasks)?;
+    let webhooks = webhooks::build_webhooks(options, &caches, &webhook_metrics, tasks)?;
     let plugins = build_admission(options, &objects, &authz, &slot, webhooks)?;
     let services = ServiceOptions {
         cidrs: options.service_cluster_ip_range.clone(),

@@ -1,10 +1,11 @@
 //! Wires the admission webhooks: the served kinds, the resolver of Services, the configuration.
 
 use crate::options::ServerOptions;
-use api_codec::json;
-use api_kinds::Resource;
+use api_kinds::{Name, ObjectSchema, Resource};
 use api_meta::Kind;
 use apiserver_admission::WebhookPlugins;
+use apiserver_cache::Caches;
+use apiserver_convert::codec;
 use apiserver_request::Objects;
 use apiserver_webhook::{
     ClusterIpResolver, Credentials, EndpointResolver, GroupVersionKind, GroupVersionResource,
@@ -21,10 +22,11 @@ use std::sync::Arc;
 /// A configuration file that can't be used.
 pub fn build_webhooks(
     options: &ServerOptions,
-    objects: &Arc<dyn Objects>,
+    caches: &Arc<Caches>,
     metrics: &Arc<WebhookMetrics>,
     tasks: &Tasks,
 ) -> anyhow::Result<WebhookPlugins> {
+    let objects: Arc<dyn Objects> = caches.clone();
     let config = match &options.admission_control_config_file {
         Some(path) => read_plugin_configs(path)?,
         None => WebhookConfig::default(),
@@ -41,7 +43,7 @@ pub fn build_webhooks(
         };
         anyhow::Ok(Setup {
             objects: objects.clone(),
-            kinds: Arc::new(ServedKinds),
+            kinds: Arc::new(ServedKinds(caches.clone())),
             transport: Transport::new(tasks.clone(), resolver.clone(), credentials),
             metrics: metrics.clone(),
             skipped: options.skip_admission_webhooks.clone(),
@@ -55,24 +57,34 @@ pub fn build_webhooks(
     })
 }
 
-/// The kinds of the server's table.
-struct ServedKinds;
+/// The served kinds, custom resources included.
+struct ServedKinds(Arc<Caches>);
 
-fn find(resource: &GroupVersionResource) -> Option<&'static Resource> {
-    api_kinds::find(&resource.group, &resource.version, &resource.resource)
+impl ServedKinds {
+    fn find(&self, resource: &GroupVersionResource) -> Option<Arc<Resource>> {
+        self.0
+            .served()
+            .resources()
+            .find(&resource.group, &resource.version, &resource.resource)
+            .cloned()
+    }
+
+    /// Returns the schema of the body of a resource or subresource.
+    fn find_schema(
+        &self,
+        resource: &GroupVersionResource,
+        subresource: &str,
+    ) -> Option<ObjectSchema> {
+        let found = self.find(resource)?;
+        if subresource.is_empty() {
+            return Some(found.schema.clone());
+        }
+        found.subresource(subresource)?.schema.clone()
+    }
 }
 
-/// Returns the schema of the body of a resource or subresource.
-fn find_message(
-    resource: &GroupVersionResource,
-    subresource: &str,
-) -> Option<&'static api_schema::Message> {
-    let found = find(resource)?;
-    if subresource.is_empty() {
-        Some(found.message)
-    } else {
-        found.subresource(subresource)?.message
-    }
+fn stored_prefix(resource: &Resource) -> Option<&Name> {
+    resource.storage.as_ref().map(|storage| &storage.prefix)
 }
 
 impl Kinds for ServedKinds {
@@ -81,27 +93,29 @@ impl Kinds for ServedKinds {
         resource: &GroupVersionResource,
         subresource: &str,
     ) -> Option<GroupVersionKind> {
-        let found = find(resource)?;
+        let found = self.find(resource)?;
         if subresource.is_empty() {
             return Some(GroupVersionKind::new(
-                found.group,
-                found.version,
-                found.kind,
+                &found.group,
+                &found.version,
+                &found.kind,
             ));
         }
         let sub = found.subresource(subresource)?;
-        Some(GroupVersionKind::new(sub.group, sub.version, sub.kind))
+        Some(GroupVersionKind::new(&sub.group, &sub.version, &sub.kind))
     }
 
     fn equivalent_resources(&self, resource: &GroupVersionResource) -> Vec<GroupVersionResource> {
-        let prefix = |row: &Resource| row.storage.as_ref().map(|storage| storage.prefix);
-        let Some(stored) = find(resource).and_then(prefix) else {
+        let served = self.0.served();
+        let found = self.find(resource);
+        let Some(stored) = found.as_deref().and_then(stored_prefix) else {
             return Vec::new();
         };
-        api_kinds::resources()
-            .iter()
-            .filter(|row| row.served && prefix(row) == Some(stored))
-            .map(|row| GroupVersionResource::new(row.group, row.version, row.plural))
+        served
+            .resources()
+            .served()
+            .filter(|row| stored_prefix(row) == Some(stored))
+            .map(|row| GroupVersionResource::new(&row.group, &row.version, &row.plural))
             .filter(|other| other != resource)
             .collect()
     }
@@ -112,8 +126,8 @@ impl Kinds for ServedKinds {
         from: &GroupVersionResource,
         to: &GroupVersionResource,
     ) -> Result<Value, String> {
-        match (find(from), find(to)) {
-            (Some(from), Some(to)) => Ok(apiserver_convert::convert_object(from, to, object)),
+        match (self.find(from), self.find(to)) {
+            (Some(from), Some(to)) => Ok(apiserver_convert::convert_object(&from, &to, object)),
             _ => Err(format!(
                 "unable to convert to {}: unknown kind",
                 to.resource
@@ -127,8 +141,8 @@ impl Kinds for ServedKinds {
         subresource: &str,
         object: &Value,
     ) -> Value {
-        match find_message(resource, subresource) {
-            Some(message) => json::explicit(message, object),
+        match self.find_schema(resource, subresource) {
+            Some(schema) => codec::explicit_tree(&schema, object),
             None => object.clone(),
         }
     }
@@ -139,9 +153,9 @@ impl Kinds for ServedKinds {
         subresource: &str,
         object: Value,
     ) -> Result<Value, String> {
-        match find_message(resource, subresource) {
+        match self.find_schema(resource, subresource) {
             // Unknown fields are dropped, as by Go's decoder.
-            Some(message) => json::check(message, object)
+            Some(schema) => codec::check_tree(&schema, object)
                 .map(|(object, _)| object)
                 .map_err(|e| e.to_string()),
             None => Ok(object),
@@ -159,11 +173,14 @@ impl Kinds for ServedKinds {
             let sub = row.subresource(subresource);
             subresource.is_empty() || sub.is_some_and(|sub| sub.kind == row.kind)
         };
-        if let Some(row) = find(resource).filter(|row| is_whole(row)) {
+        if let Some(row) = self
+            .find(resource)
+            .filter(|row| is_whole(row) && !row.is_custom())
+        {
             let kind = Kind {
-                group: row.group,
-                version: row.version,
-                kind: row.kind,
+                group: &row.group,
+                version: &row.version,
+                kind: &row.kind,
                 namespaced: row.namespaced,
             };
             api_defaulting::default_object(kind, object);
@@ -175,31 +192,43 @@ impl Kinds for ServedKinds {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use apiserver_storage::{Store, StoreConfig};
     use serde_json::json;
+    use tokio_util::sync::CancellationToken;
+
+    /// Returns the built-in kinds, which need no store.
+    fn served_kinds() -> ServedKinds {
+        let store = Store::new(&StoreConfig {
+            servers: vec!["http://127.0.0.1:1".into()],
+            ..StoreConfig::default()
+        });
+        let tasks = Tasks::new(CancellationToken::new());
+        ServedKinds(Caches::start(store.unwrap(), "/registry", &tasks))
+    }
 
     fn resource(group: &str, version: &str, name: &str) -> GroupVersionResource {
         GroupVersionResource::new(group, version, name)
     }
 
-    #[test]
-    fn resources_that_share_storage_are_equivalent() {
+    #[tokio::test]
+    async fn resources_that_share_storage_are_equivalent() {
         let core = resource("", "v1", "events");
         let group = resource("events.k8s.io", "v1", "events");
-        let others = ServedKinds.equivalent_resources(&core);
+        let others = served_kinds().equivalent_resources(&core);
         assert_eq!(others, [group.clone()]);
-        assert_eq!(ServedKinds.equivalent_resources(&group), [core]);
+        assert_eq!(served_kinds().equivalent_resources(&group), [core]);
         let scalers = resource("autoscaling", "v1", "horizontalpodautoscalers");
-        let others = ServedKinds.equivalent_resources(&scalers);
+        let others = served_kinds().equivalent_resources(&scalers);
         assert_eq!(
             others,
             [resource("autoscaling", "v2", "horizontalpodautoscalers")]
         );
         let pods = resource("", "v1", "pods");
-        assert!(ServedKinds.equivalent_resources(&pods).is_empty());
+        assert!(served_kinds().equivalent_resources(&pods).is_empty());
     }
 
-    #[test]
-    fn body_of_a_subresource_has_its_own_kind() {
+    #[tokio::test]
+    async fn body_of_a_subresource_has_its_own_kind() {
         for (subresource, expect) in [
             ("", ("", "v1", "Pod")),
             ("status", ("", "v1", "Pod")),
@@ -208,45 +237,45 @@ mod tests {
             ("attach", ("", "v1", "PodAttachOptions")),
         ] {
             let pods = resource("", "v1", "pods");
-            let found = ServedKinds.find_kind(&pods, subresource).unwrap();
+            let found = served_kinds().find_kind(&pods, subresource).unwrap();
             let (group, version, kind) = expect;
             assert_eq!(found, GroupVersionKind::new(group, version, kind));
         }
     }
 
-    #[test]
-    fn autoscaler_is_converted_to_the_version_of_the_webhook() {
+    #[tokio::test]
+    async fn autoscaler_is_converted_to_the_version_of_the_webhook() {
         let old = resource("autoscaling", "v1", "horizontalpodautoscalers");
         let new = resource("autoscaling", "v2", "horizontalpodautoscalers");
         let object = json!({"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"},
             "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}});
-        let converted = ServedKinds
+        let converted = served_kinds()
             .convert_object(object.clone(), &old, &new)
             .unwrap();
         assert_eq!(converted["apiVersion"], "autoscaling/v2");
         assert_eq!(converted["spec"]["metrics"][0]["type"], "Resource");
-        let back = ServedKinds.convert_object(converted, &new, &old).unwrap();
+        let back = served_kinds().convert_object(converted, &new, &old).unwrap();
         assert_eq!(back["spec"], object["spec"]);
     }
 
-    #[test]
-    fn patched_object_of_a_wrong_type_is_rejected() {
+    #[tokio::test]
+    async fn patched_object_of_a_wrong_type_is_rejected() {
         let pods = resource("", "v1", "pods");
-        let decode = |object: Value| ServedKinds.decode_object(&pods, "", object);
+        let decode = |object: Value| served_kinds().decode_object(&pods, "", object);
         assert!(decode(json!({"spec": {"containers": "none"}})).is_err());
         let kept = decode(json!({"metadata": {"name": "p"}, "other": 1})).unwrap();
         assert_eq!(kept["other"], Value::Null, "unknown fields are dropped");
     }
 
-    #[test]
-    fn defaults_are_set_on_whole_objects_only() {
+    #[tokio::test]
+    async fn defaults_are_set_on_whole_objects_only() {
         let pods = resource("", "v1", "pods");
         let mut pod = json!({"spec": {"containers": [{"name": "c", "image": "i:1"}]}});
-        ServedKinds.default_object(&pods, "", &mut pod);
+        served_kinds().default_object(&pods, "", &mut pod);
         assert_eq!(pod["spec"]["restartPolicy"], "Always");
         let mut eviction = json!({"metadata": {"name": "p"}});
         let before = eviction.clone();
-        ServedKinds.default_object(&pods, "eviction", &mut eviction);
+        served_kinds().default_object(&pods, "eviction", &mut eviction);
         assert_eq!(eviction, before);
     }
 }
