@@ -148,30 +148,3 @@ async fn skipped_webhook_does_not_block_the_cluster() {
     register(&admin, &server, &working).await;
     admin.post(MAPS, &config_map("m")).await.expect_success();
 }
-
-/// Configuration of a plugin that would have no effect keeps the server from starting.
-#[tokio::test(flavor = "multi_thread")]
-async fn admission_configuration_without_effect_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("admission.yaml");
-    for (plugin, configuration) in [
-        ("PodSecurity", json!({"kind": "PodSecurityConfiguration"})),
-        (
-            "MutatingAdmissionWebhook",
-            json!({"apiVersion": "apiserver.config.k8s.io/v1",
-            "kind": "WebhookAdmissionConfiguration", "kubeConfigFile": "/absent"}),
-        ),
-    ] {
-        let file = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
-            "plugins": [{"name": plugin, "configuration": configuration}]});
-        std::fs::write(&path, file.to_string()).unwrap();
-        let options = Options {
-            api_server: vec![format!(
-                "--admission-control-config-file={}",
-                path.display()
-            )],
-            ..Options::default()
-        };
-        assert!(ControlPlane::try_start(&options).await.is_err(), "{plugin}");
-    }
-}

@@ -197,6 +197,8 @@ pub struct ApiError {
     /// `metadata.continue` of the Status: token from which an expired list may continue
     /// inconsistently; empty without one.
     pub continue_token: String,
+    /// Warnings beside the error, sent as headers.
+    pub warnings: Vec<String>,
 }
 
 impl ApiError {
@@ -207,6 +209,7 @@ impl ApiError {
             message: message.into(),
             details: None,
             continue_token: String::new(),
+            warnings: Vec::new(),
         }
     }
 

@@ -83,11 +83,11 @@ impl Registry {
 
     /// Runs the mutating plugins, and again if a webhook has changed the object.
     pub async fn run_mutating(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
-        self.run_mutating_once(request).await?;
-        if request.reinvocation.begin_second_pass() {
-            self.run_mutating_once(request).await?;
+        let mut admitted = self.run_mutating_once(request).await;
+        if admitted.is_ok() && request.reinvocation.begin_second_pass() {
+            admitted = self.run_mutating_once(request).await;
         }
-        Ok(())
+        admitted.map_err(|error| with_warnings(error, request))
     }
 
     async fn run_mutating_once(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
@@ -104,8 +104,15 @@ impl Registry {
     /// Runs the validating plugins.
     pub async fn run_validating(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         for plugin in &self.options.admission {
-            plugin.validate(request).await?;
+            let admitted = plugin.validate(request).await;
+            admitted.map_err(|error| with_warnings(error, request))?;
         }
         Ok(())
     }
+}
+
+/// Adds the warnings so far to a rejection: they may say how to avoid it.
+fn with_warnings(mut error: ApiError, request: &AdmissionRequest<'_>) -> ApiError {
+    error.warnings.extend(request.warnings.take());
+    error
 }

@@ -16,6 +16,11 @@ impl Warnings {
         }
     }
 
+    /// Removes and returns all warnings.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock())
+    }
+
     /// Adds several warnings.
     pub fn extend(&self, warnings: impl IntoIterator<Item = String>) {
         warnings.into_iter().for_each(|warning| self.push(warning));

@@ -30,7 +30,7 @@ pub fn error_response(media_type: MediaType, error: &ApiError) -> Response<Body>
             .headers_mut()
             .insert("retry-after", HeaderValue::from(retry));
     }
-    response
+    with_warnings(response, &error.warnings)
 }
 
 /// Builds a response from a Status; uses its code.

@@ -313,7 +313,6 @@ mod tests {
     #[test]
     fn settings_that_protect_are_not_ignored() {
         for name in [
-            "admission-control-config-file",
             "audit-log-path",
             "audit-policy-file",
             "audit-webhook-config-file",
@@ -349,7 +348,6 @@ mod tests {
     fn flags_of_the_usual_installers_stop_nothing() {
         for (name, value) in [
             ("allow-privileged", "true"),
-            ("enable-aggregator-routing", "true"),
             ("egress-selector-config-file", "/x"),
             ("profiling", "false"),
             ("proxy-client-cert-file", "/x"),

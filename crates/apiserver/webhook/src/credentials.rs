@@ -29,6 +29,9 @@ pub struct AuthInfo {
     key: Option<Data>,
 }
 
+/// A certificate chain and its key as PEM.
+pub(crate) type Identity = (Vec<u8>, Vec<u8>);
+
 #[derive(Clone)]
 enum Data {
     Inline(Vec<u8>),
@@ -125,7 +128,7 @@ fn parse_user(user: &Value, folder: &Path) -> Result<AuthInfo, String> {
 
 impl AuthInfo {
     /// Returns the certificate and key as PEM.
-    pub(crate) fn identity(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>, String> {
+    pub(crate) fn identity(&self) -> Result<Option<Identity>, String> {
         match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => Ok(Some((certificate.read()?, key.read()?))),
             (None, None) => Ok(None),

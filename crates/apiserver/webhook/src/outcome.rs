@@ -1,4 +1,4 @@
-//! What a failed or denied call means for the request, with upstream's messages.
+//! The consequences of a failed or denied call for the request, with upstream's messages.
 
 use crate::hook::Hook;
 use crate::response::ResponseError;

@@ -1,4 +1,4 @@
-//! What both plugins share: the parts they are built from, readiness, and checks of configurations.
+//! The base of both plugins: the parts they are built from, readiness, and checks of configurations.
 
 use crate::attributes::Attributes;
 use crate::conditions::{ConditionCompiler, NoConditions, UNSUPPORTED};

@@ -95,7 +95,8 @@ fn parse_review(body: &[u8]) -> Result<Value, String> {
 
 /// Rejects fields of the wrong type, which would otherwise count as absent.
 fn check_types(response: &Value) -> Result<(), String> {
-    let wrong = |field: &str, is: fn(&Value) -> bool| {
+    type Check = fn(&Value) -> bool;
+    let wrong = |field: &str, is: Check| {
         let value = get(response, field);
         !value.is_null() && !is(value)
     };
@@ -103,7 +104,7 @@ fn check_types(response: &Value) -> Result<(), String> {
         let is_text = |list: &Vec<Value>| list.iter().all(Value::is_string);
         value.as_array().is_some_and(is_text)
     };
-    let fields: [(&str, fn(&Value) -> bool); 6] = [
+    let fields: [(&str, Check); 6] = [
         ("uid", Value::is_string),
         ("allowed", Value::is_boolean),
         ("patch", Value::is_string),

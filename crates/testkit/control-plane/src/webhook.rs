@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// What the server sends back.
+/// A response of the server.
 #[derive(Clone, Debug)]
 pub struct WebhookReply {
     /// Status.

@@ -85,10 +85,10 @@ pub fn describe_error(error: &(dyn Error + 'static)) -> String {
         last = error;
         next = error.source();
     }
-    if let Some(error) = last.downcast_ref::<hyper::Error>() {
-        if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
-            return "EOF".to_owned();
-        }
+    if let Some(error) = last.downcast_ref::<hyper::Error>()
+        && (error.is_incomplete_message() || error.is_canceled() || error.is_closed())
+    {
+        return "EOF".to_owned();
     }
     match last.downcast_ref::<std::io::Error>() {
         Some(error) => describe_io(error),

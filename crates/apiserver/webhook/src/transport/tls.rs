@@ -15,7 +15,7 @@ use rustls::{
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where systems keep their trusted roots, in Go's order.
+/// Files with a system's trusted roots, in Go's order.
 const SYSTEM_ROOTS: [&str; 6] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",

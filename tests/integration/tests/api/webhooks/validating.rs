@@ -180,6 +180,34 @@ async fn all_webhooks_are_called_and_their_warnings_are_sent() {
 }
 
 #[tokio::test]
+async fn denial_is_sent_with_its_code_and_warnings() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |path, review| match path {
+        "/deny" => respond(
+            review,
+            json!({"allowed": false, "warnings": ["careful"], "status": {"message": "not today", "code": 418}}),
+        ),
+        _ => allow(review),
+    })
+    .await;
+    let hooks = vec![hook(&test, &server, "deny", &["configmaps"])];
+    register_validating(&test, &server, hooks).await;
+    let reply = test
+        .admin
+        .post(&test.core("configmaps"), &config_map("m"))
+        .await
+        .expect_status(418);
+    assert!(
+        reply
+            .warnings()
+            .iter()
+            .any(|warning| warning.contains("careful"))
+    );
+    let message = "admission webhook \"deny.example.com\" denied the request: not today";
+    reply.expect_failure(418, "", message);
+}
+
+#[tokio::test]
 async fn changed_and_deleted_configurations_take_effect() {
     let test = start().await;
     let server = WebhookServer::start(&[], |path, review| match path {
