@@ -2,6 +2,7 @@
 //!
 //! Documents are built on demand, and callers cache the bytes. This crate knows nothing about HTTP.
 
+mod content;
 mod descriptions;
 pub mod discovery;
 pub mod gnostic;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use api_kinds::Resource;
 use api_schema::Message;
+use serde_json::{Value, json};
 
 /// Converts `k8s.io.api.core.v1.Pod` to `io.k8s.api.core.v1.Pod`.
 pub(crate) fn type_name(message: &Message) -> String {
@@ -56,6 +57,19 @@ pub(crate) fn capitalize(text: &str) -> String {
         .next()
         .map(|first| first.to_ascii_uppercase().to_string() + chars.as_str())
         .unwrap_or_default()
+}
+
+/// Returns the part of an operation ID for a subresource.
+pub(crate) fn sub_name(name: &str) -> String {
+    match name {
+        "ephemeralcontainers" => "Ephemeralcontainers".to_owned(),
+        name => capitalize(name),
+    }
+}
+
+/// Returns the value of `x-kubernetes-group-version-kind`.
+pub(crate) fn kind_of(resource: &Resource) -> Value {
+    json!({"group": resource.group, "version": resource.version, "kind": resource.kind})
 }
 
 /// Returns group and version in the form `CoreV1`.

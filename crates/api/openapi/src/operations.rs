@@ -4,28 +4,16 @@ use api_kinds::{ObjectSchema, Resource, Subresource};
 use api_schema::Message;
 use serde_json::{Map, Value, json};
 
-use crate::names::{capitalize, group_name, group_version, resource_type, root_path, type_name};
-use crate::parameters::{self, path_parameter, query_parameters};
-use crate::schemas::{PATCH, PREFIX};
+use crate::content::{FORMATS, PATCHES, STREAMS, list_responses, request_body, schema_reference};
+use crate::names::{
+    capitalize, group_name, group_version, kind_of, resource_type, root_path, sub_name, type_name,
+};
+use crate::parameters::{
+    self, across_parameters, name_parameter, put_parameters, query_parameters, scope_parameters,
+};
+use crate::schemas::PATCH;
 
-/// Media types of bodies; CBOR is not supported.
-const FORMATS: &[&str] = &[
-    "application/json",
-    "application/yaml",
-    "application/vnd.kubernetes.protobuf",
-];
-const STREAMS: &[&str] = &[
-    "application/json;stream=watch",
-    "application/vnd.kubernetes.protobuf;stream=watch",
-];
-const PATCHES: &[&str] = &[
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-];
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
-const NAMESPACE: &str = "object name and auth scope, such as for teams and projects";
 
 /// Collects paths and the types that they use.
 pub(crate) struct Operations {
@@ -611,75 +599,4 @@ impl Operations {
             self.insert_path(format!("{path}/{{path}}"), parameters, with_path);
         }
     }
-}
-
-/// Returns the part of an operation ID for a subresource.
-fn sub_name(name: &str) -> String {
-    match name {
-        "ephemeralcontainers" => "Ephemeralcontainers".to_owned(),
-        name => capitalize(name),
-    }
-}
-
-fn kind_of(resource: &Resource) -> Value {
-    json!({"group": resource.group, "version": resource.version, "kind": resource.kind})
-}
-
-fn name_parameter(kind: &str) -> Value {
-    path_parameter("name", format!("name of the {kind}"))
-}
-
-fn scope_parameters(resource: &Resource) -> Vec<Value> {
-    if resource.namespaced {
-        vec![path_parameter("namespace", NAMESPACE.to_owned())]
-    } else {
-        Vec::new()
-    }
-}
-
-/// Returns the parameters of lists and watches that belong to the path itself.
-fn across_parameters() -> Vec<Value> {
-    let mut parameters = query_parameters(parameters::LIST);
-    parameters.extend(query_parameters(&["pretty"]));
-    parameters
-}
-
-fn put_parameters(operation: &mut Value, parameters: Vec<Value>) {
-    if let (Value::Object(map), false) = (operation, parameters.is_empty()) {
-        map.insert("parameters".to_owned(), Value::Array(parameters));
-    }
-}
-
-fn schema_reference(name: &str) -> Value {
-    json!({"$ref": format!("{PREFIX}{name}")})
-}
-
-fn content_types(formats: &[&str], schema: &Value) -> Value {
-    formats
-        .iter()
-        .map(|format| ((*format).to_owned(), json!({"schema": schema})))
-        .collect::<Map<_, _>>()
-        .into()
-}
-
-fn request_body(formats: &[&str], name: &str) -> Value {
-    json!({"content": content_types(formats, &schema_reference(name)), "required": true})
-}
-
-fn list_responses(codes: &[&str], formats: &[&str], schema: &Value) -> Value {
-    let mut all = Map::new();
-    for code in codes {
-        let text = match *code {
-            "201" => "Created",
-            "202" => "Accepted",
-            _ => "OK",
-        };
-        all.insert(
-            (*code).to_owned(),
-            json!({"description": text, "content": content_types(formats, schema)}),
-        );
-    }
-    // Authentication precedes every handler, so upstream documents this code everywhere.
-    all.insert("401".to_owned(), json!({"description": "Unauthorized"}));
-    Value::Object(all)
 }

@@ -1,6 +1,9 @@
 //! Parameters of operations, described in this project's own words.
 
+use api_kinds::Resource;
 use serde_json::{Value, json};
+
+const NAMESPACE: &str = "object name and auth scope, such as for teams and projects";
 
 /// Name, type and description of the query parameters.
 const QUERY: [(&str, &str, &str); 32] = [
@@ -235,4 +238,29 @@ fn query_parameter(name: &str) -> Value {
 /// Returns a path parameter.
 pub(crate) fn path_parameter(name: &str, text: String) -> Value {
     json!({"name": name, "in": "path", "required": true, "description": text, "schema": {"type": "string", "uniqueItems": true}})
+}
+
+pub(crate) fn name_parameter(kind: &str) -> Value {
+    path_parameter("name", format!("name of the {kind}"))
+}
+
+pub(crate) fn scope_parameters(resource: &Resource) -> Vec<Value> {
+    if resource.namespaced {
+        vec![path_parameter("namespace", NAMESPACE.to_owned())]
+    } else {
+        Vec::new()
+    }
+}
+
+/// Returns the parameters of lists and watches that belong to the path itself.
+pub(crate) fn across_parameters() -> Vec<Value> {
+    let mut parameters = query_parameters(LIST);
+    parameters.extend(query_parameters(&["pretty"]));
+    parameters
+}
+
+pub(crate) fn put_parameters(operation: &mut Value, parameters: Vec<Value>) {
+    if let (Value::Object(map), false) = (operation, parameters.is_empty()) {
+        map.insert("parameters".to_owned(), Value::Array(parameters));
+    }
 }
