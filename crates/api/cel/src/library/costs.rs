@@ -124,3 +124,32 @@ pub(crate) fn estimate_search(site: &CallSite) -> Option<CallEstimate> {
         Range::new(0, size.max),
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_of_a_text_is_charged_beyond_an_allowance() {
+        let text = |bytes: usize| Value::string("a".repeat(bytes));
+        assert_eq!(growth_cost(&text(1_024), 0), 0);
+        assert_eq!(growth_cost(&text(3_000), 1_000), 0);
+        assert_eq!(growth_cost(&text(11_024), 0), 1_000);
+        assert_eq!(growth_cost(&Value::Null, 0), 0);
+    }
+
+    #[test]
+    fn empty_text_still_costs_a_search() {
+        assert_eq!(match_cost(0, 100), 25);
+        assert_eq!(match_cost(9, 4), 1);
+        assert_eq!(match_cost(u64::MAX, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn work_and_texts_have_a_limit() {
+        assert!(check_work(10 * PER_CALL_LIMIT).is_ok());
+        assert!(check_work(10 * PER_CALL_LIMIT + 1).is_err());
+        assert!(check_text(MAX_TEXT).is_ok());
+        assert!(check_text(MAX_TEXT + 1).is_err());
+    }
+}

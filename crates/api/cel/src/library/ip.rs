@@ -394,3 +394,87 @@ fn estimate_contains_cidr_text(site: &CallSite) -> Option<CallEstimate> {
         masked_comparison_range().add(text_range(site)),
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn ip(text: &str) -> Value<'static> {
+        string_to_ip(&[Value::string(text)]).unwrap()
+    }
+
+    fn holds(run: Implementation, values: &[Value<'static>]) -> bool {
+        matches!(run(values).unwrap(), Value::Bool(true))
+    }
+
+    #[test]
+    fn addresses_belong_to_their_classes() {
+        let classes: [(Implementation, &[&str], &[&str]); 5] = [
+            (is_unspecified, &["0.0.0.0", "::"], &["::1"]),
+            (is_loopback, &["127.1.2.3", "::1"], &["128.0.0.1", "::2"]),
+            (
+                is_link_local_multicast,
+                &["224.0.0.9", "ff12::1"],
+                &["224.0.1.0", "ff01::1"],
+            ),
+            (
+                is_link_local_unicast,
+                &["169.254.0.1", "febf::1"],
+                &["fec0::1", "10.0.0.1"],
+            ),
+            (
+                is_global_unicast,
+                &["10.0.0.1", "fd00::1"],
+                &["255.255.255.255", "ff00::1", "::"],
+            ),
+        ];
+        for (run, members, others) in classes {
+            for text in members {
+                assert!(holds(run, &[ip(text)]), "{text}");
+            }
+            for text in others {
+                assert!(!holds(run, &[ip(text)]), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn canonical_form_is_told_from_others() {
+        assert!(holds(canonical, &[Value::string("2001:db8::68")]));
+        assert!(!holds(canonical, &[Value::string("2001:DB8::68")]));
+        assert!(canonical(&[Value::string("x")]).is_err());
+    }
+
+    #[test]
+    fn network_contains_texts_and_addresses() {
+        let network = string_to_cidr(&[Value::string("10.0.0.0/8")]).unwrap();
+        assert!(holds(contains_ip, &[network.clone(), ip("10.1.1.1")]));
+        assert!(holds(
+            contains_ip,
+            &[network.clone(), Value::string("10.1.1.1")]
+        ));
+        assert!(holds(
+            contains_cidr,
+            &[network.clone(), Value::string("10.1.0.0/16")]
+        ));
+        assert!(!holds(
+            contains_cidr,
+            &[network.clone(), Value::string("0.0.0.0/0")]
+        ));
+        assert_eq!(
+            contains_ip(&[network.clone(), Value::string("x")]).err(),
+            Some(EvalError::NoSuchOverload)
+        );
+        assert!(contains_ip(&[network]).is_err());
+    }
+
+    #[test]
+    fn cost_counts_bytes_up_to_the_prefix() {
+        let network = string_to_cidr(&[Value::string("192.168.0.0/16")]).unwrap();
+        let values = [network, Value::string("192.169.169.250")];
+        assert_eq!(contains_ip_cost(&values, &Value::Null), Some(1));
+        assert_eq!(contains_ip_text_cost(&values, &Value::Null), Some(3));
+        assert_eq!(contains_cidr_text_cost(&values, &Value::Null), Some(5));
+    }
+}

@@ -97,3 +97,44 @@ fn find_all<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     find_values(text, pattern, limit).map(Value::list)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn all(text: &str, pattern: &str, limit: i64) -> Vec<String> {
+        let values = [
+            Value::string(text),
+            Value::string(pattern),
+            Value::Int(limit),
+        ];
+        let Value::List(found) = find_all(&values).unwrap() else {
+            panic!("no list")
+        };
+        found
+            .iter()
+            .map(|value| value.as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn matches_are_found_up_to_the_limit() {
+        assert_eq!(all("123 abc 456", "[0-9]+", -1), ["123", "456"]);
+        assert_eq!(all("123 abc 456", "[0-9]+", 1), ["123"]);
+        assert!(all("123", "[0-9]+", 0).is_empty());
+        assert_eq!(all("123 a 4", "[0-9]*", -1), ["123", "", "", "4"]);
+    }
+
+    #[test]
+    fn text_without_a_match_gives_an_empty_text() {
+        let found = find(&[Value::string("abc"), Value::string("x")]).unwrap();
+        assert_eq!(found.as_str(), Some(""));
+    }
+
+    #[test]
+    fn bad_pattern_is_an_error() {
+        let error = find(&[Value::string("abc"), Value::string("[")]).unwrap_err();
+        assert!(error.to_string().starts_with("Illegal regex: "), "{error}");
+    }
+}

@@ -163,3 +163,42 @@ fn minor<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
 fn patch<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     Ok(Value::Int(take_version(values, 0)?.patch.cast_signed()))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_and_taken_apart() {
+        let old = create_value("1.2.3-a").unwrap();
+        let new = create_value("1.2.3").unwrap();
+        let order = |values: [&Value<'static>; 2]| match compare_to(&values.map(Clone::clone)) {
+            Ok(Value::Int(order)) => order,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            (
+                order([&old, &new]),
+                order([&new, &old]),
+                order([&old, &old])
+            ),
+            (-1, 1, 0)
+        );
+        assert!(matches!(minor(&[new]).unwrap(), Value::Int(2)));
+    }
+
+    #[test]
+    fn numbers_beyond_63_bits_are_negative() {
+        let version = create_value("18446744073709551615.0.0").unwrap();
+        assert!(matches!(major(&[version]).unwrap(), Value::Int(-1)));
+    }
+
+    #[test]
+    fn lenient_form_needs_the_flag() {
+        let parse = |flag| semver(&[Value::string("v1"), Value::Bool(flag)]);
+        assert!(parse(true).is_ok());
+        assert!(parse(false).is_err());
+        assert!(semver(&[Value::string("v1")]).is_err());
+    }
+}

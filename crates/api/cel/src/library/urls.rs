@@ -132,3 +132,45 @@ fn query<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
         .collect();
     Ok(Value::map(entries))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn urls_are_equal_by_their_text() {
+        let url = |text: &str| url(&[Value::string(text)]).unwrap();
+        for (left, right, expected) in [
+            ("HTTP://a/b", "http://a/b", true),
+            ("http://a/%62", "http://a/b", false),
+            ("http://a", "http://a/", false),
+        ] {
+            let equal = crate::compare::equal(&url(left), &url(right));
+            assert_eq!(equal, expected, "{left} {right}");
+        }
+    }
+
+    #[test]
+    fn query_is_a_map_of_lists() {
+        let url = url(&[Value::string("http://a/?k=1&k=2&x")]).unwrap();
+        let Value::Map(map) = query(&[url]).unwrap() else {
+            panic!("no map")
+        };
+        let Some(Value::List(texts)) = map.get_field("k") else {
+            panic!("no list")
+        };
+        assert_eq!((map.len(), texts.len()), (2, 2));
+    }
+
+    #[test]
+    fn relative_references_are_no_urls() {
+        for (text, expected) in [("/a", true), ("a", false), ("", false), ("mailto:x", true)] {
+            let found = is_url(&[Value::string(text)]).unwrap();
+            assert!(
+                matches!(found, Value::Bool(flag) if flag == expected),
+                "{text}"
+            );
+        }
+    }
+}
