@@ -1,6 +1,7 @@
 //! The registry over an etcd in memory.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod admission;
 mod create;
 mod delete;
 mod list;

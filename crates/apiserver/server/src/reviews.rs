@@ -11,7 +11,8 @@ use api_codec::list::ListMeta;
 use api_kinds::Resource;
 use api_meta::{ApiError, Cause, Meta, Status};
 use apiserver_authn::user_info;
-use apiserver_request::{Attributes, Authorizer, Decision, User};
+use apiserver_registry::Write;
+use apiserver_request::{Attributes, Authorizer, Decision, Operation, User};
 use http::Response;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -39,15 +40,18 @@ pub async fn respond_review(
         kind: &row.kind,
         schema: &row.schema,
     };
-    let mut object = decode::decode_object(
+    let object = decode::decode_object(
         context,
         expected,
         &body.read_all().await?,
         strictness,
         &mut write.warnings,
     )?;
+    if row.kind == "Binding" {
+        return bind_token_request(server, context, object).await;
+    }
+    let mut object = admit_review(server, &mut write, object).await?;
     match &*row.kind {
-        "Binding" => return bind_token_request(server, context, object).await,
         // A token that is not valid is a result, not an error: the review itself succeeds.
         "TokenReview" => object["status"] = token_review(server, &object).await?,
         "SelfSubjectReview" => object["status"] = json!({"userInfo": user_info(&context.user)}),
@@ -76,6 +80,21 @@ pub async fn respond_review(
         respond::object_response(context, 201, None, &row.schema, &object)?,
         &write.warnings,
     ))
+}
+
+/// Runs admission: a review is created like other objects, although it is not stored.
+async fn admit_review(
+    server: &Server,
+    write: &mut Write,
+    review: Value,
+) -> Result<Value, ApiError> {
+    let name = review.name().to_owned();
+    let mut request = write.admission_request(Operation::Create, &name, review, None);
+    server.registry.run_mutating(&mut request).await?;
+    server.registry.run_validating(&request).await?;
+    let (review, warnings) = (request.object, request.warnings);
+    write.warnings.extend(warnings);
+    Ok(review)
 }
 
 async fn bind_token_request(

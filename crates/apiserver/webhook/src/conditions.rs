@@ -1,5 +1,6 @@
 //! The edge to the expression language: match conditions are compiled and evaluated elsewhere.
 
+use apiserver_request::User;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -30,6 +31,8 @@ pub struct ConditionInput<'a> {
     pub object: &'a Value,
     /// The old object in the webhook's version, or null.
     pub old_object: &'a Value,
+    /// The user of the request, for `authorizer`.
+    pub user: &'a User,
 }
 
 /// The message for conditions while no compiler is wired.

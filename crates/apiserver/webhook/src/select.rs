@@ -63,6 +63,7 @@ fn match_conditions(
         request: &build_request(attributes, target),
         object: &objects.object,
         old_object: &objects.old,
+        user: attributes.user,
     };
     let matched = match conditions {
         Ok(conditions) => conditions.matches(&input),

@@ -128,6 +128,22 @@ async fn subresource_is_matched_by_name_only() {
 }
 
 #[tokio::test]
+async fn reviews_of_access_are_matched_like_other_objects() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |_, review| allow(review)).await;
+    let reviews = hook(&test, &server, "reviews", &["localsubjectaccessreviews"]);
+    register_validating(&test, &server, vec![reviews]).await;
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "LocalSubjectAccessReview",
+        "metadata": {"namespace": test.namespace},
+        "spec": {"user": "u", "resourceAttributes": {"namespace": test.namespace, "verb": "get", "resource": "pods"}}});
+    let path = test.group("authorization.k8s.io/v1", "localsubjectaccessreviews");
+    test.create(&path, &review).await;
+    let request = requests(&server, "reviews").remove(0);
+    assert_eq!(request["kind"]["kind"], "LocalSubjectAccessReview");
+    assert_eq!(request["object"]["spec"]["user"], "u");
+}
+
+#[tokio::test]
 async fn object_is_converted_to_the_version_of_the_rule() {
     let test = start().await;
     let server = WebhookServer::start(&[], |path, review| match path {
