@@ -1,5 +1,7 @@
 //! Strategies for new objects.
 
+use crate::claim::prepare_data_sources;
+use crate::fields::{drop_config_source, keep_secret_names};
 use crate::daemon_set::set_template_generation;
 use crate::jobs::generate_selector;
 use crate::new_pod::{apply_label_keys, copy_apparmor_annotations};
@@ -54,7 +56,13 @@ fn set_initial_values(kind: Kind<'_>, object: &mut Value) {
             fill_cluster_ips(object);
         }
         ("", "Namespace") => prepare_namespace(object),
-        ("", "PersistentVolumeClaim") => set(object, "status", json!({"phase": "Pending"})),
+        ("", "PersistentVolumeClaim") => {
+            set(object, "status", json!({"phase": "Pending"}));
+            prepare_data_sources(object, None);
+        }
+        ("", "ServiceAccount") => keep_secret_names(object),
+        // The field is not used any more.
+        ("", "Node") => drop_config_source(object, None),
         ("", "PersistentVolume") => {
             let now = text(get(object, "metadata"), "creationTimestamp").to_owned();
             set(

@@ -8,6 +8,7 @@
 //! Order on the write path: defaulting, `prepare_create` or `prepare_update`, admission, then
 //! defaulting and strategy again, validation, `as_stored`.
 
+mod claim;
 mod create;
 pub mod custom;
 mod daemon_set;

@@ -1,7 +1,8 @@
 //! Strategies for changed objects.
 
+use crate::claim::prepare_data_sources;
 use crate::daemon_set::count_template_generation;
-use crate::fields::keep_field;
+use crate::fields::{drop_config_source, keep_field, keep_secret_names};
 use crate::pod::{change_only_ephemeral_containers, change_only_resources};
 use crate::rules::{GenerationRule, StatusRule, generation_rule, status_rule};
 use crate::service::prepare_service_update;
@@ -38,6 +39,9 @@ fn prepare_object_update(kind: Kind<'_>, new: &mut Value, old: &Value) {
         }
         // The type is immutable, and clients that send data alone would fail.
         ("", "Secret") if text(new, "type").is_empty() => keep_field(new, old, "type"),
+        ("", "PersistentVolumeClaim") => prepare_data_sources(new, Some(old)),
+        ("", "ServiceAccount") => keep_secret_names(new),
+        ("", "Node") => drop_config_source(new, Some(old)),
         ("", "Service") => prepare_service_update(new, old),
         ("apps", "DaemonSet") => count_template_generation(new, old),
         // The approver has decided about the old spec.

@@ -212,12 +212,7 @@ fn validate_daemon_set(object: &Value, options: &PodOptions, errors: &mut Errors
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let (labels, at) = (get(spec, "selector"), path.child("selector"));
     let invalid_values = options.invalid_selector_values;
-    selector::validate_selector_with(
-        labels,
-        selector::SelectorValues::tolerate(invalid_values),
-        &at,
-        errors,
-    );
+    selector::validate_selector_leniently(labels, invalid_values, &at, errors);
     let template_at = path.child("template");
     pod::validate_template_labels(get(spec, "template"), labels, &template_at, errors);
     if labels.is_object() && selector::is_empty_selector(labels) {

@@ -3,6 +3,7 @@
 use crate::field::{Errors, Path};
 use crate::kind_rules::Rules;
 use crate::metadata::NameRule;
+use crate::rules;
 use api_meta::certificate_request::{CertificateRequest, RequestError};
 use api_meta::names;
 use api_meta::tree::{get, int, list, text, texts};
@@ -59,7 +60,7 @@ fn validate_signing_request(object: &Value, errors: &mut Errors) {
     let usages = texts(spec, "usages");
     let at = path.child("usages");
     if usages.is_empty() {
-        errors.required(&at, "usages must contain at least one value");
+        errors.required(&at, "");
     }
     for (i, usage) in usages.iter().enumerate() {
         if !USAGES.contains(usage) {
@@ -81,66 +82,82 @@ fn validate_signing_request(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// Validates a write to approval or status: at most one decision, which is final, and a valid
-/// certificate.
+/// Validates a write to approval or status: decisions are final, and there is at most one.
 fn validate_subresource(_: &str, new: &Value, old: &Value, errors: &mut Errors) {
-    let (status, at) = (get(new, "status"), Path::ROOT.child("status"));
+    let (status, before) = (get(new, "status"), get(old, "status"));
+    let at = Path::ROOT.child("status");
     let path = at.child("conditions");
-    let conditions = list(status, "conditions");
-    let has_condition =
-        |all: &[Value], kind: &str| all.iter().any(|condition| text(condition, "type") == kind);
+    validate_request_conditions(list(status, "conditions"), before, &path, errors);
     for kind in ["Approved", "Denied", "Failed"] {
         // A signer may have acted on the decision already, so it is final.
-        if has_condition(list(get(old, "status"), "conditions"), kind)
-            && !has_condition(conditions, kind)
-        {
+        if count_conditions(status, kind) < count_conditions(before, kind) {
             errors.forbidden(
                 &path,
                 format!("updates may not remove a condition of type {kind:?}"),
             );
         }
     }
-    for (i, condition) in conditions.iter().enumerate() {
-        let (at, kind) = (path.index(i), text(condition, "type"));
-        if kind.is_empty() {
+    validate_issued_certificate(
+        text(status, "certificate"),
+        text(before, "certificate"),
+        &at.child("certificate"),
+        errors,
+    );
+}
+
+fn count_conditions(status: &Value, kind: &str) -> usize {
+    let all = list(status, "conditions").iter();
+    all.filter(|condition| text(condition, "type") == kind)
+        .count()
+}
+
+/// Validates conditions. Types that are absent or repeated in the old status may stay.
+fn validate_request_conditions(all: &[Value], old: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let kinds: Vec<&str> = all.iter().map(|c| text(c, "type")).collect();
+    let before = list(old, "conditions");
+    let had_repeated = before
+        .iter()
+        .any(|c| count_conditions(old, text(c, "type")) > 1);
+    let had_both = count_conditions(old, "Approved") > 0 && count_conditions(old, "Denied") > 0;
+    for (i, (condition, kind)) in all.iter().zip(&kinds).enumerate() {
+        let at = path.index(i);
+        if kind.is_empty() && count_conditions(old, "") == 0 {
             errors.required(&at.child("type"), "");
         }
-        let value = text(condition, "status");
-        if value.is_empty() {
-            errors.required(&at.child("status"), "");
-        } else if !["False", "True", "Unknown"].contains(&value) {
-            errors.not_supported(&at.child("status"), value, &["False", "True", "Unknown"]);
         // A decision exists or does not exist. `Approved: False` could be read as a denial.
-        } else if matches!(kind, "Approved" | "Denied" | "Failed") && value != "True" {
-            errors.not_supported(&at.child("status"), value, &["True"]);
+        let allowed: &[&str] = match *kind {
+            "Approved" | "Denied" | "Failed" => &["True"],
+            _ => &["False", "True", "Unknown"],
+        };
+        rules::validate_required_one_of(condition, "status", allowed, &at, errors);
+        let other = match *kind {
+            "Approved" => "Denied",
+            "Denied" => "Approved",
+            _ => "none",
+        };
+        let earlier: Vec<&&str> = kinds.iter().take(i).collect();
+        if !had_both && earlier.contains(&&other) {
+            let detail = "Approved and Denied conditions are mutually exclusive";
+            errors.invalid(path, *kind, detail);
         }
-        if conditions
-            .iter()
-            .take(i)
-            .any(|other| text(other, "type") == kind)
-        {
-            errors.duplicate(&at.child("type"), kind);
+        if !had_repeated && earlier.contains(&kind) {
+            errors.duplicate(&at.child("type"), *kind);
         }
     }
-    if has_condition(conditions, "Approved") && has_condition(conditions, "Denied") {
-        errors.invalid(
-            &path,
-            "Denied",
-            "Approved and Denied conditions are mutually exclusive",
-        );
+}
+
+/// Only a new certificate is parsed: a stored one may have been written by an older release with
+/// weaker rules.
+fn validate_issued_certificate(new: &str, old: &str, path: &Path<'_>, errors: &mut Errors) {
+    if new == old {
+        return;
     }
-    let certificate = text(status, "certificate");
-    // Only a new certificate is parsed: a stored one may have been written by an older release with
-    // weaker rules.
-    if !certificate.is_empty()
-        && certificate != text(get(old, "status"), "certificate")
-        && !is_certificate(certificate)
-    {
-        errors.invalid(
-            &at.child("certificate"),
-            "<certificate data>",
-            "must contain at least one CERTIFICATE PEM block",
-        );
+    if !new.is_empty() && !is_certificate(new) {
+        let detail = "must contain at least one CERTIFICATE PEM block";
+        errors.invalid(path, "<certificate data>", detail);
+    }
+    if !old.is_empty() {
+        errors.forbidden(path, "updates may not modify existing certificate content");
     }
 }
 

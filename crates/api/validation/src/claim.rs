@@ -2,20 +2,24 @@
 //!
 //! A module beside `storage`, because pods embed claim templates and volumes embed sources of pods.
 
+mod update;
+
 use crate::field::{Errors, Path};
-use crate::kind_rules::{Rules, accept_subresource};
+use crate::kind_rules::Rules;
 use crate::metadata::NameRule;
 use crate::rules::{self, read_quantity};
 use crate::selector;
 use api_meta::names;
-use api_meta::tree::{equal, get, has, opt_text, remove, set, text, texts};
+use api_meta::tree::{get, has, opt_text, same, text, texts};
 use serde_json::Value;
 
 pub(crate) const CLAIM: Rules = Rules {
     name: NameRule::Subdomain,
-    create: validate_claim,
-    update: validate_claim_update,
-    sub: accept_subresource,
+    create: |object, errors| {
+        validate_claim_spec(get(object, "spec"), &Path::ROOT.child("spec"), errors);
+    },
+    update: update::validate_claim_update,
+    sub: |_, new, _, errors| update::validate_claim_status(new, errors),
 };
 const ACCESS_MODES: [&str; 4] = [
     "ReadOnlyMany",
@@ -25,150 +29,130 @@ const ACCESS_MODES: [&str; 4] = [
 ];
 pub(crate) const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
 
-fn validate_claim(object: &Value, errors: &mut Errors) {
-    validate_claim_spec(get(object, "spec"), &Path::ROOT.child("spec"), errors);
+/// What an old claim allows the new one.
+#[derive(Clone, Copy)]
+struct Options {
+    allows_values: bool,
+    allows_groups: bool,
 }
 
-/// Validates the access modes of a claim or volume.
-pub(crate) fn validate_access_modes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+/// Validates the values of access modes of a claim or volume.
+pub(crate) fn validate_mode_values(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let modes = texts(spec, "accessModes");
-    let at = path.child("accessModes");
-    if modes.is_empty() {
-        errors.required(&at, "at least 1 access mode is required");
-    }
     for mode in modes.iter().filter(|m| !ACCESS_MODES.contains(m)) {
-        errors.not_supported(&at, *mode, &ACCESS_MODES);
+        errors.not_supported(path, *mode, &ACCESS_MODES);
     }
+    let other = |mode: &&str| ACCESS_MODES.contains(mode) && *mode != "ReadWriteOncePod";
     // The mode means exclusive use by one pod (KEP-2485), which any other mode contradicts.
-    if modes.contains(&"ReadWriteOncePod") && modes.len() > 1 {
-        errors.forbidden(&at, "may not use ReadWriteOncePod with other access modes");
-    }
-}
-
-pub(crate) fn validate_attributes_class(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let class = text(spec, "volumeAttributesClassName");
-    if !class.is_empty() {
-        errors.invalid_each(
-            &path.child("volumeAttributesClassName"),
-            class,
-            names::dns1123_subdomain(class),
-        );
+    if modes.contains(&"ReadWriteOncePod") && modes.iter().any(other) {
+        errors.forbidden(path, "may not use ReadWriteOncePod with other access modes");
     }
 }
 
 /// Validates the spec of a claim or of a template of one.
 pub(crate) fn validate_claim_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    validate_access_modes(spec, path, errors);
-    if has(spec, "selector") {
-        selector::validate_label_selector(get(spec, "selector"), &path.child("selector"), errors);
+    let options = Options {
+        allows_values: false,
+        allows_groups: false,
+    };
+    validate_spec(spec, options, path, errors);
+}
+
+/// Validates the spec of a StatefulSet's claim template.
+pub(crate) fn validate_claim_template_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    validate_claim_spec(spec, path, errors);
+}
+
+fn validate_spec(spec: &Value, options: Options, path: &Path<'_>, errors: &mut Errors) {
+    let at = path.child("accessModes");
+    if texts(spec, "accessModes").is_empty() {
+        errors.required(&at, "at least 1 access mode is required");
     }
-    let at = path.child("resources");
+    selector::validate_selector_leniently(
+        get(spec, "selector"),
+        options.allows_values,
+        &path.child("selector"),
+        errors,
+    );
+    validate_mode_values(spec, &at, errors);
+    validate_size(spec, &path.child("resources"), errors);
+    for field in ["storageClassName", "volumeAttributesClassName"] {
+        if let Some(class) = opt_text(spec, field).filter(|class| !class.is_empty()) {
+            errors.invalid_each(&path.child(field), class, names::dns1123_subdomain(class));
+        }
+        if field == "storageClassName" {
+            rules::validate_one_of(spec, "volumeMode", &VOLUME_MODES, path, errors);
+            validate_data_sources(spec, options, path, errors);
+        }
+    }
+}
+
+fn validate_size(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let requests = get(get(spec, "resources"), "requests");
+    let at = path.key("storage");
     match read_quantity(requests, "storage") {
-        None => errors.required(&at.key("storage"), ""),
+        None => errors.required(&at, ""),
         Some(size) if size.is_zero() || size.is_negative() => {
-            errors.invalid(
-                &at.key("storage"),
-                requests.get("storage").cloned().unwrap_or_default(),
-                rules::NOT_POSITIVE,
-            );
+            errors.invalid(&at, get(requests, "storage").clone(), rules::NOT_POSITIVE);
         }
         Some(_) => {}
     }
-    if let Some(class) = opt_text(spec, "storageClassName").filter(|c| !c.is_empty()) {
-        errors.invalid_each(
-            &path.child("storageClassName"),
-            class,
-            names::dns1123_subdomain(class),
-        );
-    }
-    rules::validate_one_of(spec, "volumeMode", &VOLUME_MODES, path, errors);
-    validate_attributes_class(spec, path, errors);
-    for field in ["dataSource", "dataSourceRef"] {
-        if has(spec, field) {
-            let (reference, at) = (get(spec, field), path.child(field));
-            for part in ["name", "kind"] {
-                if text(reference, part).is_empty() {
-                    errors.required(&at.child(part), "");
-                }
-            }
-            // The core group has no other object that contains data. Snapshots are in a group of
-            // their own.
-            if text(reference, "apiGroup").is_empty()
-                && text(reference, "kind") != "PersistentVolumeClaim"
-            {
-                errors.invalid(
-                    &at,
-                    text(reference, "kind"),
-                    "must be 'PersistentVolumeClaim' when referencing the default apiGroup",
-                );
-            }
-        }
-    }
 }
 
-/// Validates the spec of a StatefulSet's claim template, which keeps fields that a claim drops.
-pub(crate) fn validate_claim_template_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    validate_claim_spec(spec, path, errors);
-    for field in ["dataSource", "dataSourceRef"] {
-        let (reference, at) = (get(spec, field), path.child(field));
-        let (group, namespace) = (text(reference, "apiGroup"), text(reference, "namespace"));
-        if !group.is_empty() {
-            errors.invalid_each(
-                &at.child("apiGroup"),
-                group,
-                names::dns1123_subdomain(group),
-            );
-        }
-        if !namespace.is_empty() {
-            errors.invalid_each(
-                &at.child("namespace"),
-                namespace,
-                names::dns1123_label(namespace),
-            );
-        }
-    }
+fn validate_data_sources(spec: &Value, options: Options, path: &Path<'_>, errors: &mut Errors) {
     let (source, reference) = (get(spec, "dataSource"), get(spec, "dataSourceRef"));
-    if !source.is_null() && !reference.is_null() && !equal(source, reference) {
-        errors.invalid(path, "", "must match dataSourceRef");
+    for (field, value) in [("dataSource", source), ("dataSourceRef", reference)] {
+        if !value.is_null() {
+            validate_data_source(value, options.allows_groups, &path.child(field), errors);
+        }
+    }
+    if reference.is_null() {
+        return;
+    }
+    let shown = || path.child("dataSource").to_string();
+    let namespace = text(reference, "namespace");
+    if !namespace.is_empty() {
+        let at = path.child("dataSourceRef");
+        let at = at.child("namespace");
+        errors.invalid_each(&at, namespace, names::dns1123_label(namespace));
+        // The older field has no namespace, so both could not name one object.
+        if !source.is_null() {
+            let detail = "may not be specified when dataSourceRef.namespace is specified";
+            errors.invalid(path, shown(), detail);
+        }
+    } else if !source.is_null() {
+        let is_same = ["apiGroup", "kind", "name"]
+            .iter()
+            .all(|field| same(source, reference, field));
+        if !is_same {
+            errors.invalid(path, shown(), "must match dataSourceRef");
+        }
     }
 }
 
-const CLAIM_UPDATE: &str = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims";
+fn validate_data_source(source: &Value, allows_groups: bool, path: &Path<'_>, errors: &mut Errors) {
+    let (group, kind) = (text(source, "apiGroup"), text(source, "kind"));
+    for field in ["name", "kind"] {
+        if text(source, field).is_empty() {
+            errors.required(&path.child(field), "");
+        }
+    }
+    // The core group has no other object that contains data. Snapshots are in a group of their own.
+    if group.is_empty() && kind != "PersistentVolumeClaim" {
+        errors.invalid(
+            path,
+            kind,
+            "must be 'PersistentVolumeClaim' when referencing the default apiGroup",
+        );
+    }
+    if !group.is_empty() && !allows_groups {
+        let at = path.child("apiGroup");
+        errors.invalid_each(&at, group, names::dns1123_subdomain(group));
+    }
+}
 
-fn validate_claim_update(new: &Value, old: &Value, errors: &mut Errors) {
-    validate_claim(new, errors);
-    let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
-    let mut munged = n.clone();
-    // The binder sets the volume's name, a bound claim may grow, and a claim without a class gets
-    // the default one later.
-    if text(o, "volumeName").is_empty() {
-        set(&mut munged, "volumeName", get(o, "volumeName").clone());
-    }
-    let bound = text(get(old, "status"), "phase") == "Bound";
-    if bound {
-        set(&mut munged, "resources", get(o, "resources").clone());
-        set(
-            &mut munged,
-            "volumeAttributesClassName",
-            get(o, "volumeAttributesClassName").clone(),
-        );
-    }
-    if !has(o, "storageClassName") {
-        remove(&mut munged, "storageClassName");
-    }
-    if !equal(&munged, o) {
-        errors.forbidden(&path, format!("{CLAIM_UPDATE}\n"));
-    }
-    let size = |spec: &Value| read_quantity(get(get(spec, "resources"), "requests"), "storage");
-    if let (true, Some(after), Some(before)) = (bound, size(n), size(o))
-        && after < before
-    {
-        let at = path.child("resources");
-        let at = at.child("requests");
-        errors.forbidden(
-            &at.child("storage"),
-            "field can not be less than previous value",
-        );
-    }
+fn has_source_group(spec: &Value) -> bool {
+    ["dataSource", "dataSourceRef"]
+        .iter()
+        .any(|field| has(get(spec, field), "apiGroup"))
 }

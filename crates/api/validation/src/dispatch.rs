@@ -151,8 +151,9 @@ fn select_admission_rules(name: &str) -> Rules {
             admissionregistration::WEBHOOKS
         }
         "ValidatingAdmissionPolicyBinding" => admissionregistration::VALIDATING_BINDING,
-        "MutatingAdmissionPolicyBinding" => admissionregistration::BINDING,
-        "ValidatingAdmissionPolicy" | "MutatingAdmissionPolicy" => admissionregistration::POLICY,
+        "MutatingAdmissionPolicyBinding" => admissionregistration::MUTATING_BINDING,
+        "ValidatingAdmissionPolicy" => admissionregistration::VALIDATING_POLICY,
+        "MutatingAdmissionPolicy" => admissionregistration::MUTATING_POLICY,
         _ => Rules::PLAIN,
     }
 }

@@ -268,16 +268,6 @@ impl Errors {
         self.add(ErrorKind::Duplicate, path, Some(value.into()), "");
     }
 
-    /// Adds an error for a value that exists already, with the reason why it must not.
-    pub fn duplicate_because(
-        &mut self,
-        path: &Path<'_>,
-        value: impl Into<Value>,
-        detail: impl Into<String>,
-    ) {
-        self.add(ErrorKind::Duplicate, path, Some(value.into()), detail);
-    }
-
     /// Adds an error for a value that must not be set.
     pub fn forbidden(&mut self, path: &Path<'_>, detail: impl Into<String>) {
         self.add(ErrorKind::Forbidden, path, None, detail);

@@ -16,24 +16,31 @@ pub const RUNTIME_CLASS: Rules = Rules {
 };
 
 fn validate_runtime_class(object: &Value, errors: &mut Errors) {
-    let handler = text(object, "handler");
-    errors.invalid_each(
-        &Path::ROOT.child("handler"),
-        handler,
-        api_meta::names::dns1123_label(handler),
-    );
+    let root = Path::ROOT;
+    match text(object, "handler") {
+        "" => errors.required(&root.child("handler"), ""),
+        handler => errors.invalid_each(
+            &root.child("handler"),
+            handler,
+            api_meta::names::dns1123_label(handler),
+        ),
+    }
     if has(object, "overhead") {
         let limits = json!({"limits": get(get(object, "overhead"), "podFixed")});
-        pod::validate_resource_list(&limits, "limits", &Path::ROOT.child("overhead"), errors);
+        pod::validate_resource_list(&limits, "limits", &root.child("overhead"), errors);
     }
     if has(object, "scheduling") {
-        let (scheduling, path) = (get(object, "scheduling"), Path::ROOT.child("scheduling"));
+        let (scheduling, path) = (get(object, "scheduling"), root.child("scheduling"));
         metadata::validate_labels(scheduling, "nodeSelector", &path, errors);
-        pod::validate_tolerations(
-            list(scheduling, "tolerations"),
-            &path.child("tolerations"),
-            errors,
-        );
+        let (all, at) = (list(scheduling, "tolerations"), path.child("tolerations"));
+        pod::validate_tolerations(all, &at, errors);
+        // They are merged with those of pods by what they tolerate, not by how long.
+        let key = |t: &Value| ["key", "operator", "value", "effect"].map(|f| text(t, f).to_owned());
+        for (i, toleration) in all.iter().enumerate() {
+            if all.iter().take(i).any(|t| key(t) == key(toleration)) {
+                errors.duplicate(&at.index(i), toleration.clone());
+            }
+        }
     }
 }
 

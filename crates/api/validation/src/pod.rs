@@ -42,13 +42,11 @@ pub(crate) use context::visit_containers;
 pub use options::PodOptions;
 pub(crate) use profiles::{APPARMOR_CONTAINER, SECCOMP_CONTAINER, SECCOMP_POD};
 pub use resources::{
-    STANDARD, is_extended_resource, validate_container_resource_name, validate_resource_list,
+    is_extended_resource, validate_container_resource_name, validate_resource_list,
     validate_resource_quantity, validate_standard_name,
 };
 pub use scheduling::{validate_taints, validate_tolerations};
-pub use source::{
-    count_sources, validate_driver_name, validate_host_path, validate_required_fields,
-};
+pub use source::validate_host_path;
 pub use template::{read_template_options, validate_pod_template, validate_template_labels};
 
 use crate::field::{Errors, Path};

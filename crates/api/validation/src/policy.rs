@@ -34,12 +34,7 @@ fn validate_disruption_budget(object: &Value, invalid_values: bool, errors: &mut
         }
     }
     let at = path.child("selector");
-    selector::validate_selector_with(
-        get(spec, "selector"),
-        selector::SelectorValues::tolerate(invalid_values),
-        &at,
-        errors,
-    );
+    selector::validate_selector_leniently(get(spec, "selector"), invalid_values, &at, errors);
     let known = ["AlwaysAllow", "IfHealthyBudget"];
     rules::validate_one_of(spec, "unhealthyPodEvictionPolicy", &known, &path, errors);
 }

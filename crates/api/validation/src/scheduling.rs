@@ -4,7 +4,7 @@ use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
-use api_meta::tree::{get, int, same, text};
+use api_meta::tree::{flag, get, int, same, text};
 use serde_json::Value;
 
 pub const PRIORITY_CLASS: Rules = Rules {
@@ -24,13 +24,7 @@ fn validate_priority_class(object: &Value, errors: &mut Errors) {
     let name = text(get(object, "metadata"), "name");
     let value = int(object, "value").unwrap_or(0);
     if name.starts_with("system-") {
-        // The API server creates the two system classes itself, and they must pass this check.
-        if !SYSTEM.contains(&(name, value)) {
-            let detail =
-                "priority class names with 'system-' prefix are reserved for system use only. error: ".to_owned();
-            let why = format!("{name} is not a known system priority class");
-            errors.forbidden(&Path::ROOT.child("metadata").child("name"), detail + &why);
-        }
+        validate_system_class(name, value, flag(object, "globalDefault"), errors);
     } else if value > HIGHEST {
         errors.forbidden(
             &Path::ROOT.child("value"),
@@ -44,6 +38,20 @@ fn validate_priority_class(object: &Value, errors: &mut Errors) {
         &Path::ROOT,
         errors,
     );
+}
+
+/// The API server creates the two system classes itself, and they must pass this check.
+fn validate_system_class(name: &str, value: i64, is_default: bool, errors: &mut Errors) {
+    let why = match SYSTEM.iter().find(|(known, _)| *known == name) {
+        None => format!("{name} is not a known system priority class"),
+        Some((_, known)) if *known != value => {
+            format!("value of {name} PriorityClass must be {known}")
+        }
+        Some(_) if is_default => format!("globalDefault of {name} PriorityClass must be false"),
+        Some(_) => return,
+    };
+    let metadata = Path::ROOT.child("metadata");
+    errors.forbidden(&metadata.child("name"), format!("priority class names with 'system-' prefix are reserved for system use only. error: {why}"));
 }
 
 // Pods have a copy of the value, so a change would reach new pods only.

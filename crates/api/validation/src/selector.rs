@@ -6,46 +6,16 @@ use api_meta::tree::{list, text};
 use api_meta::{Selector, names};
 use serde_json::Value;
 
-/// Whether the values of requirements must be label values. Older releases accepted others, and
-/// objects that have such a selector may keep it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SelectorValues {
-    /// They must be label values.
-    Checked,
-    /// They may be anything, which matches no label.
-    Unchecked,
-}
-
-impl SelectorValues {
-    /// Returns `Unchecked` if invalid values are tolerated.
-    pub fn tolerate(invalid_values: bool) -> Self {
-        if invalid_values {
-            SelectorValues::Unchecked
-        } else {
-            SelectorValues::Checked
-        }
-    }
-
-    /// Returns what an old selector allows the new one.
-    pub fn after(old: &Value) -> Self {
-        let mut errors = Errors::default();
-        validate_label_selector(old, &Path::ROOT, &mut errors);
-        match errors.len() {
-            0 => SelectorValues::Checked,
-            _ => SelectorValues::Unchecked,
-        }
-    }
-}
-
 /// Validates a label selector.
 pub fn validate_label_selector(selector: &Value, path: &Path<'_>, errors: &mut Errors) {
-    validate_selector_with(selector, SelectorValues::Checked, path, errors);
+    validate_selector_leniently(selector, false, path, errors);
 }
 
-/// Validates a label selector of an object that may have an older one.
-pub fn validate_selector_with(
+/// Validates a label selector. With `invalid_values`, values of expressions may be no label values,
+/// as in objects of old releases.
+pub fn validate_selector_leniently(
     selector: &Value,
-    values: SelectorValues,
+    invalid_values: bool,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
@@ -55,7 +25,7 @@ pub fn validate_selector_with(
     metadata::validate_labels(selector, "matchLabels", path, errors);
     let expressions = path.child("matchExpressions");
     for (i, expression) in list(selector, "matchExpressions").iter().enumerate() {
-        validate_label_requirement(expression, values, &expressions.index(i), errors);
+        validate_label_requirement(expression, invalid_values, &expressions.index(i), errors);
     }
 }
 
@@ -69,7 +39,7 @@ pub fn has_invalid_values(selector: &Value) -> bool {
 
 fn validate_label_requirement(
     expression: &Value,
-    checked: SelectorValues,
+    invalid_values: bool,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
@@ -96,7 +66,7 @@ fn validate_label_requirement(
     }
     let key = text(expression, "key");
     errors.invalid_each(&path.child("key"), key, names::qualified_name(key));
-    if checked == SelectorValues::Unchecked {
+    if invalid_values {
         return;
     }
     for (i, value) in values.iter().enumerate() {

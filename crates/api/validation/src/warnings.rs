@@ -1,10 +1,15 @@
 //! Warnings about objects that are valid, but hardly meant so. They reach the client as headers of
 //! the response.
 
+mod access;
 mod addresses;
+mod labels;
+mod network;
 mod placement;
 mod pod;
 mod ports;
+mod service;
+mod storage;
 mod volumes;
 
 use self::pod::warn_about_pod;
@@ -36,9 +41,36 @@ pub fn object_warnings(
         ("apps", "StatefulSet", "") => warnings_for_stateful_set(object, old, &mut warnings),
         ("batch", "Job", "") => warnings_for_job(object, old, &mut warnings),
         ("batch", "CronJob", "") => warnings_for_cron_job(object, old, &mut warnings),
+        ("", "Service", "status") | ("networking.k8s.io", "Ingress", "status") => {
+            warnings.extend(service::load_balancer_warnings(object));
+        }
+        (_, _, "") => warnings.extend(warnings_for_others(kind, object, old)),
         _ => {}
     }
     warnings
+}
+
+fn warnings_for_others(kind: Kind<'_>, object: &Value, old: Option<&Value>) -> Warnings {
+    match (kind.group, kind.kind) {
+        ("", "Service") => service::service_warnings(object),
+        ("", "Endpoints") => network::endpoints_warnings(object),
+        ("", "Node") => network::node_warnings(object),
+        ("", "Secret") => access::secret_warnings(object).into_iter().collect(),
+        ("", "ServiceAccount") => access::service_account_warnings(object, old)
+            .into_iter()
+            .collect(),
+        ("", "ResourceQuota") if old.is_none() => access::quota_warnings(object),
+        ("", "PersistentVolume") => storage::volume_warnings(object),
+        ("", "PersistentVolumeClaim") => storage::claim_warnings(object),
+        ("storage.k8s.io", "StorageClass") => storage::storage_class_warnings(object),
+        ("storage.k8s.io", "CSIStorageCapacity") => storage::storage_capacity_warnings(object),
+        ("storage.k8s.io", "CSIDriver") => storage::csi_driver_warnings(object, old),
+        ("node.k8s.io", "RuntimeClass") => labels::runtime_class_warnings(object),
+        ("networking.k8s.io", "Ingress") if old.is_none() => network::ingress_warnings(object),
+        ("networking.k8s.io", "NetworkPolicy") => network::network_policy_warnings(object),
+        ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice_warnings(object, old),
+        _ => Warnings::new(),
+    }
 }
 
 /// Returns whether an object is new or has a new generation: clients repeat writes, and the warnings

@@ -8,10 +8,16 @@ mod access;
 mod cluster;
 #[path = "rules/core.rs"]
 mod core;
+#[path = "rules/core_tables.rs"]
+mod core_tables;
 #[path = "rules/metadata.rs"]
 mod metadata;
 #[path = "rules/network.rs"]
 mod network;
+#[path = "rules/network_tables.rs"]
+mod network_tables;
+#[path = "rules/object_tables.rs"]
+mod object_tables;
 #[path = "rules/pods.rs"]
 mod pods;
 #[path = "rules/services.rs"]

@@ -63,12 +63,7 @@ fn validate_job_spec(spec: &Value, options: &PodOptions, errors: &mut Errors) {
         errors.required(&at, "");
     } else {
         let invalid_values = options.invalid_selector_values;
-        selector::validate_selector_with(
-            labels,
-            selector::SelectorValues::tolerate(invalid_values),
-            &at,
-            errors,
-        );
+        selector::validate_selector_leniently(labels, invalid_values, &at, errors);
     }
     // An invalid selector is reported above. Its match would only repeat that error.
     if let Ok(compiled) = selector::compile_selector(labels) {

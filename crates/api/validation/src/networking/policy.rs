@@ -5,7 +5,7 @@ use crate::ip::parse_sloppy_cidr;
 use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
-use crate::selector::{self, SelectorValues};
+use crate::selector;
 use api_meta::tree::{get, has, int, list, text, texts};
 use serde_json::Value;
 
@@ -21,14 +21,14 @@ const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 
 /// What the old object allows the new one.
 struct Options<'a> {
-    values: SelectorValues,
+    allows_values: bool,
     cidrs: Vec<&'a str>,
 }
 
 fn read_options(old: Option<&Value>) -> Options<'_> {
     let Some(spec) = old.map(|old| get(old, "spec")) else {
         return Options {
-            values: SelectorValues::Checked,
+            allows_values: false,
             cidrs: Vec::new(),
         };
     };
@@ -37,7 +37,7 @@ fn read_options(old: Option<&Value>) -> Options<'_> {
         rules.flat_map(move |rule| list(rule, peers))
     });
     Options {
-        values: SelectorValues::after(get(spec, "podSelector")),
+        allows_values: selector::has_invalid_values(get(spec, "podSelector")),
         cidrs: peers
             .map(|peer| get(peer, "ipBlock"))
             .flat_map(|block| {
@@ -52,9 +52,9 @@ fn read_options(old: Option<&Value>) -> Options<'_> {
 fn validate_network_policy(object: &Value, old: Option<&Value>, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     let options = read_options(old);
-    selector::validate_selector_with(
+    selector::validate_selector_leniently(
         get(spec, "podSelector"),
-        options.values,
+        options.allows_values,
         &path.child("podSelector"),
         errors,
     );
@@ -120,7 +120,12 @@ fn validate_policy_peer(peer: &Value, options: &Options<'_>, path: &Path<'_>, er
         if has(peer, field) {
             found += 1;
             let at = path.child(field);
-            selector::validate_selector_with(get(peer, field), options.values, &at, errors);
+            selector::validate_selector_leniently(
+                get(peer, field),
+                options.allows_values,
+                &at,
+                errors,
+            );
         }
     }
     if has(peer, "ipBlock") {

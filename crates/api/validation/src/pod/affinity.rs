@@ -218,12 +218,7 @@ fn validate_pod_affinity_term(
     let invalid_values = options.invalid_selector_values;
     for field in SELECTORS {
         let at = path.child(field);
-        selector::validate_selector_with(
-            get(term, field),
-            selector::SelectorValues::tolerate(invalid_values),
-            &at,
-            errors,
-        );
+        selector::validate_selector_leniently(get(term, field), invalid_values, &at, errors);
     }
     for namespace in texts(term, "namespaces") {
         let at = path.child("namespace");

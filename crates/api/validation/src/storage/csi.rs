@@ -1,11 +1,14 @@
-//! CSIDrivers, CSINodes, CSIStorageCapacities, VolumeAttachments and VolumeAttributesClasses.
+//! CSIDrivers, CSINodes, CSIStorageCapacities and VolumeAttachments.
 
+use super::volume::validate_inline_volume;
 use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
-use crate::pod::validate_driver_name;
 use crate::rules;
-use api_meta::tree::{get, has, list, same, text, texts};
+use crate::selector;
+use api_meta::names;
+use api_meta::semantic::equal_except;
+use api_meta::tree::{entries, get, has, int, list, opt_text, same, text, texts};
 use serde_json::Value;
 
 pub const CSI_DRIVER: Rules = Rules {
@@ -22,7 +25,7 @@ pub const CSI_NODE: Rules = Rules {
 };
 pub const CSI_STORAGE_CAPACITY: Rules = Rules {
     name: NameRule::Subdomain,
-    create: validate_storage_capacity,
+    create: |object, errors| validate_storage_capacity(object, false, errors),
     update: validate_storage_capacity_update,
     sub: accept_subresource,
 };
@@ -30,68 +33,91 @@ pub const VOLUME_ATTACHMENT: Rules = Rules {
     name: NameRule::Subdomain,
     create: validate_volume_attachment,
     update: validate_volume_attachment_update,
-    sub: accept_subresource,
-};
-pub const VOLUME_ATTRIBUTES_CLASS: Rules = Rules {
-    name: NameRule::Subdomain,
-    create: validate_attributes_class_object,
-    update: validate_attributes_class_update,
-    sub: accept_subresource,
+    sub: |_, new, old, errors| validate_volume_attachment_update(new, old, errors),
 };
 
 const FS_GROUP: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
 const LIFECYCLES: [&str; 2] = ["Ephemeral", "Persistent"];
+const LONGEST_TOKEN: i64 = 1 << 32;
+const METADATA_LIMIT: usize = 256 * 1024;
+const MESSAGE_LIMIT: usize = 1024;
+
+/// Validates the name of a CSI driver.
+pub(super) fn validate_csi_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        return errors.required(path, "");
+    }
+    // The name is part of directories and sockets on the node.
+    if name.len() > 63 {
+        errors.too_long(path, 63);
+    }
+    let lower = name.to_lowercase();
+    errors.invalid_each(path, name, names::dns1123_subdomain(&lower));
+}
 
 fn validate_csi_driver(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    validate_driver_name(
-        text(get(object, "metadata"), "name"),
-        &Path::ROOT.child("metadata").child("name"),
-        errors,
-    );
-    // Defaulting sets all three, so their absence means that an object was not defaulted.
-    for field in ["attachRequired", "podInfoOnMount", "storageCapacity"] {
+    // Defaulting sets them all, so their absence means that an object was not defaulted.
+    for (field, name) in [
+        // Upstream's path differs from the field.
+        ("attachRequired", "attachedRequired"),
+        ("podInfoOnMount", "podInfoOnMount"),
+        ("storageCapacity", "storageCapacity"),
+    ] {
         if !has(spec, field) {
-            errors.required(&path.child(field), "");
+            errors.required(&path.child(name), "");
         }
     }
     rules::validate_one_of(spec, "fsGroupPolicy", &FS_GROUP, &path, errors);
-    for mode in texts(spec, "volumeLifecycleModes")
-        .into_iter()
-        .filter(|m| !LIFECYCLES.contains(m))
-    {
-        errors.not_supported(&path.child("volumeLifecycleModes"), mode, &LIFECYCLES);
+    validate_token_requests(spec, &path.child("tokenRequests"), errors);
+    for mode in texts(spec, "volumeLifecycleModes") {
+        if !LIFECYCLES.contains(&mode) {
+            errors.not_supported(&path.child("volumeLifecycleModes"), mode, &LIFECYCLES);
+        }
+    }
+    if !has(spec, "seLinuxMount") {
+        errors.required(&path.child("seLinuxMount"), "");
     }
     // Each update is a call of the driver and a write to the API.
-    if let Some(n) = get(spec, "nodeAllocatableUpdatePeriodSeconds")
-        .as_i64()
-        .filter(|n| *n < 10)
-    {
+    let period = int(spec, "nodeAllocatableUpdatePeriodSeconds");
+    if let Some(seconds) = period.filter(|n| *n < 10) {
         errors.invalid(
             &path.child("nodeAllocatableUpdatePeriodSeconds"),
-            n,
-            "must be greater than or equal to 10",
+            seconds,
+            "must be greater than or equal to 10 seconds",
         );
     }
-    let at = path.child("tokenRequests");
+    if has(spec, "serviceAccountTokenInSecrets") && list(spec, "tokenRequests").is_empty() {
+        errors.invalid(
+            &path.child("serviceAccountTokenInSecrets"),
+            get(spec, "serviceAccountTokenInSecrets").clone(),
+            "serviceAccountTokenInSecrets is set but no tokenRequests are specified",
+        );
+    }
+}
+
+fn validate_token_requests(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut seen: Vec<&str> = Vec::new();
     for (i, request) in list(spec, "tokenRequests").iter().enumerate() {
-        let at = at.index(i);
+        let at = path.index(i);
         let audience = text(request, "audience");
         // The kubelet passes tokens to the driver by audience, so each may occur once.
         if seen.contains(&audience) {
             errors.duplicate(&at.child("audience"), audience);
+            continue;
         }
         seen.push(audience);
+        let at = at.child("expirationSeconds");
+        let seconds = int(request, "expirationSeconds");
         // The same minimum as for tokens that pods mount.
-        if let Some(n) = get(request, "expirationSeconds")
-            .as_i64()
-            .filter(|n| *n < 600)
-        {
+        if let Some(n) = seconds.filter(|n| *n < 600) {
+            errors.invalid(&at, n, "may not specify a duration less than 10 minutes");
+        }
+        if let Some(n) = seconds.filter(|n| *n > LONGEST_TOKEN) {
             errors.invalid(
-                &at.child("expirationSeconds"),
+                &at,
                 n,
-                "may not specify a duration less than 10 minutes",
+                "may not specify a duration larger than 2^32 seconds",
             );
         }
     }
@@ -99,76 +125,99 @@ fn validate_csi_driver(object: &Value, errors: &mut Errors) {
 
 fn validate_csi_driver_update(new: &Value, old: &Value, errors: &mut Errors) {
     validate_csi_driver(new, errors);
-    let path = Path::ROOT.child("spec");
+    let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
     // Volumes that are attached now would never be detached after a change.
-    for field in ["attachRequired", "volumeLifecycleModes"] {
-        rules::validate_immutable(get(new, "spec"), get(old, "spec"), field, &path, errors);
+    for (field, name) in [
+        ("attachRequired", "attachedRequired"),
+        ("volumeLifecycleModes", "volumeLifecycleModes"),
+    ] {
+        if !same(n, o, field) {
+            errors.invalid(&path.child(name), get(n, field).clone(), rules::IMMUTABLE);
+        }
     }
 }
 
 fn validate_csi_node(object: &Value, errors: &mut Errors) {
-    let at = Path::ROOT.child("spec");
-    let path = at.child("drivers");
+    let spec = Path::ROOT.child("spec");
+    let path = spec.child("drivers");
     let mut seen: Vec<&str> = Vec::new();
     for (i, driver) in list(get(object, "spec"), "drivers").iter().enumerate() {
-        let at = path.index(i);
-        let (name, id) = (text(driver, "name"), text(driver, "nodeID"));
-        if name.is_empty() {
-            errors.required(&at.child("name"), "");
+        validate_node_driver(driver, &mut seen, &path.index(i), errors);
+    }
+}
+
+fn validate_node_driver<'a>(
+    driver: &'a Value,
+    seen: &mut Vec<&'a str>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let (name, id) = (text(driver, "name"), text(driver, "nodeID"));
+    validate_csi_name(name, &path.child("name"), errors);
+    if id.is_empty() {
+        errors.required(&path.child("nodeID"), "");
+    }
+    if id.len() > 256 {
+        errors.invalid(&path.child("nodeID"), id, "must be 256 characters or less");
+    }
+    let allocatable = get(driver, "allocatable");
+    rules::validate_non_negative(allocatable, "count", &path.child("allocatable"), errors);
+    if seen.contains(&name) {
+        errors.duplicate(&path.child("name"), name);
+    }
+    seen.push(name);
+    let keys = texts(driver, "topologyKeys");
+    for (i, key) in keys.iter().enumerate() {
+        // Upstream reports keys at the driver.
+        if key.is_empty() {
+            errors.required(path, "");
         }
-        validate_driver_name(name, &at.child("name"), errors);
-        if id.is_empty() {
-            errors.required(&at.child("nodeID"), "");
+        if keys.iter().take(i).any(|k| k == key) {
+            errors.duplicate(path, *key);
         }
-        if id.len() > 256 {
-            errors.invalid(&at.child("nodeID"), id, "must be 256 characters or less");
-        }
-        if seen.contains(&name) {
-            errors.duplicate(&at.child("name"), name);
-        }
-        seen.push(name);
+        errors.invalid_each(path, key, names::qualified_name(key));
     }
 }
 
 fn validate_csi_node_update(new: &Value, old: &Value, errors: &mut Errors) {
     validate_csi_node(new, errors);
-    let at = Path::ROOT.child("spec");
-    let (after, before) = (
-        list(get(new, "spec"), "drivers"),
-        list(get(old, "spec"), "drivers"),
-    );
-    for driver in after {
-        let name = text(driver, "name");
-        // A driver is registered again by the kubelet as a new entry, not by a change.
-        let old = before.iter().find(|d| text(d, "name") == name);
-        if old.is_some_and(|o| !api_meta::tree::equal(o, driver)) {
-            errors.invalid(&at.child("drivers"), driver.clone(), rules::IMMUTABLE);
+    let spec = Path::ROOT.child("spec");
+    let drivers = |object| list(get(object, "spec"), "drivers");
+    for before in drivers(old) {
+        for driver in drivers(new) {
+            // A driver is registered again by the kubelet as a new entry, not by a change. Only the
+            // number of volumes that fit may change (KEP-4876).
+            let is_same = text(driver, "name") == text(before, "name");
+            if is_same && !equal_except(driver, before, &["allocatable"]) {
+                let mut shown = driver.clone();
+                api_meta::tree::remove(&mut shown, "allocatable");
+                errors.invalid(&spec.child("drivers"), shown, rules::IMMUTABLE);
+            }
         }
     }
 }
 
-fn validate_storage_capacity(object: &Value, errors: &mut Errors) {
-    let name = text(object, "storageClassName");
-    let at = Path::ROOT.child("storageClassName");
-    errors.invalid_each(&at, name, api_meta::names::dns1123_subdomain(name));
-    crate::selector::validate_label_selector(
-        get(object, "nodeTopology"),
-        &Path::ROOT.child("nodeTopology"),
+fn validate_storage_capacity(object: &Value, allows_values: bool, errors: &mut Errors) {
+    let root = Path::ROOT;
+    let topology = get(object, "nodeTopology");
+    selector::validate_selector_leniently(
+        topology,
+        allows_values,
+        &root.child("nodeTopology"),
         errors,
     );
-    for field in ["capacity", "maximumVolumeSize"] {
-        if rules::read_quantity(object, field).is_some_and(|q| q.is_negative()) {
-            errors.invalid(
-                &Path::ROOT.child(field),
-                get(object, field).clone(),
-                rules::NEGATIVE,
-            );
-        }
+    let class = text(object, "storageClassName");
+    let at = root.child("storageClassName");
+    errors.invalid_each(&at, class, names::dns1123_subdomain(class));
+    if rules::read_quantity(object, "capacity").is_some_and(|q| q.is_negative()) {
+        let shown = get(object, "capacity").clone();
+        errors.invalid(&root.child("capacity"), shown, rules::NEGATIVE);
     }
 }
 
 fn validate_storage_capacity_update(new: &Value, old: &Value, errors: &mut Errors) {
-    validate_storage_capacity(new, errors);
+    let allows_values = selector::has_invalid_values(get(old, "nodeTopology"));
+    validate_storage_capacity(new, allows_values, errors);
     for field in ["nodeTopology", "storageClassName"] {
         rules::validate_immutable(new, old, field, &Path::ROOT, errors);
     }
@@ -176,73 +225,60 @@ fn validate_storage_capacity_update(new: &Value, old: &Value, errors: &mut Error
 
 fn validate_volume_attachment(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    for field in ["attacher", "nodeName"] {
-        if text(spec, field).is_empty() {
-            errors.required(&path.child(field), "");
-        }
-    }
-    validate_driver_name(text(spec, "attacher"), &path.child("attacher"), errors);
+    validate_csi_name(text(spec, "attacher"), &path.child("attacher"), errors);
     let source = get(spec, "source");
-    let at = path.child("source");
-    for (parent, field, place) in [
-        (spec, "nodeName", &path),
-        (source, "persistentVolumeName", &at),
-    ] {
-        let name = text(parent, field);
-        if !name.is_empty() {
-            errors.invalid_each(
-                &place.child(field),
-                name,
-                api_meta::names::dns1123_subdomain(name),
-            );
+    validate_attachment_source(source, &path.child("source"), errors);
+    let node = text(spec, "nodeName");
+    let at = path.child("nodeName");
+    errors.invalid_each(&at, node, names::dns1123_subdomain(node));
+    validate_attachment_status(get(object, "status"), errors);
+    if let Some(name) = opt_text(source, "persistentVolumeName") {
+        let at = path.child("source");
+        let at = at.child("persistentVolumeName");
+        errors.invalid_each(&at, name, names::dns1123_subdomain(name));
+    }
+}
+
+fn validate_attachment_source(source: &Value, path: &Path<'_>, errors: &mut Errors) {
+    const ONE: &str = "must specify exactly one of inlineVolumeSpec and persistentVolumeName";
+    let name = opt_text(source, "persistentVolumeName");
+    match (name, has(source, "inlineVolumeSpec")) {
+        (None, false) => errors.required(path, ONE),
+        (Some(_), true) => errors.forbidden(path, ONE),
+        (Some(""), false) => errors.required(
+            &path.child("persistentVolumeName"),
+            "must specify non empty persistentVolumeName",
+        ),
+        (Some(_), false) => {}
+        (None, true) => {
+            let at = path.child("inlineVolumeSpec");
+            validate_inline_volume(get(source, "inlineVolumeSpec"), &at, errors);
         }
     }
-    match (
-        has(source, "persistentVolumeName"),
-        has(source, "inlineVolumeSpec"),
-    ) {
-        (true, true) => errors.forbidden(
-            &at,
-            "must specify exactly one of inlineVolumeSpec and persistentVolumeName",
-        ),
-        (false, false) => errors.required(
-            &at,
-            "must specify exactly one of inlineVolumeSpec and persistentVolumeName",
-        ),
-        _ => {}
+}
+
+fn validate_attachment_status(status: &Value, errors: &mut Errors) {
+    let path = Path::ROOT.child("status");
+    let size: usize = entries(status, "attachmentMetadata")
+        .map(|(key, value)| key.len() + value.as_str().map_or(0, str::len))
+        .sum();
+    if size > METADATA_LIMIT {
+        errors.too_long(&path.child("attachmentMetadata"), METADATA_LIMIT);
+    }
+    for field in ["attachError", "detachError"] {
+        let (error, at) = (get(status, field), path.child(field));
+        if text(error, "message").len() > MESSAGE_LIMIT {
+            // Upstream names the limit of the metadata here.
+            errors.too_long(&at.child("message"), METADATA_LIMIT);
+        }
+        if let Some(code) = int(error, "errorCode").filter(|n| *n < 0) {
+            let detail = format!("must be between 0 and {}, inclusive", i32::MAX);
+            errors.invalid(&at.child("errorCode"), code, detail);
+        }
     }
 }
 
 fn validate_volume_attachment_update(new: &Value, old: &Value, errors: &mut Errors) {
     validate_volume_attachment(new, errors);
     rules::validate_immutable(new, old, "spec", &Path::ROOT, errors);
-}
-
-fn validate_attributes_class_object(object: &Value, errors: &mut Errors) {
-    let name = text(object, "driverName");
-    if name.is_empty() {
-        errors.required(&Path::ROOT.child("driverName"), "");
-    }
-    validate_driver_name(name, &Path::ROOT.child("driverName"), errors);
-    if get(object, "parameters")
-        .as_object()
-        .is_none_or(|m| m.is_empty())
-    {
-        errors.required(
-            &Path::ROOT.child("parameters"),
-            "must contain at least one key/value pair",
-        );
-    }
-}
-
-fn validate_attributes_class_update(new: &Value, old: &Value, errors: &mut Errors) {
-    for field in ["driverName", "parameters"] {
-        if !same(new, old, field) {
-            errors.forbidden(
-                &Path::ROOT.child(field),
-                format!("updates to {field} are forbidden."),
-            );
-        }
-    }
-    validate_attributes_class_object(new, errors);
 }

@@ -261,7 +261,7 @@ fn ingress_host_is_a_name() {
     create(
         INGRESS,
         rule("a.*.com"),
-        &["spec.rules[0].host: Invalid value: \"a.*.com\": a lowercase RFC 1123 subdomain must"],
+        &["spec.rules[0].host: Invalid value: \"a.*.com\": a wildcard DNS-1123 subdomain must"],
     );
 }
 

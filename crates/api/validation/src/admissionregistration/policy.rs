@@ -1,0 +1,292 @@
+//! Admission policies.
+
+use super::rule::{validate_match_resources, validate_mutating_operations};
+use super::validate_condition_names;
+use crate::cel;
+use crate::conditions::validate_conditions;
+use crate::field::{Errors, Path};
+use crate::kind_rules::{Rules, accept_subresource};
+use crate::metadata::NameRule;
+use crate::rules;
+use api_meta::names;
+use api_meta::tree::{get, has, list, opt_text, same, text};
+use serde_json::Value;
+
+/// Rules of validating policies.
+pub const VALIDATING_POLICY: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: |object, errors| validate_validating_policy(object, None, errors),
+    update: |new, old, errors| validate_validating_policy(new, Some(old), errors),
+    sub: |_, new, _, errors| validate_policy_status(new, errors),
+};
+/// Rules of mutating policies.
+pub const MUTATING_POLICY: Rules = Rules {
+    name: NameRule::Subdomain,
+    create: |object, errors| validate_mutating_policy(object, None, errors),
+    update: |new, old, errors| validate_mutating_policy(new, Some(old), errors),
+    sub: accept_subresource,
+};
+
+const VARIABLES: [&str; 4] = ["object", "oldObject", "request", "authorizer"];
+const FAILURE: [&str; 2] = ["Fail", "Ignore"];
+const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
+const REINVOCATION: [&str; 2] = ["IfNeeded", "Never"];
+const PATCHES: [(&str, &str); 2] = [
+    ("ApplyConfiguration", "applyConfiguration"),
+    ("JSONPatch", "jsonPatch"),
+];
+const MOST_ANNOTATIONS: usize = 20;
+const LONGEST_ANNOTATION: usize = 5 * 1024;
+/// Words that CEL keeps for itself.
+const RESERVED: [&str; 21] = [
+    "true",
+    "false",
+    "null",
+    "in",
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+    "while",
+];
+
+fn validate_validating_policy(object: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
+    validate_policy(spec, old, &path, errors);
+    let (validations, annotations) = (list(spec, "validations"), list(spec, "auditAnnotations"));
+    if validations.is_empty() && annotations.is_empty() {
+        for field in ["validations", "auditAnnotations"] {
+            let detail = "validations or auditAnnotations must contain at least one item";
+            errors.required(&path.child(field), detail);
+        }
+    }
+    let at = path.child("validations");
+    for (i, validation) in validations.iter().enumerate() {
+        validate_validation(validation, &at.index(i), errors);
+    }
+    let name = text(get(object, "metadata"), "name");
+    validate_audit_annotations(annotations, name, &path.child("auditAnnotations"), errors);
+    validate_expressions(spec, old, &path, errors);
+}
+
+fn validate_mutating_policy(object: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
+    validate_policy(spec, old, &path, errors);
+    let at = path.child("matchConstraints");
+    validate_mutating_operations(get(spec, "matchConstraints"), &at, errors);
+    let mutations = list(spec, "mutations");
+    let at = path.child("mutations");
+    if mutations.is_empty() {
+        errors.required(&at, "mutations must contain at least one item");
+    }
+    for (i, mutation) in mutations.iter().enumerate() {
+        validate_mutation(mutation, &at.index(i), errors);
+    }
+    rules::validate_required_one_of(spec, "reinvocationPolicy", &REINVOCATION, &path, errors);
+    validate_expressions(spec, old, &path, errors);
+}
+
+/// Validates what policies of both kinds have in common.
+fn validate_policy(spec: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut Errors) {
+    match opt_text(spec, "failurePolicy") {
+        None => errors.required(&path.child("failurePolicy"), ""),
+        Some(_) => rules::validate_one_of(spec, "failurePolicy", &FAILURE, path, errors),
+    }
+    if has(spec, "paramKind") {
+        validate_param_kind(get(spec, "paramKind"), &path.child("paramKind"), errors);
+    }
+    // A policy without constraints would never be evaluated, although its author expects
+    // protection.
+    let at = path.child("matchConstraints");
+    let constraints = get(spec, "matchConstraints");
+    if constraints.is_null() {
+        errors.required(&at, "");
+    } else {
+        validate_match_resources(constraints, &at, errors);
+        if list(constraints, "resourceRules").is_empty() {
+            errors.required(&at.child("resourceRules"), "");
+        }
+    }
+    if !has_same_conditions(spec, old) {
+        validate_condition_names(spec, path, errors);
+    }
+    let at = path.child("variables");
+    for (i, variable) in list(spec, "variables").iter().enumerate() {
+        validate_variable(variable, &at.index(i), errors);
+    }
+}
+
+/// Returns whether an update keeps the match conditions and what they depend on.
+fn has_same_conditions(spec: &Value, old: Option<&Value>) -> bool {
+    old.is_some_and(|old| {
+        let old = get(old, "spec");
+        same(old, spec, "paramKind") && same(old, spec, "matchConditions")
+    })
+}
+
+fn validate_param_kind(kind: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let version = text(kind, "apiVersion");
+    let at = path.child("apiVersion");
+    let (group, last) = version.split_once('/').unwrap_or(("", version));
+    if version.is_empty() {
+        errors.required(&at, "");
+    } else if last.contains('/') {
+        let detail = format!("unexpected GroupVersion string: {version}");
+        errors.invalid(&at, version, detail);
+    } else {
+        let problems = names::dns1123_subdomain(group);
+        if !group.is_empty() && !problems.is_empty() {
+            errors.invalid(&at, group, problems.join(","));
+        }
+        let problems = names::dns1035_label(last);
+        if last.is_empty() {
+            errors.invalid(&at, version, "version must be specified");
+        } else if !problems.is_empty() {
+            errors.invalid(&at, last, problems.join(","));
+        }
+    }
+    let name = text(kind, "kind");
+    let problems = names::dns1035_label(&name.to_lowercase());
+    if name.is_empty() {
+        errors.required(&path.child("kind"), "");
+    } else if !problems.is_empty() {
+        let detail = format!(
+            "may have mixed case, but should otherwise match: {}",
+            problems.join(",")
+        );
+        errors.invalid(&path.child("kind"), name, detail);
+    }
+}
+
+fn validate_variable(variable: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let name = text(variable, "name");
+    if name.trim().is_empty() {
+        errors.required(&path.child("name"), "name is not specified");
+    } else if !is_identifier(name) {
+        errors.invalid(&path.child("name"), name, "must be a valid CEL identifier");
+    }
+    if text(variable, "expression").trim().is_empty() {
+        errors.required(&path.child("expression"), "expression is not specified");
+    }
+}
+
+fn is_identifier(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && !RESERVED.contains(&name)
+}
+
+fn validate_validation(validation: &Value, path: &Path<'_>, errors: &mut Errors) {
+    if text(validation, "expression").trim().is_empty() {
+        errors.required(&path.child("expression"), "expression is not specified");
+    }
+    for field in ["messageExpression", "message"] {
+        let value = text(validation, field);
+        if !value.is_empty() && value.trim().is_empty() {
+            errors.invalid(&path.child(field), value, "must be non-empty if specified");
+        } else if field == "message" && value.trim().contains(['\n', '\r']) {
+            errors.invalid(&path.child(field), value, "must not contain line breaks");
+        }
+    }
+    rules::validate_one_of(validation, "reason", &REASONS, path, errors);
+}
+
+fn validate_audit_annotations(all: &[Value], policy: &str, path: &Path<'_>, errors: &mut Errors) {
+    if all.len() > MOST_ANNOTATIONS {
+        let detail = format!("must not have more than {MOST_ANNOTATIONS} auditAnnotations");
+        errors.invalid(path, all.to_vec(), detail);
+    }
+    for (i, annotation) in all.iter().enumerate() {
+        let at = path.index(i);
+        let key = text(annotation, "key");
+        // The policy's name is the prefix, so that policies don't overwrite each other's.
+        let full = format!("{policy}/{key}");
+        errors.invalid_each(&at.child("key"), &full, names::qualified_name(&full));
+        let expression = text(annotation, "valueExpression").trim();
+        let place = at.child("valueExpression");
+        if expression.is_empty() {
+            errors.required(&place, "valueExpression is not specified");
+        } else if expression.len() > LONGEST_ANNOTATION {
+            let detail = format!("must not exceed {LONGEST_ANNOTATION} bytes in length");
+            errors.required(&place, detail);
+        }
+        if all.iter().take(i).any(|a| text(a, "key") == key) {
+            errors.duplicate(&at.child("key"), key);
+        }
+    }
+}
+
+fn validate_mutation(mutation: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let kind = text(mutation, "patchType");
+    if kind.is_empty() {
+        return errors.required(&path.child("patchType"), "");
+    }
+    let known = PATCHES.map(|(kind, _)| kind);
+    if !known.contains(&kind) {
+        return errors.not_supported(&path.child("patchType"), kind, &known);
+    }
+    for (patch, field) in PATCHES {
+        let (value, at) = (get(mutation, field), path.child(field));
+        match (patch == kind, value.is_null()) {
+            (true, true) => {
+                errors.required(&at, format!("must be specified when patchType is {kind}"));
+            }
+            (true, false) if text(value, "expression").trim().is_empty() => {
+                errors.required(&at.child("expression"), "");
+            }
+            (false, false) => errors.invalid(
+                &at,
+                format!("{{{field}}}"),
+                format!("must not be specified when patchType is {kind}"),
+            ),
+            _ => {}
+        }
+    }
+}
+
+/// Compiles all expressions of a policy that the update does not keep.
+fn validate_expressions(spec: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut Errors) {
+    let mut known = VARIABLES.to_vec();
+    if has(spec, "paramKind") {
+        known.push("params");
+    }
+    if !has_same_conditions(spec, old) {
+        cel::validate_each_expression(spec, "matchConditions", "expression", &known, path, errors);
+    }
+    known.extend(["namespaceObject", "variables"]);
+    for (list_field, field) in [
+        ("variables", "expression"),
+        ("validations", "expression"),
+        ("validations", "messageExpression"),
+        ("auditAnnotations", "valueExpression"),
+    ] {
+        cel::validate_each_expression(spec, list_field, field, &known, path, errors);
+    }
+}
+
+fn validate_policy_status(object: &Value, errors: &mut Errors) {
+    let (status, path) = (get(object, "status"), Path::ROOT.child("status"));
+    let at = path.child("typeChecking");
+    let at = at.child("expressionWarnings");
+    let warnings = list(get(status, "typeChecking"), "expressionWarnings");
+    for (i, warning) in warnings.iter().enumerate() {
+        for field in ["warning", "fieldRef"] {
+            if text(warning, field).trim().is_empty() {
+                errors.required(&at.index(i).child(field), "");
+            }
+        }
+    }
+    validate_conditions(status, &path.child("conditions"), errors);
+}
