@@ -2,6 +2,7 @@
 
 use crate::claim::prepare_data_sources;
 use crate::daemon_set::count_template_generation;
+use crate::definition::add_stored_version;
 use crate::fields::{drop_config_source, keep_field, keep_secret_names};
 use crate::pod::{change_only_ephemeral_containers, change_only_resources};
 use crate::rules::{GenerationRule, StatusRule, generation_rule, status_rule};
@@ -44,6 +45,7 @@ fn prepare_object_update(kind: Kind<'_>, new: &mut Value, old: &Value) {
         ("", "Node") => drop_config_source(new, Some(old)),
         ("", "Service") => prepare_service_update(new, old),
         ("apps", "DaemonSet") => count_template_generation(new, old),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => add_stored_version(new),
         // The approver has decided about the old spec.
         ("certificates.k8s.io", "CertificateSigningRequest") => keep_field(new, old, "spec"),
         _ => {}

@@ -1,21 +1,35 @@
-//! CustomResourceDefinitions: their fields, and the structural form of their schemas.
+//! Custom resource definitions, and the custom resources that they define.
+//!
+//! Rules of schemas are in `api-structural`. Upstream validates an older form of definitions, in
+//! which schema, subresources, columns and selectable fields that are equal in all versions are
+//! fields of `spec`. Field paths refer to that form.
 
-mod structural;
+mod conversion;
+mod custom;
+mod definition;
+mod names;
+mod problems;
+mod version;
 
 use crate::field::{Errors, Path};
-use crate::kind_rules::{Rules, accept_subresource};
+use crate::kind_rules::Rules;
 use crate::metadata::NameRule;
 use crate::rules;
-use api_meta::names;
-use api_meta::tree::{flag, get, has, list, text};
+use api_meta::tree::{flag, get, list, text};
+use definition::SpecOptions;
 use serde_json::Value;
+use std::collections::HashSet;
+
+pub use custom::CustomResourceRules;
 
 pub const DEFINITION: Rules = Rules {
     name: NameRule::Subdomain,
     create: validate_new_definition,
     update: validate_definition_update,
-    sub: accept_subresource,
+    sub: validate_definition_status,
 };
+
+const APPROVED: &str = "api-approved.kubernetes.io";
 
 fn validate_new_definition(object: &Value, errors: &mut Errors) {
     let spec = get(object, "spec");
@@ -29,151 +43,138 @@ fn validate_new_definition(object: &Value, errors: &mut Errors) {
             "must be spec.names.plural+\".\"+spec.group",
         );
     }
-    validate_definition(object, errors);
-}
-
-fn validate_definition(object: &Value, errors: &mut Errors) {
-    let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
-    let group = text(spec, "group");
-    if group.is_empty() {
-        errors.required(&path.child("group"), "");
-    } else {
-        errors.invalid_each(
-            &path.child("group"),
-            group,
-            rules::qualified_domain_problems(group, 2),
-        );
-    }
-    rules::validate_required_one_of(spec, "scope", &["Cluster", "Namespaced"], &path, errors);
-    validate_versions(spec, &path.child("versions"), errors);
-    validate_version_schemas(spec, &path, errors);
-    validate_names(get(spec, "names"), &path.child("names"), errors);
-    validate_conversion(get(spec, "conversion"), &path.child("conversion"), errors);
-    let stored = list(get(object, "status"), "storedVersions");
-    // Without a stored version nothing says how to read the objects that exist.
-    if stored.is_empty() {
-        let at = Path::ROOT.child("status");
-        errors.invalid(
-            &at.child("storedVersions"),
-            stored.to_vec(),
-            "must have at least one stored version",
-        );
-    }
-}
-
-fn validate_versions(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let all = list(spec, "versions");
-    // New objects are written in one version.
-    if all.iter().filter(|v| flag(v, "storage")).count() != 1 {
-        errors.invalid(
-            path,
-            all.to_vec(),
-            "must have exactly one version marked as storage version",
-        );
-    }
-    for (i, version) in all.iter().enumerate() {
-        let at = path.index(i);
-        let name = text(version, "name");
-        errors.invalid_each(&at.child("name"), name, names::dns1035_label(name));
-        if !has(get(version, "schema"), "openAPIV3Schema") {
-            errors.required(
-                &at.child("schema").child("openAPIV3Schema"),
-                "schemas are required",
-            );
-        }
-    }
-}
-
-/// Validates the schemas. If all versions have the same schema, upstream reports errors at the path
-/// of an older API version.
-fn validate_version_schemas(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let all = list(spec, "versions");
-    let schema = |version: &Value| get(get(version, "schema"), "openAPIV3Schema").clone();
-    let Some(first) = all.first().map(schema) else {
-        return;
-    };
-    if all.iter().all(|version| schema(version) == first) {
-        return structural::validate_structural_schema(
-            &first,
-            &path.child("validation").child("openAPIV3Schema"),
-            errors,
-        );
-    }
-    let at = path.child("versions");
-    for (i, version) in all.iter().enumerate() {
-        structural::validate_structural_schema(
-            &schema(version),
-            &at.index(i).child("schema").child("openAPIV3Schema"),
-            errors,
-        );
-    }
-}
-
-fn validate_names(all: &Value, path: &Path<'_>, errors: &mut Errors) {
-    for field in ["plural", "singular", "kind", "listKind"] {
-        let name = text(all, field);
-        if name.is_empty() {
-            errors.required(&path.child(field), "");
-        } else {
-            errors.invalid_each(
-                &path.child(field),
-                name,
-                names::dns1035_label(&name.to_ascii_lowercase()),
-            );
-        }
-    }
-    // Decoders find the type by the kind, so a list and its items need different ones.
-    if !text(all, "kind").is_empty() && text(all, "kind") == text(all, "listKind") {
-        errors.invalid(
-            &path.child("listKind"),
-            text(all, "listKind"),
-            "kind and listKind may not be the same",
-        );
-    }
-}
-
-fn validate_conversion(conversion: &Value, path: &Path<'_>, errors: &mut Errors) {
-    match text(conversion, "strategy") {
-        "None" | "" => {}
-        "Webhook" => {
-            let hook = get(conversion, "webhook");
-            if !has(hook, "clientConfig") {
-                errors.required(
-                    &path.child("webhookClientConfig"),
-                    "required when strategy is set to Webhook",
-                );
-            }
-            if list(hook, "conversionReviewVersions").is_empty() {
-                errors.required(&path.child("conversionReviewVersions"), "");
-            }
-        }
-        other => errors.not_supported(&path.child("strategy"), other, &["None", "Webhook"]),
-    }
+    definition::validate_spec(spec, &SpecOptions::for_create(), errors);
+    validate_status(object, errors);
+    validate_approval(object, None, errors);
+    validate_preserve_unknown(spec, None, errors);
 }
 
 fn validate_definition_update(new: &Value, old: &Value, errors: &mut Errors) {
-    validate_definition(new, errors);
     let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
-    let established = list(get(old, "status"), "conditions")
-        .iter()
-        .any(|c| text(c, "type") == "Established" && text(c, "status") == "True");
+    let established = is_established(old);
+    definition::validate_spec(n, &SpecOptions::for_update(o, established), errors);
+    let (new_names, old_names, names) = (get(n, "names"), get(o, "names"), path.child("names"));
     // Before that, names are only a wish: a conflict may still be solved by another name.
     if established {
         rules::validate_immutable(n, o, "scope", &path, errors);
-        rules::validate_immutable(
-            get(n, "names"),
-            get(o, "names"),
-            "kind",
-            &path.child("names"),
-            errors,
-        );
+        rules::validate_immutable(new_names, old_names, "kind", &names, errors);
     }
     rules::validate_immutable(n, o, "group", &path, errors);
-    rules::validate_immutable(
-        get(n, "names"),
-        get(o, "names"),
-        "plural",
-        &path.child("names"),
-        errors,
-    );
+    rules::validate_immutable(new_names, old_names, "plural", &names, errors);
+    validate_status(new, errors);
+    validate_approval(new, Some(old), errors);
+    validate_preserve_unknown(n, Some(o), errors);
 }
+
+fn validate_definition_status(_subresource: &str, new: &Value, _: &Value, errors: &mut Errors) {
+    let accepted = get(get(new, "status"), "acceptedNames");
+    let path = Path::ROOT.child("status");
+    names::validate_names(accepted, &path.child("acceptedNames"), errors);
+}
+
+fn is_established(definition: &Value) -> bool {
+    let conditions = list(get(definition, "status"), "conditions");
+    let mut found = conditions
+        .iter()
+        .filter(|c| text(c, "type") == "Established");
+    found.next().is_some_and(|c| text(c, "status") == "True")
+}
+
+fn validate_status(object: &Value, errors: &mut Errors) {
+    validate_definition_status("status", object, object, errors);
+    let path = Path::ROOT.child("status");
+    let at = path.child("storedVersions");
+    let stored = list(get(object, "status"), "storedVersions");
+    // Without a stored version nothing says how to read the objects that exist.
+    if stored.is_empty() {
+        errors.invalid(
+            &at,
+            stored.to_vec(),
+            "must have at least one stored version",
+        );
+        return;
+    }
+    let versions = list(get(object, "spec"), "versions");
+    let names: HashSet<&str> = stored.iter().filter_map(Value::as_str).collect();
+    for version in versions.iter().filter(|v| flag(v, "storage")) {
+        let name = text(version, "name");
+        if !names.contains(name) {
+            let detail = format!("must have the storage version {name}");
+            errors.invalid(&at, stored.to_vec(), detail);
+        }
+    }
+    let served: HashSet<&str> = versions.iter().map(|v| text(v, "name")).collect();
+    for (i, name) in stored.iter().enumerate() {
+        let name = name.as_str().unwrap_or_default();
+        if !served.contains(name) {
+            let detail = format!(
+                "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
+            );
+            errors.invalid(&at.index(i), name, detail);
+        }
+    }
+}
+
+/// State of the annotation with which a group of the Kubernetes project is approved.
+#[derive(PartialEq, Eq)]
+enum Approval {
+    Missing,
+    Bypassed,
+    Approved,
+    Invalid,
+}
+
+fn read_approval(object: &Value) -> Approval {
+    let annotation = text(get(get(object, "metadata"), "annotations"), APPROVED);
+    match annotation {
+        "" => Approval::Missing,
+        reason if reason.starts_with("unapproved") => Approval::Bypassed,
+        address if url::Url::parse(address).is_ok_and(|url| url.has_host()) => Approval::Approved,
+        _ => Approval::Invalid,
+    }
+}
+
+fn validate_approval(new: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let group = text(get(new, "spec"), "group");
+    let protected = ["k8s.io", "kubernetes.io"].iter().any(|domain| {
+        group
+            .strip_suffix(domain)
+            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    });
+    let state = read_approval(new);
+    // A controller that updates other fields is not responsible for the approval.
+    if !protected || old.is_some_and(|old| read_approval(old) == state) {
+        return;
+    }
+    let (metadata, see) = (
+        Path::ROOT.child("metadata"),
+        "see https://github.com/kubernetes/enhancements/pull/1111",
+    );
+    let at = metadata.child("annotations");
+    let at = at.key(APPROVED);
+    let required = format!("protected groups must have approval annotation \"{APPROVED}\"");
+    match state {
+        Approval::Missing => errors.required(&at, format!("{required}, {see}")),
+        Approval::Invalid => errors.invalid(
+            &at,
+            text(get(get(new, "metadata"), "annotations"), APPROVED),
+            format!("{required} with either a URL or a reason starting with \"unapproved\", {see}"),
+        ),
+        Approval::Approved | Approval::Bypassed => {}
+    }
+}
+
+fn validate_preserve_unknown(new: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let before = old.is_some_and(|old| flag(old, "preserveUnknownFields"));
+    if flag(new, "preserveUnknownFields") && !before {
+        let path = Path::ROOT.child("spec");
+        errors.invalid(
+            &path.child("preserveUnknownFields"),
+            true,
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -289,16 +289,6 @@ impl Errors {
         self.add(ErrorKind::TooMany, path, Some(actual.into()), detail);
     }
 
-    /// Adds an error for a value of the wrong type.
-    pub fn wrong_type(&mut self, path: &Path<'_>, value: impl Into<Value>, wanted: &str) {
-        self.add(
-            ErrorKind::TypeInvalid,
-            path,
-            Some(value.into()),
-            format!("must be of type {wanted}"),
-        );
-    }
-
     /// Adds an error for a reference to a missing object.
     pub fn not_found(&mut self, path: &Path<'_>, value: impl Into<Value>) {
         self.add(ErrorKind::NotFound, path, Some(value.into()), "");

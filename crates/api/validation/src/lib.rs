@@ -41,6 +41,7 @@ mod service;
 mod storage;
 mod warnings;
 
+pub use apiextensions::CustomResourceRules;
 pub use dispatch::{
     validate_create, validate_custom_create, validate_custom_update, validate_update,
 };

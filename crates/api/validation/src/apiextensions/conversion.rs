@@ -1,0 +1,229 @@
+//! Conversion between the versions of a custom resource.
+
+use crate::field::{Errors, Path};
+use crate::rules;
+use api_meta::names::{dns1035_label, dns1123_subdomain};
+use api_meta::tree::{get, has, int, opt, opt_text, text, texts};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use std::collections::HashSet;
+
+const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+
+/// Demands that depend on the old definition.
+pub(super) struct ConversionOptions {
+    /// Whether the review versions must include one that this server sends.
+    require_known_review: bool,
+    /// Whether a CA bundle may be malformed.
+    allow_malformed_bundle: bool,
+}
+
+impl ConversionOptions {
+    pub(super) fn for_create() -> Self {
+        Self {
+            require_known_review: true,
+            // Controllers inject the bundle into definitions that aren't established yet.
+            allow_malformed_bundle: true,
+        }
+    }
+
+    pub(super) fn for_update(old: &Value, established: bool) -> Self {
+        let hook = get(old, "webhook");
+        let versions = texts(hook, "conversionReviewVersions");
+        let known = versions
+            .iter()
+            .any(|version| REVIEW_VERSIONS.contains(version));
+        let bundle = text(get(hook, "clientConfig"), "caBundle");
+        Self {
+            require_known_review: versions.is_empty() || known,
+            allow_malformed_bundle: !established
+                || !bundle.is_empty() && find_bundle_problem(bundle).is_some(),
+        }
+    }
+}
+
+/// Validates the conversion.
+pub(super) fn validate_conversion(
+    conversion: &Value,
+    options: &ConversionOptions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    if conversion.is_null() {
+        return;
+    }
+    let strategy = text(conversion, "strategy");
+    rules::validate_required_one_of(conversion, "strategy", &["None", "Webhook"], path, errors);
+    let hook = get(conversion, "webhook");
+    let (config, versions) = (
+        get(hook, "clientConfig"),
+        texts(hook, "conversionReviewVersions"),
+    );
+    let at_config = path.child("webhookClientConfig");
+    let at_versions = path.child("conversionReviewVersions");
+    if strategy == "Webhook" {
+        validate_client_config(config, options, &at_config, errors);
+        validate_review_versions(&versions, options, &at_versions, errors);
+        return;
+    }
+    let detail = "should not be set when strategy is not set to Webhook";
+    if has(hook, "clientConfig") {
+        errors.forbidden(&at_config, detail);
+    }
+    if !versions.is_empty() {
+        errors.forbidden(&at_versions, detail);
+    }
+}
+
+fn validate_client_config(
+    config: &Value,
+    options: &ConversionOptions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    if config.is_null() {
+        errors.required(path, "required when strategy is set to Webhook");
+        return;
+    }
+    match (opt_text(config, "url"), opt(config, "service")) {
+        (None, None) | (Some(_), Some(_)) => {
+            errors.required(path, "exactly one of url or service is required");
+        }
+        (Some(address), None) => validate_url(address, &path.child("url"), errors),
+        (None, Some(service)) => validate_service(service, &path.child("service"), errors),
+    }
+    let bundle = text(config, "caBundle");
+    if let Some(problem) = find_bundle_problem(bundle)
+        && !bundle.is_empty()
+        && !options.allow_malformed_bundle
+    {
+        errors.invalid(&path.child("caBundle"), bundle, problem);
+    }
+}
+
+/// Validates the address of a webhook, which receives all objects, secrets included.
+fn validate_url(address: &str, path: &Path<'_>, errors: &mut Errors) {
+    let form = "desired format: https://host[/path]";
+    let parsed = match url::Url::parse(address) {
+        Ok(parsed) => parsed,
+        Err(url::ParseError::RelativeUrlWithoutBase) => {
+            errors.invalid(
+                path,
+                "",
+                format!("'https' is the only allowed URL scheme; {form}"),
+            );
+            errors.invalid(path, "", format!("host must be specified; {form}"));
+            return;
+        }
+        Err(error) => {
+            errors.required(path, format!("url must be a valid URL: {error}; {form}"));
+            return;
+        }
+    };
+    if parsed.scheme() != "https" {
+        let detail = format!("'https' is the only allowed URL scheme; {form}");
+        errors.invalid(path, parsed.scheme(), detail);
+    }
+    if parsed.host_str().unwrap_or_default().is_empty() {
+        errors.invalid(path, "", format!("host must be specified; {form}"));
+    }
+    if !parsed.username().is_empty() || parsed.password().is_some() {
+        let detail = "user information is not permitted in the URL";
+        errors.invalid(path, parsed.username(), detail);
+    }
+    if let Some(fragment) = parsed.fragment().filter(|fragment| !fragment.is_empty()) {
+        errors.invalid(path, fragment, "fragments are not permitted in the URL");
+    }
+    if let Some(query) = parsed.query().filter(|query| !query.is_empty()) {
+        errors.invalid(path, query, "query parameters are not permitted in the URL");
+    }
+}
+
+fn validate_service(service: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // Upstream passes the two names in the wrong order, so that each is reported as the other.
+    for (field, reported) in [("namespace", "name"), ("name", "namespace")] {
+        if text(service, field).is_empty() {
+            errors.required(&path.child(reported), "");
+        }
+    }
+    // Defaulting has set an absent port.
+    let port = int(service, "port").unwrap_or(443);
+    if let Some(problem) = rules::port_number_problem(port) {
+        errors.invalid(
+            &path.child("port"),
+            port,
+            format!("port is not valid: {problem}"),
+        );
+    }
+    let (target, at) = (text(service, "path"), path.child("path"));
+    match target {
+        "" | "/" => return,
+        "//" => {
+            errors.invalid(&at, target, "segment[0] may not be empty");
+            return;
+        }
+        _ => {}
+    }
+    if !target.starts_with('/') {
+        errors.invalid(&at, target, "must start with a '/'");
+    }
+    // Upstream removes the first character, whatever it is.
+    let mut rest = target.chars();
+    rest.next();
+    let rest = rest.as_str();
+    for (i, step) in rest
+        .strip_suffix('/')
+        .unwrap_or(rest)
+        .split('/')
+        .enumerate()
+    {
+        if step.is_empty() {
+            errors.invalid(&at, target, format!("segment[{i}] may not be empty"));
+            continue;
+        }
+        for problem in dns1123_subdomain(step) {
+            errors.invalid(&at, target, format!("segment[{i}]: {problem}"));
+        }
+    }
+}
+
+fn find_bundle_problem(bundle: &str) -> Option<&'static str> {
+    let problem = "unable to load root certificates: unable to parse bytes as PEM block";
+    let Ok(pem) = STANDARD.decode(bundle) else {
+        return Some(problem);
+    };
+    // One certificate is enough for Go's pool, which ignores the rest.
+    let found = x509_parser::pem::Pem::iter_from_buffer(&pem).any(|block| {
+        block.is_ok_and(|block| block.label == "CERTIFICATE" && block.parse_x509().is_ok())
+    });
+    (!found).then_some(problem)
+}
+
+fn validate_review_versions(
+    all: &[&str],
+    options: &ConversionOptions,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    if all.is_empty() {
+        errors.required(path, "");
+        return;
+    }
+    let mut seen = HashSet::new();
+    for (i, version) in all.iter().enumerate() {
+        if !seen.insert(version) {
+            errors.invalid(&path.index(i), *version, "duplicate version");
+            continue;
+        }
+        errors.invalid_each(&path.index(i), version, dns1035_label(version));
+    }
+    if options.require_known_review && !all.iter().any(|v| REVIEW_VERSIONS.contains(v)) {
+        let known = REVIEW_VERSIONS.join(", ");
+        errors.invalid(
+            path,
+            all.to_vec(),
+            format!("must include at least one of {known}"),
+        );
+    }
+}
