@@ -17,6 +17,7 @@ pub mod estimate;
 pub mod evaluate;
 pub mod format;
 pub mod function;
+pub mod hosts;
 pub mod library;
 mod literals;
 pub mod macros;
