@@ -1,4 +1,4 @@
-//! What a proxied request names: an object, and the path behind it.
+//! The object that a proxied request names, and the path behind it.
 
 use crate::context::Context;
 use crate::server::Server;
