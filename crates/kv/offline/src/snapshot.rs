@@ -95,7 +95,8 @@ fn format_size(bytes: u64) -> String {
     }
 }
 
-fn restore_snapshot(flags: &SnapshotRestore) -> Result<()> {
+/// Returns the directory to restore into, which must be absent or empty.
+fn choose_target(flags: &SnapshotRestore) -> Result<PathBuf> {
     let target = flags
         .data_dir
         .clone()
@@ -118,6 +119,11 @@ fn restore_snapshot(flags: &SnapshotRestore) -> Result<()> {
             target.display()
         );
     }
+    Ok(target)
+}
+
+fn restore_snapshot(flags: &SnapshotRestore) -> Result<()> {
+    let target = choose_target(flags)?;
     let members = initial_members(&flags.initial_cluster, &flags.initial_cluster_token)?;
     let voters: BTreeSet<u64> = members.iter().map(|member| member.id).collect();
     let mine = members.iter().find(|member| member.name == flags.name);

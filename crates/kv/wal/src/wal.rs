@@ -39,6 +39,28 @@ struct WriterHandle {
     thread: JoinHandle<()>,
 }
 
+/// Returns the state of a log with these entries, which are at these places.
+fn recover_state(contents: &Contents, places: VecDeque<Place>) -> State {
+    let mut state = State {
+        first: contents.purged.as_ref().map_or(1, |(upto, _)| upto + 1),
+        places: VecDeque::new(),
+        cache: VecDeque::new(),
+        cached_bytes: 0,
+        files: HashMap::new(),
+    };
+    if contents.purged.is_none() && contents.entries.is_empty() {
+        state.first = 0;
+    }
+    for ((index, data), place) in contents.entries.iter().zip(places) {
+        state.push(*index, data.clone(), place);
+    }
+    // Copied, because cached slices would keep whole segments in memory.
+    for data in &mut state.cache {
+        *data = Bytes::copy_from_slice(data);
+    }
+    state
+}
+
 impl Wal {
     /// Opens or creates the log in a directory and starts the writer thread.
     pub fn open(folder: &Path, observer: SyncObserver) -> Result<(Wal, Contents), WalError> {
@@ -91,24 +113,7 @@ impl Wal {
         files::discard_zeroed_segment(&*disk, folder).map_err(failed)?;
         let last = open_last(&*disk, folder, segment_bytes, &mut recovered).map_err(failed)?;
         let contents = std::mem::take(&mut recovered.contents);
-        let mut state = State {
-            first: contents.purged.as_ref().map_or(1, |(upto, _)| upto + 1),
-            places: VecDeque::new(),
-            cache: VecDeque::new(),
-            cached_bytes: 0,
-            files: HashMap::new(),
-        };
-        if contents.purged.is_none() && contents.entries.is_empty() {
-            state.first = 0;
-        }
-        let places = std::mem::take(&mut recovered.places);
-        for ((index, data), place) in contents.entries.iter().zip(places) {
-            state.push(*index, data.clone(), place);
-        }
-        // Copied, because cached slices would keep whole segments in memory.
-        for data in &mut state.cache {
-            *data = Bytes::copy_from_slice(data);
-        }
+        let state = recover_state(&contents, std::mem::take(&mut recovered.places));
         let shared = Arc::new(Shared {
             disk,
             folder: folder.to_path_buf(),
