@@ -148,3 +148,56 @@ async fn skipped_webhook_does_not_block_the_cluster() {
     register(&admin, &server, &working).await;
     admin.post(MAPS, &config_map("m")).await.expect_success();
 }
+
+/// Credentials of the admission configuration go to the server that they are named after, over TLS
+/// that is verified first.
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_are_sent_to_their_server_only() {
+    let own = WebhookServer::start(&[], |_, review| reply(review, None)).await;
+    let other = WebhookServer::start(&[], |_, review| reply(review, None)).await;
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("webhooks.kubeconfig");
+    let users = json!({"apiVersion": "v1", "kind": "Config", "users": [
+        {"name": format!("127.0.0.1:{}", own.port()), "user": {"token": "for-one-server"}}]});
+    std::fs::write(&kubeconfig, users.to_string()).unwrap();
+    let file = json!({"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration",
+        "plugins": [{"name": "MutatingAdmissionWebhook", "configuration": {
+            "apiVersion": "apiserver.config.k8s.io/v1", "kind": "WebhookAdmissionConfiguration",
+            "kubeConfigFile": kubeconfig}}]});
+    let path = folder.path().join("admission.yaml");
+    std::fs::write(&path, file.to_string()).unwrap();
+    let options = Options {
+        api_server: vec![format!(
+            "--admission-control-config-file={}",
+            path.display()
+        )],
+        ..Options::default()
+    };
+    let plane = ControlPlane::start_with(options).await;
+    let admin = plane.admin();
+    let mut untrusted = configuration(&own, "untrusted", &["secrets"]);
+    untrusted["webhooks"][0]["clientConfig"]["caBundle"] =
+        STANDARD.encode(other.authority()).into();
+    admin
+        .post(CONFIGURATIONS, &untrusted)
+        .await
+        .expect_success();
+    register(&admin, &own, &configuration(&own, "own", &["configmaps"])).await;
+    register(
+        &admin,
+        &other,
+        &configuration(&other, "other", &["configmaps"]),
+    )
+    .await;
+    let all = |server: &WebhookServer, expect: &str| {
+        let received = server.received();
+        received.iter().all(|call| call.authorization == expect)
+    };
+    assert!(all(&own, "Bearer for-one-server"));
+    assert!(all(&other, ""));
+    let before = own.received().len();
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
+    let path = "/api/v1/namespaces/default/secrets";
+    admin.post(path, &secret).await.expect_status(500);
+    assert_eq!(own.received().len(), before);
+}

@@ -220,4 +220,22 @@ mod tests {
         let found = Credentials::parse(&half, Path::new("/")).unwrap();
         assert!(found.find_auth("x:1").unwrap().identity().is_err());
     }
+
+    #[tokio::test]
+    async fn token_comes_before_a_password_and_its_file_is_read_each_time() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("token"), "first\n").unwrap();
+        let user = |user: Value| parse_user(&user, folder.path()).unwrap();
+        let header =
+            async |user: &AuthInfo| user.authorization().await.unwrap().unwrap_or_default();
+        let basic = json!({"username": "u", "password": "p"});
+        assert_eq!(header(&user(basic)).await, "Basic dTpw");
+        let both = json!({"username": "u", "token": "t"});
+        assert_eq!(header(&user(both)).await, "Bearer t");
+        let file = user(json!({"tokenFile": "token"}));
+        assert_eq!(header(&file).await, "Bearer first");
+        std::fs::write(folder.path().join("token"), "second").unwrap();
+        assert_eq!(header(&file).await, "Bearer second");
+        assert_eq!(header(&user(json!({}))).await, "");
+    }
 }

@@ -150,6 +150,11 @@ fn check_url(url: &str) -> Result<Uri, String> {
     let parsed: Uri = url
         .parse()
         .map_err(|e| format!("unparsable URL {url:?}: {e}"))?;
+    // A password in the URL would be in every error message.
+    let has_user = parsed.authority().is_some_and(|a| a.as_str().contains('@'));
+    if has_user {
+        return Err("user information is not permitted in the URL".to_owned());
+    }
     if parsed.scheme_str() != Some("https") || parsed.host().is_none_or(str::is_empty) {
         return Err(format!("the URL {url:?} is not an https URL with a host"));
     }
@@ -207,6 +212,7 @@ mod tests {
             json!({"url": "http://example.com/"}),
             json!({"url": "https:///x"}),
             json!({"url": "not a url"}),
+            json!({"url": "https://user:password@example.com/"}),
             json!({"service": {"namespace": "n", "name": "x", "port": 70000}}),
             json!({"service": {"namespace": "n\r\n", "name": "x"}}),
             json!({"url": "https://example.com/", "caBundle": "%"}),

@@ -65,6 +65,8 @@ pub struct ReceivedReview {
     pub connection: usize,
     /// Protocol of the connection.
     pub version: http::Version,
+    /// The header `Authorization`, empty without one.
+    pub authorization: String,
 }
 
 /// A running server; dropping it stops it.
@@ -201,6 +203,9 @@ async fn serve_connection(
             let path = request.uri().path().to_owned();
             let full = request.uri().path_and_query().map(ToString::to_string);
             let version = request.version();
+            let authorization = request.headers().get(http::header::AUTHORIZATION);
+            let authorization = authorization.and_then(|value| value.to_str().ok());
+            let authorization = authorization.unwrap_or_default().to_owned();
             let body = request.into_body().collect().await;
             let body = body.map(|body| body.to_bytes()).unwrap_or_default();
             let review: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -210,6 +215,7 @@ async fn serve_connection(
                     review: review.clone(),
                     connection,
                     version,
+                    authorization,
                 });
             }
             let reply = handler(&path, &review);
