@@ -26,6 +26,10 @@ mod services;
 mod storage;
 #[path = "rules/table.rs"]
 mod table;
+#[path = "rules/tables.rs"]
+mod tables;
+#[path = "rules/warnings.rs"]
+mod warnings;
 #[path = "rules/workloads.rs"]
 mod workloads;
 
