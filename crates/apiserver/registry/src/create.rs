@@ -4,7 +4,9 @@ use crate::errors::store_error;
 use crate::meta;
 use crate::registry::Registry;
 use crate::services::ServiceAllocation;
-use crate::strategy::{as_stored, default_object, prepare_create, validate_create};
+use crate::strategy::{
+    add_object_warnings, as_stored, default_object, prepare_create, validate_create,
+};
 use crate::write::Write;
 use api_meta::{ApiError, Meta, Reason};
 use apiserver_convert::{convert_object, encode_stored};
@@ -90,6 +92,7 @@ impl Registry {
         let mut errors = validate_create(write, &object);
         errors.extend(self.check_admin_access(write, &object, None));
         write.reject_invalid(name, errors)?;
+        add_object_warnings(write, "", &object, None);
         let request = write.admission_request(Operation::Create, name, object, None);
         self.run_validating(&request).await?;
         let (mut object, warnings) = (request.object, request.warnings);

@@ -63,3 +63,21 @@ pub(crate) fn validate_update(
         api_validation::validate_update(write.kind(), subresource, new, old)
     }
 }
+
+/// Adds the warnings about a valid object to those of the write. Each is sent once, also if the
+/// write is repeated after a conflict.
+pub(crate) fn add_object_warnings(
+    write: &mut Write,
+    subresource: &str,
+    object: &Value,
+    old: Option<&Value>,
+) {
+    if write.resource.is_custom() {
+        return;
+    }
+    for warning in api_validation::object_warnings(write.kind(), subresource, object, old) {
+        if !write.warnings.contains(&warning) {
+            write.warnings.push(warning);
+        }
+    }
+}

@@ -8,7 +8,9 @@ use crate::errors::store_error;
 use crate::meta;
 use crate::registry::Registry;
 use crate::scale_view::{apply_scale, scale_of};
-use crate::strategy::{as_stored, default_object, prepare_update, validate_update};
+use crate::strategy::{
+    add_object_warnings, as_stored, default_object, prepare_update, validate_update,
+};
 use crate::write::Write;
 use api_kinds::Resource;
 use api_meta::{ApiError, Cause, Meta, Reason};
@@ -247,9 +249,11 @@ impl Registry {
         let name = write.name.clone();
         let mut new = new;
         if update.mode.is_checked() {
-            let mut errors = validate_update(write, update.mode.subresource(write), &new, &old);
+            let subresource = update.mode.subresource(write).to_owned();
+            let mut errors = validate_update(write, &subresource, &new, &old);
             errors.extend(self.check_admin_access(write, &new, Some(&old)));
             write.reject_invalid(&name, errors)?;
+            add_object_warnings(write, &subresource, &new, Some(&old));
             new = self
                 .validate_admission(write, update.mode, new, &old)
                 .await?;
