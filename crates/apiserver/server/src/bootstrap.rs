@@ -16,6 +16,7 @@ use api_kinds::Resource;
 use api_meta::{ApiError, Meta, Reason};
 use apiserver_registry::Write;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Returns the resource of a built-in kind.
 fn find_resource(group: &str, plural: &str) -> Result<&'static Arc<Resource>, ApiError> {

@@ -254,7 +254,9 @@ mod tests {
             .unwrap();
         assert_eq!(converted["apiVersion"], "autoscaling/v2");
         assert_eq!(converted["spec"]["metrics"][0]["type"], "Resource");
-        let back = served_kinds().convert_object(converted, &new, &old).unwrap();
+        let back = served_kinds()
+            .convert_object(converted, &new, &old)
+            .unwrap();
         assert_eq!(back["spec"], object["spec"]);
     }
 
