@@ -27,6 +27,15 @@ pub struct DeleteOutcome {
     pub removed: bool,
 }
 
+/// Admission of a deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeleteAdmission {
+    /// The client deletes the object.
+    Runs,
+    /// Another request that was admitted, such as an eviction, leads to the deletion.
+    Done,
+}
+
 /// The decision of one attempt.
 enum DeletionPlan {
     /// Remove it from the store.
@@ -44,6 +53,16 @@ impl Registry {
         write: &mut Write,
         options: &DeleteOptions,
     ) -> Result<DeleteOutcome, ApiError> {
+        self.delete_as(write, options, DeleteAdmission::Runs).await
+    }
+
+    /// Deletes one object, with or without admission of the deletion.
+    pub(crate) async fn delete_as(
+        &self,
+        write: &mut Write,
+        options: &DeleteOptions,
+        admission: DeleteAdmission,
+    ) -> Result<DeleteOutcome, ApiError> {
         // Options may come in the query and in the body; either is enough.
         write.dry_run |= options.dry_run;
         write.options = options.raw.clone();
@@ -60,7 +79,9 @@ impl Registry {
             };
             // In every attempt: the object may have been replaced by one of the same name.
             check_preconditions(write, options, &object)?;
-            self.admit_delete(write, &object).await?;
+            if admission == DeleteAdmission::Runs {
+                self.admit_delete(write, &object).await?;
+            }
             match self
                 .execute_plan(
                     write,

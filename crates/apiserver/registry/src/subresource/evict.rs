@@ -1,6 +1,6 @@
 //! Eviction: a delete that disruption budgets may reject.
 
-use crate::delete::check_preconditions;
+use crate::delete::{DeleteAdmission, check_preconditions};
 use crate::delete_options::DeleteOptions;
 use crate::registry::Registry;
 use crate::update::{Mode, Update};
@@ -63,7 +63,10 @@ impl Registry {
             subresource: String::new(),
             ..write.clone()
         };
-        self.delete(&mut delete, &options).await.map(|_| ())
+        // As upstream: plugins have seen the eviction, and do not see a deletion as well.
+        self.delete_as(&mut delete, &options, DeleteAdmission::Done)
+            .await
+            .map(|_| ())
     }
 
     /// Writes the condition DisruptionTarget, which tells controllers the reason, if the client's

@@ -128,6 +128,36 @@ async fn subresource_is_matched_by_name_only() {
 }
 
 #[tokio::test]
+async fn eviction_is_not_reviewed_as_a_deletion() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |path, review| match path {
+        "/deletions" => deny(review, "evict it"),
+        _ => allow(review),
+    })
+    .await;
+    let mut deletions = hook(&test, &server, "deletions", &["pods"]);
+    deletions["rules"][0]["operations"] = json!(["DELETE"]);
+    let evictions = hook(&test, &server, "evictions", &["pods/eviction"]);
+    register_validating(&test, &server, vec![deletions, evictions]).await;
+    let path = test.core("pods");
+    test.create(&path, &integration_tests::pod("p")).await;
+    let reply = test.admin.delete(&format!("{path}/p")).await;
+    reply.expect_reason(403, "Forbidden");
+    let eviction =
+        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}});
+    test.create(&format!("{path}/p/eviction"), &eviction).await;
+    let request = requests(&server, "evictions").remove(0);
+    assert_eq!(request["kind"]["group"], "policy");
+    assert_eq!(request["object"]["kind"], "Eviction");
+    assert_eq!(
+        requests(&server, "deletions").len(),
+        1,
+        "the deletion alone"
+    );
+    test.wait_until_deleted(&format!("{path}/p")).await;
+}
+
+#[tokio::test]
 async fn reviews_of_access_are_matched_like_other_objects() {
     let test = start().await;
     let server = WebhookServer::start(&[], |_, review| allow(review)).await;
