@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use crate::budget::Budget;
 use crate::compare::equal_within;
-use crate::cost::{LIST_CREATE_COST, STRING_TRAVERSAL_FACTOR, actual_size, scale_cost};
+use crate::cost::{
+    LIST_CREATE_COST, SELECT_COST, STRING_TRAVERSAL_FACTOR, actual_size, scale_cost,
+};
 use crate::error::EvalError;
-use crate::plan::{CallStep, Indexing, Mode, Node, Selection};
+use crate::plan::{CallStep, Indexing, Mode, Node, Selection, no_overload};
 use crate::value::{Key, List, Map, Value};
 
 /// The variables of an evaluation.
@@ -79,7 +81,7 @@ impl<'v> Evaluation<'_, 'v> {
                 Value::Bool(false) => self.eval(&parts.2),
                 _ => Err(EvalError::NoSuchOverload),
             },
-            Node::Equal(sides, negated) => self.compare(&sides.0, &sides.1, *negated),
+            Node::Equal(sides, negated) => self.compare(&**sides, *negated),
             Node::InConstants(node, constants) => self.find_constant(node, constants),
             Node::OptionalOr(sides, unwraps) => self.choose(&sides.0, &sides.1, *unwraps),
             Node::Call(call) => self.call(call),
@@ -99,44 +101,82 @@ impl<'v> Evaluation<'_, 'v> {
 
     fn select(&mut self, selection: &Selection) -> Eval<'v> {
         let operand = self.eval(&selection.operand)?;
-        self.budget.charge(selection.cost)?;
         let key = Key::String(selection.field.clone());
-        let missing = || EvalError::NoSuchKey(selection.field.to_string());
         let (operand, mode) = match unwrap_operand(operand, selection.mode) {
             Ok(unwrapped) => unwrapped,
-            Err(absent) => return Ok(absent),
+            Err(absent) => return self.finish_absent(selection.cost, absent),
         };
-        let Value::Map(map) = operand else {
-            return Err(EvalError::NoSuchOverload);
+        let found = match operand {
+            Value::Map(map) => map.get(&key),
+            Value::List(_) => {
+                self.budget.charge(selection.cost)?;
+                return Err(EvalError::message(
+                    "unsupported index type 'string' in list",
+                ));
+            }
+            _ if mode == Mode::Optional => {
+                return Err(EvalError::NoSuchKey(selection.field.to_string()));
+            }
+            _ => None,
         };
-        finish(map.get(&key), mode, missing)
+        let missing = || EvalError::NoSuchKey(selection.field.to_string());
+        self.finish(found, mode, selection.cost, missing)
     }
 
     fn index(&mut self, indexing: &Indexing) -> Eval<'v> {
         let operand = self.eval(&indexing.operand)?;
-        let index = self.eval(&indexing.index)?;
-        self.budget.charge(indexing.cost)?;
         let (operand, mode) = match unwrap_operand(operand, indexing.mode) {
             Ok(unwrapped) => unwrapped,
-            Err(absent) => return Ok(absent),
+            Err(absent) => return self.finish_absent(indexing.cost, absent),
         };
+        let index = self.eval(&indexing.index)?;
+        let missing_key = || EvalError::NoSuchKey(describe_index(&index));
         match operand {
             Value::List(list) => {
-                let place = list_index(&index).ok_or(EvalError::NoSuchOverload)?;
+                let Some(place) = list_index(&index) else {
+                    let found = index.type_of();
+                    let message =
+                        format!("unsupported index type '{}' in list", found.runtime_name());
+                    return Err(EvalError::Message(message));
+                };
                 let found = usize::try_from(place)
                     .ok()
                     .and_then(|place| list.get(place));
-                finish(found, mode, || {
-                    EvalError::IndexOutOfBounds(place.to_string())
-                })
+                let missing = || EvalError::IndexOutOfBounds(place.to_string());
+                self.finish(found, mode, indexing.cost, missing)
             }
             Value::Map(map) => {
-                let key = Key::from_value(&index).ok_or(EvalError::NoSuchOverload)?;
-                finish(map.get(&key), mode, || {
-                    EvalError::NoSuchKey(key.to_string())
-                })
+                let found = Key::from_value(&index).and_then(|key| map.get(&key));
+                self.finish(found, mode, indexing.cost, missing_key)
             }
-            _ => Err(EvalError::NoSuchOverload),
+            _ => {
+                self.budget.charge(indexing.cost)?;
+                Err(missing_key())
+            }
+        }
+    }
+
+    /// Ends a selection from an optional value that is absent, which has no cost but that of its start.
+    fn finish_absent(&mut self, cost: u64, absent: Value<'v>) -> Eval<'v> {
+        self.budget.charge(cost.saturating_sub(SELECT_COST))?;
+        Ok(absent)
+    }
+
+    fn finish(
+        &mut self,
+        found: Option<Value<'v>>,
+        mode: Mode,
+        cost: u64,
+        missing: impl FnOnce() -> EvalError,
+    ) -> Eval<'v> {
+        if mode == Mode::Optional && found.is_none() {
+            return self.finish_absent(cost, Value::Optional(None));
+        }
+        self.budget.charge(cost)?;
+        match mode {
+            Mode::Value => found.ok_or_else(missing),
+            Mode::Presence => Ok(Value::Bool(found.is_some())),
+            Mode::Optional => Ok(Value::optional(found)),
         }
     }
 
@@ -163,19 +203,21 @@ impl<'v> Evaluation<'_, 'v> {
         }
     }
 
-    fn compare(&mut self, left: &Node, right: &Node, negated: bool) -> Eval<'v> {
-        let left = self.eval(left)?;
-        let right = self.eval(right)?;
-        self.charge_traversal(&[left.clone(), right.clone()])?;
-        let cost = match &left {
+    fn compare(&mut self, sides: &[Node], negated: bool) -> Eval<'v> {
+        let sides = self.eval_arguments(sides)?;
+        let [left, right] = sides.as_slice() else {
+            return Err(EvalError::NoSuchOverload);
+        };
+        self.charge_traversal(&sides)?;
+        let cost = match left {
             Value::Object(_) if !negated => 1,
             _ => {
-                let size = actual_size(&left).min(actual_size(&right));
+                let size = actual_size(left).min(actual_size(right));
                 scale_cost(size, STRING_TRAVERSAL_FACTOR)
             }
         };
         self.budget.charge(cost)?;
-        let equal = equal_within(&left, &right, self.budget.work_left());
+        let equal = equal_within(left, right, self.budget.work_left());
         let equal = equal.ok_or(EvalError::CostLimitExceeded)?;
         Ok(Value::Bool(equal != negated))
     }
@@ -207,30 +249,43 @@ impl<'v> Evaluation<'_, 'v> {
         }
     }
 
-    fn call(&mut self, call: &CallStep) -> Eval<'v> {
-        let mut arguments = Vec::with_capacity(call.arguments.len());
-        for argument in &call.arguments {
-            arguments.push(self.eval(argument)?);
+    /// Evaluates arguments. Of two, the second has its cost even if the first is an error, and so has the call.
+    fn eval_arguments(&mut self, nodes: &[Node]) -> Result<Vec<Value<'v>>, EvalError> {
+        let mut arguments = Vec::with_capacity(nodes.len());
+        let mut failure = None;
+        for node in nodes {
+            match self.eval(node) {
+                Ok(value) => arguments.push(value),
+                Err(error) if error.is_cancellation() || nodes.len() > 2 => return Err(error),
+                Err(error) => failure = failure.or(Some(error)),
+            }
         }
+        match failure {
+            Some(error) => {
+                self.budget.charge(1)?;
+                Err(error)
+            }
+            None => Ok(arguments),
+        }
+    }
+
+    fn call(&mut self, call: &CallStep) -> Eval<'v> {
+        let arguments = self.eval_arguments(&call.arguments)?;
         self.charge_traversal(&arguments)?;
         let Some(overload) = call.overloads.iter().find(|found| found.admits(&arguments)) else {
-            let types: Vec<String> = arguments
-                .iter()
-                .map(|value| value.type_of().runtime_name().to_owned())
-                .collect();
-            let message = format!("no such overload: {}({})", call.function, types.join(", "));
-            return Err(EvalError::Message(message));
+            return Err(no_overload(&call.function, &arguments));
         };
         if overload.id == "in_list"
             && let [value, Value::List(list)] = arguments.as_slice()
         {
-            self.budget.charge(list.len() as u64)?;
+            self.budget
+                .charge(if call.has_cost { list.len() as u64 } else { 1 })?;
             let list = list.clone();
             return self.contains(&list, value);
         }
         let result = (overload.implementation)(&arguments);
         let cost = match (&result, overload.cost) {
-            (Ok(value), Some(cost)) => cost(&arguments, value).unwrap_or(1),
+            (Ok(value), Some(cost)) if call.has_cost => cost(&arguments, value).unwrap_or(1),
             _ => 1,
         };
         self.budget.charge(cost)?;
@@ -303,16 +358,8 @@ fn unwrap_operand(operand: Value<'_>, mode: Mode) -> Result<(Value<'_>, Mode), V
     }
 }
 
-fn finish<'v>(
-    found: Option<Value<'v>>,
-    mode: Mode,
-    missing: impl FnOnce() -> EvalError,
-) -> Eval<'v> {
-    match mode {
-        Mode::Value => found.ok_or_else(missing),
-        Mode::Presence => Ok(Value::Bool(found.is_some())),
-        Mode::Optional => Ok(Value::optional(found)),
-    }
+fn describe_index(index: &Value<'_>) -> String {
+    Key::from_value(index).map_or_else(|| format!("{:?}", index.type_of()), |key| key.to_string())
 }
 
 fn list_index(index: &Value<'_>) -> Option<i128> {

@@ -2,7 +2,7 @@
 
 use crate::ast::ExprKind;
 use crate::check::Checked;
-use crate::format::{parse_duration, parse_timestamp};
+use crate::format::{MAX_TIMESTAMP, MIN_TIMESTAMP, parse_duration, parse_timestamp};
 use crate::regex::compile_pattern;
 use crate::source::Issue;
 use crate::value::Value;
@@ -18,13 +18,16 @@ pub fn check_literals(checked: &Checked) -> Vec<Issue> {
         let Some(literal) = call.arguments.last() else {
             return;
         };
-        let ExprKind::Literal(Value::String(text)) = &literal.kind else {
+        let ExprKind::Literal(value) = &literal.kind else {
             return;
         };
-        let is_valid = match (call.function.as_str(), call.arguments.len()) {
-            ("duration", 1) => parse_duration(text).is_some(),
-            ("timestamp", 1) => parse_timestamp(text).is_some(),
-            ("matches", _) => compile_pattern(text).is_ok(),
+        let is_valid = match (call.function.as_str(), call.arguments.len(), value) {
+            ("duration", 1, Value::String(text)) => parse_duration(text).is_some(),
+            ("timestamp", 1, Value::String(text)) => parse_timestamp(text).is_some(),
+            ("timestamp", 1, Value::Int(seconds)) => {
+                (MIN_TIMESTAMP..=MAX_TIMESTAMP).contains(seconds)
+            }
+            ("matches", _, Value::String(text)) => compile_pattern(text).is_ok(),
             _ => true,
         };
         if !is_valid {

@@ -35,7 +35,7 @@ pub enum Node {
     /// `a ? b : c`.
     Conditional(Box<(Node, Node, Node)>),
     /// `a == b`, or `a != b` if negated.
-    Equal(Box<(Node, Node)>, bool),
+    Equal(Box<[Node; 2]>, bool),
     /// `a in [literals]`.
     InConstants(Box<Node>, Value<'static>),
     /// `a.or(b)`, or `a.orValue(b)` if it unwraps.
@@ -96,6 +96,8 @@ pub struct CallStep {
     pub overloads: Vec<Arc<Overload>>,
     /// The arguments, a receiver first.
     pub arguments: Vec<Node>,
+    /// The cost is that of an overload, and not 1.
+    pub has_cost: bool,
 }
 
 /// A comprehension.
@@ -160,6 +162,22 @@ const CONVERSIONS: [&str; 10] = [
     "timestamp",
     "type",
     "uint",
+];
+
+/// Functions that cost 1 if only the values tell which overload is called.
+const COSTS_BY_OVERLOAD: [&str; 12] = [
+    "_+_",
+    "_<_",
+    "_<=_",
+    "_>_",
+    "_>=_",
+    "@in",
+    "bytes",
+    "string",
+    "contains",
+    "startsWith",
+    "endsWith",
+    "matches",
 ];
 
 impl Planner<'_> {
@@ -279,10 +297,12 @@ impl Planner<'_> {
         {
             return Ok(node);
         }
+        let has_cost = overloads.len() == 1 || !COSTS_BY_OVERLOAD.contains(&&**name);
         let call = CallStep {
             function: name.clone(),
             overloads: overloads.clone(),
             arguments,
+            has_cost,
         };
         fold_conversion(call)
     }
@@ -390,8 +410,8 @@ fn plan_operator(function: &str, left: Node, right: Node) -> Result<Node, EvalEr
     Ok(match function {
         "_&&_" => Node::And(both(left, right)),
         "_||_" => Node::Or(both(left, right)),
-        "_==_" => Node::Equal(both(left, right), false),
-        "_!=_" => Node::Equal(both(left, right), true),
+        "_==_" => Node::Equal(Box::new([left, right]), false),
+        "_!=_" => Node::Equal(Box::new([left, right]), true),
         "_?._" => {
             let Node::Constant(Value::String(field)) = right else {
                 return Err(EvalError::NoSuchOverload);
@@ -410,7 +430,7 @@ fn plan_operator(function: &str, left: Node, right: Node) -> Result<Node, EvalEr
         }
         _ => {
             let mut cost = if is_attribute(&left) { 0 } else { SELECT_COST };
-            if !is_attribute(&right) {
+            if !is_attribute(&right) || matches!(right, Node::Conditional(_)) {
                 cost += SELECT_COST;
             }
             let mode = if function == "_[?_]" {
@@ -517,8 +537,26 @@ fn fold_conversion(call: CallStep) -> Result<Node, EvalError> {
             .overloads
             .iter()
             .find(|overload| overload.admits(&arguments));
-        let overload = overload.ok_or(EvalError::NoSuchOverload)?;
+        let overload = overload.ok_or_else(|| no_overload(&call.function, &arguments))?;
         return (overload.implementation)(&arguments).map(Node::Constant);
     }
     Ok(Node::Call(Box::new(call)))
+}
+
+/// Creates the error of a call that no overload admits. Operators do not name the types.
+pub fn no_overload(function: &str, arguments: &[Value<'_>]) -> EvalError {
+    if function == "size" {
+        return EvalError::message("no such overload: size");
+    }
+    if function.starts_with(['_', '@', '!', '-'])
+        || matches!(function, "contains" | "startsWith" | "endsWith" | "matches")
+    {
+        return EvalError::NoSuchOverload;
+    }
+    let types: Vec<Type> = arguments.iter().map(Value::type_of).collect();
+    let types: Vec<&str> = types.iter().map(Type::runtime_name).collect();
+    EvalError::message(format!(
+        "no such overload: {function}({})",
+        types.join(", ")
+    ))
 }

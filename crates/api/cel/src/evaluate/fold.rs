@@ -16,14 +16,14 @@ enum Range<'v> {
 }
 
 impl<'v> Range<'v> {
-    fn new(value: Value<'v>) -> Result<Range<'v>, EvalError> {
+    fn new(value: Value<'v>, has_two: bool) -> Result<Range<'v>, EvalError> {
         match value {
             Value::List(list) => Ok(Range::List(list)),
             Value::Map(map) => {
                 let keys = map.keys();
                 Ok(Range::Map(map, keys))
             }
-            _ => Err(EvalError::NoSuchOverload),
+            other => Err(no_range(&other, has_two)),
         }
     }
 
@@ -52,7 +52,7 @@ impl<'v> Range<'v> {
 
 impl<'v> Evaluation<'_, 'v> {
     pub(super) fn fold(&mut self, fold: &Fold) -> Eval<'v> {
-        let range = Range::new(self.eval(&fold.range)?)?;
+        let range = Range::new(self.eval(&fold.range)?, fold.has_two)?;
         let init = self.eval(&fold.init)?;
         let depth = self.locals.len();
         let accumulated = self.run_body(fold, &range, init);
@@ -225,4 +225,25 @@ fn insert_entry<'v>(
     }
     entries.insert(key, value);
     Ok(())
+}
+
+/// Creates the error of a comprehension over a value that is no list or map, with cel-go's names of types.
+fn no_range(value: &Value<'_>, has_two: bool) -> EvalError {
+    let name = match value {
+        Value::Null => "types.Null",
+        Value::Bool(_) => "types.Bool",
+        Value::Int(_) => "types.Int",
+        Value::Uint(_) => "types.Uint",
+        Value::Double(_) => "types.Double",
+        Value::String(_) => "types.String",
+        Value::Bytes(_) => "types.Bytes",
+        Value::Duration(_) => "types.Duration",
+        Value::Timestamp(_) => "types.Timestamp",
+        Value::Optional(_) => "*types.Optional",
+        _ => "*types.Type",
+    };
+    EvalError::message(match has_two {
+        true => format!("unsupported comprehension range type: {name}"),
+        false => format!("got '{name}', expected iterable type"),
+    })
 }

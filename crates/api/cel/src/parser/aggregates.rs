@@ -32,8 +32,14 @@ impl Parser<'_> {
     /// Accepts a comma, unless the closing bracket follows.
     fn parse_separator(&mut self, close: &str) -> Parse<()> {
         let is_closed = matches!(self.peek(), Token::Symbol(symbol) if *symbol == close);
-        if is_closed || self.accept(",").is_some() {
+        if is_closed {
             return Ok(());
+        }
+        if self.accept(",").is_some() {
+            return match self.peek() {
+                Token::End => self.expect(close).map(|_| ()),
+                _ => Ok(()),
+            };
         }
         self.stop_at(&format!("{{'{close}', ','}}"))
     }

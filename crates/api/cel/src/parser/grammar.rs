@@ -131,18 +131,34 @@ impl Parser<'_> {
     }
 
     pub(super) fn expect(&mut self, symbol: &str) -> Parse<u32> {
-        match self.accept(symbol) {
-            Some(offset) => Ok(offset),
-            None => self.stop_at(&format!("'{symbol}'")),
+        if let Some(offset) = self.accept(symbol) {
+            return Ok(offset);
+        }
+        match (self.peek(), self.peek_at(1)) {
+            (Token::End, _) if symbol != ":" => {
+                let message = format!("Syntax error: missing '{symbol}' at '<EOF>'");
+                self.report(self.offset(), message);
+                Err(Stop)
+            }
+            (_, Token::Symbol(next)) if *next == symbol => {
+                self.report_input("extraneous input", &format!("'{symbol}'"));
+                self.advance();
+                Ok(self.advance())
+            }
+            _ => self.stop_at(&format!("'{symbol}'")),
         }
     }
 
-    pub(super) fn stop_at<T>(&mut self, expected: &str) -> Parse<T> {
+    fn report_input(&mut self, problem: &str, expected: &str) {
         let token = self.tokens.get(self.position).or(self.tokens.last());
         let text = token.map_or("<EOF>", |token| &token.text);
-        let message = format!("Syntax error: mismatched input '{text}' expecting {expected}");
+        let message = format!("Syntax error: {problem} '{text}' expecting {expected}");
         let offset = self.offset();
         self.report(offset, message);
+    }
+
+    pub(super) fn stop_at<T>(&mut self, expected: &str) -> Parse<T> {
+        self.report_input("mismatched input", expected);
         Err(Stop)
     }
 
@@ -192,6 +208,10 @@ impl Parser<'_> {
         let node = self.parse_expr()?;
         match self.peek() {
             Token::End => Ok(node.expr),
+            _ if matches!(self.peek_at(1), Token::End) => {
+                self.report_input("extraneous input", "<EOF>");
+                Err(Stop)
+            }
             _ => self.stop_at("<EOF>"),
         }
     }
@@ -369,7 +389,13 @@ impl Parser<'_> {
                 }
                 Ok(name)
             }
-            _ => self.stop_at("IDENTIFIER"),
+            _ => {
+                let token = self.tokens.get(self.position);
+                let text = token.map_or("", |token| &token.text).replace("<EOF>", "");
+                let message = format!("Syntax error: no viable alternative at input '.{text}'");
+                self.report(self.offset(), message);
+                Err(Stop)
+            }
         }
     }
 
@@ -448,7 +474,8 @@ impl Parser<'_> {
                 return Ok(nodes);
             }
             if self.accept(",").is_none() {
-                return self.stop_at(&format!("{{'{close}', ','}}"));
+                self.expect(close)?;
+                return Ok(nodes);
             }
         }
     }
@@ -470,13 +497,60 @@ impl Parser<'_> {
             Token::Symbol("true") if !negative => Ok(Value::Bool(true)),
             Token::Symbol("false") if !negative => Ok(Value::Bool(false)),
             Token::Symbol("null") if !negative => Ok(Value::Null),
-            _ => return self.stop_at(EXPRESSION_START),
+            _ => return self.stop_at_start(),
         };
         self.advance();
         match value {
             Ok(value) => self.node(start, ExprKind::Literal(value), 1),
             Err(kind) => self.placeholder(start, format!("invalid {kind} literal")),
         }
+    }
+
+    /// Reports a token with which no expression starts. A single wrong token is skipped.
+    fn stop_at_start(&mut self) -> Parse<Node> {
+        let before = |back: usize| {
+            self.position
+                .checked_sub(back)
+                .and_then(|at| self.tokens.get(at))
+        };
+        let follows =
+            |back, symbol| before(back).is_some_and(|found| found.token == Token::Symbol(symbol));
+        let is_call = follows(1, "(")
+            && before(2).is_some_and(|found| matches!(found.token, Token::Ident(_)));
+        let is_index = follows(1, "[")
+            && before(2).is_some_and(|found| {
+                matches!(found.token, Token::Ident(_) | Token::Symbol(")" | "]"))
+            });
+        if *self.peek() == Token::End && (follows(1, "[") || follows(1, "{")) && !is_index {
+            let (open, closed) = if follows(1, "[") {
+                ("'[', ", "'[', ']', ")
+            } else {
+                ("'{', ", "'{', '}', ")
+            };
+            let expected = EXPRESSION_START
+                .replace(open, closed)
+                .replace("'.', ", "'.', ',', ");
+            return self.stop_at(&expected.replace("'!', ", "'!', '?', "));
+        }
+        let mut expected = EXPRESSION_START.to_owned();
+        if is_call {
+            expected = expected.replace("'.', '-'", "')', '.', '-'");
+        } else if is_index {
+            expected = expected.replace("'!', ", "'!', '?', ");
+        }
+        let starts = match self.peek_at(1) {
+            Token::End => false,
+            Token::Symbol(symbol) => {
+                ["[", "{", "(", ".", "-", "!", "true", "false", "null"].contains(symbol)
+            }
+            _ => true,
+        };
+        if *self.peek() != Token::End && starts && !is_call {
+            self.report_input("extraneous input", &expected);
+            self.advance();
+            return self.parse_unary();
+        }
+        self.stop_at(&expected)
     }
 
     fn call(&mut self, offset: u32, function: &str, arguments: Vec<Node>) -> Parse<Node> {

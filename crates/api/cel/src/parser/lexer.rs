@@ -179,6 +179,22 @@ impl Lexer<'_> {
             || (prefix(0, &['b', 'B']) && prefix(1, &['r', 'R']) && self.peek_is(2, is_quote))
     }
 
+    /// Returns the length of an escape sequence, or the number of characters up to where it is wrong.
+    fn escape_length(&self) -> Result<usize, usize> {
+        let (first, count, radix) = match self.peek(1) {
+            Some('x' | 'X') => (2, 2, 16),
+            Some('u') => (2, 4, 16),
+            Some('U') => (2, 8, 16),
+            Some('0'..='3') => (2, 2, 8),
+            Some(letter) if r#"abfnrtv"'\?`"#.contains(letter) => (2, 0, 10),
+            _ => return Err(2),
+        };
+        match (first..first + count).find(|at| !self.peek_is(*at, |c| c.is_digit(radix))) {
+            Some(wrong) => Err(wrong + 1),
+            None => Ok(first + count),
+        }
+    }
+
     fn read_string(&mut self, start: usize) {
         let is_bytes = self.peek_is(0, |c| matches!(c, 'b' | 'B'));
         self.position += usize::from(is_bytes);
@@ -193,7 +209,13 @@ impl Lexer<'_> {
             match self.peek(0) {
                 None => return self.report_unrecognized(start),
                 Some('\n' | '\r') if !triple => return self.report_unrecognized(start),
-                Some('\\') if !is_raw => self.position += 2,
+                Some('\\') if !is_raw => match self.escape_length() {
+                    Ok(length) => self.position += length,
+                    Err(length) => {
+                        self.position = (self.position + length).min(self.characters.len());
+                        return self.report_unrecognized(start);
+                    }
+                },
                 Some(c) if c == quote && (0..width).all(|i| self.peek(i) == Some(quote)) => break,
                 Some(_) => self.position += 1,
             }

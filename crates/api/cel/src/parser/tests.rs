@@ -32,7 +32,7 @@ fn syntax_errors_name_the_token_and_its_position() {
         ),
         (
             "a b",
-            "ERROR: <input>:1:3: Syntax error: mismatched input 'b' expecting <EOF>\n | a b\n | ..^"
+            "ERROR: <input>:1:3: Syntax error: extraneous input 'b' expecting <EOF>\n | a b\n | ..^"
                 .to_owned(),
         ),
         (
@@ -66,7 +66,8 @@ fn syntax_errors_name_the_token_and_its_position() {
 fn unknown_characters_are_reported() {
     assert!(error("a # b").contains("Syntax error: token recognition error at: '#'"));
     assert!(error("'abc").contains("token recognition error"));
-    assert!(error(r"'\q'").contains("unable to unescape string"));
+    assert!(error(r"'\q'").contains(r"token recognition error at: ''\q'"));
+    assert!(error(r"'\ud800'").contains("invalid unicode code point"));
 }
 
 #[test]
