@@ -241,19 +241,14 @@ impl Checker<'_> {
     }
 
     /// Joins the type of an element with those of the elements before it.
-    fn join(&mut self, id: ExprId, previous: Option<Type>, current: Type) -> Type {
+    fn join(&mut self, previous: Option<Type>, current: Type) -> Type {
         let Some(previous) = previous else {
             return current;
         };
         if self.substitutions.is_assignable(&previous, &current) {
             return choose_most_general(&previous, &current);
         }
-        if !self.declarations.homogeneous_literals {
-            return Type::Dyn;
-        }
-        let previous = self.substitutions.resolve(&previous, false);
-        self.report_mismatch(id, &previous, &current);
-        Type::Error
+        Type::Dyn
     }
 
     /// Returns the inner type of an element that is marked as optional.
@@ -272,7 +267,7 @@ impl Checker<'_> {
             if list.optional.contains(&index) {
                 found = self.unwrap_marked(element.id, found);
             }
-            joined = Some(self.join(element.id, joined, found));
+            joined = Some(self.join(joined, found));
         }
         Type::list(joined.unwrap_or_else(|| self.substitutions.new_param()))
     }
@@ -281,12 +276,12 @@ impl Checker<'_> {
         let (mut keys, mut values) = (None, None);
         for entry in entries {
             let key = self.check_expr(&mut entry.key);
-            keys = Some(self.join(entry.key.id, keys, key));
+            keys = Some(self.join(keys, key));
             let mut value = self.check_expr(&mut entry.value);
             if entry.optional {
                 value = self.unwrap_marked(entry.value.id, value);
             }
-            values = Some(self.join(entry.value.id, values, value));
+            values = Some(self.join(values, value));
         }
         let key = keys.unwrap_or_else(|| self.substitutions.new_param());
         let value = values.unwrap_or_else(|| self.substitutions.new_param());

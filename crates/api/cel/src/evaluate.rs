@@ -284,10 +284,10 @@ impl<'v> Evaluation<'_, 'v> {
             return self.contains(&list, value);
         }
         let result = (overload.implementation)(&arguments);
-        let cost = match (&result, overload.cost) {
-            (Ok(value), Some(cost)) if call.has_cost => cost(&arguments, value).unwrap_or(1),
-            _ => 1,
-        };
+        // A call that fails costs as much as one that succeeds.
+        let value = result.as_ref().unwrap_or(&Value::Null);
+        let known = overload.cost.filter(|_| call.has_cost);
+        let cost = known.and_then(|cost| cost(&arguments, value)).unwrap_or(1);
         self.budget.charge(cost)?;
         result
     }

@@ -1,10 +1,13 @@
-//! Checks of literal arguments, which would fail in every evaluation.
+//! Checks of literals: arguments that fail in every evaluation, and lists and maps of mixed types.
 
-use crate::ast::ExprKind;
+use std::collections::HashSet;
+
+use crate::ast::{Expr, ExprId, ExprKind};
 use crate::check::Checked;
 use crate::format::{MAX_TIMESTAMP, MIN_TIMESTAMP, parse_duration, parse_timestamp};
 use crate::regex::compile_pattern;
 use crate::source::Issue;
+use crate::types::Type;
 use crate::value::Value;
 use crate::walk::visit;
 
@@ -39,4 +42,62 @@ pub fn check_literals(checked: &Checked) -> Vec<Issue> {
         }
     });
     issues
+}
+
+/// A function whose arguments may be lists of mixed types.
+const EXEMPT: &str = "format";
+
+/// Returns the elements of list and map literals whose types differ from those of the first.
+pub fn check_homogeneous(checked: &Checked) -> Vec<Issue> {
+    let mut exempt = HashSet::new();
+    let mut issues = Vec::new();
+    visit(&checked.expr, &mut |expr| {
+        if matches!(&expr.kind, ExprKind::Call(call) if call.function == EXEMPT) {
+            visit(expr, &mut |part| {
+                exempt.insert(part.id);
+            });
+        }
+        if exempt.contains(&expr.id) {
+            return;
+        }
+        match &expr.kind {
+            ExprKind::List(list) => {
+                let elements = list.elements.iter().enumerate();
+                let elements = elements.map(|(at, part)| (part, list.optional.contains(&at)));
+                issues.extend(find_mismatches(checked, elements).take(1));
+            }
+            ExprKind::Map(entries) => {
+                let keys = entries.iter().map(|entry| (&entry.key, false));
+                issues.extend(find_mismatches(checked, keys));
+                let values = entries.iter().map(|entry| (&entry.value, entry.optional));
+                issues.extend(find_mismatches(checked, values));
+            }
+            _ => {}
+        }
+    });
+    issues
+}
+
+fn find_mismatches<'x>(
+    checked: &Checked,
+    parts: impl Iterator<Item = (&'x Expr, bool)>,
+) -> impl Iterator<Item = Issue> {
+    let mut parts =
+        parts.map(|(part, optional)| (part.id, element_type(checked, part.id, optional)));
+    let first = parts.next();
+    parts.filter_map(move |(id, found)| {
+        let (_, expected) = first.as_ref()?;
+        let message = format!("expected type '{expected}' but found '{found}'");
+        let offset = checked.positions.get(id as usize).copied();
+        (found != *expected).then_some(Issue { offset, message })
+    })
+}
+
+fn element_type(checked: &Checked, id: ExprId, optional: bool) -> Type {
+    let found = checked.type_of(id);
+    found
+        .optional_inner()
+        .filter(|_| optional)
+        .unwrap_or(found)
+        .clone()
 }

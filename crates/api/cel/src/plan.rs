@@ -12,6 +12,7 @@ use crate::cost::{MAP_CREATE_COST, SELECT_COST};
 use crate::error::EvalError;
 use crate::function::Overload;
 use crate::macros::{MAP_INSERT, NOT_STRICTLY_FALSE};
+use crate::regex::compile_pattern;
 use crate::types::Type;
 use crate::value::{Key, Map, Text, Value};
 
@@ -164,6 +165,9 @@ const CONVERSIONS: [&str; 10] = [
     "uint",
 ];
 
+/// Functions whose second argument is a pattern, which is compiled early to report its errors early.
+const PATTERN_FUNCTIONS: [&str; 3] = ["matches", "find", "findAll"];
+
 /// Functions that cost 1 if only the values tell which overload is called.
 const COSTS_BY_OVERLOAD: [&str; 12] = [
     "_+_",
@@ -296,6 +300,11 @@ impl Planner<'_> {
             && let Some(node) = fold_membership(&mut arguments)
         {
             return Ok(node);
+        }
+        if PATTERN_FUNCTIONS.contains(&function)
+            && let Some(Node::Constant(Value::String(pattern))) = arguments.get(1)
+        {
+            compile_pattern(pattern)?;
         }
         let has_cost = overloads.len() == 1 || !COSTS_BY_OVERLOAD.contains(&&**name);
         let call = CallStep {

@@ -10,7 +10,7 @@ use crate::error::EvalError;
 use crate::estimate::{SizeEstimates, estimate};
 use crate::evaluate::{Variables, evaluate};
 use crate::library::Library;
-use crate::literals::check_literals;
+use crate::literals::{check_homogeneous, check_literals};
 use crate::parser::parse;
 use crate::plan::{Node, plan};
 use crate::source::CompileError;
@@ -78,11 +78,15 @@ impl Environment {
     pub fn compile(&self, source: &str) -> Result<Program, CompileError> {
         let parsed = parse(source, &self.declarations.settings)?;
         let checked = check(source, parsed, &self.declarations)?;
+        let mut issues = Vec::new();
         if self.declarations.checks_literals {
-            let issues = check_literals(&checked);
-            if !issues.is_empty() {
-                return Err(CompileError::new(source, issues));
-            }
+            issues.extend(check_literals(&checked));
+        }
+        if self.declarations.homogeneous_literals {
+            issues.extend(check_homogeneous(&checked));
+        }
+        if !issues.is_empty() {
+            return Err(CompileError::new(source, issues));
         }
         let node = plan(&checked).map_err(|error| CompileError::instantiation(&error))?;
         Ok(Program {

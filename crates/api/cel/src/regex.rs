@@ -103,6 +103,13 @@ mod tests {
     }
 
     #[test]
+    fn named_classes_and_code_points_have_braces() {
+        assert!(matches(r"^\p{Greek}+$", "\u{3b1}"));
+        assert!(!matches(r"^[\P{Greek}]$", "\u{3b1}"));
+        assert!(matches(r"^\x{3b1}\x41$", "\u{3b1}A"));
+    }
+
+    #[test]
     fn quoted_text_is_literal() {
         assert!(matches(r"^\Qa.b\E$", "a.b"));
         assert!(!matches(r"^\Qa.b\E$", "axb"));

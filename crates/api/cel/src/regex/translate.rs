@@ -7,8 +7,14 @@ const MAX_REPEAT: u32 = 1_000;
 pub fn translate_pattern(pattern: &str) -> Result<String, &'static str> {
     let mut output = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
+    let mut depth = 0_u32;
     while let Some(first) = rest.chars().next() {
         let after = rest.get(first.len_utf8()..).unwrap_or_default();
+        depth = match first {
+            '(' => depth + 1,
+            ')' => depth.checked_sub(1).ok_or("unexpected )")?,
+            _ => depth,
+        };
         rest = match first {
             '\\' => translate_escape(after, false, &mut output)?,
             '[' => translate_class(after, &mut output)?,
@@ -23,6 +29,9 @@ pub fn translate_pattern(pattern: &str) -> Result<String, &'static str> {
                 after
             }
         };
+    }
+    if depth > 0 {
+        return Err("missing closing )");
     }
     Ok(output)
 }
@@ -103,6 +112,16 @@ fn translate_escape<'p>(
         'A' | 'z' if !in_class => {
             output.push('\\');
             output.push(letter);
+        }
+        'x' | 'p' | 'P' if rest.starts_with('{') => {
+            let end = rest.find('}').ok_or("invalid escape sequence")?;
+            let (name, rest) = rest
+                .split_at_checked(end + 1)
+                .ok_or("invalid escape sequence")?;
+            output.push('\\');
+            output.push(letter);
+            output.push_str(name);
+            return Ok(rest);
         }
         'a' | 'f' | 't' | 'n' | 'r' | 'v' | 'x' | 'p' | 'P' => {
             output.push('\\');
