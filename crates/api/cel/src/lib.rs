@@ -29,6 +29,7 @@ pub mod schema;
 pub mod source;
 pub mod standard;
 pub mod types;
+mod validators;
 pub mod value;
 mod walk;
 

@@ -16,6 +16,7 @@ use crate::plan::{Node, plan};
 use crate::source::CompileError;
 use crate::standard::{optional_library, standard_library, two_variables_library};
 use crate::types::Type;
+use crate::validators::check_formats;
 use crate::value::Value;
 
 /// What expressions can refer to. A clone is cheap.
@@ -78,7 +79,7 @@ impl Environment {
     pub fn compile(&self, source: &str) -> Result<Program, CompileError> {
         let parsed = parse(source, &self.declarations.settings)?;
         let checked = check(source, parsed, &self.declarations)?;
-        let mut issues = Vec::new();
+        let mut issues = check_formats(&checked);
         if self.declarations.checks_literals {
             issues.extend(check_literals(&checked));
         }

@@ -141,9 +141,13 @@ impl<'v> Value<'v> {
             (_, Type::Dyn | Type::Param(_) | Type::Error) => true,
             (Value::Null, Type::Nullable(_)) => true,
             (value, Type::Nullable(inner)) => value.has_type(inner),
-            (Value::List(_), Type::List(_)) | (Value::Map(_), Type::Map(..) | Type::Struct(_)) => {
-                true
+            // The first element decides on the overload, as in cel-go. Only `flatten` has lists of
+            // lists, and it admits other elements too.
+            (Value::List(list), Type::List(element)) => {
+                matches!(**element, Type::List(_))
+                    || list.get(0).is_none_or(|first| first.has_type(element))
             }
+            (Value::Map(_), Type::Map(..) | Type::Struct(_)) => true,
             (Value::Type(_), Type::Type(_)) => true,
             (Value::List(_) | Value::Map(_), _) => false,
             (value, declared) => value.type_of().runtime_name() == declared.runtime_name(),

@@ -18,7 +18,7 @@ use crate::library::Library;
 use crate::types::Type;
 use crate::value::{Object, Value};
 
-use super::costs::{argument_size, size_at};
+use super::costs::{argument_size, copy_cost, estimate_accessor, size_at};
 
 /// Cost of a check: an expression can make two.
 const CHECK_COST: u64 = 350_000;
@@ -189,7 +189,11 @@ fn method(
 ) -> Function {
     let mut arguments = vec![receiver];
     arguments.resize(texts + 1, Type::String);
-    Function::new(name, vec![Overload::receiver(id, arguments, result, run)])
+    let overload = Overload::receiver(id, arguments, result, run);
+    Function::new(
+        name,
+        vec![overload.with_cost(copied_cost, estimate_accessor)],
+    )
 }
 
 /// Returns the library of checks.
@@ -408,6 +412,21 @@ fn estimate_check(_: &CallSite) -> Option<CallEstimate> {
     Some(CallEstimate::new(Range::fixed(CHECK_COST)))
 }
 
+/// Returns the cost of the texts that a call copies into its result.
+fn copied_cost<'v>(values: &[Value<'v>], result: &Value<'v>) -> Option<u64> {
+    let bytes = if let Some(check) = result.downcast::<ResourceCheck>() {
+        let r = &check.resource;
+        [&r.group, &r.resource, &r.subresource, &r.namespace, &r.name]
+            .into_iter()
+            .chain([&r.field_selector, &r.label_selector])
+            .map(String::len)
+            .sum()
+    } else {
+        values.iter().filter_map(Value::as_str).map(str::len).sum()
+    };
+    Some(copy_cost(bytes))
+}
+
 fn selector_range(length: Range) -> Range {
     let parse = length.scale(STRING_TRAVERSAL_FACTOR);
     let requirement = (LIST_CREATE_COST + STRUCT_CREATE_COST) as f64;
@@ -494,6 +513,19 @@ mod tests {
             ];
             assert!(service_account(&values).is_err(), "{namespace} {name}");
         }
+    }
+
+    #[test]
+    fn long_attributes_are_charged_with_each_copy() {
+        let group = call(group, &create_authorizer(Arc::new(Echo)), &[""]);
+        let long = call(resource_of, &group, &[&"a".repeat(11_024)]);
+        let copy = call(namespace, &long, &["ns"]);
+        assert_eq!(
+            copied_cost(&[long, Value::string("ns")], &copy),
+            Some(1_002)
+        );
+        let short = call(resource_of, &group, &["pods"]);
+        assert_eq!(copied_cost(&[group], &short), Some(1));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::value::Value;
 /// Longest text in bytes that a function creates. To traverse a longer one costs more than an
 /// evaluation may.
 pub(crate) const MAX_TEXT: usize = 10_000_000;
+/// Longest text in bytes of a URL or a version. Comparing two of them costs 1.
+const MAX_PARSED: usize = 65_536;
 /// Growth of a text in bytes that has no cost of its own, as upstream.
 const FREE_GROWTH: usize = 1024;
 
@@ -22,6 +24,16 @@ pub(crate) fn check_work(cost: u64) -> Result<(), EvalError> {
     } else {
         Ok(())
     }
+}
+
+/// Returns an error for a text from which an object is parsed that later calls read at a cost of 1.
+pub(crate) fn check_parsed(text: &str) -> Result<(), EvalError> {
+    if text.len() > MAX_PARSED {
+        return Err(EvalError::message(format!(
+            "text is longer than {MAX_PARSED} bytes"
+        )));
+    }
+    Ok(())
 }
 
 /// Returns an error for a text that is longer than [`MAX_TEXT`].
@@ -41,6 +53,25 @@ pub(crate) fn growth_cost(result: &Value<'_>, source: usize) -> u64 {
         .saturating_sub(source.saturating_mul(2))
         .saturating_sub(FREE_GROWTH);
     scale_cost(growth as u64, STRING_TRAVERSAL_FACTOR)
+}
+
+/// Returns the cost of an accessor: 1, and that of a long text that it copies.
+pub(crate) fn accessor_cost<'v>(_: &[Value<'v>], result: &Value<'v>) -> Option<u64> {
+    Some(growth_cost(result, 0).saturating_add(1))
+}
+
+/// Returns the cost of a call that creates an object with as many bytes of text.
+pub(crate) fn copy_cost(bytes: usize) -> u64 {
+    scale_cost(
+        bytes.saturating_sub(FREE_GROWTH) as u64,
+        STRING_TRAVERSAL_FACTOR,
+    )
+    .saturating_add(1)
+}
+
+/// Estimates the cost of an accessor. The cost of long texts is not part of it, as upstream.
+pub(crate) fn estimate_accessor(_: &CallSite) -> Option<CallEstimate> {
+    Some(CallEstimate::new(Range::fixed(1)))
 }
 
 pub(crate) fn size_at(values: &[Value<'_>], index: usize) -> u64 {

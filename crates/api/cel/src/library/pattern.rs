@@ -1,5 +1,6 @@
 //! Library of Kubernetes for regular expressions: `find`, `findAll`.
 
+use crate::cost::{PER_CALL_LIMIT, actual_size};
 use crate::error::EvalError;
 use crate::function::{Function, Overload};
 use crate::library::Library;
@@ -12,7 +13,7 @@ use super::costs::{estimate_search, search_cost};
 /// Returns the library.
 pub fn library() -> Library {
     let overload = |id, arguments, result, run| {
-        Overload::receiver(id, arguments, result, run).with_cost(search_cost, estimate_search)
+        Overload::receiver(id, arguments, result, run).with_cost(find_cost, estimate_search)
     };
     let strings = || vec![Type::String, Type::String];
     let limited = || vec![Type::String, Type::String, Type::Int];
@@ -41,14 +42,31 @@ pub fn library() -> Library {
     }
 }
 
+/// Matches without a cost of their own. An empty pattern costs nothing, and matches everywhere.
+const FREE_MATCHES: u64 = 256;
+
+/// Returns the cost of the search and of many matches.
+fn find_cost<'v>(values: &[Value<'v>], result: &Value<'v>) -> Option<u64> {
+    let matches = match result {
+        Value::List(_) => actual_size(result).saturating_sub(FREE_MATCHES),
+        _ => 0,
+    };
+    Some(search_cost(values, result)?.saturating_add(matches))
+}
+
 fn find_matches<'a>(text: &'a str, pattern: &str, limit: usize) -> Result<Vec<&'a str>, EvalError> {
     let regex = compile_pattern(pattern)
         .map_err(|error| EvalError::message(format!("Illegal regex: {error}")))?;
-    Ok(regex
+    let allowed = usize::try_from(PER_CALL_LIMIT).unwrap_or(usize::MAX);
+    let found: Vec<&str> = regex
         .find_iter(text)
-        .take(limit)
+        .take(limit.min(allowed.saturating_add(1)))
         .map(|found| found.as_str())
-        .collect())
+        .collect();
+    if found.len() > allowed {
+        return Err(EvalError::CostLimitExceeded);
+    }
+    Ok(found)
 }
 
 /// Finds matches; parts of a JSON value are borrowed from it.
@@ -130,6 +148,15 @@ mod tests {
     fn text_without_a_match_gives_an_empty_text() {
         let found = find(&[Value::string("abc"), Value::string("x")]).unwrap();
         assert_eq!(found.as_str(), Some(""));
+    }
+
+    #[test]
+    fn many_matches_are_charged_and_bounded() {
+        let values = [Value::string("a".repeat(1_255)), Value::string("")];
+        let result = find_all(&values).unwrap();
+        assert_eq!(find_cost(&values, &result), Some(1_000));
+        let values = [Value::string("a".repeat(1_000_001)), Value::string("")];
+        assert_eq!(find_all(&values).err(), Some(EvalError::CostLimitExceeded));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::library::Library;
 use crate::types::Type;
 use crate::value::{Object, Value};
 
-use super::costs::{estimate_once, traverse_once};
+use super::costs::{check_parsed, estimate_once, traverse_once};
 use super::error::Error;
 use super::semantic_version::SemanticVersion;
 
@@ -110,6 +110,9 @@ pub fn library() -> Library {
 }
 
 fn parse(values: &[Value<'_>]) -> Result<Result<SemanticVersion, Error>, EvalError> {
+    if let Some(Err(error)) = values.first().and_then(Value::as_str).map(check_parsed) {
+        return Ok(Err(Error(error.to_string())));
+    }
     match values {
         [Value::String(text)] | [Value::String(text), Value::Bool(false)] => {
             Ok(SemanticVersion::parse(text))
@@ -192,6 +195,13 @@ mod tests {
     fn numbers_beyond_63_bits_are_negative() {
         let version = create_value("18446744073709551615.0.0").unwrap();
         assert!(matches!(major(&[version]).unwrap(), Value::Int(-1)));
+    }
+
+    #[test]
+    fn long_versions_are_rejected() {
+        let long = Value::string(format!("1.0.0-{}", "a".repeat(70_000)));
+        assert!(semver(std::slice::from_ref(&long)).is_err());
+        assert!(matches!(is_semver(&[long]).unwrap(), Value::Bool(false)));
     }
 
     #[test]

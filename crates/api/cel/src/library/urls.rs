@@ -10,15 +10,20 @@ use crate::library::Library;
 use crate::types::Type;
 use crate::value::{Key, Object, Text, Value};
 
-use super::costs::{estimate_conversion, traverse_once};
+use super::costs::{
+    accessor_cost, check_parsed, copy_cost, estimate_accessor, estimate_conversion, traverse_once,
+};
 use super::web_address::{WebAddress, check_request_uri, parse_url};
 
-/// A URL as a value.
-struct Url(WebAddress);
+/// A URL as a value, with its text for comparisons.
+struct Url {
+    address: WebAddress,
+    text: String,
+}
 
 impl fmt::Debug for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "url({})", self.0)
+        write!(f, "url({})", self.text)
     }
 }
 
@@ -33,7 +38,7 @@ impl Object for Url {
 
     fn is_equal(&self, other: &dyn Object) -> bool {
         let other: Option<&Url> = other.as_any().downcast_ref();
-        other.is_some_and(|other| self.0.to_string() == other.0.to_string())
+        other.is_some_and(|other| self.text == other.text)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -44,14 +49,16 @@ impl Object for Url {
 /// Returns the library.
 pub fn library() -> Library {
     let getter = |name, id, result, run: Implementation| {
+        let overload = Overload::receiver(id, vec![url_type()], result, run);
         Function::new(
             name,
-            vec![Overload::receiver(id, vec![url_type()], result, run)],
+            vec![overload.with_cost(accessor_cost, estimate_accessor)],
         )
     };
     let parse = Overload::global("string_to_url", vec![Type::String], url_type(), url);
     let is_url = Overload::global("is_url_string", vec![Type::String], Type::Bool, is_url);
     let parameters = Type::map(Type::String, Type::list(Type::String));
+    let query = Overload::receiver("url_get_query", vec![url_type()], parameters, query);
     Library {
         name: "kubernetes.urls",
         functions: vec![
@@ -70,10 +77,19 @@ pub fn library() -> Library {
                 Type::String,
                 escaped_path,
             ),
-            getter("getQuery", "url_get_query", parameters, query),
+            Function::new(
+                "getQuery",
+                vec![query.with_cost(query_cost, estimate_accessor)],
+            ),
         ],
         ..Library::default()
     }
+}
+
+/// Returns the cost of the texts that `getQuery` copies.
+fn query_cost<'v>(values: &[Value<'v>], _: &Value<'v>) -> Option<u64> {
+    let url: Option<&Url> = values.first().and_then(Value::downcast);
+    Some(copy_cost(url.map_or(0, |url| url.text.len())))
 }
 
 fn take_text<'a>(values: &'a [Value<'_>]) -> Result<&'a str, EvalError> {
@@ -85,20 +101,28 @@ fn take_text<'a>(values: &'a [Value<'_>]) -> Result<&'a str, EvalError> {
 
 fn take_url<'a>(values: &'a [Value<'_>]) -> Result<&'a WebAddress, EvalError> {
     let url: Option<&Url> = values.first().and_then(Value::downcast);
-    url.map(|url| &url.0).ok_or(EvalError::NoSuchOverload)
+    url.map(|url| &url.address).ok_or(EvalError::NoSuchOverload)
 }
 
 fn url<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
-    let parsed = parse_url(take_text(values)?).map_err(|error| {
+    let text = take_text(values)?;
+    check_parsed(text)?;
+    let parsed = parse_url(text).map_err(|error| {
         EvalError::message(format!(
             "URL parse error during conversion from string: {error}"
         ))
     })?;
-    Ok(Value::object(Url(parsed)))
+    let text = parsed.to_string();
+    Ok(Value::object(Url {
+        address: parsed,
+        text,
+    }))
 }
 
 fn is_url<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
-    Ok(Value::Bool(check_request_uri(take_text(values)?).is_ok()))
+    let text = take_text(values)?;
+    let is_url = check_parsed(text).is_ok() && check_request_uri(text).is_ok();
+    Ok(Value::Bool(is_url))
 }
 
 fn scheme<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
@@ -161,6 +185,15 @@ mod tests {
             panic!("no list")
         };
         assert_eq!((map.len(), texts.len()), (2, 2));
+    }
+
+    #[test]
+    fn long_urls_are_rejected_and_copies_are_charged() {
+        let long = || Value::string(format!("/{}", "a".repeat(70_000)));
+        assert!(url(&[long()]).is_err());
+        assert!(matches!(is_url(&[long()]).unwrap(), Value::Bool(false)));
+        let url = url(&[Value::string(format!("/?{}", "a".repeat(11_024)))]).unwrap();
+        assert!(query_cost(&[url], &Value::Null) > Some(1_000));
     }
 
     #[test]
