@@ -1,8 +1,8 @@
 //! Strategies for new objects.
 
 use crate::claim::prepare_data_sources;
-use crate::fields::{drop_config_source, keep_secret_names};
 use crate::daemon_set::set_template_generation;
+use crate::fields::{drop_config_source, keep_secret_names};
 use crate::jobs::generate_selector;
 use crate::new_pod::{apply_label_keys, copy_apparmor_annotations};
 use crate::rules::{GenerationRule, StatusRule, generation_rule, status_rule};

@@ -93,7 +93,7 @@ fn validate_size(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     match read_quantity(requests, "storage") {
         None => errors.required(&at, ""),
         Some(size) if size.is_zero() || size.is_negative() => {
-            errors.invalid(&at, get(requests, "storage").clone(), rules::NOT_POSITIVE);
+            errors.invalid(&at, get(requests, "storage").clone(), rules::NOT_ABOVE_ZERO);
         }
         Some(_) => {}
     }

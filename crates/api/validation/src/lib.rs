@@ -13,6 +13,7 @@ mod admissionregistration;
 mod apiextensions;
 mod apiregistration;
 mod apps;
+mod authorization;
 mod autoscaling;
 mod batch;
 mod cel;
@@ -42,6 +43,7 @@ mod storage;
 mod warnings;
 
 pub use apiextensions::CustomResourceRules;
+pub use authorization::validate_review;
 pub use dispatch::{
     validate_create, validate_custom_create, validate_custom_update, validate_update,
 };

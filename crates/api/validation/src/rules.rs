@@ -12,6 +12,8 @@ pub use crate::ip::{cidr_problems, ip_problems, parse_ip};
 pub const NEGATIVE: &str = "must be greater than or equal to 0";
 /// Message for numbers that are not positive.
 pub const NOT_POSITIVE: &str = "must be greater than 0";
+/// Message for sizes that are not positive.
+pub const NOT_ABOVE_ZERO: &str = "must be greater than zero";
 /// Message for changes of immutable fields.
 pub const IMMUTABLE: &str = "field is immutable";
 /// Message for invalid port numbers.

@@ -4,12 +4,20 @@
 
 #[path = "rules/access.rs"]
 mod access;
+#[path = "rules/admission_tables.rs"]
+mod admission_tables;
+#[path = "rules/class_tables.rs"]
+mod class_tables;
 #[path = "rules/cluster.rs"]
 mod cluster;
 #[path = "rules/core.rs"]
 mod core;
 #[path = "rules/core_tables.rs"]
 mod core_tables;
+#[path = "rules/device_tables.rs"]
+mod device_tables;
+#[path = "rules/flow_tables.rs"]
+mod flow_tables;
 #[path = "rules/metadata.rs"]
 mod metadata;
 #[path = "rules/network.rs"]
@@ -24,12 +32,16 @@ mod pods;
 mod services;
 #[path = "rules/storage.rs"]
 mod storage;
+#[path = "rules/storage_tables.rs"]
+mod storage_tables;
 #[path = "rules/table.rs"]
 mod table;
 #[path = "rules/tables.rs"]
 mod tables;
 #[path = "rules/warnings.rs"]
 mod warnings;
+#[path = "rules/volume_tables.rs"]
+mod volume_tables;
 #[path = "rules/workloads.rs"]
 mod workloads;
 

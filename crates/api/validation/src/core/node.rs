@@ -7,7 +7,7 @@ use crate::metadata::NameRule;
 use crate::pod;
 use crate::rules;
 use api_meta::names;
-use api_meta::tree::{entries, flag, get, has, list, opt_text, same, text, texts};
+use api_meta::tree::{entries, flag, get, has, int, list, opt_text, same, text, texts};
 use api_semantics::quantities::parse_quantity;
 use serde_json::Value;
 
@@ -35,8 +35,11 @@ fn validate_node(object: &Value, errors: &mut Errors) {
     pod::validate_taints(list(spec, "taints"), &metadata.child("taints"), errors);
     validate_node_resources(status, errors);
     let swap = get(get(status, "nodeInfo"), "swap");
-    // The same for the swap of the status.
-    rules::validate_positive(swap, "capacity", &metadata.child("nodeSwapStatus"), errors);
+    if let Some(capacity) = int(swap, "capacity").filter(|n| *n <= 0) {
+        // The same for the swap of the status.
+        let at = metadata.child("nodeSwapStatus");
+        errors.invalid(&at.child("capacity"), capacity, rules::NOT_ABOVE_ZERO);
+    }
     validate_declared_features(status, errors);
     validate_pod_cidrs(&texts(spec, "podCIDRs"), errors);
 }

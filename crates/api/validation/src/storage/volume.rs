@@ -115,7 +115,7 @@ fn validate_capacity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(&at, amount.value(), "must be a valid resource quantity");
         }
         if amount.is_negative() || amount.is_zero() {
-            errors.invalid(&at, value.clone(), rules::NOT_POSITIVE);
+            errors.invalid(&at, value.clone(), rules::NOT_ABOVE_ZERO);
         }
     }
 }

@@ -40,7 +40,7 @@ fn new_nodes() {
         /status/allocatable={"example.com~1gpu":"1"} => ok
         /status/allocatable={"example.com/gpu":"500m"} => status.allocatable.example.com/gpu: Invalid value: "500m": must be an integer
         /status/capacity/pods="1500m" => status.capacity.pods: Invalid value: "1500m": must be an integer
-        /status/nodeInfo={"swap":{"capacity":0}} => metadata.nodeSwapStatus.capacity: Invalid value: 0: must be greater than 0
+        /status/nodeInfo={"swap":{"capacity":0}} => metadata.nodeSwapStatus.capacity: Invalid value: 0: must be greater than zero
         /status/nodeInfo={"swap":{"capacity":1}} => ok
         /status/declaredFeatures=["A","B/c"] => ok
         /status/declaredFeatures=["a"] => status.declaredFeatures[0]: Invalid value: "a": invalid feature name "a": must start with an UpperCamelCase segment

@@ -39,7 +39,7 @@ fn volume_needs_modes_capacity_and_a_source() {
     create(
         VOLUME,
         volume(json!({"capacity": {"storage": "0"}})),
-        &["spec.capacity[storage]: Invalid value: \"0\": must be greater than 0"],
+        &["spec.capacity[storage]: Invalid value: \"0\": must be greater than zero"],
     );
 }
 
@@ -106,7 +106,7 @@ fn claim_requests_storage() {
     create(
         CLAIM,
         claim(json!({"resources": {"requests": {"storage": "0"}}})),
-        &["spec.resources[storage]: Invalid value: \"0\": must be greater than 0"],
+        &["spec.resources[storage]: Invalid value: \"0\": must be greater than zero"],
     );
 }
 

@@ -22,7 +22,10 @@ fn claim() -> Value {
 
 #[test]
 fn new_volumes() {
-    check_create(VOLUME, &volume(), r#"
+    check_create(
+        VOLUME,
+        &volume(),
+        r#"
         => ok
         /spec/accessModes=[] => spec.accessModes: Required value
         /spec/accessModes=["ReadOnce"] => spec.accessModes: Unsupported value: "ReadOnce": supported values: "ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"
@@ -52,12 +55,16 @@ fn new_volumes() {
         /spec/hostPath={"path":""} => spec.hostPath.path: Required value
         /spec/hostPath={"path":"/a/../b"} => spec.hostPath.path: Invalid value: "/a/../b": must not contain '..'
         /spec/hostPath={"path":"/a","type":"Disk"} => spec.hostPath.type: Unsupported value: "Disk"
-    "#);
+    "#,
+    );
 }
 
 #[test]
 fn sources_of_new_volumes() {
-    check_create(VOLUME, &volume(), r#"
+    check_create(
+        VOLUME,
+        &volume(),
+        r#"
         /spec/hostPath=null & /spec/gcePersistentDisk={} => spec.persistentDisk.pdName: Required value
         /spec/hostPath=null & /spec/gcePersistentDisk={"pdName":"a","partition":256} => spec.persistentDisk.partition: Invalid value: 256: must be between 1 and 255, inclusive
         /spec/hostPath=null & /spec/awsElasticBlockStore={"volumeID":"","partition":-1} => spec.awsElasticBlockStore.volumeID: Required value ;; spec.awsElasticBlockStore.partition: Invalid value: -1
@@ -105,12 +112,16 @@ fn sources_of_new_volumes() {
         /spec/hostPath=null & /spec/csi={"driver":"a_b","volumeHandle":"h"} => spec.csi.driver: Invalid value: "a_b": a lowercase RFC 1123 subdomain
         /spec/hostPath=null & /spec/csi={"driver":"a.io","volumeHandle":"h","nodePublishSecretRef":{}} => spec.csi.nodePublishSecretRef.name: Required value ;; spec.csi.nodePublishSecretRef.namespace: Required value
         /spec/hostPath=null & /spec/csi={"driver":"a.io","volumeHandle":"h","controllerExpandSecretRef":{"name":"A","namespace":"B"}} => spec.csi.controllerExpandSecretRef.name: Invalid value: "A" ;; spec.csi.controllerExpandSecretRef.namespace: Invalid value: "B"
-    "#);
+    "#,
+    );
 }
 
 #[test]
 fn changed_volumes() {
-    check_update(VOLUME, &csi_volume(), r#"
+    check_update(
+        VOLUME,
+        &csi_volume(),
+        r#"
         => ok
         /spec/capacity={"storage":"2Gi"} => ok
         /spec/accessModes=["ReadOnlyMany"] => ok
@@ -126,12 +137,16 @@ fn changed_volumes() {
         /spec/nodeAffinity={"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]}]}} >> /spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0/key="b" => nodeAffinity: Invalid value: {
         /spec/nodeAffinity={"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"beta.kubernetes.io/os","operator":"Exists"}]}]}} >> /spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0/key="kubernetes.io/os" => ok
         /spec/nodeAffinity={"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]}]}} >> /spec/nodeAffinity=null => nodeAffinity: Invalid value: "null": field is immutable
-    "#);
+    "#,
+    );
 }
 
 #[test]
 fn new_claims() {
-    check_create(CLAIM, &claim(), r#"
+    check_create(
+        CLAIM,
+        &claim(),
+        r#"
         => ok
         /spec/accessModes=[] => spec.accessModes: Required value: at least 1 access mode is required
         /spec/accessModes=["Any"] => spec.accessModes: Unsupported value: "Any"
@@ -157,7 +172,8 @@ fn new_claims() {
         /spec/dataSourceRef={"kind":"PersistentVolumeClaim","name":"n","namespace":"A"} => spec.dataSourceRef.namespace: Invalid value: "A": a lowercase RFC 1123 label
         /spec/dataSource={"kind":"PersistentVolumeClaim","name":"a"} & /spec/dataSourceRef={"kind":"PersistentVolumeClaim","name":"b"} => spec: Invalid value: "spec.dataSource": must match dataSourceRef
         /spec/dataSource={"kind":"PersistentVolumeClaim","name":"a"} & /spec/dataSourceRef={"kind":"PersistentVolumeClaim","name":"a","namespace":"o"} => spec: Invalid value: "spec.dataSource": may not be specified when dataSourceRef.namespace is specified
-    "#);
+    "#,
+    );
 }
 
 #[test]
@@ -202,7 +218,11 @@ fn changed_claims() {
 
 #[test]
 fn status_of_claims() {
-    check_writes(CLAIM, "status", &claim(), r#"
+    check_writes(
+        CLAIM,
+        "status",
+        &claim(),
+        r#"
         /status={"phase":"Bound","capacity":{"storage":"2Gi"}} => ok
         /status={"capacity":{"storage":"-1"}} => status.capacity[storage]: Invalid value: -1: must be a valid resource quantity
         /status={"allocatedResourceStatuses":{"storage":"NodeResizePending"}} => ok
@@ -214,5 +234,6 @@ fn status_of_claims() {
         /status={"allocatedResources":{"memory":"2Gi"}} => status.allocatedResources: Unsupported value: "memory": supported values: "storage"
         /status={"allocatedResources":{"storage":"-2Gi"}} => status.allocatedResources[storage]: Invalid value: -2147483648: must be a valid resource quantity
         /spec/accessModes=[] >> /status={"phase":"Lost"} => Spec.accessModes: Required value
-    "#);
+    "#,
+    );
 }
