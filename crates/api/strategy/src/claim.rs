@@ -1,6 +1,6 @@
-//! Data sources of PersistentVolumeClaims.
+//! Data sources of PersistentVolumeClaims, and device states of ResourceClaims.
 
-use api_meta::tree::{get, has, make, remove, set, text};
+use api_meta::tree::{at_mut, get, has, list, make, remove, set, text};
 use serde_json::Value;
 
 const SNAPSHOTS: &str = "snapshot.storage.k8s.io";
@@ -42,4 +42,36 @@ fn copy_data_source(spec: &mut Value) {
         _ => return,
     };
     set(spec, field, value);
+}
+
+/// Returns what identifies a device, or a share of one.
+fn device_key(device: &Value) -> [&str; 4] {
+    ["driver", "pool", "device", "shareID"].map(|field| text(device, field))
+}
+
+/// Drops the states of devices that a write of a ResourceClaim's status deallocates: their drivers
+/// don't report about them any more.
+pub(crate) fn drop_deallocated_devices(new: &mut Value, old: &Value) {
+    let allocated = |claim: &Value| -> Vec<Value> {
+        let devices = get(get(get(claim, "status"), "allocation"), "devices");
+        list(devices, "results").to_vec()
+    };
+    let (before, after) = (allocated(old), allocated(new));
+    let is_known = |all: &[Value], device: &Value| {
+        let key = device_key(device);
+        all.iter().any(|result| device_key(result) == key)
+    };
+    let kept: Vec<Value> = list(get(new, "status"), "devices")
+        .iter()
+        .filter(|device| !is_known(&before, device) || is_known(&after, device))
+        .cloned()
+        .collect();
+    let Some(status) = at_mut(new, "status") else {
+        return;
+    };
+    if kept.is_empty() {
+        remove(status, "devices");
+    } else {
+        set(status, "devices", kept);
+    }
 }

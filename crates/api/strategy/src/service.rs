@@ -25,8 +25,8 @@ pub(crate) fn prepare_service_update(new: &mut Value, old: &Value) {
     keep_allocated_addresses(spec, &before);
     normalize_cluster_ips(spec, &before);
     drop_unused_fields(spec, &before);
-    let is_balancer = text(spec, "type") == "LoadBalancer";
-    if let (false, Some(status)) = (is_balancer, make(new, "status")) {
+    let keeps_status = is_balancer(spec);
+    if let (false, Some(status)) = (keeps_status, make(new, "status")) {
         set(status, "loadBalancer", Value::Object(Default::default()));
     }
 }
@@ -95,7 +95,6 @@ fn is_reached_from_outside(spec: &Value) -> bool {
 /// validation reports it.
 fn drop_unused_fields(spec: &mut Value, before: &Value) {
     let external = |spec: &Value| text(spec, "type") == "ExternalName";
-    let balancer = |spec: &Value| text(spec, "type") == "LoadBalancer";
     let unchanged = |spec: &Value, field: &str| same(spec, before, field);
     if !external(before) && external(spec) {
         if unchanged(spec, "clusterIP") && unchanged(spec, "clusterIPs") {
@@ -111,18 +110,24 @@ fn drop_unused_fields(spec: &mut Value, before: &Value) {
     if needs_node_ports(before) && !needs_node_ports(spec) {
         drop_known_node_ports(spec, before);
     }
-    let is_health_checked = |spec: &Value| needs_health_check(spec);
-    let rules: [(&str, &dyn Fn(&Value) -> bool); 4] = [
-        ("healthCheckNodePort", &is_health_checked),
-        ("allocateLoadBalancerNodePorts", &balancer),
-        ("loadBalancerClass", &balancer),
-        ("externalTrafficPolicy", &is_reached_from_outside),
+    let rules: [(&str, Usage); 4] = [
+        ("healthCheckNodePort", needs_health_check),
+        ("allocateLoadBalancerNodePorts", is_balancer),
+        ("loadBalancerClass", is_balancer),
+        ("externalTrafficPolicy", is_reached_from_outside),
     ];
     for (field, uses) in rules {
         if uses(before) && !uses(spec) && unchanged(spec, field) {
             remove(spec, field);
         }
     }
+}
+
+/// Returns whether a spec uses a field.
+type Usage = fn(&Value) -> bool;
+
+fn is_balancer(spec: &Value) -> bool {
+    text(spec, "type") == "LoadBalancer"
 }
 
 fn drop_known_node_ports(spec: &mut Value, before: &Value) {

@@ -1,5 +1,6 @@
 //! Writes to the subresources `status` and `approval`.
 
+use crate::claim::drop_deallocated_devices;
 use crate::fields::keep_field;
 use crate::rules::{StatusRule, status_rule};
 use api_meta::Kind;
@@ -39,6 +40,7 @@ pub(crate) fn prepare_status_update(kind: Kind<'_>, new: &mut Value, old: &Value
                 keep_observed_generations(status, get(old, "status"));
             }
         }
+        ("resource.k8s.io", "ResourceClaim") => drop_deallocated_devices(&mut result, old),
         ("certificates.k8s.io", _) => {
             keep_decisions(&mut result, old);
             set_condition_times(&mut result, old);

@@ -393,3 +393,110 @@ fn csi_node_without_drivers_is_stored_without_the_list() {
     as_stored(kind("storage.k8s.io", "CSINode"), &mut node);
     assert_eq!(node, json!({"spec": {}}));
 }
+
+#[test]
+fn update_drops_what_the_new_type_of_a_service_does_not_use() {
+    let balancer = json!({"spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
+        "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30001,
+        "loadBalancerClass": "a/b", "allocateLoadBalancerNodePorts": true, "ports": [{"port": 80, "nodePort": 30080}]},
+        "status": {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}});
+    let plain = updated(
+        SERVICE,
+        "",
+        &balancer,
+        json!({"spec": {"type": "ClusterIP"}}),
+    );
+    assert_eq!(
+        plain["spec"],
+        json!({"type": "ClusterIP", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"],
+            "ipFamilyPolicy": "SingleStack", "ports": [{"port": 80}]})
+    );
+    assert_eq!(plain["status"], json!({"loadBalancer": {}}));
+    let alias = json!({"spec": {"type": "ExternalName", "externalName": "a.b"}});
+    let alias = updated(SERVICE, "", &balancer, alias);
+    assert_eq!(
+        alias["spec"],
+        json!({"type": "ExternalName", "externalName": "a.b", "ports": [{"port": 80}]})
+    );
+    // A value that the update changes stays, so that validation reports it.
+    let changed = json!({"spec": {"type": "ClusterIP", "ports": [{"port": 80, "nodePort": 30081}], "loadBalancerClass": "c/d"}});
+    let changed = updated(SERVICE, "", &balancer, changed);
+    assert_eq!(changed["spec"]["ports"][0]["nodePort"], 30081);
+    assert_eq!(changed["spec"]["loadBalancerClass"], "c/d");
+}
+
+#[test]
+fn cluster_ips_follow_the_cluster_ip() {
+    let service = created(SERVICE, json!({"spec": {"clusterIP": "10.0.0.1"}}));
+    assert_eq!(service["spec"]["clusterIPs"], json!(["10.0.0.1"]));
+    let changed = updated(
+        SERVICE,
+        "",
+        &service,
+        json!({"spec": {"clusterIP": "10.0.0.2"}}),
+    );
+    assert_eq!(changed["spec"]["clusterIPs"], json!(["10.0.0.2"]));
+    let omitted = json!({"spec": {"clusterIP": null, "clusterIPs": null}});
+    assert_eq!(
+        updated(SERVICE, "", &service, omitted)["spec"],
+        service["spec"]
+    );
+}
+
+#[test]
+fn data_source_of_a_claim_is_copied_into_its_other_field() {
+    const CLAIM: (&str, &str) = ("", "PersistentVolumeClaim");
+    let source = json!({"kind": "PersistentVolumeClaim", "name": "a"});
+    let other = json!({"kind": "Pod", "name": "a"});
+    for (spec, source_after, reference_after) in [
+        (
+            json!({"dataSource": source}),
+            source.clone(),
+            source.clone(),
+        ),
+        (
+            json!({"dataSourceRef": source}),
+            source.clone(),
+            source.clone(),
+        ),
+        // The older field ignores kinds that it doesn't know.
+        (json!({"dataSource": other}), Value::Null, Value::Null),
+        (
+            json!({"dataSourceRef": other}),
+            other.clone(),
+            other.clone(),
+        ),
+    ] {
+        let claim = created(CLAIM, json!({"spec": spec}));
+        assert_eq!(claim["spec"]["dataSource"], source_after, "{spec}");
+        assert_eq!(claim["spec"]["dataSourceRef"], reference_after, "{spec}");
+    }
+    let foreign = json!({"kind": "PersistentVolumeClaim", "name": "a", "namespace": "n"});
+    let claim = created(CLAIM, json!({"spec": {"dataSourceRef": foreign}}));
+    assert_eq!(claim["spec"]["dataSource"], Value::Null);
+}
+
+#[test]
+fn deallocated_devices_lose_their_state() {
+    const CLAIM: (&str, &str) = ("resource.k8s.io", "ResourceClaim");
+    let device = |name: &str| json!({"driver": "d", "pool": "p", "device": name});
+    let old = json!({"spec": {}, "status": {"allocation": {"devices": {"results": [device("a"), device("b")]}},
+        "devices": [device("a"), device("b")]}});
+    let fewer = json!({"status": {"allocation": {"devices": {"results": [device("b")]}}}});
+    let fewer = updated(CLAIM, "status", &old, fewer);
+    assert_eq!(fewer["status"]["devices"], json!([device("b")]));
+    let none = updated(
+        CLAIM,
+        "status",
+        &old,
+        json!({"status": {"allocation": null}}),
+    );
+    assert_eq!(none["status"], json!({}));
+}
+
+#[test]
+fn references_of_a_service_account_have_only_names() {
+    let secrets = json!([{"name": "s", "namespace": "n", "kind": "Secret"}]);
+    let account = created(("", "ServiceAccount"), json!({"secrets": secrets}));
+    assert_eq!(account["secrets"], json!([{"name": "s"}]));
+}

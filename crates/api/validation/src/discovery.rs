@@ -138,7 +138,7 @@ fn validate_domain(name: &str, path: &Path<'_>, errors: &mut Errors) {
 }
 
 fn validate_hints(hints: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let kinds: [(&str, fn(&str) -> Vec<String>); 2] = [
+    let kinds: [(&str, rules::NameCheck); 2] = [
         ("forZones", names::label_value),
         ("forNodes", names::dns1123_subdomain),
     ];

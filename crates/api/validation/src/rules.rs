@@ -8,6 +8,9 @@ use serde_json::Value;
 
 pub use crate::ip::{cidr_problems, ip_problems, parse_ip};
 
+/// Returns the problems of a name.
+pub type NameCheck = fn(&str) -> Vec<String>;
+
 /// Message for negative numbers.
 pub const NEGATIVE: &str = "must be greater than or equal to 0";
 /// Message for numbers that are not positive.

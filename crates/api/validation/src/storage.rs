@@ -2,6 +2,7 @@
 
 mod class;
 mod csi;
+mod driver_name;
 mod sources;
 mod volume;
 

@@ -26,7 +26,7 @@ const HARMLESS: [&str; 2] = ["None", "NoneOnDryRun"];
 const EFFECTS: [&str; 4] = ["None", "NoneOnDryRun", "Some", "Unknown"];
 const FORM: &str = "; desired format: https://host[/path]";
 
-/// What the old object allows the new one: the beta version of the group had fewer rules.
+/// Rules that the old object lifts: the beta version of the group had fewer.
 struct Options {
     ignores_conditions: bool,
     allows_effects: bool,

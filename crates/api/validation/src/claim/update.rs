@@ -1,6 +1,6 @@
 //! Changed claims and their status.
 
-use super::{Options, has_source_group, validate_spec};
+use super::spec::{Options, has_source_group, validate_spec};
 use crate::field::{Errors, Path};
 use crate::rules::{self, read_quantity};
 use crate::selector;

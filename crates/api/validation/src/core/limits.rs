@@ -195,10 +195,14 @@ impl Bounds {
             }
         }
         self.validate_ratio(name, path, errors);
-        // A node cannot lend such resources, so a request equals its limit.
-        let lendable = !name.contains('/') || name.contains("kubernetes.io/");
-        if let (Some(default), Some(request)) = (default, request)
-            && (!lendable || name.starts_with(HUGE))
+        self.validate_equal_defaults(name, path, errors);
+    }
+
+    /// A node cannot lend extended resources and huge pages, so a request equals its limit.
+    fn validate_equal_defaults(&self, name: &str, path: &Path<'_>, errors: &mut Errors) {
+        let is_lent = !name.contains('/') || name.contains("kubernetes.io/");
+        if let (Some(default), Some(request)) = (self.default, self.request)
+            && (!is_lent || name.starts_with(HUGE))
             && default != request
         {
             let at = path.child("defaultRequest");

@@ -216,7 +216,7 @@ fn validate_config_source(source: &Value, assigned: bool, path: &Path<'_>, error
             _ => {}
         }
     }
-    let rules: [(&str, fn(&str) -> Vec<String>); 3] = [
+    let rules: [(&str, rules::NameCheck); 3] = [
         ("namespace", names::dns1123_label),
         ("name", names::dns1123_subdomain),
         ("kubeletConfigKey", rules::config_key_problems),

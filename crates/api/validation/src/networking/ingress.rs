@@ -29,7 +29,7 @@ const SCOPES: [&str; 2] = ["Cluster", "Namespace"];
 const LONGEST_CONTROLLER: usize = 250;
 const WILDCARD: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
-/// What the old object allows the new one: older releases did not check these.
+/// Rules that the old object lifts: older releases did not have them.
 #[derive(Default)]
 struct Options {
     allows_secret_names: bool,

@@ -19,7 +19,7 @@ pub const NETWORK_POLICY: Rules = Rules {
 /// Rules of both directions, with the field of their peers.
 const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 
-/// What the old object allows the new one.
+/// Rules that the old object lifts.
 struct Options<'a> {
     allows_values: bool,
     cidrs: Vec<&'a str>,

@@ -1,5 +1,6 @@
 //! CSIDrivers, CSINodes, CSIStorageCapacities and VolumeAttachments.
 
+use super::driver_name::validate_csi_name;
 use super::volume::validate_inline_volume;
 use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
@@ -41,19 +42,6 @@ const LIFECYCLES: [&str; 2] = ["Ephemeral", "Persistent"];
 const LONGEST_TOKEN: i64 = 1 << 32;
 const METADATA_LIMIT: usize = 256 * 1024;
 const MESSAGE_LIMIT: usize = 1024;
-
-/// Validates the name of a CSI driver.
-pub(super) fn validate_csi_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
-    if name.is_empty() {
-        return errors.required(path, "");
-    }
-    // The name is part of directories and sockets on the node.
-    if name.len() > 63 {
-        errors.too_long(path, 63);
-    }
-    let lower = name.to_lowercase();
-    errors.invalid_each(path, name, names::dns1123_subdomain(&lower));
-}
 
 fn validate_csi_driver(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));

@@ -3,8 +3,10 @@
 //! Sources of removed in-tree plugins (Glusterfs, Flocker, ...) are still validated: stored objects
 //! have them, and they stay readable.
 
+use super::driver_name::validate_csi_name;
 use crate::field::{Errors, Path};
 use crate::pod;
+use crate::rules::NameCheck;
 use api_meta::names;
 use api_meta::tree::{entries, flag, get, has, int, list, opt_text, text, texts};
 use serde_json::Value;
@@ -371,11 +373,11 @@ const CSI_SECRETS: [&str; 4] = [
 ];
 
 fn validate_csi(source: &Value, path: &Path<'_>, errors: &mut Errors) {
-    super::csi::validate_csi_name(text(source, "driver"), &path.child("driver"), errors);
+    validate_csi_name(text(source, "driver"), &path.child("driver"), errors);
     if text(source, "volumeHandle").is_empty() {
         errors.required(&path.child("volumeHandle"), "");
     }
-    let rules: [(&str, fn(&str) -> Vec<String>); 2] = [
+    let rules: [(&str, NameCheck); 2] = [
         ("name", names::dns1123_subdomain),
         ("namespace", names::dns1123_label),
     ];
