@@ -172,23 +172,6 @@ pub fn validate_domain_prefixed_path(text: &str, path: &Path<'_>, errors: &mut E
     }
 }
 
-/// Returns the problems of a fully qualified name (at least `min` dot-separated labels).
-pub fn qualified_domain_problems(text: &str, min: usize) -> Vec<String> {
-    // One error for the form is enough: the number of segments means nothing in a malformed name.
-    let mut out = names::dns1123_subdomain(text);
-    if out.is_empty() && text.split('.').count() < min {
-        out.push(format!(
-            "should be a domain with at least {} segments separated by dots",
-            count_word(min)
-        ));
-    }
-    out
-}
-
-fn count_word(n: usize) -> &'static str {
-    if n == 2 { "two" } else { "three" }
-}
-
 /// Returns a quantity of a resource list.
 pub fn read_quantity(list: &Value, name: &str) -> Option<Quantity> {
     list.get(name).and_then(parse_quantity)

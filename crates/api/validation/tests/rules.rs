@@ -38,10 +38,10 @@ mod storage_tables;
 mod table;
 #[path = "rules/tables.rs"]
 mod tables;
-#[path = "rules/warnings.rs"]
-mod warnings;
 #[path = "rules/volume_tables.rs"]
 mod volume_tables;
+#[path = "rules/warnings.rs"]
+mod warnings;
 #[path = "rules/workloads.rs"]
 mod workloads;
 

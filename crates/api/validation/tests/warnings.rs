@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use api_meta::Kind;
-use api_validation::{object_warnings, status_warnings};
+use api_validation::object_warnings;
 use serde_json::{Value, json};
 
 fn kind(group: &'static str, kind: &'static str) -> Kind<'static> {
@@ -16,7 +16,7 @@ fn kind(group: &'static str, kind: &'static str) -> Kind<'static> {
 
 /// Asserts that each warning about a new object begins as expected.
 fn check(of: Kind<'static>, object: &Value, expected: &[&str]) {
-    let found = object_warnings(of, object, None);
+    let found = object_warnings(of, "", object, None);
     let matches =
         found.len() == expected.len() && found.iter().zip(expected).all(|(f, e)| f.starts_with(e));
     assert!(matches, "{object}: {found:#?}");
@@ -82,7 +82,7 @@ fn services() {
     let status =
         json!({"status": {"loadBalancer": {"ingress": [{"ip": "01.2.3.4"}, {"hostname": "a"}]}}});
     assert_eq!(
-        status_warnings(service, &status),
+        object_warnings(service, "status", &status, None),
         [
             "status.loadBalancer.ingress[0]: non-standard IP address \"01.2.3.4\" is invalid: use \"1.2.3.4\""
         ]
@@ -108,7 +108,7 @@ fn endpoints_and_nodes() {
         &object,
         &["spec.addressType: FQDN endpoints are deprecated"],
     );
-    assert!(object_warnings(slice, &object, Some(&object)).is_empty());
+    assert!(object_warnings(slice, "", &object, Some(&object)).is_empty());
     let object = json!({"addressType": "IPv4", "endpoints": [{"addresses": ["010.0.0.1"]}]});
     check(
         slice,
@@ -140,7 +140,7 @@ fn ingresses_and_policies() {
             "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead",
         ],
     );
-    assert!(object_warnings(ingress, &object, Some(&object)).is_empty());
+    assert!(object_warnings(ingress, "", &object, Some(&object)).is_empty());
     let block = json!({"ipBlock": {"cidr": "10.0.0.1/8", "except": ["010.1.0.0/16"]}});
     check(
         kind("networking.k8s.io", "NetworkPolicy"),
@@ -197,7 +197,7 @@ fn volumes_and_claims() {
         &object,
         &["spec.serviceAccountTokenInSecrets is unset; if supported"],
     );
-    assert!(object_warnings(driver, &object, Some(&object)).is_empty());
+    assert!(object_warnings(driver, "", &object, Some(&object)).is_empty());
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn accounts_secrets_quotas_and_runtime_classes() {
         &object,
         &["metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+"],
     );
-    assert!(object_warnings(account, &object, Some(&object)).is_empty());
+    assert!(object_warnings(account, "", &object, Some(&object)).is_empty());
     let secret = json!({"type": "kubernetes.io/tls", "data": {"tls.crt": "", "tls.key": ""}});
     check(
         kind("", "Secret"),
