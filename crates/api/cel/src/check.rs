@@ -17,7 +17,7 @@ use unify::{Substitutions, choose_most_general, count_nodes, is_dyn_or_error, un
 /// A type with more parts than this is an error, because a short expression can nest exponentially.
 const MAX_TYPE_NODES: usize = 1_000;
 
-/// What a name or a call refers to.
+/// The target of a name or a call.
 #[derive(Debug, Clone)]
 pub enum Reference {
     /// A variable of the environment, by its qualified name.

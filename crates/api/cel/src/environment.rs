@@ -1,4 +1,4 @@
-//! What an expression can refer to: variables, functions, types and constants.
+//! Declarations: variables, functions, types and constants.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -4,35 +4,13 @@ mod aggregates;
 mod grammar;
 mod lexer;
 mod literal;
+mod operators;
+mod settings;
 mod token;
 
-use crate::ast::{Expr, Macro};
 use crate::source::{CompileError, Issue};
 
-/// Expressions nest at most this deep, chains of operators and selections included.
-pub const MAX_DEPTH: u16 = 250;
-/// An expression has at most this many code points.
-pub const MAX_LENGTH: usize = 100_000;
-
-/// Settings of the parser.
-#[derive(Debug, Clone, Default)]
-pub struct Settings {
-    /// The macros; of several with the same form the last counts.
-    pub macros: Vec<Macro>,
-    /// `a.?b`, `a[?b]`, `[?a]` and `{?a: b}` are allowed.
-    pub optional_syntax: bool,
-    /// Field names between backquotes are allowed.
-    pub escaped_identifiers: bool,
-}
-
-/// A parsed expression.
-#[derive(Debug, Clone)]
-pub struct Parsed {
-    /// The expression.
-    pub expr: Expr,
-    /// The offset of each expression in code points, by its id.
-    pub positions: Vec<u32>,
-}
+pub use settings::{MAX_DEPTH, MAX_LENGTH, Parsed, Settings};
 
 /// Parses an expression.
 pub fn parse(source: &str, settings: &Settings) -> Result<Parsed, CompileError> {

@@ -58,7 +58,7 @@ pub struct Selection {
     pub operand: Node,
     /// The name of the field.
     pub field: Text<'static>,
-    /// What is read of the field.
+    /// The way to read the field.
     pub mode: Mode,
     /// The cost.
     pub cost: u64,
@@ -82,7 +82,7 @@ pub struct Indexing {
     pub operand: Node,
     /// The index or key.
     pub index: Node,
-    /// What is read of the element.
+    /// The way to read the element.
     pub mode: Mode,
     /// The cost beyond that of operand and index.
     pub cost: u64,
@@ -112,7 +112,7 @@ pub struct Fold {
     pub slot: usize,
     /// The first value of the accumulator.
     pub init: Node,
-    /// What the loop does.
+    /// The body of the loop.
     pub body: Body,
     /// The result.
     pub result: Node,

@@ -19,7 +19,7 @@ use crate::types::Type;
 use crate::validators::check_formats;
 use crate::value::Value;
 
-/// What expressions can refer to. A clone is cheap.
+/// The declarations that expressions can refer to. A clone is cheap.
 #[derive(Debug, Clone)]
 pub struct Environment {
     declarations: Arc<Declarations>,

@@ -1,4 +1,4 @@
-//! What Kubernetes v1.36 says about expressions: types, messages, estimated and actual costs.
+//! Comparison with Kubernetes v1.36: types, messages, estimated and actual costs of expressions.
 //!
 //! `data/upstream.jsonl` holds one expression per line with the facts that a Kubernetes v1.36 environment
 //! printed for it. The variables are those of `environment`.
@@ -29,7 +29,7 @@ fn environment() -> Environment {
         .with_variable("m", Type::map(Type::String, Type::String))
 }
 
-/// Returns what this crate says, in the form of the data.
+/// Returns the facts of this crate in the form of the data.
 fn describe(source: &str) -> Json {
     let mut facts = json!({"expr": source});
     let program = match environment().compile(source) {

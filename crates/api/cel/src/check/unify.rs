@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::types::{OPTIONAL, Type};
 
-/// What the type parameters of an expression stand for.
+/// The meanings of the type parameters of an expression.
 #[derive(Debug, Default)]
 pub struct Substitutions {
     bindings: HashMap<Arc<str>, Type>,

@@ -1,15 +1,15 @@
 //! A recursive descent parser with precedence climbing.
 
 use super::literal::{parse_int, parse_uint};
+use super::settings::{MAX_DEPTH, Parsed, Settings};
 use super::token::{Positioned, Token};
-use super::{MAX_DEPTH, Parsed, Settings};
 use crate::ast::{Call, Expr, ExprFactory, ExprId, ExprKind, Select, Unexpanded};
 use crate::escaping::RESERVED;
 use crate::source::Issue;
 use crate::value::Value;
 use crate::walk::copy_expr;
 
-/// What a macro adds to the depth: its comprehension with the calls and lists in its steps.
+/// The depth of a macro: its comprehension with the calls and lists in its steps.
 const MACRO_HEIGHT: u16 = 4;
 const EXPRESSION_START: &str = "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', \
     NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}";
@@ -23,28 +23,6 @@ pub(super) type Parse<T> = Result<T, Stop>;
 pub(super) struct Node {
     pub(super) expr: Expr,
     pub(super) height: u16,
-}
-
-/// Operands and operators that wait for operators that bind more strongly.
-#[derive(Default)]
-struct Binary {
-    operands: Vec<Node>,
-    operators: Vec<(u32, &'static str, u8)>,
-}
-
-/// Terms between `&&`, or between `||`.
-#[derive(Default)]
-struct Chain {
-    terms: Vec<Option<Expr>>,
-    operators: Vec<ExprId>,
-    height: u16,
-}
-
-impl Chain {
-    fn push(&mut self, term: Node) {
-        self.height = self.height.max(term.height);
-        self.terms.push(Some(term.expr));
-    }
 }
 
 pub(super) struct Parser<'s> {
@@ -81,27 +59,6 @@ pub fn parse_tokens(
     }
 }
 
-fn binary_operator(token: &Token) -> Option<(&'static str, u8)> {
-    let Token::Symbol(symbol) = token else {
-        return None;
-    };
-    Some(match *symbol {
-        "<" => ("_<_", 1),
-        "<=" => ("_<=_", 1),
-        ">" => ("_>_", 1),
-        ">=" => ("_>=_", 1),
-        "==" => ("_==_", 1),
-        "!=" => ("_!=_", 1),
-        "in" => ("@in", 1),
-        "+" => ("_+_", 2),
-        "-" => ("_-_", 2),
-        "*" => ("_*_", 3),
-        "/" => ("_/_", 3),
-        "%" => ("_%_", 3),
-        _ => return None,
-    })
-}
-
 impl Parser<'_> {
     pub(super) fn peek(&self) -> &Token {
         self.peek_at(0)
@@ -120,7 +77,7 @@ impl Parser<'_> {
             .map_or(0, |token| token.offset)
     }
 
-    fn advance(&mut self) -> u32 {
+    pub(super) fn advance(&mut self) -> u32 {
         let offset = self.offset();
         self.position += 1;
         offset
@@ -198,7 +155,7 @@ impl Parser<'_> {
         Err(Stop)
     }
 
-    /// Reports an error and goes on with a placeholder.
+    /// Reports an error and continues with a placeholder.
     fn placeholder(&mut self, offset: u32, message: String) -> Parse<Node> {
         self.report(offset, message);
         self.node(offset, ExprKind::Unspecified, 1)
@@ -235,74 +192,7 @@ impl Parser<'_> {
         Ok(result)
     }
 
-    /// Parses operands and binary operators without recursion for the precedences, which saves stack.
-    fn parse_operators(&mut self) -> Parse<Node> {
-        let (mut ors, mut ands) = (Chain::default(), Chain::default());
-        let mut binary = Binary::default();
-        loop {
-            let operand = self.parse_unary()?;
-            binary.operands.push(operand);
-            if let Some((function, precedence)) = binary_operator(self.peek()) {
-                self.reduce(&mut binary, precedence)?;
-                let offset = self.advance();
-                binary.operators.push((offset, function, precedence));
-                continue;
-            }
-            let term = self.finish_binary(&mut binary)?;
-            ands.push(term);
-            if let Some(offset) = self.accept("&&") {
-                ands.operators.push(self.new_id(offset));
-                continue;
-            }
-            let term = self.join_chain("_&&_", &mut ands)?;
-            ors.push(term);
-            match self.accept("||") {
-                Some(offset) => ors.operators.push(self.new_id(offset)),
-                None => return self.join_chain("_||_", &mut ors),
-            }
-        }
-    }
-
-    /// Applies the operators on the stack that bind at least as strongly as `precedence`.
-    fn reduce(&mut self, binary: &mut Binary, precedence: u8) -> Parse<()> {
-        while binary
-            .operators
-            .last()
-            .is_some_and(|(.., pending)| *pending >= precedence)
-        {
-            let right = binary.operands.pop();
-            let (Some((offset, function, _)), Some(left), Some(right)) =
-                (binary.operators.pop(), binary.operands.pop(), right)
-            else {
-                return Err(Stop);
-            };
-            let joined = self.call(offset, function, vec![left, right])?;
-            binary.operands.push(joined);
-        }
-        Ok(())
-    }
-
-    fn finish_binary(&mut self, binary: &mut Binary) -> Parse<Node> {
-        self.reduce(binary, 0)?;
-        binary.operands.pop().ok_or(Stop)
-    }
-
-    /// Joins the terms of `&&` or `||` into a balanced tree.
-    fn join_chain(&mut self, function: &str, chain: &mut Chain) -> Parse<Node> {
-        let Chain {
-            mut terms,
-            operators,
-            height,
-        } = std::mem::take(chain);
-        let levels = operators
-            .len()
-            .checked_ilog2()
-            .map_or(0, |levels| levels as u16 + 1);
-        let expr = balance(function, &mut terms, &operators).ok_or(Stop)?;
-        self.checked(expr, height + levels)
-    }
-
-    fn parse_unary(&mut self) -> Parse<Node> {
+    pub(super) fn parse_unary(&mut self) -> Parse<Node> {
         let (symbol, function) = match self.peek() {
             Token::Symbol("!") => ("!", "!_"),
             Token::Symbol("-") if !matches!(self.peek_at(1), Token::Int(_) | Token::Double(_)) => {
@@ -553,7 +443,12 @@ impl Parser<'_> {
         self.stop_at(&expected)
     }
 
-    fn call(&mut self, offset: u32, function: &str, arguments: Vec<Node>) -> Parse<Node> {
+    pub(super) fn call(
+        &mut self,
+        offset: u32,
+        function: &str,
+        arguments: Vec<Node>,
+    ) -> Parse<Node> {
         let height = arguments.iter().map(|node| node.height).max().unwrap_or(0) + 1;
         let arguments = arguments.into_iter().map(|node| node.expr).collect();
         let call = Call {
@@ -629,26 +524,4 @@ impl ExprFactory for Parser<'_> {
         });
         copied
     }
-}
-
-/// Joins terms by operators into a tree of logarithmic depth.
-fn balance(function: &str, terms: &mut [Option<Expr>], operators: &[ExprId]) -> Option<Expr> {
-    if operators.is_empty() {
-        return terms.first_mut()?.take();
-    }
-    let middle = operators.len() / 2;
-    let (left_terms, right_terms) = terms.split_at_mut_checked(middle + 1)?;
-    let (left_operators, rest) = operators.split_at_checked(middle)?;
-    let (id, right_operators) = rest.split_first()?;
-    let left = balance(function, left_terms, left_operators)?;
-    let right = balance(function, right_terms, right_operators)?;
-    let call = Call {
-        target: None,
-        function: function.to_owned(),
-        arguments: vec![left, right],
-    };
-    Some(Expr {
-        id: *id,
-        kind: ExprKind::Call(call),
-    })
 }
