@@ -169,7 +169,7 @@ const CONVERSIONS: [&str; 10] = [
 const PATTERN_FUNCTIONS: [&str; 3] = ["matches", "find", "findAll"];
 
 /// Functions that cost 1 if only the values tell which overload is called.
-const COSTS_BY_OVERLOAD: [&str; 12] = [
+const COSTS_BY_OVERLOAD: [&str; 14] = [
     "_+_",
     "_<_",
     "_<=_",
@@ -182,6 +182,8 @@ const COSTS_BY_OVERLOAD: [&str; 12] = [
     "startsWith",
     "endsWith",
     "matches",
+    "sort",
+    "@sortByAssociatedKeys",
 ];
 
 impl Planner<'_> {
