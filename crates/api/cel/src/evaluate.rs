@@ -283,7 +283,10 @@ impl<'v> Evaluation<'_, 'v> {
             let list = list.clone();
             return self.contains(&list, value);
         }
-        let result = (overload.implementation)(&arguments);
+        let result = match overload.bounded {
+            Some(bounded) => bounded(&arguments, self.budget.work_left()),
+            None => (overload.implementation)(&arguments),
+        };
         // A call that fails costs as much as one that succeeds.
         let value = result.as_ref().unwrap_or(&Value::Null);
         let known = overload.cost.filter(|_| call.has_cost);

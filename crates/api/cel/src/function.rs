@@ -8,6 +8,9 @@ use crate::value::Value;
 /// The implementation of an overload; a receiver is the first argument.
 pub type Implementation = for<'v> fn(&[Value<'v>]) -> Result<Value<'v>, EvalError>;
 
+/// An implementation that takes units of work from a budget, for work that its cost does not measure.
+pub type BoundedImplementation = for<'v> fn(&[Value<'v>], &mut u64) -> Result<Value<'v>, EvalError>;
+
 /// One signature of a function.
 #[derive(Debug, Clone)]
 pub struct Overload {
@@ -21,6 +24,8 @@ pub struct Overload {
     pub result: Type,
     /// The implementation. The evaluator has checked the number of arguments and their run-time types.
     pub implementation: Implementation,
+    /// Replaces the implementation if it is set.
+    pub bounded: Option<BoundedImplementation>,
     /// The actual cost, if it is not 1.
     pub cost: Option<ActualCost>,
     /// The estimated cost, if it is not 1.
@@ -41,6 +46,7 @@ impl Overload {
             arguments,
             result,
             implementation,
+            bounded: None,
             cost: None,
             estimate: None,
         }
@@ -67,6 +73,18 @@ impl Overload {
                 .iter()
                 .zip(values)
                 .all(|(declared, value)| value.has_type(declared))
+    }
+
+    /// Sets the implementation that takes work from the budget; it replaces the other one.
+    #[must_use]
+    pub fn with_work(mut self, bounded: BoundedImplementation) -> Overload {
+        self.bounded = Some(bounded);
+        self
+    }
+
+    /// An implementation for overloads that have one with work.
+    pub fn unbounded<'v>(_: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+        Err(EvalError::NoSuchOverload)
     }
 
     /// Sets the cost functions.

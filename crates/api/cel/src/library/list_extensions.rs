@@ -22,8 +22,6 @@ use super::costs::{check_work, size_at, target_size};
 const CALL_COST: u64 = 1 + LIST_CREATE_COST;
 /// Cost per pair of elements that are compared.
 const PAIR_FACTOR: f64 = 2.0;
-/// Comparisons of values inside values that one call may need. 20 million take about a second.
-const MAX_COMPARISONS: u64 = 20_000_000;
 /// Variable that holds the list of `sortBy`. No expression can name it.
 const SORT_INPUT: &str = "@__sortBy_input__";
 
@@ -87,6 +85,9 @@ pub fn library() -> Library {
         let overload = Overload::receiver(id, arguments, list(), run);
         Function::new(name, vec![overload.with_cost(cost, estimate)])
     };
+    let distinct = Overload::receiver("list_distinct", vec![list()], list(), Overload::unbounded)
+        .with_work(distinct)
+        .with_cost(sort_cost, estimate_distinct);
     let range = Overload::global("lists_range", vec![Type::Int], Type::list(Type::Int), range)
         .with_cost(result_cost, estimate_range);
     Library {
@@ -109,14 +110,7 @@ pub fn library() -> Library {
                 result_cost,
                 estimate_same,
             ),
-            member(
-                "distinct",
-                "list_distinct",
-                vec![list()],
-                distinct,
-                sort_cost,
-                estimate_distinct,
-            ),
+            Function::new("distinct", vec![distinct]),
             Function::new(
                 "flatten",
                 vec![
@@ -291,16 +285,14 @@ fn order_keys(left: &Value<'_>, right: &Value<'_>) -> Ordering {
     }
 }
 
-fn distinct<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+fn distinct<'v>(values: &[Value<'v>], fuel: &mut u64) -> Result<Value<'v>, EvalError> {
     let list = take_list(values)?;
     check_work((list.len() as u64).saturating_mul(list.len() as u64))?;
-    let mut fuel = MAX_COMPARISONS;
     let mut unique: Vec<Value<'v>> = Vec::new();
     for element in list.iter() {
         let mut is_known = false;
         for known in &unique {
-            is_known =
-                equal_within(known, &element, &mut fuel).ok_or(EvalError::CostLimitExceeded)?;
+            is_known = equal_within(known, &element, fuel).ok_or(EvalError::CostLimitExceeded)?;
             if is_known {
                 break;
             }
@@ -503,7 +495,7 @@ mod tests {
     fn quadratic_work_is_bounded() {
         let long = numbers(&vec![1; 10_000]);
         assert_eq!(
-            distinct(std::slice::from_ref(&long)).err(),
+            distinct(std::slice::from_ref(&long), &mut 1_000).err(),
             Some(EvalError::CostLimitExceeded)
         );
         assert_eq!(sort(&[long]).err(), Some(EvalError::CostLimitExceeded));

@@ -246,20 +246,49 @@ fn last_index_of<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     find_position(values, (0..take_list(values)?.len()).rev())
 }
 
-/// Returns the cost of one traversal of a value with everything inside it.
-pub(crate) fn traversal_cost(value: &Value<'_>) -> u64 {
-    // Rounded down, unlike all other costs of strings.
-    let text = |bytes: usize| (bytes as f64 * STRING_TRAVERSAL_FACTOR) as u64;
-    match value {
-        Value::String(value) => text(value.len()),
-        Value::Bytes(value) => text(value.len()),
-        Value::List(list) => list.iter().map(|element| traversal_cost(&element)).sum(),
-        Value::Map(map) => map
-            .iter()
-            .map(|(key, value)| traversal_cost(&key.to_value()) + traversal_cost(&value))
-            .sum(),
-        _ => 1,
+/// Values inside a value that have no cost of their own beyond that of their texts.
+const FREE_VALUES: u64 = 1_024;
+
+/// Cost and number of the values inside a value.
+#[derive(Default)]
+struct Traversal {
+    cost: u64,
+    values: u64,
+}
+
+impl Traversal {
+    /// Adds a value. Values nest no deeper than an object or an expression.
+    fn add(&mut self, value: &Value<'_>) {
+        // Rounded down, unlike all other costs of strings.
+        let text = |bytes: usize| (bytes as f64 * STRING_TRAVERSAL_FACTOR) as u64;
+        self.values += 1;
+        self.cost += match value {
+            Value::String(value) => text(value.len()),
+            Value::Bytes(value) => text(value.len()),
+            Value::List(list) => {
+                list.iter().for_each(|element| self.add(&element));
+                0
+            }
+            Value::Map(map) => {
+                for (key, value) in map.iter() {
+                    self.add(&key.to_value());
+                    self.add(&value);
+                }
+                0
+            }
+            _ => 1,
+        };
     }
+}
+
+/// Returns the cost of one traversal of a value with everything inside it. Short texts and empty
+/// lists cost nothing upstream; many of them cost a tenth each.
+pub(crate) fn traversal_cost(value: &Value<'_>) -> u64 {
+    let mut traversal = Traversal::default();
+    traversal.add(value);
+    traversal
+        .cost
+        .max(traversal.values.saturating_sub(FREE_VALUES) / 10)
 }
 
 /// Returns the cost of `indexOf` and the other functions of this library, also on strings.
@@ -317,6 +346,14 @@ mod tests {
         assert!(matches!(max(&[mixed]).unwrap(), Value::Int(2)));
         assert!(max(&[list(vec![Value::Null])]).is_err());
         assert!(min(&[list(Vec::new())]).is_err());
+    }
+
+    #[test]
+    fn many_empty_values_are_charged() {
+        let empty = |count| list(vec![Value::string(""); count]);
+        assert_eq!(traversal_cost(&empty(1_000)), 0);
+        assert_eq!(traversal_cost(&empty(11_023)), 1_000);
+        assert_eq!(traversal_cost(&list(vec![Value::Int(1); 2_000])), 2_000);
     }
 
     #[test]

@@ -10,16 +10,16 @@ use crate::value::{List, Value};
 
 use super::costs::{argument_size, check_work, size_at};
 
-/// Comparisons of values inside values that one call may need. 20 million take about a second.
-const MAX_COMPARISONS: u64 = 20_000_000;
-
 /// Returns the library.
 pub fn library() -> Library {
     let list = || Type::list(Type::param("T"));
     let arguments = || vec![list(), list()];
     let function = |name, id, run, cost, estimate| {
-        let overload = Overload::global(id, arguments(), Type::Bool, run);
-        Function::new(name, vec![overload.with_cost(cost, estimate)])
+        let overload = Overload::global(id, arguments(), Type::Bool, Overload::unbounded);
+        Function::new(
+            name,
+            vec![overload.with_work(run).with_cost(cost, estimate)],
+        )
     };
     Library {
         name: "cel.lib.ext.sets",
@@ -77,23 +77,21 @@ fn take_lists<'a, 'v>(values: &'a [Value<'v>]) -> Result<(&'a List<'v>, &'a List
     Ok((left, right))
 }
 
-fn contains<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+fn contains<'v>(values: &[Value<'v>], fuel: &mut u64) -> Result<Value<'v>, EvalError> {
     let (list, part) = take_lists(values)?;
-    has_all(list, part, &mut MAX_COMPARISONS.clone()).map(Value::Bool)
+    has_all(list, part, fuel).map(Value::Bool)
 }
 
-fn equivalent<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+fn equivalent<'v>(values: &[Value<'v>], fuel: &mut u64) -> Result<Value<'v>, EvalError> {
     let (left, right) = take_lists(values)?;
-    let mut fuel = MAX_COMPARISONS;
-    let equivalent = has_all(left, right, &mut fuel)? && has_all(right, left, &mut fuel)?;
+    let equivalent = has_all(left, right, fuel)? && has_all(right, left, fuel)?;
     Ok(Value::Bool(equivalent))
 }
 
-fn intersects<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
+fn intersects<'v>(values: &[Value<'v>], fuel: &mut u64) -> Result<Value<'v>, EvalError> {
     let (left, right) = take_lists(values)?;
-    let mut fuel = MAX_COMPARISONS;
     for wanted in left.iter() {
-        if has_element(right, &wanted, &mut fuel)? {
+        if has_element(right, &wanted, fuel)? {
             return Ok(Value::Bool(true));
         }
     }
@@ -131,14 +129,15 @@ fn estimate_double_product(site: &CallSite) -> Option<CallEstimate> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::function::BoundedImplementation;
 
     fn numbers(values: &[i64]) -> Value<'static> {
         Value::list(values.iter().map(|n| Value::Int(*n)).collect())
     }
 
-    fn is_true(run: crate::function::Implementation, left: &[i64], right: &[i64]) -> bool {
+    fn is_true(run: BoundedImplementation, left: &[i64], right: &[i64]) -> bool {
         matches!(
-            run(&[numbers(left), numbers(right)]).unwrap(),
+            run(&[numbers(left), numbers(right)], &mut 1_000).unwrap(),
             Value::Bool(true)
         )
     }
@@ -158,8 +157,17 @@ mod tests {
     fn work_beyond_any_cost_limit_is_not_begun() {
         let long = numbers(&vec![1; 4_000]);
         assert_eq!(
-            contains(&[long.clone(), long]).err(),
+            contains(&[long.clone(), long], &mut 1_000).err(),
             Some(EvalError::CostLimitExceeded)
         );
+    }
+
+    #[test]
+    fn comparisons_take_work_from_the_budget() {
+        let deep = Value::list(vec![numbers(&[1; 100])]);
+        let values = [deep.clone(), deep];
+        let mut fuel = 150;
+        assert!(contains(&values, &mut fuel).is_ok());
+        assert!(contains(&values, &mut fuel).is_err());
     }
 }
