@@ -100,11 +100,6 @@ fn validate_amounts(parent: &Value, field: &str, path: &Path<'_>, errors: &mut E
             continue;
         };
         validate_resource_quantity(name, amount, value, &at, errors);
-        // Objects are counted in whole numbers, so a fraction could never be reached.
-        let counted = ["services.nodeports", "services.loadbalancers"].contains(&name.as_str());
-        if counted && amount.milli_value() % 1000 != 0 {
-            errors.invalid(&at, value.clone(), "must be an integer");
-        }
     }
 }
 
