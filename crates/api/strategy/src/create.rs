@@ -7,6 +7,7 @@ use crate::jobs::generate_selector;
 use crate::new_pod::{apply_label_keys, copy_apparmor_annotations};
 use crate::rules::{GenerationRule, StatusRule, generation_rule, status_rule};
 use crate::service::fill_cluster_ips;
+use crate::stateful_set::drop_disabled_fields;
 use api_meta::Kind;
 use api_meta::tree::{flag, get, has, list, make, remove, set, text};
 use api_semantics::qos::compute_tree_qos;
@@ -72,6 +73,7 @@ fn set_initial_values(kind: Kind<'_>, object: &mut Value) {
             );
         }
         ("apps", "DaemonSet") => set_template_generation(object, 1),
+        ("apps", "StatefulSet") => drop_disabled_fields(object, None),
         ("batch", "Job") => generate_selector(object),
         ("networking.k8s.io", "Ingress") => set(object, "status", json!({"loadBalancer": {}})),
         ("storage.k8s.io", "VolumeAttachment") => set(object, "status", json!({"attached": false})),

@@ -19,6 +19,7 @@ mod new_pod;
 mod pod;
 mod rules;
 mod service;
+mod stateful_set;
 mod status;
 mod stored;
 mod update;

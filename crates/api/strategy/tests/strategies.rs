@@ -500,3 +500,63 @@ fn references_of_a_service_account_have_only_names() {
     let account = created(("", "ServiceAccount"), json!({"secrets": secrets}));
     assert_eq!(account["secrets"], json!([{"name": "s"}]));
 }
+
+#[test]
+fn new_gated_pod_shows_why_it_waits() {
+    let pod = created(POD, json!({"spec": {"schedulingGates": [{"name": "a"}]}}));
+    let condition = &pod["status"]["conditions"][0];
+    assert_eq!(condition["type"], "PodScheduled");
+    assert_eq!(condition["status"], "False");
+    assert_eq!(condition["reason"], "SchedulingGated");
+    let plain = created(POD, json!({"spec": {}}));
+    assert_eq!(plain["status"].get("conditions"), None);
+}
+
+#[test]
+fn status_write_of_an_old_kubelet_keeps_observed_generations() {
+    let mut old = created(POD, json!({"spec": {}}));
+    let known = json!({"observedGeneration": 3, "conditions": [
+        {"type": "Ready", "status": "True", "observedGeneration": 3}, {"type": "x", "status": "True"}]});
+    merge(&mut old, json!({"status": known}));
+    let written = json!({"observedGeneration": null, "conditions": [
+        {"type": "x", "status": "False"}, {"type": "Ready", "status": "False"}]});
+    let new = updated(POD, "status", &old, json!({"status": written}));
+    assert_eq!(new["status"]["observedGeneration"], 3);
+    assert_eq!(
+        new["status"]["conditions"][0].get("observedGeneration"),
+        None
+    );
+    assert_eq!(new["status"]["conditions"][1]["observedGeneration"], 3);
+}
+
+#[test]
+fn resize_leaves_changed_lists_of_containers_to_validation() {
+    let pod = |names: &[&str]| {
+        let all: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+        created(POD, json!({"spec": {"containers": all}}))
+    };
+    let old = pod(&["a", "b"]);
+    for names in [&["b", "a"][..], &["a"], &["a", "b", "c"]] {
+        let change = json!({"spec": {"containers": pod(names)["spec"]["containers"]}});
+        let new = updated(POD, "resize", &old, change);
+        let found: Vec<&str> = new["spec"]["containers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|c| c["name"].as_str())
+            .collect();
+        assert_eq!(found, names);
+    }
+}
+
+#[test]
+fn labels_of_a_job_s_author_are_left_to_validation() {
+    let labels = json!({"job-name": "other"});
+    let job = created(
+        ("batch", "Job"),
+        json!({"spec": {"template": {"metadata": {"labels": labels}}}}),
+    );
+    let labels = &job["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(labels["job-name"], "other");
+    assert_eq!(labels["batch.kubernetes.io/job-name"], "x");
+}
