@@ -3,15 +3,17 @@
 mod stateful_set;
 mod status;
 mod strategy;
+mod template;
 
 use self::status::{StatusFields, validate_workload_status};
+use self::template::{forbid_deadline, require_restart_policy, validate_replica_template};
 use crate::field::{Errors, Path};
 use crate::kind_rules::{Create, Rules, Update, accept_subresource};
 use crate::metadata::NameRule;
 use crate::pod::{self, PodOptions};
 use crate::rules;
 use crate::selector;
-use api_meta::tree::{get, has, int, same, text};
+use api_meta::tree::{get, has, int, same};
 use serde_json::{Value, json};
 
 type Sub = fn(&str, &Value, &Value, &mut Errors);
@@ -92,45 +94,6 @@ fn validate_selector_unchanged(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
     let (new, old) = (get(new, "spec"), get(old, "spec"));
     rules::validate_immutable(new, old, "selector", &path, errors);
-}
-
-/// Checks the restart policy: the controllers replace pods, they do not wait for their end. Jobs
-/// have a check of their own.
-fn require_restart_policy(template: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let (policy, at) = (
-        text(get(template, "spec"), "restartPolicy"),
-        path.child("spec"),
-    );
-    if policy != "Always" {
-        errors.not_supported(&at.child("restartPolicy"), policy, &["Always"]);
-    }
-}
-
-/// Forbids a deadline: a pod that ends by it would be replaced at once, in an endless loop.
-fn forbid_deadline(template: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
-    let field = "activeDeadlineSeconds";
-    if has(get(template, "spec"), field) {
-        let at = path.child("spec");
-        errors.forbidden(
-            &at.child(field),
-            format!("{field} in {kind} is not Supported"),
-        );
-    }
-}
-
-/// Validates the template of a replicated workload, whose pods `labels` (a LabelSelector) must match.
-fn validate_replica_template(
-    template: &Value,
-    labels: &Value,
-    kind: &str,
-    options: &PodOptions,
-    path: &Path<'_>,
-    errors: &mut Errors,
-) {
-    pod::validate_template_labels(template, labels, path, errors);
-    pod::validate_pod_template(template, options, path, errors);
-    require_restart_policy(template, path, errors);
-    forbid_deadline(template, kind, path, errors);
 }
 
 /// Validates selector and template of a Deployment or ReplicaSet.

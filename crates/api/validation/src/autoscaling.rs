@@ -1,13 +1,14 @@
 //! HorizontalPodAutoscalers of the versions v1 and v2.
 
 mod metrics;
+mod reference;
 
 use self::metrics::validate_metrics;
+use self::reference::{VersionRule, find_version_problem, validate_reference};
 use crate::field::{Errors, Path};
 use crate::kind_rules::Rules;
 use crate::metadata::NameRule;
 use crate::rules;
-use api_meta::names;
 use api_meta::tree::{get, has, int, list, text};
 use serde_json::{Value, json};
 
@@ -26,17 +27,6 @@ pub const AUTOSCALER: Rules = Rules {
 // The limits bound the history that the controller keeps in memory.
 const LONGEST_WINDOW: i64 = 3600;
 const LONGEST_PERIOD: i64 = 1800;
-
-/// What a reference to an object may have.
-#[derive(Clone, Copy)]
-enum VersionRule {
-    /// A group and a version.
-    Group,
-    /// A version, with or without a group.
-    Any,
-    /// Anything: the old object was not better.
-    Unchecked,
-}
 
 fn validate_autoscaler(object: &Value, old: Option<&Value>, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
@@ -122,37 +112,6 @@ fn select_target_rule(reference: &Value, old: Option<&Value>) -> VersionRule {
         VersionRule::Any
     } else {
         VersionRule::Group
-    }
-}
-
-/// Validates a reference to any kind, which need not be known here.
-fn validate_reference(reference: &Value, rule: VersionRule, path: &Path<'_>, errors: &mut Errors) {
-    for field in ["kind", "name"] {
-        let value = text(reference, field);
-        if value.is_empty() {
-            errors.required(&path.child(field), "");
-        } else {
-            errors.invalid_each(&path.child(field), value, names::path_segment(value));
-        }
-    }
-    let version = text(reference, "apiVersion");
-    if let Some(problem) = find_version_problem(version, rule) {
-        errors.invalid(&path.child("apiVersion"), version, problem);
-    }
-}
-
-fn find_version_problem(version: &str, rule: VersionRule) -> Option<String> {
-    let parts = match version {
-        "/" => 0,
-        other => other.split('/').count(),
-    };
-    match rule {
-        VersionRule::Unchecked => None,
-        _ if parts > 2 => Some(format!("unexpected GroupVersion string: {version}")),
-        VersionRule::Group if parts < 2 || version.starts_with('/') => {
-            Some("apiVersion must specify API group".to_owned())
-        }
-        _ => None,
     }
 }
 

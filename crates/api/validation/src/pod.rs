@@ -18,6 +18,7 @@ mod pod_resources;
 mod probe;
 mod profiles;
 mod projected;
+mod projected_files;
 mod ratchet;
 mod relative_path;
 mod resize;

@@ -18,8 +18,6 @@ use api_meta::tree::{get, has, int, list, same, text};
 use api_meta::{Kind, names};
 use serde_json::Value;
 
-pub(crate) type Warnings = Vec<String>;
-
 /// Returns the warnings about a new object, or a changed one if `old` is given. `subresource` is
 /// empty for the object itself. The object must be valid.
 pub fn object_warnings(
@@ -28,7 +26,7 @@ pub fn object_warnings(
     object: &Value,
     old: Option<&Value>,
 ) -> Vec<String> {
-    let mut warnings = Warnings::new();
+    let mut warnings = Vec::new();
     match (kind.group, kind.kind, subresource) {
         ("", "Pod", "") => warnings_for_pod(object, old, &mut warnings),
         ("", "Pod", "status") => warnings_for_pod_status(object, &mut warnings),
@@ -85,14 +83,14 @@ fn join_problems(name: &str) -> Option<String> {
     (!problems.is_empty()).then(|| format!("[{}]", problems.join(" ")))
 }
 
-fn warn_about_name(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+fn warn_about_name(object: &Value, old: Option<&Value>, warnings: &mut Vec<String>) {
     let problems = join_problems(text(get(object, "metadata"), "name"));
     if let (None, Some(problems)) = (old, problems) {
         warnings.push(format!("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: {problems}"));
     }
 }
 
-fn warnings_for_pod(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+fn warnings_for_pod(object: &Value, old: Option<&Value>, warnings: &mut Vec<String>) {
     // Changes of pods are frequent and come from programs.
     if old.is_some() {
         return;
@@ -103,7 +101,7 @@ fn warnings_for_pod(object: &Value, old: Option<&Value>, warnings: &mut Warnings
     warn_about_pod(object, &Path::ROOT, warnings);
 }
 
-fn warnings_for_pod_status(object: &Value, warnings: &mut Warnings) {
+fn warnings_for_pod_status(object: &Value, warnings: &mut Vec<String>) {
     let path = Path::ROOT.child("status");
     for field in ["podIPs", "hostIPs"] {
         let at = path.child(field);
@@ -113,7 +111,7 @@ fn warnings_for_pod_status(object: &Value, warnings: &mut Warnings) {
     }
 }
 
-fn warnings_for_pod_template(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+fn warnings_for_pod_template(object: &Value, old: Option<&Value>, warnings: &mut Vec<String>) {
     if is_changed(object, old) {
         warn_about_pod(
             get(object, "template"),
@@ -123,7 +121,7 @@ fn warnings_for_pod_template(object: &Value, old: Option<&Value>, warnings: &mut
     }
 }
 
-fn warnings_for_workload(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+fn warnings_for_workload(object: &Value, old: Option<&Value>, warnings: &mut Vec<String>) {
     if is_changed(object, old) {
         let path = Path::ROOT.child("spec");
         warn_about_pod(
@@ -134,14 +132,14 @@ fn warnings_for_workload(object: &Value, old: Option<&Value>, warnings: &mut War
     }
 }
 
-fn warnings_for_daemon_set(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+fn warnings_for_daemon_set(object: &Value, old: Option<&Value>, warnings: &mut Vec<String>) {
     let is_same = |old: &Value| same(get(object, "spec"), get(old, "spec"), "template");
     if !old.is_some_and(is_same) {
         warnings_for_workload(object, None, warnings);
     }
 }
 
-fn warnings_for_stateful_set(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+fn warnings_for_stateful_set(object: &Value, old: Option<&Value>, warnings: &mut Vec<String>) {
     warnings_for_workload(object, old, warnings);
     let spec = get(object, "spec");
     let path = Path::ROOT.child("spec");
@@ -159,14 +157,14 @@ fn warnings_for_stateful_set(object: &Value, old: Option<&Value>, warnings: &mut
     }
 }
 
-fn warnings_for_job(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+fn warnings_for_job(object: &Value, old: Option<&Value>, warnings: &mut Vec<String>) {
     warn_about_name(object, old, warnings);
     if is_changed(object, old) {
         warn_about_job(get(object, "spec"), &Path::ROOT.child("spec"), warnings);
     }
 }
 
-fn warnings_for_cron_job(object: &Value, old: Option<&Value>, warnings: &mut Warnings) {
+fn warnings_for_cron_job(object: &Value, old: Option<&Value>, warnings: &mut Vec<String>) {
     warn_about_name(object, old, warnings);
     let spec = get(object, "spec");
     if is_changed(object, old) {
@@ -184,7 +182,7 @@ fn warnings_for_cron_job(object: &Value, old: Option<&Value>, warnings: &mut War
     }
 }
 
-fn warn_about_job(spec: &Value, path: &Path<'_>, warnings: &mut Warnings) {
+fn warn_about_job(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     let exceeds = |field, limit| int(spec, field).is_some_and(|n| n > limit);
     if text(spec, "completionMode") == "Indexed"
         && exceeds("completions", 100_000)

@@ -1,7 +1,7 @@
 //! StatefulSets.
 
 use super::strategy::validate_stateful_set_strategy;
-use super::{forbid_deadline, require_restart_policy};
+use super::template::{forbid_deadline, require_restart_policy};
 use crate::field::{Errors, Path};
 use crate::metadata;
 use crate::pod::{self, PodOptions};
@@ -22,7 +22,7 @@ const MUTABLE: [&str; 7] = [
     "persistentVolumeClaimRetentionPolicy",
 ];
 
-/// What a change tolerates: fields that it cannot repair, because they are immutable.
+/// Fields that a change tolerates: those that it cannot repair, because they are immutable.
 #[derive(Clone, Copy, Default)]
 struct Tolerances {
     is_update: bool,

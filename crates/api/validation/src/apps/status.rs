@@ -11,7 +11,7 @@ pub(crate) struct StatusFields {
     pub counts: &'static [&'static str],
     /// Counts of the pods that `replicas` counts.
     pub parts: &'static [&'static str],
-    /// How upstream names `readyReplicas` in the message about `availableReplicas`.
+    /// Name of `readyReplicas` in the message about `availableReplicas`.
     pub ready: &'static str,
     /// Whether `collisionCount` may not become smaller.
     pub has_collisions: bool,

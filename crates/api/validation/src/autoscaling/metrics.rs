@@ -1,6 +1,6 @@
 //! Metrics of HorizontalPodAutoscalers.
 
-use super::{VersionRule, validate_reference};
+use super::reference::{VersionRule, validate_reference};
 use crate::field::{Errors, Path};
 use crate::pod::validate_container_resource_name;
 use crate::rules;

@@ -262,7 +262,7 @@ fn validate_success(change: &Change<'_>, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Checks what a later status may not take back.
+/// Checks the fields that a later status may not revert.
 fn validate_transition(change: &Change<'_>, path: &Path<'_>, errors: &mut Errors) {
     let (new, old, conditions) = (&change.new, &change.old, path.child("conditions"));
     for kind in ["Failed", "Complete", "FailureTarget"] {

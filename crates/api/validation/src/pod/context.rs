@@ -1,4 +1,4 @@
-//! What the rules of a container need to know about its pod.
+//! Facts about its pod that the rules of a container need.
 
 use super::options::PodOptions;
 use super::volume::Volumes;

@@ -1,6 +1,6 @@
 //! Tolerances of the rules of pods.
 
-/// What the rules of a pod's spec tolerate. An update tolerates what the old object has already,
+/// Values that the rules of a pod's spec tolerate. An update tolerates what the old object has already,
 /// because old releases accepted it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PodOptions {

@@ -2,12 +2,12 @@
 
 use super::field_ref::{validate_resource_field_ref, validate_volume_field_ref};
 use super::options::PodOptions;
+use super::projected_files::ProjectedFiles;
 use super::relative_path::validate_non_reserved_path;
 use super::trust;
 use crate::field::{Errors, Path};
 use api_meta::tree::{get, has, int, list, text};
 use serde_json::Value;
-use std::collections::BTreeSet;
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 const PROJECTIONS: [&str; 6] = [
@@ -75,20 +75,6 @@ pub fn validate_downward_files(source: &Value, path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// The files of a projected volume, which all sources write into one directory.
-pub(crate) struct ProjectedFiles<'a> {
-    paths: BTreeSet<&'a str>,
-}
-
-impl<'a> ProjectedFiles<'a> {
-    /// Adds a file. `owner` is what the error shows.
-    pub fn add(&mut self, file: &'a str, owner: &str, volume: &Path<'_>, errors: &mut Errors) {
-        if !self.paths.insert(file) {
-            errors.invalid(volume, owner, "conflicting duplicate paths");
-        }
-    }
-}
-
 /// Validates a projected volume.
 pub fn validate_projected(
     source: &Value,
@@ -97,9 +83,7 @@ pub fn validate_projected(
     errors: &mut Errors,
 ) {
     validate_file_mode(source, "defaultMode", path, errors);
-    let mut files = ProjectedFiles {
-        paths: BTreeSet::new(),
-    };
+    let mut files = ProjectedFiles::default();
     let at = path.child("sources");
     for (i, one) in list(source, "sources").iter().enumerate() {
         let at = at.index(i);

@@ -185,3 +185,40 @@ fn validate_escalation(context: &Value, path: &Path<'_>, errors: &mut Errors) {
         errors.invalid(path, context.clone(), detail);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn unmasked_proc_needs_a_user_namespace() {
+        let container = json!({"name": "c", "securityContext": {"procMount": "Unmasked"}});
+        for (has_host_users, expect) in [(true, 1), (false, 0)] {
+            let mut errors = Errors::default();
+            let path = Path::ROOT.child("spec");
+            validate_container_security_context(&container, has_host_users, &path, &mut errors);
+            assert_eq!(errors.0.len(), expect, "{has_host_users}: {:?}", errors.0);
+        }
+    }
+
+    #[test]
+    fn sysctls_of_shared_namespaces_are_found() {
+        for (name, spec, expect) in [
+            ("net.core.somaxconn", json!({"hostNetwork": true}), 1),
+            (
+                "net/ipv4/conf/eno2.100/rp_filter",
+                json!({"hostNetwork": true}),
+                1,
+            ),
+            ("net.core.somaxconn", json!({"hostIPC": true}), 0),
+            ("kernel.sem", json!({"hostIPC": true}), 1),
+            ("kernel.semx", json!({"hostIPC": true}), 0),
+            ("fs.mqueue.msg_max", json!({"hostIPC": true}), 1),
+        ] {
+            let mut errors = Errors::default();
+            validate_host_sysctl(name, &spec, &Path::ROOT.child("name"), &mut errors);
+            assert_eq!(errors.0.len(), expect, "{name} {spec}");
+        }
+    }
+}

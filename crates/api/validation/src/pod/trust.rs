@@ -1,6 +1,6 @@
 //! Projections of trust bundles and of certificates for the pod.
 
-use super::projected::ProjectedFiles;
+use super::projected_files::ProjectedFiles;
 use super::relative_path::validate_non_reserved_path;
 use crate::field::{Errors, Path};
 use crate::selector;

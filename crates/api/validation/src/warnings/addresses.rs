@@ -1,11 +1,10 @@
 //! Warnings about forms of IP addresses that programs read differently.
 
-use super::Warnings;
 use crate::field::{Path, go_quote};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Warns about an address that has another form than the usual one.
-pub(super) fn warn_about_address(address: &str, path: &Path<'_>, warnings: &mut Warnings) {
+pub(super) fn warn_about_address(address: &str, path: &Path<'_>, warnings: &mut Vec<String>) {
     let shown = go_quote(address);
     match address.parse::<IpAddr>() {
         Ok(IpAddr::V6(v6)) => {

@@ -1,6 +1,5 @@
 //! Warnings about selectors of nodes and pods.
 
-use super::Warnings;
 use crate::field::Path;
 use api_meta::names;
 use api_meta::tree::{entries, get, has, list, text};
@@ -49,7 +48,7 @@ fn find_deprecation(label: &str) -> Option<&'static str> {
 }
 
 /// Warns about deprecated labels of nodes, and about selectors that match nothing.
-pub(super) fn warn_about_placement(spec: &Value, path: &Path<'_>, warnings: &mut Warnings) {
+pub(super) fn warn_about_placement(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     let at = path.child("nodeSelector");
     for (key, _) in entries(spec, "nodeSelector") {
         if let Some(message) = find_deprecation(key) {
@@ -88,7 +87,12 @@ pub(super) fn warn_about_placement(spec: &Value, path: &Path<'_>, warnings: &mut
     }
 }
 
-fn warn_about_node_term(term: &Value, with_values: bool, path: &Path<'_>, warnings: &mut Warnings) {
+fn warn_about_node_term(
+    term: &Value,
+    with_values: bool,
+    path: &Path<'_>,
+    warnings: &mut Vec<String>,
+) {
     let at = path.child("matchExpressions");
     for (i, expression) in list(term, "matchExpressions").iter().enumerate() {
         let at = at.index(i);
@@ -108,7 +112,7 @@ fn warn_about_node_term(term: &Value, with_values: bool, path: &Path<'_>, warnin
 }
 
 /// Warns about terms of pod affinities without a selector.
-pub(super) fn warn_about_pod_affinity(spec: &Value, path: &Path<'_>, warnings: &mut Warnings) {
+pub(super) fn warn_about_pod_affinity(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     let path = path.child("affinity");
     for field in ["podAffinity", "podAntiAffinity"] {
         let affinity = get(get(spec, "affinity"), field);

@@ -1,6 +1,5 @@
 //! Warnings about pods and pod templates.
 
-use super::Warnings;
 use super::addresses::warn_about_address;
 use super::placement::{warn_about_placement, warn_about_pod_affinity};
 use super::ports::warn_about_ports;
@@ -30,7 +29,7 @@ const APPARMOR: &str = "deprecated since v1.30; use the \"appArmorProfile\" fiel
 const BYTES: [&str; 2] = ["memory", "ephemeral-storage"];
 
 /// Adds the warnings about a pod, or the template at `path`.
-pub(super) fn warn_about_pod(pod: &Value, path: &Path<'_>, warnings: &mut Warnings) {
+pub(super) fn warn_about_pod(pod: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     let (spec, spec_path) = (get(pod, "spec"), path.child("spec"));
     warn_about_placement(spec, &spec_path, warnings);
     let meta = path.child("metadata");
@@ -81,7 +80,7 @@ pub(super) fn warn_about_pod(pod: &Value, path: &Path<'_>, warnings: &mut Warnin
 }
 
 /// Warns about entries of lists that are merged by a key, of which `kubectl apply` keeps only one.
-fn warn_about_repeated_entries(spec: &Value, path: &Path<'_>, warnings: &mut Warnings) {
+fn warn_about_repeated_entries(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     for (field, key) in [("hostAliases", "ip"), ("imagePullSecrets", "name")] {
         let at = path.child(field);
         let mut seen = HashSet::new();
@@ -108,7 +107,7 @@ fn warn_about_profiles(
     spec: &Value,
     annotations: &Value,
     path: &Path<'_>,
-    warnings: &mut Warnings,
+    warnings: &mut Vec<String>,
 ) {
     let (name, context) = (text(container, "name"), get(container, "securityContext"));
     let key = format!("{SECCOMP_CONTAINER}{name}");
@@ -135,7 +134,7 @@ fn warn_about_profiles(
     }
 }
 
-fn warn_about_container(container: &Value, path: &Path<'_>, warnings: &mut Warnings) {
+fn warn_about_container(container: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     let at = path.child("resources");
     for name in BYTES {
         for part in ["limits", "requests"] {

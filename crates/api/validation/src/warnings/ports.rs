@@ -1,6 +1,5 @@
 //! Warnings about ports of containers that hide each other.
 
-use super::Warnings;
 use crate::field::{Path, go_quote};
 use crate::pod::visit_containers;
 use api_meta::tree::{int, list, text};
@@ -15,10 +14,10 @@ struct Port {
 }
 
 /// Warns about ports that are defined twice, and about names that services would find twice.
-pub(super) fn warn_about_ports(spec: &Value, path: &Path<'_>, warnings: &mut Warnings) {
+pub(super) fn warn_about_ports(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     let mut by_number: HashMap<String, Vec<Port>> = HashMap::new();
     let mut by_name: HashMap<String, String> = HashMap::new();
-    let mut of_names = Warnings::new();
+    let mut of_names = Vec::new();
     visit_containers(spec, path, &mut |container, at| {
         let at = at.child("ports");
         for (i, port) in list(container, "ports").iter().enumerate() {
@@ -40,7 +39,7 @@ fn number(port: &Value, field: &str) -> i64 {
     int(port, field).unwrap_or(0)
 }
 
-fn warn_about_port(port: &Value, at: &str, others: &mut Vec<Port>, warnings: &mut Warnings) {
+fn warn_about_port(port: &Value, at: &str, others: &mut Vec<Port>, warnings: &mut Vec<String>) {
     let (ip, host_port) = (text(port, "hostIP"), number(port, "hostPort"));
     if !ip.is_empty() && host_port == 0 {
         // In the form in which Go prints the port.
@@ -76,7 +75,7 @@ fn warn_about_port_name(
     name: &str,
     at: &str,
     by_name: &mut HashMap<String, String>,
-    warnings: &mut Warnings,
+    warnings: &mut Vec<String>,
 ) {
     if name.is_empty() {
         return;

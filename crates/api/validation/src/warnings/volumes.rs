@@ -1,6 +1,5 @@
-//! Warnings about volumes: plugins that are gone, and files that hide each other.
+//! Warnings about volumes: plugins that upstream removed, and files that hide each other.
 
-use super::Warnings;
 use crate::field::{Path, go_quote};
 use crate::rules::read_quantity;
 use api_meta::tree::{get, has, list, opt_text, text};
@@ -55,7 +54,7 @@ const REMOVED: [(&str, &str, &str); 9] = [
 ];
 
 /// Warns about the volumes of a pod.
-pub(super) fn warn_about_volumes(spec: &Value, path: &Path<'_>, warnings: &mut Warnings) {
+pub(super) fn warn_about_volumes(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     let at = path.child("volumes");
     for (i, volume) in list(spec, "volumes").iter().enumerate() {
         let at = at.index(i);
@@ -77,7 +76,7 @@ pub(super) fn warn_about_volumes(spec: &Value, path: &Path<'_>, warnings: &mut W
 }
 
 /// Warns about a size of a claim that is no number of bytes.
-pub(super) fn warn_about_claim(spec: &Value, path: &Path<'_>, warnings: &mut Warnings) {
+pub(super) fn warn_about_claim(spec: &Value, path: &Path<'_>, warnings: &mut Vec<String>) {
     let path = path.child("resources");
     for part in ["requests", "limits"] {
         let amounts = get(get(spec, "resources"), part);
@@ -90,7 +89,7 @@ pub(super) fn warn_about_fraction(
     amounts: &Value,
     name: &str,
     path: &Path<'_>,
-    warnings: &mut Warnings,
+    warnings: &mut Vec<String>,
 ) {
     if let Some(amount) = read_quantity(amounts, name).filter(|q| q.milli_value() % 1000 != 0) {
         let shown = go_quote(&amount.to_string());
@@ -132,7 +131,7 @@ fn new_file(path: &str, source: &str) -> File {
     }
 }
 
-fn warn_about_files(volume: &Value, warnings: &mut Warnings) {
+fn warn_about_files(volume: &Value, warnings: &mut Vec<String>) {
     let name = text(volume, "name");
     let config_map = get(volume, "configMap");
     let secret = get(volume, "secret");
@@ -199,7 +198,7 @@ fn list_projected_files(source: &Value) -> Vec<File> {
 /// tens of thousands of files.
 const COMPARED_FILES: usize = 256;
 
-fn warn_about_overlaps(volume: &str, what: &str, files: Vec<File>, warnings: &mut Warnings) {
+fn warn_about_overlaps(volume: &str, what: &str, files: Vec<File>, warnings: &mut Vec<String>) {
     let all: Vec<File> = files.into_iter().take(COMPARED_FILES).collect();
     let is_below = |a: &File, b: &File| format!("{}/", a.path).starts_with(&format!("{}/", b.path));
     for (i, file) in all
