@@ -62,12 +62,13 @@ fn validate_signing_request(object: &Value, errors: &mut Errors) {
     if usages.is_empty() {
         errors.required(&at, "");
     }
+    let mut seen = std::collections::HashSet::new();
     for (i, usage) in usages.iter().enumerate() {
         if !USAGES.contains(usage) {
             errors.not_supported(&at.index(i), *usage, &USAGES);
         }
         // The signer compares usages as a set with those that it allows.
-        if usages.iter().take(i).any(|u| u == usage) {
+        if !seen.insert(*usage) {
             errors.duplicate(&at.index(i), *usage);
         }
     }

@@ -208,6 +208,10 @@ pub fn go_quote(text: &str) -> String {
     out
 }
 
+/// Most errors that are collected. Each may show a value as large as the object, and no reader needs
+/// more.
+const MOST_ERRORS: usize = 500;
+
 /// Collected errors.
 #[derive(Debug, Default)]
 pub struct Errors(pub Vec<FieldError>);
@@ -220,6 +224,9 @@ impl Errors {
         value: Option<Value>,
         detail: impl Into<String>,
     ) {
+        if self.0.len() >= MOST_ERRORS {
+            return;
+        }
         self.0.push(FieldError {
             kind,
             field: path.to_string(),
@@ -298,6 +305,15 @@ impl Errors {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn number_of_errors_is_bounded() {
+        let mut errors = Errors::default();
+        for i in 0..2 * MOST_ERRORS {
+            errors.required(&Path::ROOT.index(i), "");
+        }
+        assert_eq!(errors.len(), MOST_ERRORS);
+    }
 
     #[test]
     fn errors_show_path_value_and_detail() {

@@ -16,6 +16,7 @@ use cluster_ips::{
     is_headless, validate_cluster_ips, validate_cluster_ips_update, validate_ip_families_update,
 };
 use serde_json::Value;
+use std::collections::HashSet;
 
 pub const SERVICE: Rules = Rules {
     name: NameRule::Label,
@@ -128,7 +129,7 @@ fn validate_external_name(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 fn validate_service_ports(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = list(spec, "ports");
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = HashSet::new();
     for (i, port) in all.iter().enumerate() {
         validate_service_port(port, all.len() > 1, &mut seen, &path.index(i), errors);
     }
@@ -137,7 +138,7 @@ fn validate_service_ports(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 fn validate_service_port<'a>(
     port: &'a Value,
     named: bool,
-    seen: &mut Vec<&'a str>,
+    seen: &mut HashSet<&'a str>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
@@ -148,10 +149,9 @@ fn validate_service_port<'a>(
         errors.required(&at, "");
     } else if !name.is_empty() {
         errors.invalid_each(&at, name, names::dns1123_label(name));
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             errors.duplicate(&at, name);
         }
-        seen.push(name);
     }
     let number = int(port, "port").unwrap_or(0);
     if let Some(problem) = rules::port_number_problem(number) {
@@ -181,23 +181,21 @@ fn validate_node_ports(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut E
             );
         }
     }
-    let mut seen: Vec<(i64, &str)> = Vec::new();
+    let mut seen = HashSet::new();
     for (i, port) in all.iter().enumerate().filter(|(_, p)| node_port(p) != 0) {
         let key = (node_port(port), text(port, "protocol"));
-        if seen.contains(&key) {
+        if !seen.insert(key) {
             errors.duplicate(&path.index(i).child("nodePort"), key.0);
         }
-        seen.push(key);
     }
     // kube-proxy looks a connection up by address, protocol and port.
-    let mut seen: Vec<(i64, &str)> = Vec::new();
+    let mut seen = HashSet::new();
     for (i, port) in all.iter().enumerate() {
         let key = (int(port, "port").unwrap_or(0), text(port, "protocol"));
-        if seen.contains(&key) {
+        if !seen.insert(key) {
             let shown = serde_json::json!({"port": key.0, "protocol": key.1});
             errors.duplicate(&path.index(i), shown);
         }
-        seen.push(key);
     }
 }
 
@@ -236,10 +234,14 @@ fn validate_client_ip_affinity(config: &Value, path: &Path<'_>, errors: &mut Err
 }
 
 fn validate_external_ips(spec: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut Errors) {
-    let known = old.map(|old| texts(get(old, "spec"), "externalIPs"));
+    let known: HashSet<&str> = old
+        .map(|old| texts(get(old, "spec"), "externalIPs"))
+        .into_iter()
+        .flatten()
+        .collect();
     for (i, ip) in list(spec, "externalIPs").iter().enumerate() {
         let ip = ip.as_str().unwrap_or_default();
-        let problems = match known.iter().flatten().any(|k| *k == ip) {
+        let problems = match known.contains(ip) {
             true => Vec::new(),
             false => rules::ip_problems(ip),
         };
@@ -261,11 +263,14 @@ fn validate_source_ranges(object: &Value, kind: &str, old: Option<&Value>, error
     if kind != "LoadBalancer" {
         errors.forbidden(&at, BALANCERS_ONLY);
     }
-    let known: Vec<&str> = old
+    let known: HashSet<&str> = old
         .map(|old| texts(get(old, "spec"), "loadBalancerSourceRanges"))
-        .unwrap_or_default();
+        .into_iter()
+        .flatten()
+        .map(str::trim)
+        .collect();
     for (i, range) in ranges.iter().map(|range| range.trim()).enumerate() {
-        if !known.iter().any(|k| k.trim() == range) {
+        if !known.contains(range) {
             errors.invalid_each(&at.index(i), range, rules::cidr_problems(range));
         }
     }

@@ -11,6 +11,7 @@ use crate::selector;
 use api_meta::names;
 use api_meta::tree::{get, has, int, list, opt_text, same, text, texts};
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// Rules of validating and mutating webhook configurations.
 pub const WEBHOOKS: Rules = Rules {
@@ -55,7 +56,7 @@ impl Options {
                 .iter()
                 .any(|f| selector::has_invalid_values(get(hook, f)))
         });
-        let name = |hook| text(hook, "name");
+        let names: HashSet<&str> = hooks.iter().map(|hook| text(hook, "name")).collect();
         Self {
             ignores_conditions: hooks.len() == after.len()
                 && hooks
@@ -66,12 +67,7 @@ impl Options {
                 .iter()
                 .any(|hook| !HARMLESS.contains(&text(hook, "sideEffects"))),
             allows_unknown_reviews: hooks.iter().any(is_unknown),
-            allows_equal_names: (0..hooks.len()).any(|i| {
-                hooks
-                    .iter()
-                    .take(i)
-                    .any(|h| hooks.get(i).map(name) == Some(name(h)))
-            }),
+            allows_equal_names: names.len() < hooks.len(),
             allows_values: has_old_values,
         }
     }
@@ -80,12 +76,13 @@ impl Options {
 fn validate_webhooks(object: &Value, options: &Options, errors: &mut Errors) {
     let path = Path::ROOT.child("webhooks");
     let hooks = list(object, "webhooks");
+    let mut seen = HashSet::new();
     for (i, hook) in hooks.iter().enumerate() {
         let at = path.index(i);
         let name = text(hook, "name");
         validate_webhook(hook, options, &at, errors);
         validate_review_versions(hook, options, &at.child("admissionReviewVersions"), errors);
-        let is_repeated = hooks.iter().take(i).any(|h| text(h, "name") == name);
+        let is_repeated = !seen.insert(name);
         if is_repeated && !name.is_empty() && !options.allows_equal_names {
             errors.duplicate(&at.child("name"), name);
         }

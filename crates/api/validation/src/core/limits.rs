@@ -24,16 +24,15 @@ const HUGE: &str = "hugepages-";
 fn validate_limit_range(object: &Value, errors: &mut Errors) {
     let spec = Path::ROOT.child("spec");
     let path = spec.child("limits");
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
     for (i, item) in list(get(object, "spec"), "limits").iter().enumerate() {
         let at = path.index(i);
         let kind = text(item, "type");
         validate_limit_type(kind, &at.child("type"), errors);
         // Two entries of one type could contradict each other in the same object.
-        if seen.contains(&kind) {
+        if !seen.insert(kind) {
             errors.duplicate(&at.child("type"), kind);
         }
-        seen.push(kind);
         validate_limit_item(item, kind, &at, errors);
     }
 }

@@ -57,6 +57,8 @@ const OTHERS: [&str; 13] = [
     "services.nodeports",
     "services.loadbalancers",
 ];
+/// Most scopes that are checked, and resources that are reported: each error shows the whole list.
+const MOST_SHOWN: usize = 16;
 const EXISTS_ONLY: &str = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
 
 fn is_quota_resource(name: &str) -> bool {
@@ -108,11 +110,12 @@ fn misplaced_resources<'a>(spec: &'a Value, scope: &'a str) -> impl Iterator<Ite
     entries(spec, "hard")
         .map(|(name, _)| name)
         .filter(move |name| is_quota_resource(name) && !scope_allows(scope, name))
+        .take(MOST_SHOWN)
 }
 
 fn validate_scopes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = texts(spec, "scopes");
-    for scope in &all {
+    for scope in all.iter().take(MOST_SHOWN) {
         // Unknown scopes match no pod, so the quota would limit nothing.
         if !SCOPES.contains(scope) {
             errors.invalid(path, all.clone(), "unsupported scope");
@@ -132,7 +135,7 @@ fn validate_scope_selector(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let selector = get(spec, "scopeSelector");
     let path = path.child("matchExpressions");
     let all = list(selector, "matchExpressions");
-    for requirement in all {
+    for requirement in all.iter().take(MOST_SHOWN) {
         let scope = text(requirement, "scopeName");
         if !SCOPES.contains(&scope) {
             errors.invalid(&path.child("scopeName"), scope, "unsupported scope");

@@ -8,6 +8,7 @@ use crate::rules;
 use crate::selector;
 use api_meta::tree::{get, has, int, list, text, texts};
 use serde_json::Value;
+use std::collections::HashSet;
 
 pub const NETWORK_POLICY: Rules = Rules {
     name: NameRule::Subdomain,
@@ -22,14 +23,14 @@ const DIRECTIONS: [(&str, &str); 2] = [("ingress", "from"), ("egress", "to")];
 /// Rules that the old object lifts.
 struct Options<'a> {
     allows_values: bool,
-    cidrs: Vec<&'a str>,
+    cidrs: HashSet<&'a str>,
 }
 
 fn read_options(old: Option<&Value>) -> Options<'_> {
     let Some(spec) = old.map(|old| get(old, "spec")) else {
         return Options {
             allows_values: false,
-            cidrs: Vec::new(),
+            cidrs: HashSet::new(),
         };
     };
     let peers = DIRECTIONS.iter().flat_map(|(direction, peers)| {
@@ -144,13 +145,13 @@ fn validate_policy_peer(peer: &Value, options: &Options<'_>, path: &Path<'_>, er
     }
 }
 
-fn validate_ip_block(block: &Value, known: &[&str], path: &Path<'_>, errors: &mut Errors) {
+fn validate_ip_block(block: &Value, known: &HashSet<&str>, path: &Path<'_>, errors: &mut Errors) {
     let cidr = text(block, "cidr");
     let at = path.child("cidr");
     if cidr.is_empty() {
         return errors.required(&at, "");
     }
-    if !known.contains(&cidr) {
+    if !known.contains(cidr) {
         errors.invalid_each(&at, cidr, rules::cidr_problems(cidr));
     }
     let Some(outer) = parse_sloppy_cidr(cidr) else {
@@ -159,7 +160,7 @@ fn validate_ip_block(block: &Value, known: &[&str], path: &Path<'_>, errors: &mu
     let at = path.child("except");
     for (i, except) in texts(block, "except").into_iter().enumerate() {
         let at = at.index(i);
-        if !known.contains(&except) {
+        if !known.contains(except) {
             errors.invalid_each(&at, except, rules::cidr_problems(except));
         }
         // An exception outside of the block excepts nothing, and one of equal size leaves nothing.

@@ -4,6 +4,7 @@ use crate::field::{Errors, Path};
 use api_meta::names;
 use api_meta::tree::{get, has, list, text, texts};
 use serde_json::Value;
+use std::collections::HashSet;
 
 const C_IDENTIFIER: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')";
 const LONGEST_ID: usize = 32;
@@ -28,7 +29,7 @@ pub(super) fn validate_pool(name: &str, path: &Path<'_>, errors: &mut Errors) {
         return errors.required(path, "");
     }
     if name.len() > LONGEST_POOL {
-        errors.too_long(path, LONGEST_POOL);
+        return errors.too_long(path, LONGEST_POOL);
     }
     for part in name.split('/') {
         errors.invalid_each(path, part, names::dns1123_subdomain(part));
@@ -100,12 +101,10 @@ pub(super) fn validate_unique(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let mut seen: Vec<Value> = Vec::new();
+    let mut seen = HashSet::new();
     for (i, key) in keys.enumerate() {
-        if seen.contains(&key) {
+        if !seen.insert(key.to_string()) {
             errors.duplicate(&path.index(i), key);
-        } else {
-            seen.push(key);
         }
     }
 }

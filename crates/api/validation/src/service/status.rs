@@ -6,6 +6,7 @@ use crate::rules;
 use api_meta::names;
 use api_meta::tree::{get, has, list, text};
 use serde_json::Value;
+use std::collections::HashSet;
 
 const MODES: [&str; 2] = ["Proxy", "VIP"];
 
@@ -52,12 +53,12 @@ pub(crate) fn validate_load_balancer_status(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let known: Vec<&str> = list(old, "ingress").iter().map(|i| text(i, "ip")).collect();
+    let known: HashSet<&str> = list(old, "ingress").iter().map(|i| text(i, "ip")).collect();
     let path = path.child("ingress");
     for (i, point) in list(status, "ingress").iter().enumerate() {
         let at = path.index(i);
         let (ip, host) = (text(point, "ip"), text(point, "hostname"));
-        if !ip.is_empty() && !known.contains(&ip) {
+        if !ip.is_empty() && !known.contains(ip) {
             errors.invalid_each(&at.child("ip"), ip, rules::ip_problems(ip));
         }
         if !host.is_empty() {

@@ -181,7 +181,9 @@ fn validate_quobyte(source: &Value, path: &Path<'_>, errors: &mut Errors) {
         let detail = "must be a UUID and may not exceed a length of 64 characters";
         errors.required(&path.child("tenant"), detail);
     } else {
-        for _ in registry.split(',').filter(|pair| !pair.contains(':')) {
+        // Each error shows the whole list.
+        let wrong = registry.split(',').filter(|pair| !pair.contains(':'));
+        for _ in wrong.take(16) {
             errors.invalid(&at, registry, PAIRS);
         }
     }
