@@ -90,19 +90,6 @@ impl StringFormat {
             .map(|(_, format)| *format)
     }
 
-    /// Returns the name in messages, as most schemas write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::DateTime => "date-time",
-            Self::LongName => "k8s-long-name",
-            Self::ShortName => "k8s-short-name",
-            other => NAMES
-                .iter()
-                .find(|(_, f)| *f == other)
-                .map_or("", |(name, _)| *name),
-        }
-    }
-
     /// Returns whether the text has the format.
     pub fn matches(self, value: &str) -> bool {
         match self {

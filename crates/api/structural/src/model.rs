@@ -222,9 +222,11 @@ pub struct ValidationRule {
 /// The keywords that validate and have no part in the structure.
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
-    /// `format` of a text, if this version knows it for the type.
+    /// `format`, if this version knows it for the type.
+    pub format: Option<Arc<str>>,
+    /// The same as one of a text.
     pub string_format: Option<StringFormat>,
-    /// `format` of a number.
+    /// The same as one of a number.
     pub number_format: Option<NumberFormat>,
     /// `maximum`
     pub maximum: Option<f64>,

@@ -55,7 +55,7 @@ pub(crate) fn format_float(f: f64) -> String {
     } else {
         f.abs().log10().floor() as i32
     };
-    if f.is_finite() && !(-4..21).contains(&exponent) {
+    if f.is_finite() && !(-4..6).contains(&exponent) {
         let text = format!("{f:e}");
         let (digits, power) = text.split_once('e').unwrap_or((&text, "0"));
         let (sign, power) = match power.strip_prefix('-') {
@@ -215,7 +215,8 @@ mod tests {
         let cases = [
             (1.0, "1"),
             (0.5, "0.5"),
-            (1e20, "100000000000000000000"),
+            (100_000.0, "100000"),
+            (1_234_567.0, "1.234567e+06"),
             (1e21, "1e+21"),
             (1.5e-7, "1.5e-07"),
             (0.0001, "0.0001"),

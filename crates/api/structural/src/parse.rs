@@ -176,6 +176,9 @@ impl Parser {
         };
         checks.string_format = StringFormat::for_type(format, value_type);
         checks.number_format = NumberFormat::for_type(format, value_type);
+        if checks.string_format.is_some() || checks.number_format.is_some() {
+            checks.format = Some(self.intern(format));
+        }
         let number = |name| get(node, name).as_f64();
         (checks.maximum, checks.minimum) = (number("maximum"), number("minimum"));
         checks.multiple_of = number("multipleOf");

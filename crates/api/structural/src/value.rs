@@ -166,7 +166,7 @@ impl Validator<'_> {
         if let Some(fits) = self.check_type(schema, value, path) {
             matches += 1 + usize::from(fits);
         }
-        matches += 2 + self.validate_junctors(checks, value, path, old);
+        matches += 2 + self.validate_junctors(checks, value, path);
         match value {
             Value::String(text) => matches += 1 + self.validate_text(checks, text, path),
             Value::Number(number) => {
@@ -198,11 +198,7 @@ impl Validator<'_> {
     fn check_type(&mut self, schema: &Schema, value: &Value, path: &FieldPath<'_>) -> Option<bool> {
         let types = list_types(schema);
         let checks = schema.checks.as_deref();
-        let text_format = checks.and_then(|checks| checks.string_format);
-        let number_format = checks.and_then(|checks| checks.number_format);
-        let format = text_format
-            .map(|f| f.name())
-            .or(number_format.map(|f| f.name()));
+        let format = checks.and_then(|checks| checks.format.as_deref());
         if types.is_empty() && format.is_none() {
             return None;
         }
@@ -215,7 +211,7 @@ impl Validator<'_> {
         }
         match (format, value) {
             // Only a type is missing, and the format is one of texts.
-            (Some(_), Value::String(_)) if types.is_empty() => return Some(true),
+            (Some(_), Value::String(_) | Value::Array(_)) if types.is_empty() => return Some(true),
             (Some(format), value) if !value.is_string() && !value.is_array() => {
                 self.add_wrong_type(path, format, found_format);
             }
@@ -278,7 +274,7 @@ impl Validator<'_> {
             return 0;
         };
         if !format.matches(text) {
-            self.add_wrong_type(path, format.name(), text);
+            self.add_wrong_type(path, checks.format.as_deref().unwrap_or_default(), text);
         }
         1
     }
@@ -441,12 +437,13 @@ impl Validator<'_> {
         }
     }
 
+    /// Validates the junctors. Upstream has no old values there: a part that a junctor rejects is
+    /// accepted only if the whole value is unchanged.
     fn validate_junctors(
         &mut self,
         checks: Option<&Checks>,
         value: &Value,
         path: &FieldPath<'_>,
-        old: Old<'_>,
     ) -> usize {
         let Some(checks) = checks else {
             return 0;
@@ -454,7 +451,7 @@ impl Validator<'_> {
         let quoted = quote(&path.to_string());
         let mut matches = 0;
         if !checks.any_of.is_empty() {
-            let tried = self.try_all(&checks.any_of, true, value, path, old);
+            let tried = self.try_all(&checks.any_of, true, value, path);
             if tried.valid == 0 {
                 self.add_general(format!(
                     "{quoted} must validate at least one schema (anyOf)"
@@ -463,7 +460,7 @@ impl Validator<'_> {
             matches += self.keep(tried.reported);
         }
         if !checks.one_of.is_empty() {
-            let tried = self.try_all(&checks.one_of, false, value, path, old);
+            let tried = self.try_all(&checks.one_of, false, value, path);
             let found = match tried.valid {
                 0 => "Found none valid".to_owned(),
                 n => format!("Found {n} valid alternatives"),
@@ -476,10 +473,10 @@ impl Validator<'_> {
                 matches += self.keep(tried.reported);
             }
         }
-        matches += self.validate_all_of(&checks.all_of, value, path, old, &quoted);
+        matches += self.validate_all_of(&checks.all_of, value, path, &quoted);
         if let Some(not) = &checks.not {
             let before = self.found.len();
-            self.validate_node(not, value, path, old);
+            self.validate_node(not, value, path, None);
             let valid = self.found.len() == before;
             self.found.truncate(before);
             if valid {
@@ -494,13 +491,12 @@ impl Validator<'_> {
         all: &[Arc<Schema>],
         value: &Value,
         path: &FieldPath<'_>,
-        old: Old<'_>,
         quoted: &str,
     ) -> usize {
         let (mut matches, mut valid) = (0, 0);
         for schema in all {
             let before = self.found.len();
-            matches += self.validate_node(schema, value, path, old);
+            matches += self.validate_node(schema, value, path, None);
             valid += usize::from(self.found.len() == before);
         }
         if valid != all.len() {
@@ -519,12 +515,11 @@ impl Validator<'_> {
         first_only: bool,
         value: &Value,
         path: &FieldPath<'_>,
-        old: Old<'_>,
     ) -> Tried {
         let mut tried = Tried::default();
         for schema in all {
             let before = self.found.len();
-            let matches = self.validate_node(schema, value, path, old);
+            let matches = self.validate_node(schema, value, path, None);
             let found = self.found.split_off(before);
             if found.is_empty() {
                 if tried.valid == 0 {

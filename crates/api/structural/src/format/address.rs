@@ -58,38 +58,25 @@ pub(super) fn is_mac(text: &str) -> bool {
     matches!(bytes, 6 | 8 | 20) && groups.iter().all(group)
 }
 
-/// Returns whether the text is a host name; letters and symbols of all scripts are allowed.
+/// Returns whether the text is a host name; letters and symbols of all scripts are allowed. A name of
+/// several labels ends with one of two or more letters. A single one has a dash only as its second
+/// character.
 pub(super) fn is_hostname(text: &str) -> bool {
-    let (labels, last) = text
-        .rsplit_once('.')
-        .map_or((None, text), |(l, last)| (Some(l), last));
+    let sized = text.len() <= 255 && text.split('.').all(|label| label.len() <= 63);
+    let Some((labels, last)) = text.rsplit_once('.') else {
+        let rest = text.strip_prefix(is_letter_or_symbol);
+        let rest = rest.map(|rest| rest.strip_prefix('-').unwrap_or(rest));
+        return sized && rest.is_some_and(|rest| rest.chars().all(is_letter_or_symbol));
+    };
     let is_label = |label: &str| {
         let inner = |c: char| c == '-' || is_letter_or_symbol(c);
         let edges = [label.chars().next(), label.chars().next_back()];
         label.chars().all(inner) && edges.iter().all(|c| c.is_some_and(is_letter_or_symbol))
     };
-    text.len() <= 255
-        && text.split('.').all(|label| label.len() <= 63)
-        && labels.is_none_or(|labels| labels.split('.').all(is_label))
-        && is_last_label(last, labels.is_some())
-}
-
-/// Checks the last label: it ends with two letters, and has no two dashes in a row. Alone it has
-/// more than the two letters.
-fn is_last_label(label: &str, has_others: bool) -> bool {
-    let ending = label
+    let letters = last
         .chars()
-        .rev()
-        .take(2)
-        .filter(|c| c.is_ascii_alphabetic() || is_letter(*c));
-    if ending.count() != 2 {
-        return false;
-    }
-    let mut rest: Vec<char> = label.chars().collect();
-    rest.truncate(rest.len() - 2);
-    let dashes = rest.windows(2).any(|pair| pair == ['-', '-']) || rest.first() == Some(&'-');
-    let known = rest.iter().all(|c| *c == '-' || is_letter_or_symbol(*c));
-    known && !dashes && (has_others || !rest.is_empty())
+        .all(|c| c.is_ascii_alphabetic() || is_letter(c));
+    sized && labels.split('.').all(is_label) && letters && last.chars().count() >= 2
 }
 
 fn is_letter(c: char) -> bool {

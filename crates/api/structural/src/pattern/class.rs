@@ -165,7 +165,12 @@ fn push_range(
     let Some(c) = input.next() else {
         return syntax("missing closing ]", source);
     };
+    let escaped = input.peek().copied().filter(|_| c == '\\');
     match read_class_char(c, input)? {
+        Escape::Class(_) => {
+            let class = escaped.unwrap_or_default();
+            syntax("invalid escape sequence", &format!("\\{class}"))
+        }
         Escape::Char(high) if low <= high => {
             out.push('-');
             out.push_str(&escape(high));

@@ -17,8 +17,8 @@ struct Translator<'a> {
     depth: u32,
     /// Whether the last token can be repeated.
     operand: bool,
-    /// Whether the last token is a repetition.
-    repeated: bool,
+    /// The last token, if it is a repetition.
+    repeated: Option<String>,
     names: HashSet<String>,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn translate(source: &str) -> Result<String, PatternError> {
         out: String::with_capacity(source.len() + 8),
         depth: 0,
         operand: false,
-        repeated: false,
+        repeated: None,
         names: HashSet::new(),
     };
     while let Some(c) = translator.input.next() {
@@ -68,7 +68,7 @@ impl Translator<'_> {
     fn push(&mut self, text: &str, operand: bool) {
         self.out.push_str(text);
         self.operand = operand;
-        self.repeated = false;
+        self.repeated = None;
     }
 
     fn push_literal(&mut self, c: char) {
@@ -77,18 +77,20 @@ impl Translator<'_> {
     }
 
     fn push_repetition(&mut self, mut text: String) -> Result<(), PatternError> {
-        let lazy = self.input.next_if_eq(&'?').is_some();
-        if self.repeated {
-            return syntax("invalid nested repetition operator", &text);
-        }
         if !self.operand {
             return syntax("missing argument to repetition operator", &text);
         }
-        if lazy {
+        if self.input.next_if_eq(&'?').is_some() {
             text.push('?');
         }
+        if let Some(before) = &self.repeated {
+            return syntax(
+                "invalid nested repetition operator",
+                &format!("{before}{text}"),
+            );
+        }
         self.out.push_str(&text);
-        self.repeated = true;
+        self.repeated = Some(text);
         Ok(())
     }
 

@@ -560,22 +560,23 @@ fn problem_of_a_whole_value_remains_if_a_part_changes() {
 }
 
 #[test]
-fn junctors_use_the_correlation_of_the_structure() {
-    let schema = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
-        "allOf": [{"properties": {"a": {"maxLength": 1}}}]});
+fn unchanged_part_must_satisfy_junctors_of_a_changed_value() {
+    let schema = json!({"type": "object", "properties": {"s": {"type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
+        "allOf": [{"properties": {"a": {"maxLength": 1}}}]}, "t": {"type": "string"}}});
     ratchet(
         schema.clone(),
-        json!({"a": "long", "b": "new"}),
-        json!({"a": "long", "b": "old"}),
+        json!({"s": {"a": "long"}, "t": "new"}),
+        json!({"s": {"a": "long"}, "t": "old"}),
         &[],
     );
     ratchet(
         schema,
-        json!({"a": "longer"}),
-        json!({"a": "long"}),
+        json!({"s": {"a": "long", "b": "new"}}),
+        json!({"s": {"a": "long", "b": "old"}}),
         &[
-            "a: Too long: may not be more than 1 byte",
-            "<nil>: Invalid value: \"\": \"\" must validate all the schemas (allOf). None validated",
+            "s.a: Too long: may not be more than 1 byte",
+            "<nil>: Invalid value: \"\": \"s\" must validate all the schemas (allOf). None validated",
         ],
     );
 }
