@@ -44,6 +44,11 @@ impl Budget {
         }
     }
 
+    /// Reverts the cost of a step that upstream does not count.
+    pub(crate) fn refund(&mut self, cost: u64) {
+        self.used = self.used.saturating_sub(cost);
+    }
+
     /// Adds work that has no cost.
     pub fn work(&mut self, units: u64) -> Result<(), EvalError> {
         match self.work_left.checked_sub(units) {

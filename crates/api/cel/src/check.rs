@@ -12,7 +12,7 @@ use crate::parser::Parsed;
 use crate::source::{CompileError, Issue};
 use crate::types::Type;
 use crate::value::Value;
-use unify::{Substitutions, choose_most_general, count_nodes, is_dyn_or_error, unwrap_optional};
+use unify::{Substitutions, choose_most_general, count_nodes, unwrap_optional};
 
 /// A type with more parts than this is an error, because a short expression can nest exponentially.
 const MAX_TYPE_NODES: usize = 1_000;
@@ -254,7 +254,7 @@ impl Checker<'_> {
     /// Returns the inner type of an element that is marked as optional.
     fn unwrap_marked(&mut self, id: ExprId, found: Type) -> Type {
         let (inner, is_optional) = unwrap_optional(&found);
-        if !is_optional && !is_dyn_or_error(&inner) {
+        if !is_optional && inner != Type::Dyn {
             self.report_mismatch(id, &Type::optional(inner.clone()), &inner);
         }
         inner

@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use crate::budget::Budget;
 use crate::compare::equal_within;
-use crate::cost::{
-    LIST_CREATE_COST, SELECT_COST, STRING_TRAVERSAL_FACTOR, actual_size, scale_cost,
-};
+use crate::cost::{LIST_CREATE_COST, STRING_TRAVERSAL_FACTOR, actual_size, scale_cost};
 use crate::error::EvalError;
 use crate::plan::{CallStep, Indexing, Mode, Node, Selection, no_overload};
 use crate::value::{Key, List, Map, Value};
@@ -104,12 +102,12 @@ impl<'v> Evaluation<'_, 'v> {
         let key = Key::String(selection.field.clone());
         let (operand, mode) = match unwrap_operand(operand, selection.mode) {
             Ok(unwrapped) => unwrapped,
-            Err(absent) => return self.finish_absent(selection.cost, absent),
+            Err(absent) => return self.finish_absent(selection.start_cost, absent),
         };
         let found = match operand {
             Value::Map(map) => map.get(&key),
             Value::List(_) => {
-                self.budget.charge(selection.cost)?;
+                self.budget.charge(selection.cost + selection.start_cost)?;
                 return Err(EvalError::message(
                     "unsupported index type 'string' in list",
                 ));
@@ -120,16 +118,17 @@ impl<'v> Evaluation<'_, 'v> {
             _ => None,
         };
         let missing = || EvalError::NoSuchKey(selection.field.to_string());
-        self.finish(found, mode, selection.cost, missing)
+        self.finish(found, mode, (selection.cost, selection.start_cost), missing)
     }
 
     fn index(&mut self, indexing: &Indexing) -> Eval<'v> {
         let operand = self.eval(&indexing.operand)?;
         let (operand, mode) = match unwrap_operand(operand, indexing.mode) {
             Ok(unwrapped) => unwrapped,
-            Err(absent) => return self.finish_absent(indexing.cost, absent),
+            Err(absent) => return self.finish_absent(indexing.start_cost, absent),
         };
         let index = self.eval(&indexing.index)?;
+        let is_absent = |found: &Option<Value<'v>>| found.is_none() && mode == Mode::Optional;
         let missing_key = || EvalError::NoSuchKey(describe_index(&index));
         match operand {
             Value::List(list) => {
@@ -142,23 +141,34 @@ impl<'v> Evaluation<'_, 'v> {
                 let found = usize::try_from(place)
                     .ok()
                     .and_then(|place| list.get(place));
+                if is_absent(&found) {
+                    self.budget.refund(indexing.refund);
+                }
                 let missing = || EvalError::IndexOutOfBounds(place.to_string());
-                self.finish(found, mode, indexing.cost, missing)
+                self.finish(found, mode, (indexing.cost, indexing.start_cost), missing)
             }
             Value::Map(map) => {
                 let found = Key::from_value(&index).and_then(|key| map.get(&key));
-                self.finish(found, mode, indexing.cost, missing_key)
+                if is_absent(&found) {
+                    self.budget.refund(indexing.refund);
+                }
+                self.finish(
+                    found,
+                    mode,
+                    (indexing.cost, indexing.start_cost),
+                    missing_key,
+                )
             }
             _ => {
-                self.budget.charge(indexing.cost)?;
+                self.budget.charge(indexing.cost + indexing.start_cost)?;
                 Err(missing_key())
             }
         }
     }
 
     /// Ends a selection from an optional value that is absent, which has no cost but that of its start.
-    fn finish_absent(&mut self, cost: u64, absent: Value<'v>) -> Eval<'v> {
-        self.budget.charge(cost.saturating_sub(SELECT_COST))?;
+    fn finish_absent(&mut self, start_cost: u64, absent: Value<'v>) -> Eval<'v> {
+        self.budget.charge(start_cost)?;
         Ok(absent)
     }
 
@@ -166,13 +176,13 @@ impl<'v> Evaluation<'_, 'v> {
         &mut self,
         found: Option<Value<'v>>,
         mode: Mode,
-        cost: u64,
+        (cost, start_cost): (u64, u64),
         missing: impl FnOnce() -> EvalError,
     ) -> Eval<'v> {
         if mode == Mode::Optional && found.is_none() {
-            return self.finish_absent(cost, Value::Optional(None));
+            return self.finish_absent(start_cost, Value::Optional(None));
         }
-        self.budget.charge(cost)?;
+        self.budget.charge(cost + start_cost)?;
         match mode {
             Mode::Value => found.ok_or_else(missing),
             Mode::Presence => Ok(Value::Bool(found.is_some())),

@@ -62,6 +62,8 @@ pub struct Selection {
     pub mode: Mode,
     /// The cost.
     pub cost: u64,
+    /// The cost of the start of a chain of selections; an absent field has only this cost.
+    pub start_cost: u64,
 }
 
 /// The ways to read a field or an element.
@@ -86,6 +88,10 @@ pub struct Indexing {
     pub mode: Mode,
     /// The cost beyond that of operand and index.
     pub cost: u64,
+    /// The cost of the start of a chain of selections; an absent element has only this cost.
+    pub start_cost: u64,
+    /// The part of the index's cost that an absent element does not have.
+    pub refund: u64,
 }
 
 /// A call.
@@ -252,13 +258,14 @@ impl Planner<'_> {
             waive_start(&mut operand);
         }
         let is_relative = !is_attribute(&operand) && mode != Mode::Presence;
-        let cost = SELECT_COST + if is_relative { SELECT_COST } else { 0 };
+        let start_cost = if is_relative { SELECT_COST } else { 0 };
         let field = Text::Shared(select.field.as_str().into());
         Ok(Node::Select(Box::new(Selection {
             operand,
             field,
             mode,
-            cost,
+            cost: SELECT_COST,
+            start_cost,
         })))
     }
 
@@ -418,6 +425,7 @@ fn as_call(expr: &Expr) -> Option<(&str, &[Expr])> {
 
 fn plan_operator(function: &str, left: Node, right: Node) -> Result<Node, EvalError> {
     let both = |left, right| Box::new((left, right));
+    let start_cost = if is_attribute(&left) { 0 } else { SELECT_COST };
     Ok(match function {
         "_&&_" => Node::And(both(left, right)),
         "_||_" => Node::Or(both(left, right)),
@@ -427,33 +435,28 @@ fn plan_operator(function: &str, left: Node, right: Node) -> Result<Node, EvalEr
             let Node::Constant(Value::String(field)) = right else {
                 return Err(EvalError::NoSuchOverload);
             };
-            let cost = if is_attribute(&left) {
-                SELECT_COST
-            } else {
-                2 * SELECT_COST
-            };
             Node::Select(Box::new(Selection {
                 operand: left,
                 field,
                 mode: Mode::Optional,
-                cost,
+                cost: SELECT_COST,
+                start_cost,
             }))
         }
         _ => {
-            let mut cost = if is_attribute(&left) { 0 } else { SELECT_COST };
-            if !is_attribute(&right) || matches!(right, Node::Conditional(_)) {
-                cost += SELECT_COST;
-            }
             let mode = if function == "_[?_]" {
                 Mode::Optional
             } else {
                 Mode::Value
             };
+            let is_chain = is_attribute(&right) && !matches!(right, Node::Conditional(_));
             Node::Index(Box::new(Indexing {
                 operand: left,
                 index: right,
                 mode,
-                cost,
+                cost: if is_chain { 0 } else { SELECT_COST },
+                start_cost,
+                refund: if is_chain { SELECT_COST } else { 0 },
             }))
         }
     })
@@ -478,11 +481,11 @@ fn waive_start(node: &mut Node) {
         Node::Select(selection) if is_attribute(&selection.operand) => {
             waive_start(&mut selection.operand);
         }
-        Node::Select(selection) => selection.cost = SELECT_COST,
+        Node::Select(selection) => selection.start_cost = 0,
         Node::Index(indexing) if is_attribute(&indexing.operand) => {
             waive_start(&mut indexing.operand);
         }
-        Node::Index(indexing) => indexing.cost = indexing.cost.saturating_sub(SELECT_COST),
+        Node::Index(indexing) => indexing.start_cost = 0,
         _ => {}
     }
 }

@@ -204,10 +204,6 @@ impl Parser<'_> {
         let mut count = 0;
         while self.accept(symbol).is_some() {
             count += 1;
-            let is_literal = matches!(self.peek_at(1), Token::Int(_) | Token::Double(_));
-            if symbol == "-" && is_literal {
-                break;
-            }
         }
         let operand = self.parse_member()?;
         if count % 2 == 0 {
