@@ -48,7 +48,7 @@ pub fn object_warnings(
     warnings
 }
 
-fn warnings_for_others(kind: Kind<'_>, object: &Value, old: Option<&Value>) -> Warnings {
+fn warnings_for_others(kind: Kind<'_>, object: &Value, old: Option<&Value>) -> Vec<String> {
     match (kind.group, kind.kind) {
         ("", "Service") => service::service_warnings(object),
         ("", "Endpoints") => network::endpoints_warnings(object),
@@ -67,7 +67,7 @@ fn warnings_for_others(kind: Kind<'_>, object: &Value, old: Option<&Value>) -> W
         ("networking.k8s.io", "Ingress") if old.is_none() => network::ingress_warnings(object),
         ("networking.k8s.io", "NetworkPolicy") => network::network_policy_warnings(object),
         ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice_warnings(object, old),
-        _ => Warnings::new(),
+        _ => Vec::new(),
     }
 }
 
