@@ -9,7 +9,7 @@ use crate::ast::{Comprehension, Expr, ExprId, ExprKind, ListLiteral, MapEntry, S
 use crate::environment::{Declarations, Declared, qualified_name};
 use crate::function::Overload;
 use crate::parser::Parsed;
-use crate::source::{CompileError, Issue};
+use crate::source::{CompileError, Issue, MAX_ISSUES};
 use crate::types::Type;
 use crate::value::Value;
 use unify::{Substitutions, choose_most_general, count_nodes, unwrap_optional};
@@ -107,6 +107,9 @@ struct Checker<'e> {
 impl Checker<'_> {
     fn report(&mut self, id: ExprId, message: String) {
         let offset = self.positions.get(id as usize).copied();
+        // Only the count of the issues after these is shown, and their types can be long.
+        let is_shown = self.issues.len() < MAX_ISSUES;
+        let message = if is_shown { message } else { String::new() };
         self.issues.push(Issue { offset, message });
     }
 

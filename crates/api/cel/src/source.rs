@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// At most this many errors are reported for one expression.
-const MAX_ISSUES: usize = 100;
+pub const MAX_ISSUES: usize = 100;
 /// A line with more bytes is not printed below its error.
 const MAX_SNIPPET: usize = 16_384;
 
@@ -29,9 +29,9 @@ pub struct CompileError {
 impl CompileError {
     /// Creates the error of an expression; at most 100 issues are kept.
     pub fn new(source: &str, mut issues: Vec<Issue>) -> CompileError {
-        issues.sort_by_key(|issue| issue.offset.map_or(-1, i64::from));
         let truncated = issues.len().saturating_sub(MAX_ISSUES);
         issues.truncate(MAX_ISSUES);
+        issues.sort_by_key(|issue| issue.offset.map_or(-1, i64::from));
         if truncated > 0 {
             let message = format!("{truncated} more errors were truncated");
             issues.push(Issue {
