@@ -47,15 +47,18 @@ pub(super) fn is_cidr(text: &str) -> bool {
 
 /// Returns whether the text is a MAC address of 6, 8 or 20 bytes in one of the forms of Go.
 pub(super) fn is_mac(text: &str) -> bool {
-    let (separator, digits) = match text.as_bytes().get(2) {
-        Some(b':') => (':', 2),
-        Some(b'-') => ('-', 2),
-        _ => ('.', 4),
+    let hex = |group: &str| group.bytes().all(|b| b.is_ascii_hexdigit());
+    let separated = match (text.as_bytes().get(2), text.as_bytes().get(4)) {
+        (Some(b':'), _) => Some((':', 2)),
+        (Some(b'-'), _) => Some(('-', 2)),
+        (_, Some(b'.')) => Some(('.', 4)),
+        _ => None,
     };
-    let groups: Vec<&str> = text.split(separator).collect();
-    let bytes = groups.len() * digits / 2;
-    let group = |g: &&str| g.len() == digits && g.bytes().all(|b| b.is_ascii_hexdigit());
-    matches!(bytes, 6 | 8 | 20) && groups.iter().all(group)
+    let Some((separator, digits)) = separated else {
+        return matches!(text.len(), 12 | 16 | 40) && hex(text);
+    };
+    let bytes = text.split(separator).count() * digits / 2;
+    matches!(bytes, 6 | 8 | 20) && text.split(separator).all(|g| g.len() == digits && hex(g))
 }
 
 /// Returns whether the text is a host name; letters and symbols of all scripts are allowed. A name of

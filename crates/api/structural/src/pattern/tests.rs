@@ -88,8 +88,7 @@ fn patterns_that_go_rejects_are_rejected() {
         (r"\x{110000}", "invalid escape sequence: `\\x`"),
         ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
         ("(?x)a", "invalid or unsupported Perl syntax: `(?x`"),
-        ("(?<!a)", "invalid named capture: `(?P<!a)`"),
-        ("(?P<a>b)(?P<a>c)", "duplicate capture group name: `a`"),
+        ("(?<!a)", "invalid named capture: `(?<!a)`"),
         ("[a--]", "invalid character class range: `a--`"),
         ("[b-a]", "invalid character class range: `b-a`"),
         (r"[a-\d]", "invalid escape sequence: `\\d`"),
@@ -112,7 +111,7 @@ fn patterns_that_go_rejects_are_rejected() {
 #[test]
 fn size_and_nesting_are_limited() {
     let nested = format!("{}a{}", "(".repeat(10_000), ")".repeat(10_000));
-    let large = r"((\pL{100}){100}){100}".to_owned();
+    let large = r"\pL{1000}".repeat(4);
     for pattern in [nested, large, "(".repeat(300_000)] {
         assert_eq!(Pattern::new(&pattern).check(), Err(PatternError::TooLarge));
     }

@@ -5,7 +5,6 @@
 
 use super::class;
 use super::input::{Input, NESTING_LIMIT, PatternError, syntax};
-use std::collections::HashSet;
 
 /// Go's limit of a repetition.
 const REPEAT_LIMIT: u32 = 1000;
@@ -19,7 +18,10 @@ struct Translator<'a> {
     operand: bool,
     /// The last token, if it is a repetition.
     repeated: Option<String>,
-    names: HashSet<String>,
+    /// Largest repetition in the group that is open, and in those around it.
+    sizes: Vec<u32>,
+    /// Largest repetition in the last token.
+    size: u32,
 }
 
 /// Translates a pattern.
@@ -31,7 +33,8 @@ pub(super) fn translate(source: &str) -> Result<String, PatternError> {
         depth: 0,
         operand: false,
         repeated: None,
-        names: HashSet::new(),
+        sizes: vec![1],
+        size: 1,
     };
     while let Some(c) = translator.input.next() {
         translator.push_token(c)?;
@@ -49,7 +52,9 @@ impl Translator<'_> {
             ')' if self.depth == 0 => return syntax("unexpected )", self.source),
             ')' => {
                 self.depth -= 1;
+                let size = self.sizes.pop().unwrap_or(1);
                 self.push(")", true);
+                self.note_size(size);
             }
             '|' => self.push("|", false),
             '*' | '+' | '?' => return self.push_repetition(c.to_string()),
@@ -69,6 +74,14 @@ impl Translator<'_> {
         self.out.push_str(text);
         self.operand = operand;
         self.repeated = None;
+        self.size = 1;
+    }
+
+    fn note_size(&mut self, size: u32) {
+        self.size = size;
+        if let Some(group) = self.sizes.last_mut() {
+            *group = size.max(*group);
+        }
     }
 
     fn push_literal(&mut self, c: char) {
@@ -117,11 +130,15 @@ impl Translator<'_> {
         };
         let high = number(max).unwrap_or(low);
         let text = format!("{{{ahead}}}");
-        if low > REPEAT_LIMIT || high > REPEAT_LIMIT || low > high {
+        // Repetitions of repetitions multiply, and Go limits the product.
+        let size = self.size.saturating_mul(high.max(low).max(1));
+        if size > REPEAT_LIMIT || low > high {
             return syntax("invalid repeat count", &text);
         }
         self.input.nth(ahead.chars().count());
-        self.push_repetition(text)
+        self.push_repetition(text)?;
+        self.note_size(size);
+        Ok(())
     }
 
     fn open_group(&mut self) -> Result<(), PatternError> {
@@ -138,21 +155,19 @@ impl Translator<'_> {
             return Err(PatternError::TooLarge);
         }
         self.push(&open, false);
+        self.sizes.push(1);
         Ok(())
     }
 
     /// Reads what follows `(?`. Returns the opening of a group, or nothing after `(?i)`.
     fn read_flags(&mut self) -> Result<Option<String>, PatternError> {
-        let named = match self.input.peek() {
-            Some('P') => {
-                self.input.next();
-                true
-            }
-            Some('<') => true,
-            _ => false,
-        };
+        let prefixed = self.input.next_if_eq(&'P').is_some();
+        let named = prefixed || self.input.peek() == Some(&'<');
+        if named && self.input.peek() != Some(&'<') {
+            return syntax("invalid or unsupported Perl syntax", "(?P");
+        }
         if named {
-            return self.read_group_name().map(Some);
+            return self.read_group_name(prefixed).map(Some);
         }
         let mut flags = String::new();
         loop {
@@ -171,25 +186,23 @@ impl Translator<'_> {
                     flags.push(other);
                     break;
                 }
-                None => return syntax("missing argument to repetition operator", "?"),
+                None => break,
             }
         }
         syntax("invalid or unsupported Perl syntax", &format!("(?{flags}"))
     }
 
-    fn read_group_name(&mut self) -> Result<String, PatternError> {
-        let opened = self.input.next_if_eq(&'<').is_some();
+    fn read_group_name(&mut self, prefixed: bool) -> Result<String, PatternError> {
+        let open = if prefixed { "(?P<" } else { "(?<" };
+        self.input.next();
         let name: String = self.input.clone().take_while(|c| *c != '>').collect();
         // The name and the closing bracket. Without one, the rest of the pattern was read once.
-        if !opened || self.input.nth(name.chars().count()).is_none() {
-            return syntax("invalid named capture", &format!("(?P<{name}"));
+        if self.input.nth(name.chars().count()).is_none() {
+            return syntax("invalid named capture", &format!("{open}{name}"));
         }
         let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if name.is_empty() || !name.chars().all(word) {
-            return syntax("invalid named capture", &format!("(?P<{name}>"));
-        }
-        if !self.names.insert(name.clone()) {
-            return syntax("duplicate capture group name", &name);
+            return syntax("invalid named capture", &format!("{open}{name}>"));
         }
         // Nothing reads captures, and they cost memory.
         Ok("(?:".to_owned())
