@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use api_cel::compare::equal;
 use api_cel::value::Key;
@@ -135,7 +134,7 @@ fn run(case: &Json) -> Result<Value<'static>, String> {
 fn is_expected(found: &Value<'_>, expected: &Value<'_>) -> bool {
     match (found, expected) {
         (Value::Double(found), Value::Double(expected)) if expected.is_nan() => found.is_nan(),
-        (Value::Optional(Some(found)), expected) => is_expected(&Arc::clone(found), expected),
+        (Value::Optional(Some(found)), expected) => is_expected(found, expected),
         (Value::List(_) | Value::Map(_), _) => equal(found, expected),
         _ => found.type_of() == expected.type_of() && equal(found, expected),
     }

@@ -58,8 +58,8 @@ pub static REQUEST_SHAPE: LazyLock<Arc<Shape>> = LazyLock::new(|| {
     Shape::object(
         "kubernetes.AdmissionRequest",
         [
-            ("kind", Arc::clone(&kind)),
-            ("resource", Arc::clone(&resource)),
+            ("kind", kind.clone()),
+            ("resource", resource.clone()),
             ("subResource", text()),
             ("requestKind", kind),
             ("requestResource", resource),

@@ -44,7 +44,7 @@ pub static REVIEW_SHAPE: LazyLock<Arc<Shape>> = LazyLock::new(|| {
         ],
     );
     let selector = |name| {
-        let requirements = Shape::list(Arc::clone(&requirement));
+        let requirements = Shape::list(requirement.clone());
         Shape::object(
             name,
             [("rawSelector", text()), ("requirements", requirements)],

@@ -205,7 +205,7 @@ impl ShapeTypes {
 
     fn add(&mut self, shape: &Arc<Shape>) {
         if shape.form == JsonForm::Object {
-            self.shapes.insert(shape.name, Arc::clone(shape));
+            self.shapes.insert(shape.name, shape.clone());
         }
         // Shapes are constants of this crate, a few levels deep.
         for (_, field) in &shape.fields {

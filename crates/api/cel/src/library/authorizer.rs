@@ -309,7 +309,7 @@ fn service_account<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     if !names::dns1123_label(&namespace).is_empty() {
         return Err(EvalError::message("Invalid service account namespace"));
     }
-    let check = Arc::clone(&authorizer.check);
+    let check = authorizer.check.clone();
     Ok(Value::object(Authorizer {
         check,
         service_account: Some((namespace, name)),
