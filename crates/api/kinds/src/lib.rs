@@ -17,6 +17,6 @@ mod set;
 pub use convert::convert;
 pub use load::{find, find_kind, groups, resources, served};
 pub use model::{Group, GroupVersion, Name, Resource, Storage, Subresource};
-pub use schema::{CustomSchema, ObjectSchema};
+pub use schema::{CustomSchema, ObjectSchema, SchemaError, SelectableField};
 pub use select::{selectable_value, unsupported_field};
 pub use set::{ResourceSet, compare_versions, custom_prefix, is_built_in, is_built_in_group};

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use api_meta::tree::{flag, get, list, text};
 use api_schema::Message;
-use serde_json::Value;
+use api_structural::{Column, JsonPath, ScalePaths, Schema, parse_unchecked, print_text};
+use serde_json::{Value, json};
 
 /// The schema of an object or of a subresource's body; cheap to clone.
 #[derive(Clone, Debug)]
@@ -35,12 +37,166 @@ impl From<&'static Message> for ObjectSchema {
     }
 }
 
-/// The schema of one version of a custom resource.
-#[derive(Clone, Debug, Default)]
+/// The schema of one version of a custom resource, with what the version declares beside it. The
+/// document itself is not kept: it stays in the definition.
+#[derive(Clone, Debug)]
 pub struct CustomSchema {
-    /// `openAPIV3Schema` of the version (JSONSchemaProps).
-    pub document: Arc<Value>,
-    /// Keeps unknown fields of the whole object: `spec.preserveUnknownFields` of the definition, or
-    /// `x-kubernetes-preserve-unknown-fields` at the root.
+    /// The structural schema.
+    pub structural: Arc<Schema>,
+    /// Keeps unknown fields of the whole object: `spec.preserveUnknownFields` of a definition that
+    /// was stored before v1 of its kind.
     pub preserve_unknown: bool,
+    /// Has the subresource `status`.
+    pub has_status: bool,
+    /// Paths of the subresource `scale`, if the version has it.
+    pub scale: Option<ScalePaths>,
+    /// `additionalPrinterColumns`; upstream's default if there are none.
+    pub columns: Box<[Column]>,
+    /// Fields for field selectors beside name and namespace.
+    pub selectable_fields: Box<[SelectableField]>,
+}
+
+/// A field of custom resources that field selectors may use.
+#[derive(Clone, Debug)]
+pub struct SelectableField {
+    /// Name in selectors: the path without its leading dot.
+    pub name: Box<str>,
+    /// Path of the value.
+    pub path: JsonPath,
+}
+
+/// A version of a definition that can't be served.
+#[derive(Debug, thiserror::Error)]
+pub enum SchemaError {
+    /// The schema has keywords that structural schemas don't have.
+    #[error("{0}")]
+    Schema(String),
+    /// A JSONPath of a column or a selectable field doesn't parse.
+    #[error("unrecognized column definition {0:?}")]
+    Path(String),
+}
+
+impl CustomSchema {
+    /// Parses a version of a definition: `spec` and an element of its `versions`, in the form of
+    /// `apiextensions.k8s.io/v1`. Unlike the validation of the definition, this also accepts what an
+    /// older server stored.
+    ///
+    /// # Errors
+    /// The schema has unsupported keywords, or a JSONPath doesn't parse.
+    pub fn parse(spec: &Value, version: &Value) -> Result<Self, SchemaError> {
+        let document = get(get(version, "schema"), "openAPIV3Schema");
+        let structural = match document {
+            Value::Object(_) => parse_unchecked(document).map_err(SchemaError::Schema)?,
+            // Upstream serves such a version, and prunes everything but metadata.
+            _ => Arc::default(),
+        };
+        let subresources = get(version, "subresources");
+        let scale = subresources.get("scale").filter(|scale| scale.is_object());
+        Ok(Self {
+            structural,
+            preserve_unknown: flag(spec, "preserveUnknownFields"),
+            has_status: get(subresources, "status").is_object(),
+            scale: scale.map(ScalePaths::parse),
+            columns: parse_columns(version)?,
+            selectable_fields: list(version, "selectableFields")
+                .iter()
+                .map(SelectableField::parse)
+                .collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+impl Default for CustomSchema {
+    /// Returns a schema that admits every object and has no subresources.
+    fn default() -> Self {
+        Self {
+            structural: Arc::default(),
+            preserve_unknown: true,
+            has_status: false,
+            scale: None,
+            columns: parse_columns(&Value::Null).unwrap_or_default(),
+            selectable_fields: Box::default(),
+        }
+    }
+}
+
+impl SelectableField {
+    fn parse(field: &Value) -> Result<Self, SchemaError> {
+        let path = text(field, "jsonPath");
+        Ok(Self {
+            name: path.strip_prefix('.').unwrap_or(path).into(),
+            path: JsonPath::parse(path).map_err(|_| SchemaError::Path(path.to_owned()))?,
+        })
+    }
+
+    /// Returns the value that selectors compare; empty if the object has none.
+    pub fn read(&self, object: &Value) -> String {
+        self.path
+            .find_first(object)
+            .map(print_text)
+            .unwrap_or_default()
+    }
+}
+
+fn parse_columns(version: &Value) -> Result<Box<[Column]>, SchemaError> {
+    let parse = |column: &Value| {
+        Column::parse(column).map_err(|_| SchemaError::Path(text(column, "jsonPath").to_owned()))
+    };
+    match list(version, "additionalPrinterColumns") {
+        [] => {
+            let age = json!({"name": "Age", "type": "date",
+                "description": "Time since the object was created.",
+                "jsonPath": ".metadata.creationTimestamp"});
+            Ok([parse(&age)?].into())
+        }
+        columns => columns.iter().map(parse).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn version_declares_columns_paths_and_fields() {
+        let version = json!({"name": "v1",
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}},
+            "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}},
+            "additionalPrinterColumns": [{"name": "N", "type": "integer", "jsonPath": ".spec.n"}],
+            "selectableFields": [{"jsonPath": ".spec.color"}]});
+        let schema = CustomSchema::parse(&json!({}), &version).unwrap();
+        assert!(schema.structural.property("spec").is_some());
+        assert!(schema.has_status && !schema.preserve_unknown);
+        assert_eq!(&*schema.scale.unwrap().spec_replicas, ".spec.n");
+        assert_eq!(schema.columns.len(), 1);
+        let field = &schema.selectable_fields[0];
+        assert_eq!(&*field.name, "spec.color");
+        assert_eq!(field.read(&json!({"spec": {"color": "blue"}})), "blue");
+        assert_eq!(field.read(&json!({"spec": {}})), "");
+    }
+
+    #[test]
+    fn version_without_columns_has_the_age() {
+        let schema = CustomSchema::parse(
+            &json!({"preserveUnknownFields": true}),
+            &json!({"name": "v1"}),
+        )
+        .unwrap();
+        assert!(schema.preserve_unknown && !schema.has_status && schema.scale.is_none());
+        assert_eq!(&*schema.columns[0].name, "Age");
+    }
+
+    #[test]
+    fn path_that_does_not_parse_is_an_error() {
+        for version in [
+            json!({"selectableFields": [{"jsonPath": ".spec["}]}),
+            json!({"additionalPrinterColumns": [{"name": "N", "type": "string", "jsonPath": ".a[?("}]}),
+        ] {
+            assert!(
+                CustomSchema::parse(&json!({}), &version).is_err(),
+                "{version}"
+            );
+        }
+    }
 }

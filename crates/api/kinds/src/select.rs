@@ -4,11 +4,18 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::Resource;
+use crate::{ObjectSchema, Resource};
 
 /// Returns the value of a selectable field as text. An absent field has the zero value of its type
 /// (`""`, `false`, `0`).
 pub fn selectable_value<'a>(resource: &Resource, object: &'a Value, field: &str) -> Cow<'a, str> {
+    if let ObjectSchema::Custom(schema) = &resource.schema {
+        let mut declared = schema.selectable_fields.iter();
+        return match declared.find(|declared| &*declared.name == field) {
+            Some(declared) => Cow::Owned(declared.read(object)),
+            None => read_text(object, field),
+        };
+    }
     match (&*resource.kind, field) {
         // Both APIs of events select the same stored objects, which name their writer in different
         // fields.
