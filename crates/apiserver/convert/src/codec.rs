@@ -1,14 +1,14 @@
 //! Encodes and decodes objects by their schema.
 //!
-//! Custom resources have no message: their objects are kept as sent, except for `metadata`, which
-//! has the same type everywhere. They have no protobuf encoding.
+//! Custom resources have no message: their objects are coerced to their structural schema. They have
+//! no protobuf encoding.
 
 use api_codec::{DecodeError, Problem, Strictness, json, proto, yaml};
 use api_kinds::ObjectSchema;
-use api_schema::{Message, schema};
+use api_structural::list_duplicate_fields;
 use serde_json::Value;
 
-const METADATA: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+use crate::custom::{coerce_request, metadata_message};
 
 /// Decodes a JSON body, in canonical form.
 ///
@@ -21,8 +21,17 @@ pub fn decode_json(
 ) -> Result<(Value, Vec<Problem>), DecodeError> {
     match schema {
         ObjectSchema::BuiltIn(message) => json::decode(message, bytes, strictness),
-        ObjectSchema::Custom(_) => {
-            let (tree, problems) = check_custom(json::parse(bytes)?)?;
+        ObjectSchema::Custom(schema) => {
+            let (tree, unknown) = coerce_request(schema, json::parse(bytes)?)?;
+            // A second pass over the body, because a tree can't have two values for a field.
+            let mut problems = match std::str::from_utf8(bytes) {
+                Ok(body) if strictness.reports() => list_duplicate_fields(body),
+                _ => Vec::new(),
+            }
+            .into_iter()
+            .map(Problem::Duplicate)
+            .collect::<Vec<_>>();
+            problems.extend(unknown);
             Ok((tree, reported(problems, strictness)))
         }
     }
@@ -39,9 +48,9 @@ pub fn decode_yaml(
 ) -> Result<(Value, Vec<Problem>), DecodeError> {
     match schema {
         ObjectSchema::BuiltIn(message) => yaml::decode(message, bytes, strictness),
-        ObjectSchema::Custom(_) => {
+        ObjectSchema::Custom(schema) => {
             let (tree, mut problems) = yaml::parse(bytes)?;
-            let (tree, more) = check_custom(tree)?;
+            let (tree, more) = coerce_request(schema, tree)?;
             problems.extend(more);
             Ok((tree, reported(problems, strictness)))
         }
@@ -58,7 +67,7 @@ pub fn check_tree(
 ) -> Result<(Value, Vec<Problem>), DecodeError> {
     match schema {
         ObjectSchema::BuiltIn(message) => json::check(message, tree),
-        ObjectSchema::Custom(_) => check_custom(tree),
+        ObjectSchema::Custom(schema) => coerce_request(schema, tree),
     }
 }
 
@@ -107,38 +116,6 @@ fn reported(problems: Vec<Problem>, strictness: Strictness) -> Vec<Problem> {
         problems
     } else {
         Vec::new()
-    }
-}
-
-fn metadata_message() -> Option<&'static Message> {
-    schema().message(METADATA)
-}
-
-/// Checks what all objects have in common: the object itself and its metadata.
-fn check_custom(mut tree: Value) -> Result<(Value, Vec<Problem>), DecodeError> {
-    let Value::Object(map) = &mut tree else {
-        let text = "cannot unmarshal a value that is no object".to_owned();
-        return Err(DecodeError::Type(text));
-    };
-    for name in ["apiVersion", "kind"] {
-        if map.get(name).is_some_and(|value| !value.is_string()) {
-            return Err(DecodeError::Type(format!("{name} must be a string")));
-        }
-    }
-    let mut problems = Vec::new();
-    if let (Some(message), Some(metadata)) = (metadata_message(), map.get_mut("metadata")) {
-        let (canonical, found) = json::check(message, metadata.take())?;
-        *metadata = canonical;
-        problems.extend(found.into_iter().map(below_metadata));
-    }
-    Ok((tree, problems))
-}
-
-fn below_metadata(problem: Problem) -> Problem {
-    match problem {
-        Problem::Unknown(path) => Problem::Unknown(format!("metadata.{path}")),
-        Problem::Duplicate(path) => Problem::Duplicate(format!("metadata.{path}")),
-        line @ Problem::YamlDuplicate { .. } => line,
     }
 }
 

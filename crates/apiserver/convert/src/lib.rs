@@ -1,12 +1,14 @@
 //! Converts objects between the client's version, the storage version and the store's bytes.
 
 pub mod codec;
+mod custom;
 mod stored;
 
-use api_kinds::Resource;
+use api_kinds::{ObjectSchema, Resource};
 use serde_json::Value;
 use std::sync::Arc;
 
+pub use custom::coerce_changed;
 pub use stored::{StoredError, decode_stored, encode_stored};
 
 /// Converts an object from version `from` to version `to` of the same kind.
@@ -14,7 +16,10 @@ pub fn convert_object(from: &Resource, to: &Resource, mut object: Value) -> Valu
     if !from.is_same_version(to) {
         api_kinds::convert(to, &mut object, &to.api_version());
         // Versions differ in which zero values are written.
-        codec::canonicalize(&to.schema, &mut object);
+        match &to.schema {
+            ObjectSchema::BuiltIn(_) => codec::canonicalize(&to.schema, &mut object),
+            ObjectSchema::Custom(schema) => coerce_changed(schema, &mut object),
+        }
     }
     object
 }

@@ -1,8 +1,9 @@
 //! The stored form of objects: protobuf in upstream's envelope, JSON for custom resources.
 
 use crate::codec;
+use crate::custom::coerce_stored;
 use api_codec::{Strictness, envelope, json, proto};
-use api_kinds::{ObjectSchema, Resource};
+use api_kinds::{CustomSchema, ObjectSchema, Resource};
 use api_schema::Message;
 use serde_json::Value;
 
@@ -23,7 +24,7 @@ impl std::error::Error for StoredError {}
 pub fn decode_stored(resource: &Resource, bytes: &[u8]) -> Result<Value, StoredError> {
     match &resource.schema {
         ObjectSchema::BuiltIn(message) => decode_built_in(resource, message, bytes),
-        ObjectSchema::Custom(_) => decode_custom(resource, bytes),
+        ObjectSchema::Custom(schema) => decode_custom(resource, schema, bytes),
     }
 }
 
@@ -69,8 +70,12 @@ fn decode_built_in(
 }
 
 /// Decodes a custom resource, which is stored as JSON of any of its versions.
-fn decode_custom(resource: &Resource, bytes: &[u8]) -> Result<Value, StoredError> {
-    let object = json::parse(bytes).map_err(|e| StoredError(e.to_string()))?;
+fn decode_custom(
+    resource: &Resource,
+    schema: &CustomSchema,
+    bytes: &[u8],
+) -> Result<Value, StoredError> {
+    let mut object = json::parse(bytes).map_err(|e| StoredError(e.to_string()))?;
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     let (kind, api_version) = (text("kind"), text("apiVersion"));
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
@@ -82,6 +87,7 @@ fn decode_custom(resource: &Resource, bytes: &[u8]) -> Result<Value, StoredError
             resource.kind
         )));
     }
+    coerce_stored(schema, &mut object);
     // Conversion strategy None: versions differ in their name only.
     Ok(with_type_meta(resource, object))
 }

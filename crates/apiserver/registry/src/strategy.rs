@@ -1,7 +1,9 @@
 //! Chooses between the rules of built-in kinds and those of custom resources.
 
 use crate::write::Write;
+use api_kinds::ObjectSchema;
 use api_validation::FieldError;
+use apiserver_convert::coerce_changed;
 use serde_json::Value;
 
 fn has_status(write: &Write) -> bool {
@@ -11,8 +13,9 @@ fn has_status(write: &Write) -> bool {
 /// Fills in absent fields.
 pub(crate) fn default_object(write: &Write, object: &mut Value) {
     // A custom resource may have the group and kind that a rule is for.
-    if !write.resource.is_custom() {
-        api_defaulting::default_object(write.kind(), object);
+    match &write.resource.schema {
+        ObjectSchema::Custom(schema) => coerce_changed(schema, object),
+        ObjectSchema::BuiltIn(_) => api_defaulting::default_object(write.kind(), object),
     }
 }
 
