@@ -60,6 +60,19 @@ impl Budget {
         }
     }
 
+    /// Runs an evaluation with a cost limit of its own, and returns its result and cost. The cost is
+    /// left for the caller to charge; the work counts here, so that many evaluations share one bound.
+    pub fn limit_call<T>(&mut self, limit: u64, call: impl FnOnce(&mut Budget) -> T) -> (T, u64) {
+        let mut inner = Budget {
+            limit,
+            used: 0,
+            work_left: self.work_left,
+        };
+        let result = call(&mut inner);
+        self.work_left = inner.work_left;
+        (result, inner.used)
+    }
+
     /// Returns the work that is left, for functions that count it themselves.
     pub(crate) fn work_left(&mut self) -> &mut u64 {
         &mut self.work_left

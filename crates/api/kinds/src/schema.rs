@@ -1,10 +1,10 @@
 //! Schemas of objects.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use api_meta::tree::{flag, get, list, text};
 use api_schema::Message;
-use api_structural::{Column, JsonPath, ScalePaths, Schema, parse_unchecked, print_text};
+use api_structural::{Column, JsonPath, RuleSet, ScalePaths, Schema, parse_unchecked, print_text};
 use serde_json::{Value, json};
 
 /// The schema of an object or of a subresource's body; cheap to clone.
@@ -54,6 +54,9 @@ pub struct CustomSchema {
     pub columns: Box<[Column]>,
     /// Fields for field selectors beside name and namespace.
     pub selectable_fields: Box<[SelectableField]>,
+    // Compiled when the first object is written: most definitions have few writes, and a server
+    // with many of them must start fast.
+    rules: OnceLock<Arc<RuleSet>>,
 }
 
 /// A field of custom resources that field selectors may use.
@@ -102,7 +105,14 @@ impl CustomSchema {
                 .iter()
                 .map(SelectableField::parse)
                 .collect::<Result<_, _>>()?,
+            rules: OnceLock::new(),
         })
+    }
+
+    /// Returns the compiled rules.
+    pub fn rules(&self) -> &RuleSet {
+        self.rules
+            .get_or_init(|| Arc::new(RuleSet::compile(&self.structural)))
     }
 }
 
@@ -116,6 +126,7 @@ impl Default for CustomSchema {
             scale: None,
             columns: parse_columns(&Value::Null).unwrap_or_default(),
             selectable_fields: Box::default(),
+            rules: OnceLock::new(),
         }
     }
 }

@@ -9,7 +9,9 @@
 //! and names are stored once: schemas repeat the types of Kubernetes, such as pods, many times.
 
 mod column;
+mod compile;
 mod correlate;
+mod declared;
 mod default_check;
 mod defaults;
 mod duplicates;
@@ -25,6 +27,8 @@ mod path;
 mod pattern;
 mod problem;
 mod prune;
+mod rule_check;
+mod rule_set;
 mod rules;
 mod scale;
 mod schema_check;
@@ -50,7 +54,8 @@ pub use path::FieldPath;
 pub use pattern::{Pattern, PatternError};
 pub use problem::{FieldProblem, ProblemKind};
 pub use prune::{prune, report_unknown_fields};
-pub use rules::compile_rules;
+pub use rule_check::compile_rules;
+pub use rule_set::{RuleOutcome, RuleSet};
 pub use scale::{ScalePaths, find_nested, validate_scale};
 pub use schema_check::{SchemaOptions, check_schema, list_unrecognized_formats};
 pub use schema_path::{PathSyntax, resolve_field_path};

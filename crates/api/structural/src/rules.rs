@@ -109,14 +109,6 @@ fn has_line_break(text: &str) -> bool {
     text.contains(['\n', '\r'])
 }
 
-/// Compiles the rules of a schema that has no other problems, and checks types and costs.
-///
-/// The compiler of CEL is a crate of its own; until it is connected here, rules are accepted as
-/// they are and not evaluated.
-pub fn compile_rules(_open_api_v3: &Value, _path: &FieldPath<'_>) -> Vec<FieldProblem> {
-    Vec::new()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -53,22 +53,6 @@ pub fn validate_update(
     errors.0
 }
 
-/// Validates a new custom resource: its metadata. Its fields are validated by their schema.
-pub fn validate_custom_create(kind: Kind<'_>, object: &Value) -> Vec<FieldError> {
-    let mut errors = Errors::default();
-    let path = Path::ROOT.child("metadata");
-    metadata::validate_metadata(object, kind, NameRule::Subdomain, &path, &mut errors);
-    errors.0
-}
-
-/// Validates a changed custom resource: its metadata.
-pub fn validate_custom_update(kind: Kind<'_>, new: &Value, old: &Value) -> Vec<FieldError> {
-    let mut errors = Errors::default();
-    let path = Path::ROOT.child("metadata");
-    metadata::validate_metadata_update(new, old, kind, NameRule::Subdomain, &path, &mut errors);
-    errors.0
-}
-
 fn select_rules(kind: Kind<'_>) -> Rules {
     match (kind.group, kind.kind) {
         ("", name) => select_core_rules(name),

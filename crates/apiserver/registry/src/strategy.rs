@@ -1,8 +1,8 @@
 //! Chooses between the rules of built-in kinds and those of custom resources.
 
 use crate::write::Write;
-use api_kinds::ObjectSchema;
-use api_validation::FieldError;
+use api_kinds::{CustomSchema, ObjectSchema};
+use api_validation::{CustomOutcome, CustomRules, FieldError};
 use apiserver_convert::coerce_changed;
 use serde_json::Value;
 
@@ -44,26 +44,52 @@ pub(crate) fn as_stored(write: &Write, object: &mut Value) {
     }
 }
 
+fn custom_rules(schema: &CustomSchema) -> CustomRules<'_> {
+    CustomRules {
+        schema: &schema.structural,
+        scale: schema.scale.as_ref(),
+        rules: schema.rules(),
+    }
+}
+
+fn add_outcome(write: &mut Write, outcome: CustomOutcome) -> Vec<FieldError> {
+    for warning in outcome.warnings {
+        if !write.warnings.contains(&warning) {
+            write.warnings.push(warning);
+        }
+    }
+    outcome.errors
+}
+
 /// Validates a new object.
-pub(crate) fn validate_create(write: &Write, object: &Value) -> Vec<FieldError> {
-    if write.resource.is_custom() {
-        api_validation::validate_custom_create(write.kind(), object)
-    } else {
-        api_validation::validate_create(write.kind(), object)
+pub(crate) fn validate_create(write: &mut Write, object: &Value) -> Vec<FieldError> {
+    match &write.resource.schema {
+        ObjectSchema::Custom(schema) => {
+            let rules = custom_rules(schema);
+            let outcome = api_validation::validate_custom_create(write.kind(), rules, object);
+            add_outcome(write, outcome)
+        }
+        ObjectSchema::BuiltIn(_) => api_validation::validate_create(write.kind(), object),
     }
 }
 
 /// Validates a changed object.
 pub(crate) fn validate_update(
-    write: &Write,
+    write: &mut Write,
     subresource: &str,
     new: &Value,
     old: &Value,
 ) -> Vec<FieldError> {
-    if write.resource.is_custom() {
-        api_validation::validate_custom_update(write.kind(), new, old)
-    } else {
-        api_validation::validate_update(write.kind(), subresource, new, old)
+    match &write.resource.schema {
+        ObjectSchema::Custom(schema) => {
+            let (kind, rules) = (write.kind(), custom_rules(schema));
+            let outcome =
+                api_validation::validate_custom_update(kind, rules, subresource, new, old);
+            add_outcome(write, outcome)
+        }
+        ObjectSchema::BuiltIn(_) => {
+            api_validation::validate_update(write.kind(), subresource, new, old)
+        }
     }
 }
 
