@@ -8,7 +8,7 @@ mod conversion;
 mod custom;
 mod definition;
 mod names;
-mod problems;
+pub(crate) mod problems;
 mod version;
 
 use crate::field::{Errors, Path};

@@ -116,8 +116,13 @@ fn add_scale(custom: CustomRules<'_>, object: &Value, with_spec: bool, errors: &
 
 fn add_embedded(custom: CustomRules<'_>, object: &Value, errors: &mut Errors) {
     let path = FieldPath::ROOT;
-    let problems =
-        validate_embedded(custom.schema, object, false, &check_embedded_metadata, &path);
+    let problems = validate_embedded(
+        custom.schema,
+        object,
+        false,
+        &check_embedded_metadata,
+        &path,
+    );
     add_problems(problems, errors);
 }
 
@@ -194,9 +199,15 @@ mod tests {
             (json!({"n": 10}), "spec.n: Invalid value: 10"),
             (json!({}), "spec.n: Required value"),
             (json!({"n": -1}), "should be a non-negative integer"),
-            (json!({"n": 1, "set": ["a", "a"]}), "spec.set[1]: Duplicate value"),
+            (
+                json!({"n": 1, "set": ["a", "a"]}),
+                "spec.set[1]: Duplicate value",
+            ),
             (json!({"n": 5}), "spec: Invalid value: five"),
-            (json!({"n": 1, "template": {"metadata": {"name": "x"}}}), "spec.template.apiVersion: Required value"),
+            (
+                json!({"n": 1, "template": {"metadata": {"name": "x"}}}),
+                "spec.template.apiVersion: Required value",
+            ),
         ] {
             let found = validate("", &tab(spec.clone(), json!({})), None);
             assert!(found[0].contains(part), "{spec}: {found:?}");
@@ -209,7 +220,9 @@ mod tests {
     fn type_must_be_that_of_the_resource() {
         let mut object = tab(json!({"n": 1}), json!({}));
         object["kind"] = json!("Other");
-        assert!(validate("", &object, None)[0].contains("kind: Invalid value: \"Other\": must be Tab"));
+        assert!(
+            validate("", &object, None)[0].contains("kind: Invalid value: \"Other\": must be Tab")
+        );
     }
 
     #[test]
@@ -227,7 +240,10 @@ mod tests {
         let old = tab(json!({"n": 10}), json!({"ready": 1}));
         let new = tab(json!({"n": 10}), json!({"ready": -1}));
         let found = validate("status", &new, Some(&old));
-        assert!(found[0].starts_with("status.ready: Invalid value: -1"), "{found:?}");
+        assert!(
+            found[0].starts_with("status.ready: Invalid value: -1"),
+            "{found:?}"
+        );
         let new = tab(json!({"n": 10}), json!({"ready": 2}));
         assert_eq!(validate("status", &new, Some(&old)), Vec::<String>::new());
     }
@@ -235,6 +251,9 @@ mod tests {
     #[test]
     fn rules_are_not_evaluated_for_objects_without_required_fields() {
         let found = validate("", &tab(json!({}), json!({})), None);
-        assert!(found[1].contains("some validation rules were not checked"), "{found:?}");
+        assert!(
+            found[1].contains("some validation rules were not checked"),
+            "{found:?}"
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::field::{Errors, FieldError, Path};
 use crate::kind_rules::Rules;
-use crate::metadata::{self, NameRule};
+use crate::metadata;
 use crate::{
     admissionregistration, apiextensions, apiregistration, apps, autoscaling, batch, certificates,
     claim, coordination, core, discovery, flowcontrol, networking, node, pod, policy, rbac,

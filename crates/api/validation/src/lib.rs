@@ -22,6 +22,7 @@ mod claim;
 mod conditions;
 mod coordination;
 mod core;
+mod custom;
 mod discovery;
 mod dispatch;
 mod field;
@@ -44,9 +45,8 @@ mod warnings;
 
 pub use apiextensions::CustomResourceRules;
 pub use authorization::validate_review;
-pub use dispatch::{
-    validate_create, validate_custom_create, validate_custom_update, validate_update,
-};
+pub use custom::{CustomOutcome, CustomRules, validate_custom_create, validate_custom_update};
+pub use dispatch::{validate_create, validate_update};
 pub use field::{ErrorKind, FieldError, to_api_error};
 pub use resource::{ADMIN_ACCESS_LABEL, validate_admin_access};
 pub use warnings::object_warnings;

@@ -8,7 +8,7 @@ use api_structural::{FieldProblem, ProblemKind};
 use serde_json::Value;
 
 /// Adds problems of a schema or of a custom resource.
-pub(super) fn add_problems(problems: Vec<FieldProblem>, errors: &mut Errors) {
+pub(crate) fn add_problems(problems: Vec<FieldProblem>, errors: &mut Errors) {
     errors.0.extend(problems.into_iter().map(convert_problem));
 }
 
@@ -32,7 +32,7 @@ fn convert_problem(problem: FieldProblem) -> FieldError {
 }
 
 /// Checks the metadata of an embedded resource. A name and a namespace are optional there.
-pub(super) fn check_embedded_metadata(object: &Value) -> Vec<FieldProblem> {
+pub(crate) fn check_embedded_metadata(object: &Value) -> Vec<FieldProblem> {
     let mut named = serde_json::json!({"metadata": get(object, "metadata")});
     if let Some(metadata) = at_mut(&mut named, "metadata") {
         fill_text(metadata, "name", "fakename");
