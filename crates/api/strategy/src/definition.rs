@@ -1,7 +1,94 @@
 //! Strategy of custom resource definitions.
 
-use api_meta::tree::{flag, get, list, make, set};
-use serde_json::Value;
+use api_meta::tree::{each_mut, flag, get, list, make, set, text};
+use api_meta::{Meta, time};
+use serde_json::{Value, json};
+
+/// Finalizer of a definition whose instances have to be deleted.
+pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// A condition of a definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// `type`.
+    pub kind: &'static str,
+    /// `status`: True, False, Unknown.
+    pub status: &'static str,
+    /// `reason`.
+    pub reason: &'static str,
+    /// `message`.
+    pub message: String,
+}
+
+impl Condition {
+    /// Creates a condition.
+    pub fn new(
+        kind: &'static str,
+        status: &'static str,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        Condition {
+            kind,
+            status,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// Sets a condition of a definition. Its time changes with its status only.
+pub fn set_condition(definition: &mut Value, condition: &Condition) {
+    let Some(status) = make(definition, "status") else {
+        return;
+    };
+    let known = each_mut(status, "conditions").find(|known| text(known, "type") == condition.kind);
+    if let Some(known) = known {
+        let same_status = text(known, "status") == condition.status;
+        if !same_status || text(known, "lastTransitionTime").is_empty() {
+            set(known, "lastTransitionTime", time::now());
+        }
+        set(known, "status", condition.status);
+        set(known, "reason", condition.reason);
+        set(known, "message", condition.message.as_str());
+        return;
+    }
+    let mut conditions = list(status, "conditions").to_vec();
+    conditions.push(json!({"type": condition.kind, "status": condition.status,
+        "lastTransitionTime": time::now(), "reason": condition.reason,
+        "message": condition.message}));
+    set(status, "conditions", conditions);
+}
+
+/// Removes a condition of a definition.
+pub fn remove_condition(definition: &mut Value, kind: &str) {
+    let conditions = list(get(definition, "status"), "conditions");
+    if conditions.iter().any(|known| text(known, "type") == kind) {
+        let mut kept = conditions.to_vec();
+        kept.retain(|known| text(known, "type") != kind);
+        if let Some(status) = make(definition, "status") {
+            set(status, "conditions", kept);
+        }
+    }
+}
+
+/// Prepares the first delete of a definition: it is kept until its instances are deleted.
+pub fn prepare_delete(definition: &mut Value) {
+    if definition.is_being_deleted() {
+        return;
+    }
+    if !definition.finalizers().contains(&CLEANUP_FINALIZER) {
+        let mut finalizers = list(get(definition, "metadata"), "finalizers").to_vec();
+        finalizers.push(CLEANUP_FINALIZER.into());
+        definition
+            .metadata_mut()
+            .insert("finalizers".into(), finalizers.into());
+    }
+    let message =
+        "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    let condition = Condition::new("Terminating", "True", "InstanceDeletionPending", message);
+    set_condition(definition, &condition);
+}
 
 /// Adds the storage version to the versions that stored objects may have. Others remain until a
 /// migration removes them.
@@ -23,7 +110,6 @@ pub(crate) fn add_stored_version(object: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn new_storage_version_is_added_once() {
@@ -33,5 +119,45 @@ mod tests {
         add_stored_version(&mut object);
         add_stored_version(&mut object);
         assert_eq!(object["status"]["storedVersions"], json!(["v1", "v2"]));
+    }
+
+    #[test]
+    fn first_delete_adds_finalizer_and_condition() {
+        let mut object = json!({"metadata": {"name": "a", "finalizers": ["example.com/x"]}});
+        prepare_delete(&mut object);
+        assert_eq!(object.finalizers(), ["example.com/x", CLEANUP_FINALIZER]);
+        let condition = &object["status"]["conditions"][0];
+        assert_eq!(condition["reason"], "InstanceDeletionPending");
+        let mut deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        let before = deleted.clone();
+        prepare_delete(&mut deleted);
+        assert_eq!(
+            deleted, before,
+            "a repeated delete must not revive the finalizer"
+        );
+    }
+
+    #[test]
+    fn condition_keeps_its_time_while_its_status_is_the_same() {
+        let mut object = json!({"status": {"conditions": [{"type": "Established", "status": "True",
+            "lastTransitionTime": "2020-01-01T00:00:00Z"}]}});
+        set_condition(
+            &mut object,
+            &Condition::new("Established", "True", "A", "b"),
+        );
+        let condition = &object["status"]["conditions"][0];
+        assert_eq!(condition["lastTransitionTime"], "2020-01-01T00:00:00Z");
+        assert_eq!(
+            (&condition["reason"], &condition["message"]),
+            (&json!("A"), &json!("b"))
+        );
+        set_condition(
+            &mut object,
+            &Condition::new("Established", "False", "A", "b"),
+        );
+        let condition = &object["status"]["conditions"][0];
+        assert_ne!(condition["lastTransitionTime"], "2020-01-01T00:00:00Z");
+        remove_condition(&mut object, "Established");
+        assert_eq!(object["status"]["conditions"], json!([]));
     }
 }

@@ -12,7 +12,7 @@ mod claim;
 mod create;
 pub mod custom;
 mod daemon_set;
-mod definition;
+pub mod definition;
 mod fields;
 mod jobs;
 mod new_pod;

@@ -20,6 +20,7 @@ use definition::SpecOptions;
 use serde_json::Value;
 use std::collections::HashSet;
 
+pub use conversion::has_valid_conversion_bundle;
 pub use custom::CustomResourceRules;
 
 pub const DEFINITION: Rules = Rules {

@@ -43,7 +43,7 @@ mod service;
 mod storage;
 mod warnings;
 
-pub use apiextensions::CustomResourceRules;
+pub use apiextensions::{CustomResourceRules, has_valid_conversion_bundle};
 pub use authorization::validate_review;
 pub use custom::{CustomOutcome, CustomRules, validate_custom_create, validate_custom_update};
 pub use dispatch::{validate_create, validate_update};

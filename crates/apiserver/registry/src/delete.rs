@@ -176,6 +176,10 @@ impl Registry {
 fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> DeletionPlan {
     // Policy and grace period are applied to a copy; the comparison below shows what they changed.
     let mut marked = object.clone();
+    if write.resource.group == "apiextensions.k8s.io" {
+        // Before the finalizers are looked at: instances must not survive their definition.
+        api_strategy::definition::prepare_delete(&mut marked);
+    }
     if let Some(finalizers) =
         propagation::propagation_finalizers(&write.resource, object, options.propagation)
     {

@@ -134,6 +134,11 @@ async fn run_checks(server: &Server, endpoint: &str) -> Vec<Check> {
             .iter()
             .map(|(name, step)| check(name, done(*step), "not finished")),
     );
+    all.push(check(
+        "poststarthook/crd-informer-synced",
+        server.definitions.is_synced() || endpoint == "livez",
+        "not finished",
+    ));
     if endpoint == "readyz" {
         let stops = server.stopping.is_cancelled() || server.tasks.shutdown().is_cancelled();
         all.push(check("shutdown", !stops, "process is shutting down"));

@@ -109,7 +109,7 @@ async fn dispatch_resource(
         "update" | "patch" => info.name.is_empty(),
         _ => false,
     };
-    if misplaced || !resource.has_verb(verb) {
+    if misplaced || !supports_verb(resource, verb) {
         return Err(method_not_allowed());
     }
     // Bodies are read here, behind authorization: no other caller can make the server buffer 3 MiB.
@@ -135,6 +135,13 @@ async fn dispatch_resource(
         }
         _ => Err(method_not_allowed()),
     }
+}
+
+/// Returns whether requests with a verb are handled.
+fn supports_verb(resource: &Resource, verb: &str) -> bool {
+    // As upstream, discovery hides some verbs of custom resources during their deletion. Updates are
+    // possible all the same, because they remove finalizers.
+    resource.has_verb(verb) || resource.is_custom() && matches!(verb, "create" | "update" | "patch")
 }
 
 async fn dispatch_subresource(

@@ -14,6 +14,7 @@ use apiserver_admission as admission;
 use apiserver_authn::Authn;
 use apiserver_authz::Authz;
 use apiserver_cache::Caches;
+use apiserver_crd::{Backlog, Definitions, TerminatingGuard};
 use apiserver_registry::{Allocators, Registry, RegistryOptions, ServiceOptions};
 use apiserver_request::Objects;
 use apiserver_storage::{Store, compact_regularly};
@@ -117,7 +118,10 @@ pub(crate) fn build_server(
     let slot = Arc::new(admission::QuotaSlot::default());
     let webhook_metrics = Arc::new(WebhookMetrics::default());
     let webhooks = webhooks::build_webhooks(options, &caches, &webhook_metrics, tasks)?;
-    let plugins = build_admission(options, &objects, &authz, &slot, webhooks)?;
+    let mut plugins = build_admission(options, &objects, &authz, &slot, webhooks)?;
+    let definitions = Arc::new(Backlog::default());
+    // First, so that no webhook is called for a create that is refused.
+    plugins.insert(0, Arc::new(TerminatingGuard(definitions.clone())));
     let services = ServiceOptions {
         cidrs: options.service_cluster_ip_range.clone(),
         node_ports: options.service_node_port_range.clone(),
@@ -130,6 +134,7 @@ pub(crate) fn build_server(
         services: Allocators::new(services),
     };
     let registry = Registry::new(store.clone(), caches.clone(), registry_options);
+    let definitions = Definitions::start(registry.clone(), definitions, tasks);
     // From here on quota is charged; no request was served before.
     slot.set(Arc::new(quotas::Quotas(registry.clone())));
     let interval = parse_duration(
@@ -156,6 +161,7 @@ pub(crate) fn build_server(
         discovery: Discovery::new(&address),
         metrics: ServerMetrics::default(),
         webhook_metrics,
+        definitions,
         kubelets: Kubelets::new(
             &kubelet_tls(options),
             ReachPolicy::new(port, &options.etcd_servers),

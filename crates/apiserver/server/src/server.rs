@@ -10,6 +10,7 @@ use crate::proxy::Kubelets;
 use apiserver_authn::Authn;
 use apiserver_authz::Authz;
 use apiserver_cache::Caches;
+use apiserver_crd::Definitions;
 use apiserver_registry::Registry;
 use apiserver_storage::Store;
 use apiserver_webhook::WebhookMetrics;
@@ -40,6 +41,8 @@ pub struct Server {
     pub metrics: ServerMetrics,
     /// Metrics of admission webhooks.
     pub webhook_metrics: Arc<WebhookMetrics>,
+    /// The life cycle of custom resource definitions.
+    pub definitions: Arc<Definitions>,
     /// Connections to kubelets.
     pub kubelets: Kubelets,
     /// `host:port` under which clients reach this server.

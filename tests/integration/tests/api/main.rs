@@ -8,6 +8,7 @@ mod certificates;
 mod client_library;
 mod concurrency;
 mod create;
+mod custom_resources;
 mod delete;
 mod hostile;
 mod patch;

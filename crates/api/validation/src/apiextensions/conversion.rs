@@ -188,6 +188,13 @@ fn validate_service(service: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
+/// Returns whether the `caBundle` of a conversion webhook can be used, or there is none.
+pub fn has_valid_conversion_bundle(conversion: &Value) -> bool {
+    let config = get(get(conversion, "webhook"), "clientConfig");
+    let bundle = text(config, "caBundle");
+    bundle.is_empty() || find_bundle_problem(bundle).is_none()
+}
+
 fn find_bundle_problem(bundle: &str) -> Option<&'static str> {
     let problem = "unable to load root certificates: unable to parse bytes as PEM block";
     let Ok(pem) = STANDARD.decode(bundle) else {
