@@ -77,4 +77,20 @@ impl Budget {
     pub(crate) fn work_left(&mut self) -> &mut u64 {
         &mut self.work_left
     }
+
+    /// Creates the budget of one of several evaluations: its own cost limit, and the work that is
+    /// left for all.
+    #[must_use]
+    pub fn split_evaluation(&self, limit: u64) -> Budget {
+        Budget {
+            limit,
+            used: 0,
+            work_left: self.work_left,
+        }
+    }
+
+    /// Takes the work of a split evaluation from this budget. The cost is not added.
+    pub fn absorb_work(&mut self, part: &Budget) {
+        self.work_left = self.work_left.min(part.work_left);
+    }
 }

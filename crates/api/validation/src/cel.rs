@@ -1,271 +1,242 @@
-//! Outer form of CEL expressions: balanced brackets and declared names.
-//!
-//! This is no compiler: types are not checked. It rejects expressions that can never be evaluated,
-//! so that a policy with a misspelled root is rejected when it is written instead of being ignored
-//! when it should apply. In doubt it accepts, because a valid expression must never be rejected.
+//! Expressions of webhooks, policies and device selectors.
 
 use crate::field::{Errors, Path};
+use api_cel::Type;
+use api_cel::hosts::device::{DeviceSizes, SELECTOR_LIMIT, create_device_environment};
+use api_cel::hosts::policy::{ExpressionError, PolicyCompiler, Purpose};
+use api_cel::hosts::{NEW_EXPRESSIONS, STORED_EXPRESSIONS};
 use api_meta::tree::{list, text};
 use serde_json::Value;
 
-/// Names in the scope of every expression: literals, types, and global functions.
-const BUILT_IN: [&str; 20] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "int",
-    "uint",
-    "double",
-    "bool",
-    "string",
-    "bytes",
-    "list",
-    "map",
-    "type",
-    "dyn",
-    "timestamp",
-    "duration",
-    "google",
-    "Object",
-    "null_type",
-    "optional_type",
-];
-/// Namespaces of functions and types in the libraries of CEL and Kubernetes.
-const NAMESPACES: [&str; 14] = [
-    "base64",
-    "cel",
-    "cidr",
-    "format",
-    "ip",
-    "k8s",
-    "kubernetes",
-    "lists",
-    "math",
-    "net",
-    "optional",
-    "regex",
-    "sets",
-    "strings",
-];
+/// The expressions of one policy or webhook, and the object before an update.
+pub struct Expressions<'a> {
+    /// The spec or the webhook.
+    pub new: &'a Value,
+    /// What it may have been before. Its expressions may use all that this version knows.
+    pub old: &'a [&'a Value],
+}
 
-/// Validates `item.expression` (or another field) of each element of a list.
-pub fn validate_each_expression(
-    parent: &Value,
-    list_field: &str,
-    field: &str,
-    known: &[&str],
+/// A field of an expression in the elements of a list.
+pub struct ExpressionField {
+    /// The list.
+    pub list: &'static str,
+    /// The place of the expression in an element.
+    pub path: &'static [&'static str],
+    /// What it is for.
+    pub purpose: Purpose,
+    /// Space around the expression is dropped before it is compiled.
+    pub is_trimmed: bool,
+}
+
+/// The match conditions of a webhook or policy.
+pub const MATCH_CONDITIONS: ExpressionField = ExpressionField {
+    list: "matchConditions",
+    path: &["expression"],
+    purpose: Purpose::Condition,
+    is_trimmed: true,
+};
+
+fn find_text<'a>(item: &'a Value, path: &[&str]) -> &'a str {
+    let Some((last, parents)) = path.split_last() else {
+        return "";
+    };
+    let parent = parents
+        .iter()
+        .try_fold(item, |parent, field| parent.get(field));
+    parent.map_or("", |parent| text(parent, last))
+}
+
+impl Expressions<'_> {
+    /// Returns the version whose environment checks an expression.
+    fn minor(&self, field: &ExpressionField, source: &str) -> u16 {
+        let is_stored = self.old.iter().any(|old| {
+            let items = list(old, field.list);
+            items
+                .iter()
+                .any(|item| find_text(item, field.path) == source)
+        });
+        if is_stored {
+            STORED_EXPRESSIONS
+        } else {
+            NEW_EXPRESSIONS
+        }
+    }
+
+    /// Compiles the variables of a policy.
+    pub fn validate_variables(
+        &self,
+        compiler: &mut PolicyCompiler,
+        path: &Path<'_>,
+        errors: &mut Errors,
+    ) {
+        let field = ExpressionField {
+            list: "variables",
+            path: &["expression"],
+            purpose: Purpose::Variable,
+            is_trimmed: false,
+        };
+        let at = path.child(field.list);
+        for (i, variable) in list(self.new, field.list).iter().enumerate() {
+            let source = text(variable, "expression");
+            if source.trim().is_empty() {
+                continue;
+            }
+            let minor = self.minor(&field, source);
+            if let Err(error) = compiler.compile_variable(text(variable, "name"), source, minor) {
+                report(&error, source, &at.index(i).child("expression"), errors);
+            }
+        }
+    }
+
+    /// Compiles one expression of each element of a list.
+    pub fn validate(
+        &self,
+        compiler: &PolicyCompiler,
+        field: &ExpressionField,
+        path: &Path<'_>,
+        errors: &mut Errors,
+    ) {
+        let at = path.child(field.list);
+        for (i, item) in list(self.new, field.list).iter().enumerate() {
+            let stored = find_text(item, field.path);
+            let source = if field.is_trimmed {
+                stored.trim()
+            } else {
+                stored
+            };
+            if source.trim().is_empty() {
+                continue;
+            }
+            let minor = self.minor(field, stored);
+            if let Err(error) = compiler.compile(field.purpose, source, minor) {
+                let item = at.index(i);
+                report_below(&error, source, field.path, &item, errors);
+            }
+        }
+    }
+}
+
+fn report_below(
+    error: &ExpressionError,
+    source: &str,
+    fields: &[&str],
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let at = path.child(list_field);
-    for (i, item) in list(parent, list_field).iter().enumerate() {
-        let expression = text(item, field);
-        // Variables may have any type; conditions, validations and messages may not.
-        let is_number = list_field != "variables" && is_numeric(expression);
-        let problem = if is_number {
-            Some("must evaluate to bool or string".to_owned())
-        } else {
-            find_problem(expression, known)
-        };
-        if let Some(problem) = problem.filter(|_| !expression.is_empty()) {
-            errors.invalid(&at.index(i).child(field), expression, problem);
+    match fields.split_first() {
+        Some((first, rest)) => report_below(error, source, rest, &path.child(first), errors),
+        None => report(error, source, path, errors),
+    }
+}
+
+fn report(error: &ExpressionError, source: &str, path: &Path<'_>, errors: &mut Errors) {
+    match error {
+        ExpressionError::Invalid(detail) => errors.invalid(path, source, detail.as_str()),
+        ExpressionError::Instantiation(detail) => errors.internal(path, detail.as_str()),
+    }
+}
+
+/// Compiles the expression of a device selector and bounds its cost.
+pub fn validate_device_expression(expression: &str, path: &Path<'_>, errors: &mut Errors) {
+    let program = match create_device_environment(NEW_EXPRESSIONS).compile(expression) {
+        Ok(program) => program,
+        Err(error) if error.is_instantiation => {
+            return errors.internal(path, format!("program instantiation failed: {error}"));
+        }
+        Err(error) => {
+            return errors.invalid(path, expression, format!("compilation failed: {error}"));
+        }
+    };
+    match program.output_type() {
+        Type::Bool | Type::Dyn => {}
+        other => {
+            let other = other.runtime_name();
+            let detail = format!("must evaluate to bool or the unknown type, not {other}");
+            return errors.invalid(path, expression, detail);
         }
     }
-}
-
-/// Returns whether an expression is arithmetic on numbers, which is neither a is_number nor a
-/// message.
-fn is_numeric(expression: &str) -> bool {
-    let plain = |c: char| c.is_ascii_digit() || c.is_whitespace() || "+-*/%.()".contains(c);
-    expression.contains(|c: char| c.is_ascii_digit()) && expression.chars().all(plain)
-}
-
-/// Returns the error of an expression that may use the `known` names.
-pub fn find_problem(expression: &str, known: &[&str]) -> Option<String> {
-    let tokens = split_tokens(expression);
-    let mut open: Vec<char> = Vec::new();
-    let mut bound: Vec<&str> = Vec::new();
-    for (i, token) in tokens.iter().enumerate() {
-        match token {
-            Token::Symbol(c @ ('(' | '[' | '{')) => open.push(*c),
-            Token::Symbol(c @ (')' | ']' | '}')) => {
-                let pair = match c {
-                    ')' => '(',
-                    ']' => '[',
-                    _ => '{',
-                };
-                if open.pop() != Some(pair) {
-                    return Some(format!(
-                        "compilation failed: ERROR: <input>: Syntax error: mismatched '{c}'"
-                    ));
-                }
-            }
-            Token::Name(name) => {
-                let before = i.checked_sub(1).and_then(|j| tokens.get(j));
-                let next = tokens.get(i + 1);
-                // Any function may be a macro, because libraries add new ones.
-                if next == Some(&Token::Symbol('(')) {
-                    bound.extend(list_macro_variables(&tokens, i + 2));
-                }
-                let earlier = i.checked_sub(2).and_then(|j| tokens.get(j));
-                let selected = before == Some(&Token::Symbol('.'))
-                    || (before == Some(&Token::Symbol('?'))
-                        && earlier == Some(&Token::Symbol('.')));
-                let free = !selected && !matches!(next, Some(Token::Symbol('(' | ':' | '{')));
-                // Names of libraries are no values, so they are only declared before a dot.
-                let namespace = NAMESPACES.contains(name) && next == Some(&Token::Symbol('.'));
-                let declared = BUILT_IN.contains(name)
-                    || known.contains(name)
-                    || bound.contains(name)
-                    || namespace;
-                if free && !declared {
-                    return Some(format!(
-                        "compilation failed: ERROR: <input>: undeclared reference to '{name}' (in container '')"
-                    ));
-                }
-            }
-            _ => {}
-        }
+    if program.estimate_cost(&DeviceSizes).max > SELECTOR_LIMIT {
+        errors.forbidden(path, "too complex, exceeds cost limit");
     }
-    // The parser of cel-go reports the end of the input for both: an open bracket and an operator
-    // without its right side.
-    if !open.is_empty()
-        || matches!(
-            tokens.last(),
-            Some(Token::Symbol('.' | '+' | '*' | '&' | '|'))
-        )
-    {
-        return Some(
-            "compilation failed: ERROR: <input>: Syntax error: mismatched input '<EOF>'".into(),
-        );
-    }
-    None
-}
-
-/// Returns the variables that a macro binds: the names before its first commas.
-fn list_macro_variables<'a>(tokens: &[Token<'a>], start: usize) -> Vec<&'a str> {
-    let mut out = Vec::new();
-    let mut at = start;
-    while let (Some(Token::Name(name)), Some(Token::Symbol(','))) =
-        (tokens.get(at), tokens.get(at + 1))
-    {
-        out.push(*name);
-        at += 2;
-    }
-    out
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Token<'a> {
-    Name(&'a str),
-    Symbol(char),
-    Literal,
-}
-
-fn split_tokens(expression: &str) -> Vec<Token<'_>> {
-    let mut out = Vec::new();
-    let mut rest = expression;
-    while let Some(c) = rest.chars().next() {
-        let length = match c {
-            '"' | '\'' => {
-                out.push(Token::Literal);
-                quoted_length(rest, c, false)
-            }
-            // A field name that is not an identifier.
-            '`' => {
-                out.push(Token::Literal);
-                quoted_length(rest, c, true)
-            }
-            '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
-            c if c.is_ascii_digit() => {
-                out.push(Token::Literal);
-                rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '.')
-                    .unwrap_or(rest.len())
-            }
-            c if c.is_alphabetic() || c == '_' => {
-                let end = rest
-                    .find(|c: char| !c.is_alphanumeric() && c != '_')
-                    .unwrap_or(rest.len());
-                let (name, after) = rest.split_at(end);
-                // `r` and `b` before a quote are prefixes of a literal and no names.
-                let prefix = name.len() <= 2 && name.chars().all(|c| "rRbB".contains(c));
-                match after.chars().next() {
-                    Some(quote @ ('"' | '\'')) if prefix => {
-                        out.push(Token::Literal);
-                        end + quoted_length(after, quote, name.contains(['r', 'R']))
-                    }
-                    _ => {
-                        out.push(Token::Name(name));
-                        end
-                    }
-                }
-            }
-            c => {
-                if !c.is_whitespace() {
-                    out.push(Token::Symbol(c));
-                }
-                c.len_utf8()
-            }
-        };
-        rest = rest.get(length..).unwrap_or_default();
-    }
-    out
-}
-
-/// Returns the length of a string literal with its quotes. In a raw literal a backslash escapes
-/// nothing.
-fn quoted_length(text: &str, quote: char, raw: bool) -> usize {
-    let triple: String = std::iter::repeat_n(quote, 3).collect();
-    if let Some(inner) = text.strip_prefix(triple.as_str()) {
-        return inner
-            .find(triple.as_str())
-            .map_or(text.len(), |end| end + 6);
-    }
-    let mut escaped = false;
-    for (i, c) in text.char_indices().skip(1) {
-        if c == quote && !escaped {
-            return i + 1;
-        }
-        escaped = c == '\\' && !escaped && !raw;
-    }
-    text.len()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::find_problem;
+    use super::*;
+    use serde_json::json;
+
+    fn validate(new: &Value, old: &[&Value]) -> Vec<String> {
+        let mut errors = Errors::default();
+        let compiler = PolicyCompiler::new(false);
+        let expressions = Expressions { new, old };
+        expressions.validate(&compiler, &MATCH_CONDITIONS, &Path::ROOT, &mut errors);
+        errors.0.iter().map(ToString::to_string).collect()
+    }
+
+    fn conditions(expression: &str) -> Value {
+        json!({"matchConditions": [{"name": "a", "expression": expression}]})
+    }
 
     #[test]
-    fn valid_expressions_are_accepted_and_malformed_ones_rejected() {
-        let known = ["object", "request", "params"];
+    fn expressions_are_compiled_and_typed() {
         for good in [
             "true",
-            "object.spec.replicas <= params.max",
-            "object.items.all(x, x.name != 'a b' && has(x.y))",
-            "{'a': 1}.size() > 0 && request.name in ['x']",
-            "Object{spec: Object.spec{replicas: 3}}",
-            "cel.bind(x, object.spec.replicas, x * x > params.max)",
+            " object.spec.replicas <= 3 ",
             "optional.of(1).orValue(2) == 1 && object.?spec.?name.orValue('') != ''",
-            "object.?spec.optMap(v, v + 1).hasValue()",
-            "sets.contains(['a'], object.l) && math.greatest(1, 2) == 2 && ip.isCanonical('10.0.0.1')",
+            "object.url == 'http://x' // nothing.here (",
+            "object.m.map(k, object.m[k]) == [] ? true : 'a'.matches(r'\\d')",
+            "sets.contains(['a'], object.l) && ip.isCanonical('10.0.0.1')",
             "!format.dns1123Label().validate(object.name).hasValue()",
-            "object.a == 1 // nothing.here (\n && true",
-            "object.x.matches(r'\\') && object.x == b'y'",
-            "object.metadata.labels.`a.b/c-d` == 'x'",
-            "type(object.q) == kubernetes.Quantity || object.url == 'http://x'",
-            "object.m.map(k, object.m[k]) == [] ? \"it's\" : r'\\d'",
+            "",
         ] {
-            assert_eq!(find_problem(good, &known), None, "{good}");
+            assert_eq!(validate(&conditions(good), &[]), [""; 0], "{good}");
         }
-        for bad in [
-            "object.spec.(",
-            "nothing.here",
-            "(object",
-            "object.x)",
-            "object.",
+        for (bad, expect) in [
+            ("object.spec.(", "compilation failed: ERROR: <input>:1:13: "),
+            ("nothing", "undeclared reference to 'nothing'"),
+            ("1 + 1", "must evaluate to bool but got int"),
+            ("params.x == 1", "undeclared reference to 'params'"),
         ] {
-            assert!(find_problem(bad, &known).is_some(), "{bad}");
+            let found = validate(&conditions(bad), &[]);
+            assert_eq!(found.len(), 1, "{bad}");
+            let found = found.concat();
+            let place = "matchConditions[0].expression: Invalid value: ";
+            assert!(
+                found.starts_with(place) && found.contains(expect),
+                "{found}"
+            );
+        }
+    }
+
+    #[test]
+    fn stored_expressions_are_checked_as_those_of_the_newest_version() {
+        let new = conditions("true");
+        let all = Expressions {
+            new: &new,
+            old: &[],
+        };
+        assert_eq!(all.minor(&MATCH_CONDITIONS, "true"), NEW_EXPRESSIONS);
+        let all = Expressions {
+            new: &new,
+            old: &[&new],
+        };
+        assert_eq!(all.minor(&MATCH_CONDITIONS, "true"), STORED_EXPRESSIONS);
+        assert_eq!(all.minor(&MATCH_CONDITIONS, "false"), NEW_EXPRESSIONS);
+    }
+
+    #[test]
+    fn device_selectors_have_a_type_and_a_bounded_cost() {
+        for (expression, expect) in [
+            ("device.driver == 'a'", ""),
+            ("device.attributes['a'].b", ""),
+            ("device.other", "undefined field 'other'"),
+            ("1", "must evaluate to bool or the unknown type, not int"),
+        ] {
+            let mut errors = Errors::default();
+            validate_device_expression(expression, &Path::ROOT, &mut errors);
+            let found: String = errors.0.iter().map(ToString::to_string).collect();
+            assert_eq!(expect.is_empty(), found.is_empty(), "{expression} {found}");
+            assert!(found.contains(expect), "{found}");
         }
     }
 }

@@ -96,6 +96,8 @@ pub enum ErrorKind {
     TooMany,
     /// The value has the wrong type.
     TypeInvalid,
+    /// The value can't be processed.
+    Internal,
 }
 
 impl ErrorKind {
@@ -109,6 +111,7 @@ impl ErrorKind {
             ErrorKind::Forbidden => "Forbidden",
             ErrorKind::TooLong => "Too long",
             ErrorKind::TooMany => "Too many",
+            ErrorKind::Internal => "Internal error",
         }
     }
 
@@ -123,6 +126,7 @@ impl ErrorKind {
             ErrorKind::TooLong => "FieldValueTooLong",
             ErrorKind::TooMany => "FieldValueTooMany",
             ErrorKind::TypeInvalid => "FieldValueTypeInvalid",
+            ErrorKind::Internal => "InternalError",
         }
     }
 }
@@ -294,6 +298,11 @@ impl Errors {
     pub fn too_many(&mut self, path: &Path<'_>, actual: usize, max: usize) {
         let detail = format!("must have at most {max} items");
         self.add(ErrorKind::TooMany, path, Some(actual.into()), detail);
+    }
+
+    /// Adds an error for a value that can't be processed.
+    pub fn internal(&mut self, path: &Path<'_>, detail: impl Into<String>) {
+        self.add(ErrorKind::Internal, path, None, detail);
     }
 
     /// Adds an error for a reference to a missing object.

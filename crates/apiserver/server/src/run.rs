@@ -16,7 +16,7 @@ use apiserver_authz::Authz;
 use apiserver_cache::Caches;
 use apiserver_crd::{Backlog, Definitions, TerminatingGuard};
 use apiserver_registry::{Allocators, Registry, RegistryOptions, ServiceOptions};
-use apiserver_request::Objects;
+use apiserver_request::{Authorizer, Objects};
 use apiserver_storage::{Store, compact_regularly};
 use apiserver_webhook::WebhookMetrics;
 use base_serve::{bind_listener, serve_http, write_port_file};
@@ -117,7 +117,9 @@ pub(crate) fn build_server(
     // admission.
     let slot = Arc::new(admission::QuotaSlot::default());
     let webhook_metrics = Arc::new(WebhookMetrics::default());
-    let webhooks = webhooks::build_webhooks(options, &caches, &webhook_metrics, tasks)?;
+    let authorizer: Arc<dyn Authorizer> = authz.clone();
+    let webhooks =
+        webhooks::build_webhooks(options, &caches, &authorizer, &webhook_metrics, tasks)?;
     let mut plugins = build_admission(options, &objects, &authz, &slot, webhooks)?;
     let definitions = Arc::new(Backlog::default());
     // First, so that no webhook is called for a create that is refused.

@@ -6,7 +6,8 @@ use api_meta::Kind;
 use apiserver_admission::WebhookPlugins;
 use apiserver_cache::Caches;
 use apiserver_convert::codec;
-use apiserver_request::Objects;
+use apiserver_policy::MatchConditions;
+use apiserver_request::{Authorizer, Objects};
 use apiserver_webhook::{
     ClusterIpResolver, Credentials, EndpointResolver, GroupVersionKind, GroupVersionResource,
     Kinds, MutatingWebhooks, PluginConfig, ServiceResolver, Setup, Transport, ValidatingWebhooks,
@@ -23,6 +24,7 @@ use std::sync::Arc;
 pub fn build_webhooks(
     options: &ServerOptions,
     caches: &Arc<Caches>,
+    authorizer: &Arc<dyn Authorizer>,
     metrics: &Arc<WebhookMetrics>,
     tasks: &Tasks,
 ) -> anyhow::Result<WebhookPlugins> {
@@ -47,8 +49,7 @@ pub fn build_webhooks(
             transport: Transport::new(tasks.clone(), resolver.clone(), credentials),
             metrics: metrics.clone(),
             skipped: options.skip_admission_webhooks.clone(),
-            // A compiler of match conditions is wired here.
-            conditions: None,
+            conditions: Arc::new(MatchConditions::new(authorizer.clone())),
         })
     };
     Ok(WebhookPlugins {

@@ -107,13 +107,6 @@ fn compile_hook(
     }
 }
 
-/// Returns whether a configuration has match conditions.
-pub fn has_conditions(configuration: &Value) -> bool {
-    list(configuration, "webhooks")
-        .iter()
-        .any(|hook| !list(hook, "matchConditions").is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,12 +163,6 @@ mod tests {
         let hook = compile(json!({"name": "a", "matchConditions": conditions}));
         assert!(matches!(hook.conditions, Some(Err(_))));
         assert!(compile(json!({"name": "a"})).conditions.is_none());
-        assert!(has_conditions(
-            &json!({"webhooks": [{}, {"matchConditions": conditions}]})
-        ));
-        assert!(!has_conditions(
-            &json!({"webhooks": [{"matchConditions": []}]})
-        ));
     }
 
     #[test]

@@ -55,10 +55,6 @@ impl Admission for MutatingWebhooks {
         request.reinvocation.webhooks.record_output(object);
         Ok(())
     }
-
-    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
-        self.0.check_configuration(request)
-    }
 }
 
 /// One pass over the webhooks.

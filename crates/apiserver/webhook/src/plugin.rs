@@ -1,15 +1,15 @@
-//! The base of both plugins: the parts they are built from, readiness, and checks of configurations.
+//! The base of both plugins: the parts they are built from, and readiness.
 
 use crate::attributes::Attributes;
-use crate::conditions::{ConditionCompiler, NoConditions, UNSUPPORTED};
-use crate::hook::{Hook, has_conditions};
+use crate::conditions::ConditionCompiler;
+use crate::hook::Hook;
 use crate::kinds::Kinds;
 use crate::metrics::WebhookMetrics;
 use crate::rules::is_exempt;
 use crate::source::Source;
 use crate::transport::Transport;
-use api_meta::{ApiError, Cause};
-use apiserver_request::{AdmissionRequest, GroupResource, Objects, Operation};
+use api_meta::ApiError;
+use apiserver_request::{AdmissionRequest, GroupResource, Objects};
 use std::sync::Arc;
 
 const GROUP: &str = "admissionregistration.k8s.io";
@@ -26,33 +26,24 @@ pub struct Setup {
     pub metrics: Arc<WebhookMetrics>,
     /// Names of webhooks that are not called.
     pub skipped: Vec<String>,
-    /// Compiles match conditions; without it, configurations that have some are rejected.
-    pub conditions: Option<Arc<dyn ConditionCompiler>>,
+    /// Compiles match conditions.
+    pub conditions: Arc<dyn ConditionCompiler>,
 }
 
 /// The state of one plugin.
 pub struct Plugin {
     pub(crate) setup: Setup,
     source: Arc<Source>,
-    configurations: &'static str,
 }
 
 impl Plugin {
     /// Observes the configurations of a resource.
     pub fn new(setup: Setup, configurations: &'static str) -> Self {
-        let compiler: Arc<dyn ConditionCompiler> = match &setup.conditions {
-            Some(compiler) => compiler.clone(),
-            None => Arc::new(NoConditions),
-        };
-        let source = Arc::new(Source::new(compiler, &setup.skipped));
+        let source = Arc::new(Source::new(setup.conditions.clone(), &setup.skipped));
         setup
             .objects
             .observe(&GroupResource::new(GROUP, configurations), source.clone());
-        Plugin {
-            setup,
-            source,
-            configurations,
-        }
+        Plugin { setup, source }
     }
 
     /// Returns the webhooks that may be called for a request; none for exempt kinds.
@@ -81,35 +72,5 @@ impl Plugin {
     /// Returns the facts of a request.
     pub fn attributes<'a>(&self, request: &AdmissionRequest<'a>) -> Attributes<'a> {
         Attributes::new(request, &*self.setup.kinds)
-    }
-
-    /// Rejects a configuration with match conditions that would not be evaluated.
-    ///
-    /// # Errors
-    /// 422
-    pub fn check_configuration(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
-        let written = matches!(request.operation, Operation::Create | Operation::Update)
-            && request.group == GROUP
-            && request.resource == self.configurations;
-        // Stored conditions stay writable: their webhooks fail according to their policy.
-        let is_new = || request.old.as_ref().is_none_or(|old| !has_conditions(old));
-        if !written
-            || self.setup.conditions.is_some()
-            || !has_conditions(&request.object)
-            || !is_new()
-        {
-            return Ok(());
-        }
-        let cause = Cause {
-            reason: "FieldValueForbidden".into(),
-            message: format!("Forbidden: {UNSUPPORTED}"),
-            field: "webhooks.matchConditions".into(),
-        };
-        Err(ApiError::invalid(
-            GROUP,
-            request.kind,
-            request.name,
-            vec![cause],
-        ))
     }
 }

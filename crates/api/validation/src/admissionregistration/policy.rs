@@ -2,12 +2,13 @@
 
 use super::rule::{validate_match_resources, validate_mutating_operations};
 use super::validate_condition_names;
-use crate::cel;
+use crate::cel::{ExpressionField, Expressions, MATCH_CONDITIONS};
 use crate::conditions::validate_conditions;
 use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
+use api_cel::hosts::policy::{PolicyCompiler, Purpose};
 use api_meta::names;
 use api_meta::tree::{get, has, list, opt_text, same, text};
 use serde_json::Value;
@@ -27,7 +28,6 @@ pub const MUTATING_POLICY: Rules = Rules {
     sub: accept_subresource,
 };
 
-const VARIABLES: [&str; 4] = ["object", "oldObject", "request", "authorizer"];
 const FAILURE: [&str; 2] = ["Fail", "Ignore"];
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const REINVOCATION: [&str; 2] = ["IfNeeded", "Never"];
@@ -256,23 +256,56 @@ fn validate_mutation(mutation: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Compiles all expressions of a policy that the update does not keep.
+/// The expressions of policies; those that a policy of one kind can't have are absent.
+const EXPRESSIONS: [ExpressionField; 5] = [
+    ExpressionField {
+        list: "validations",
+        path: &["expression"],
+        purpose: Purpose::Condition,
+        is_trimmed: false,
+    },
+    ExpressionField {
+        list: "validations",
+        path: &["messageExpression"],
+        purpose: Purpose::Message,
+        is_trimmed: false,
+    },
+    ExpressionField {
+        list: "auditAnnotations",
+        path: &["valueExpression"],
+        purpose: Purpose::AuditAnnotation,
+        is_trimmed: true,
+    },
+    ExpressionField {
+        list: "mutations",
+        path: &["applyConfiguration", "expression"],
+        purpose: Purpose::ApplyConfiguration,
+        is_trimmed: true,
+    },
+    ExpressionField {
+        list: "mutations",
+        path: &["jsonPatch", "expression"],
+        purpose: Purpose::JsonPatch,
+        is_trimmed: true,
+    },
+];
+
+/// Compiles all expressions of a policy.
 fn validate_expressions(spec: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut Errors) {
-    let mut known = VARIABLES.to_vec();
-    if has(spec, "paramKind") {
-        known.push("params");
-    }
+    let mut compiler = PolicyCompiler::new(has(spec, "paramKind"));
+    let stored: Vec<&Value> = old.into_iter().map(|old| get(old, "spec")).collect();
+    let expressions = Expressions {
+        new: spec,
+        old: &stored,
+    };
+    // As upstream, a condition is checked without the variables, although it may use them once it
+    // is stored.
     if !has_same_conditions(spec, old) {
-        cel::validate_each_expression(spec, "matchConditions", "expression", &known, path, errors);
+        expressions.validate(&compiler, &MATCH_CONDITIONS, path, errors);
     }
-    known.extend(["namespaceObject", "variables"]);
-    for (list_field, field) in [
-        ("variables", "expression"),
-        ("validations", "expression"),
-        ("validations", "messageExpression"),
-        ("auditAnnotations", "valueExpression"),
-    ] {
-        cel::validate_each_expression(spec, list_field, field, &known, path, errors);
+    expressions.validate_variables(&mut compiler, path, errors);
+    for field in &EXPRESSIONS {
+        expressions.validate(&compiler, field, path, errors);
     }
 }
 

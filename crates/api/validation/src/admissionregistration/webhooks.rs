@@ -2,12 +2,13 @@
 
 use super::rule::validate_rule;
 use super::validate_condition_names;
-use crate::cel;
+use crate::cel::{Expressions, MATCH_CONDITIONS};
 use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
 use crate::selector;
+use api_cel::hosts::policy::PolicyCompiler;
 use api_meta::names;
 use api_meta::tree::{get, has, int, list, opt_text, same, text, texts};
 use serde_json::Value;
@@ -21,14 +22,15 @@ pub const WEBHOOKS: Rules = Rules {
     sub: accept_subresource,
 };
 
-const VARIABLES: [&str; 4] = ["object", "oldObject", "request", "authorizer"];
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 const HARMLESS: [&str; 2] = ["None", "NoneOnDryRun"];
 const EFFECTS: [&str; 4] = ["None", "NoneOnDryRun", "Some", "Unknown"];
 const FORM: &str = "; desired format: https://host[/path]";
 
 /// Rules that the old object lifts: the beta version of the group had fewer.
-struct Options {
+struct Options<'a> {
+    /// The old webhooks.
+    stored: Vec<&'a Value>,
     ignores_conditions: bool,
     allows_effects: bool,
     allows_unknown_reviews: bool,
@@ -36,8 +38,9 @@ struct Options {
     allows_values: bool,
 }
 
-impl Options {
-    const STRICT: Options = Options {
+impl<'a> Options<'a> {
+    const STRICT: Options<'static> = Options {
+        stored: Vec::new(),
         ignores_conditions: false,
         allows_effects: false,
         allows_unknown_reviews: false,
@@ -45,7 +48,7 @@ impl Options {
         allows_values: false,
     };
 
-    fn after(new: &Value, old: &Value) -> Self {
+    fn after(new: &Value, old: &'a Value) -> Self {
         let (hooks, after) = (list(old, "webhooks"), list(new, "webhooks"));
         let is_unknown = |hook: &Value| {
             let all = texts(hook, "admissionReviewVersions");
@@ -58,6 +61,7 @@ impl Options {
         });
         let names: HashSet<&str> = hooks.iter().map(|hook| text(hook, "name")).collect();
         Self {
+            stored: hooks.iter().collect(),
             ignores_conditions: hooks.len() == after.len()
                 && hooks
                     .iter()
@@ -73,7 +77,7 @@ impl Options {
     }
 }
 
-fn validate_webhooks(object: &Value, options: &Options, errors: &mut Errors) {
+fn validate_webhooks(object: &Value, options: &Options<'_>, errors: &mut Errors) {
     let path = Path::ROOT.child("webhooks");
     let hooks = list(object, "webhooks");
     let mut seen = HashSet::new();
@@ -89,7 +93,7 @@ fn validate_webhooks(object: &Value, options: &Options, errors: &mut Errors) {
     }
 }
 
-fn validate_webhook(hook: &Value, options: &Options, path: &Path<'_>, errors: &mut Errors) {
+fn validate_webhook(hook: &Value, options: &Options<'_>, path: &Path<'_>, errors: &mut Errors) {
     validate_webhook_name(text(hook, "name"), &path.child("name"), errors);
     let at = path.child("rules");
     for (i, rule) in list(hook, "rules").iter().enumerate() {
@@ -114,14 +118,12 @@ fn validate_webhook(hook: &Value, options: &Options, path: &Path<'_>, errors: &m
     validate_client_config(get(hook, "clientConfig"), &at, errors);
     if !options.ignores_conditions {
         validate_condition_names(hook, path, errors);
-        cel::validate_each_expression(
-            hook,
-            "matchConditions",
-            "expression",
-            &VARIABLES,
-            path,
-            errors,
-        );
+        let expressions = Expressions {
+            new: hook,
+            old: &options.stored,
+        };
+        let compiler = PolicyCompiler::new(false);
+        expressions.validate(&compiler, &MATCH_CONDITIONS, path, errors);
     }
 }
 
@@ -142,7 +144,12 @@ fn validate_webhook_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
 
 /// Webhooks of v1 must say that a dry run has no effects outside, since dry-run requests are sent to
 /// them.
-fn validate_side_effects(hook: &Value, options: &Options, path: &Path<'_>, errors: &mut Errors) {
+fn validate_side_effects(
+    hook: &Value,
+    options: &Options<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let allowed: &[&str] = match options.allows_effects {
         true => &EFFECTS,
         false => &HARMLESS,
@@ -156,7 +163,12 @@ fn validate_side_effects(hook: &Value, options: &Options, path: &Path<'_>, error
     }
 }
 
-fn validate_review_versions(hook: &Value, options: &Options, path: &Path<'_>, errors: &mut Errors) {
+fn validate_review_versions(
+    hook: &Value,
+    options: &Options<'_>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
     let all = texts(hook, "admissionReviewVersions");
     if all.is_empty() {
         return errors.required(path, "must specify one of v1, v1beta1");

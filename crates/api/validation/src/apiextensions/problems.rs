@@ -59,7 +59,7 @@ fn convert_error(error: FieldError) -> FieldProblem {
         ErrorKind::TooMany => ProblemKind::TooMany,
         ErrorKind::TypeInvalid => ProblemKind::TypeInvalid,
         // Rules of metadata refer to no other objects.
-        ErrorKind::Invalid | ErrorKind::NotFound => ProblemKind::Invalid,
+        ErrorKind::Invalid | ErrorKind::NotFound | ErrorKind::Internal => ProblemKind::Invalid,
     };
     FieldProblem {
         kind,

@@ -216,15 +216,8 @@ fn validate_device_selectors(parent: &Value, path: &Path<'_>, errors: &mut Error
         if expression.len() > LONGEST_EXPRESSION {
             errors.too_long(&at.child("expression"), LONGEST_EXPRESSION);
         } else {
-            validate_device_expression(expression, &at.child("expression"), errors);
+            cel::validate_device_expression(expression, &at.child("expression"), errors);
         }
-    }
-}
-
-/// Compiles the expression of a device selector.
-fn validate_device_expression(expression: &str, path: &Path<'_>, errors: &mut Errors) {
-    if let Some(problem) = cel::find_problem(expression, &["device"]) {
-        errors.invalid(path, expression, problem);
     }
 }
 

@@ -209,25 +209,94 @@ async fn object_is_converted_to_the_version_of_the_rule() {
 }
 
 #[tokio::test]
-async fn match_conditions_are_rejected_while_they_can_not_be_evaluated() {
+async fn match_conditions_decide_about_the_call() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |path, review| match path {
+        "/marker" => allow(review),
+        _ => deny(review, "no"),
+    })
+    .await;
+    let conditional = |name: &str, expressions: &[&str]| {
+        let mut hook = hook(&test, &server, name, &["configmaps"]);
+        let conditions = expressions.iter().enumerate();
+        let conditions = conditions.map(|(i, e)| json!({"name": format!("c{i}"), "expression": e}));
+        hook["matchConditions"] = conditions.collect();
+        hook
+    };
+    let hooks = vec![
+        conditional("never", &["true", "request.userInfo.username == 'nobody'"]),
+        conditional(
+            "data",
+            &[
+                "has(object.data) && 'bad' in object.data",
+                "oldObject == null",
+            ],
+        ),
+        conditional(
+            "reader",
+            &["!authorizer.requestResource.check('create').allowed()"],
+        ),
+    ];
+    register_validating(&test, &server, hooks).await;
+    let path = test.core("configmaps");
+    test.create(&path, &config_map("good")).await;
+    let mut bad = config_map("bad");
+    bad["data"]["bad"] = json!("yes");
+    let message = "admission webhook \"data.example.com\" denied the request: no";
+    let reply = test.admin.post(&path, &bad).await;
+    reply.expect_failure(403, "Forbidden", message);
+    assert!(requests(&server, "never").is_empty());
+    assert!(requests(&server, "reader").is_empty());
+}
+
+#[tokio::test]
+async fn match_condition_that_fails_counts_by_the_failure_policy() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |_, review| allow(review)).await;
+    let mut guard = hook(&test, &server, "guard", &["configmaps"]);
+    guard["matchConditions"] = json!([{"name": "c", "expression": "object.data.level == '1'"}]);
+    let mut lenient = hook(&test, &server, "lenient", &["secrets"]);
+    lenient["matchConditions"] = json!([{"name": "c", "expression": "object.none.x == 1"}]);
+    lenient["failurePolicy"] = json!("Ignore");
+    register_validating(&test, &server, vec![guard, lenient]).await;
+    let reply = test
+        .admin
+        .post(&test.core("configmaps"), &config_map("m"))
+        .await;
+    let message = "configmaps \"m\" is forbidden: expression 'object.data.level == '1'' resulted in \
+                   error: no such key: level";
+    reply.expect_failure(403, "Forbidden", message);
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
+    test.create(&test.core("secrets"), &secret).await;
+    assert!(requests(&server, "lenient").is_empty());
+}
+
+#[tokio::test]
+async fn match_conditions_that_do_not_compile_are_rejected() {
     let test = start().await;
     let server = WebhookServer::start(&[], |_, review| allow(review)).await;
     for kind in [
         "ValidatingWebhookConfiguration",
         "MutatingWebhookConfiguration",
     ] {
-        let mut conditional = hook(&test, &server, "guard", &["configmaps"]);
-        conditional["matchConditions"] = json!([{"name": "c", "expression": "true"}]);
-        let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
-            "metadata": {"name": test.name("conditions")}, "webhooks": [conditional]});
-        let path = format!("{GROUP}/{}s", kind.to_lowercase());
-        let reply = test.admin.post(&path, &object).await;
-        let status = reply.expect_reason(422, "Invalid");
-        let message = status["message"].as_str().unwrap_or_default();
-        assert!(
-            message.contains("match conditions are not supported"),
-            "{message}"
-        );
+        for (expression, expect) in [
+            (
+                "object.",
+                "compilation failed: ERROR: <input>:1:8: Syntax error",
+            ),
+            ("1", "must evaluate to bool but got int"),
+            ("params.x == 1", "undeclared reference to 'params'"),
+        ] {
+            let mut conditional = hook(&test, &server, "guard", &["configmaps"]);
+            conditional["matchConditions"] = json!([{"name": "c", "expression": expression}]);
+            let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind,
+                "metadata": {"name": test.name("conditions")}, "webhooks": [conditional]});
+            let path = format!("{GROUP}/{}s", kind.to_lowercase());
+            let reply = test.admin.post(&path, &object).await;
+            let status = reply.expect_reason(422, "Invalid");
+            let message = status["message"].as_str().unwrap_or_default();
+            assert!(message.contains(expect), "{message}");
+        }
     }
 }
 

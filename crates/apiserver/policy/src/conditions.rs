@@ -1,0 +1,226 @@
+//! Match conditions of webhooks and policies.
+
+use crate::activation::{Activation, ComposedVariables, Input};
+use crate::authorizer::UserCheck;
+use crate::evaluate::{Allowance, Expression};
+use api_cel::Value as CelValue;
+use api_cel::hosts::STORED_EXPRESSIONS;
+use api_cel::hosts::policy::{PolicyCompiler, Purpose};
+use api_cel::library::authorizer::CheckResource;
+use api_meta::tree::{get, text};
+use apiserver_request::Authorizer;
+use apiserver_webhook::{ConditionCompiler, ConditionInput, Conditions};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Cost limit of all match conditions of one webhook or policy for one request.
+const CONDITIONS_BUDGET: u64 = 2_500_000;
+
+/// Compiles the match conditions of webhooks.
+pub struct MatchConditions(Arc<dyn Authorizer>);
+
+impl MatchConditions {
+    /// Creates a compiler whose conditions ask this authorizer.
+    pub fn new(authorizer: Arc<dyn Authorizer>) -> Self {
+        MatchConditions(authorizer)
+    }
+}
+
+impl ConditionCompiler for MatchConditions {
+    fn compile_conditions(&self, conditions: &[Value]) -> Result<Arc<dyn Conditions>, String> {
+        Ok(Arc::new(WebhookConditions {
+            conditions: compile_conditions(conditions, &PolicyCompiler::new(false)),
+            authorizer: self.0.clone(),
+        }))
+    }
+}
+
+/// Compiles match conditions. One that does not compile fails when it is evaluated.
+pub fn compile_conditions(conditions: &[Value], compiler: &PolicyCompiler) -> Vec<Expression> {
+    let compile = |condition: &Value| {
+        let source = text(condition, "expression");
+        Expression::compile(compiler, Purpose::Condition, source, STORED_EXPRESSIONS)
+    };
+    conditions.iter().map(compile).collect()
+}
+
+/// Returns whether no condition is false.
+///
+/// # Errors
+/// No condition is false, and at least one could not be evaluated.
+pub fn match_conditions(
+    conditions: &[Expression],
+    composed: &ComposedVariables,
+    input: &Input<'_>,
+) -> Result<bool, String> {
+    let activation = Activation::new(input, composed, true);
+    let mut allowance = Allowance::new(CONDITIONS_BUDGET);
+    let mut results = Vec::with_capacity(conditions.len());
+    // All are evaluated first: a budget that does not suffice for all is an error.
+    for condition in conditions {
+        results.push(condition.evaluate(&activation, &mut allowance)?.value);
+    }
+    let mut errors: Vec<String> = Vec::new();
+    for result in results {
+        match result {
+            Ok(CelValue::Bool(false)) => return Ok(false),
+            Ok(_) => {}
+            Err(error) if errors.contains(&error) => {}
+            Err(error) => errors.push(error),
+        }
+    }
+    match errors.as_slice() {
+        [] => Ok(true),
+        [one] => Err(one.clone()),
+        many => Err(format!("[{}]", many.join(", "))),
+    }
+}
+
+/// The compiled conditions of one webhook.
+struct WebhookConditions {
+    conditions: Vec<Expression>,
+    authorizer: Arc<dyn Authorizer>,
+}
+
+impl Conditions for WebhookConditions {
+    fn matches(&self, input: &ConditionInput<'_>) -> Result<bool, String> {
+        let input = Input {
+            request: input.request,
+            object: input.object,
+            old_object: input.old_object,
+            namespace: &Value::Null,
+            params: &Value::Null,
+            check: Arc::new(UserCheck::new(self.authorizer.clone(), input.user)),
+            resource: request_resource(input.request),
+        };
+        match_conditions(&self.conditions, &ComposedVariables::default(), &input)
+    }
+}
+
+/// Returns the resource of the request, for `authorizer.requestResource`.
+pub fn request_resource(request: &Value) -> CheckResource {
+    let resource = get(request, "requestResource");
+    CheckResource {
+        group: text(resource, "group").to_owned(),
+        resource: text(resource, "resource").to_owned(),
+        subresource: text(request, "requestSubResource").to_owned(),
+        namespace: text(request, "namespace").to_owned(),
+        name: text(request, "name").to_owned(),
+        ..CheckResource::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use apiserver_request::{Attributes, Decision, User};
+    use serde_json::json;
+
+    /// Allows `get` of the config map `n/m`, and the path `/ok`.
+    struct One;
+
+    impl Authorizer for One {
+        fn authorize(&self, asked: &Attributes) -> Decision {
+            let resource = asked.verb == "get"
+                && asked.resource == "configmaps"
+                && asked.namespace == "n"
+                && asked.name == "m";
+            if asked.path == "/ok" || resource {
+                Decision::Allow(String::new())
+            } else {
+                Decision::NoOpinion("not yours".to_owned())
+            }
+        }
+
+        fn rules(&self, _: &User, _: &str) -> (Vec<Value>, Vec<Value>, bool) {
+            (Vec::new(), Vec::new(), false)
+        }
+    }
+
+    fn matches(expressions: &[&str], object: &Value) -> Result<bool, String> {
+        let conditions: Vec<Value> = expressions
+            .iter()
+            .enumerate()
+            .map(|(i, expression)| json!({"name": format!("c{i}"), "expression": expression}))
+            .collect();
+        let compiled = MatchConditions::new(Arc::new(One)).compile_conditions(&conditions)?;
+        let request = json!({"operation": "UPDATE", "name": "m", "namespace": "n", "dryRun": false,
+            "requestResource": {"group": "", "version": "v1", "resource": "configmaps"},
+            "userInfo": {"username": "jane", "groups": ["dev"]}});
+        compiled.matches(&ConditionInput {
+            request: &request,
+            object,
+            old_object: &Value::Null,
+            user: &User::default(),
+        })
+    }
+
+    #[test]
+    fn all_conditions_have_to_hold() {
+        let object = json!({"data": {"a": "1"}});
+        for (expressions, expect) in [
+            (vec!["true"], true),
+            (vec!["true", "false"], false),
+            (vec!["object.data.a == '1'", "oldObject == null"], true),
+            (
+                vec!["request.operation == 'UPDATE' && !request.dryRun"],
+                true,
+            ),
+            (vec!["'dev' in request.userInfo.groups"], true),
+            (vec!["request.userInfo.username == 'joe'"], false),
+            (
+                vec!["authorizer.requestResource.check('get').allowed()"],
+                true,
+            ),
+            (
+                vec!["authorizer.requestResource.check('put').allowed()"],
+                false,
+            ),
+            (vec!["authorizer.path('/ok').check('get').allowed()"], true),
+            (vec!["namespaceObject == null"], true),
+        ] {
+            assert_eq!(
+                matches(&expressions, &object),
+                Ok(expect),
+                "{expressions:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn false_condition_wins_over_errors() {
+        let broken = "object.none.at.all == 1";
+        assert_eq!(matches(&[broken, "false"], &json!({})), Ok(false));
+        let error = matches(&[broken, "true"], &json!({})).unwrap_err();
+        let expect = "expression 'object.none.at.all == 1' resulted in error: no such key: none";
+        assert_eq!(error, expect);
+        let other = "object.x > 1";
+        let error = matches(&[broken, other, broken], &json!({})).unwrap_err();
+        let second = "expression 'object.x > 1' resulted in error: no such key: x";
+        assert_eq!(error, format!("[{expect}, {second}]"));
+    }
+
+    #[test]
+    fn stored_condition_that_does_not_compile_is_an_error() {
+        let error = matches(&["object.", "true"], &json!({})).unwrap_err();
+        assert!(
+            error.starts_with("compilation error: compilation failed: "),
+            "{error}"
+        );
+        assert_eq!(matches(&["object.", "false"], &json!({})), Ok(false));
+    }
+
+    #[test]
+    fn costs_are_bounded_for_each_condition_and_for_all() {
+        let object = json!({"list": vec![1; 2000]});
+        let square = "object.list.all(x, object.list.all(y, x == y))";
+        let error = matches(&[square], &object).unwrap_err();
+        assert!(
+            error.ends_with("operation cancelled: actual cost limit exceeded"),
+            "{error}"
+        );
+        let error = matches(&[square, square, square, "false"], &object).unwrap_err();
+        assert_eq!(error, crate::evaluate::OUT_OF_BUDGET);
+    }
+}

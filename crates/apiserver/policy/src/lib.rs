@@ -1,0 +1,14 @@
+//! Expressions in admission: the match conditions of webhooks, and admission policies.
+//!
+//! Decisions are pure: an expression is compiled once per change of its configuration and evaluated
+//! within a budget. The plugins read policies, bindings and parameters from the watch caches.
+//!
+//! Invariant: every evaluation has a bound that no request can raise, and what can't be evaluated
+//! counts by `failurePolicy`, which is Fail unless it says Ignore.
+
+mod activation;
+mod authorizer;
+mod conditions;
+mod evaluate;
+
+pub use conditions::MatchConditions;
