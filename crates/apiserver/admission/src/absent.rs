@@ -20,14 +20,10 @@ enum Treatment {
 }
 use Treatment::{Harmless, Refused, Warned};
 
-const ABSENT: [(&str, Treatment); 23] = [
+const ABSENT: [(&str, Treatment); 22] = [
     (
         "MutatingAdmissionPolicy",
         Warned("MutatingAdmissionPolicies are stored, but not evaluated"),
-    ),
-    (
-        "ValidatingAdmissionPolicy",
-        Warned("ValidatingAdmissionPolicies are stored, but not evaluated"),
     ),
     ("ClusterTrustBundleAttest", Harmless),
     (

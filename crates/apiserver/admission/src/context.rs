@@ -17,6 +17,15 @@ pub struct Context {
     pub quotas: Arc<dyn QuotaStore>,
     /// The plugins that call webhooks.
     pub webhooks: WebhookPlugins,
+    /// The plugins that evaluate policies.
+    pub policies: PolicyPlugins,
+}
+
+/// The plugins that evaluate policies. The server builds them, because they read all its kinds.
+#[derive(Clone)]
+pub struct PolicyPlugins {
+    /// `ValidatingAdmissionPolicy`
+    pub validating: Arc<dyn Admission>,
 }
 
 /// The plugins that call webhooks. The server builds them, because they have connections.

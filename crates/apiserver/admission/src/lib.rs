@@ -25,7 +25,7 @@ mod storage;
 mod table;
 mod unenforced;
 
-pub use context::{Context, WebhookPlugins};
+pub use context::{Context, PolicyPlugins, WebhookPlugins};
 pub use quota_store::{QuotaSlot, QuotaStore};
 pub use table::{Options, PluginError, build_plugins, known_plugins};
 

@@ -10,7 +10,7 @@ mod quotas;
 mod security;
 mod storage;
 
-use crate::context::{Context, WebhookPlugins};
+use crate::context::{Context, PolicyPlugins, WebhookPlugins};
 use crate::quota_store::{Change, QuotaStore};
 use api_meta::ApiError;
 use apiserver_request::testing::FakeObjects;
@@ -37,19 +37,19 @@ impl Authorizer for FakeAuthorizer {
     }
 }
 
-/// A plugin that does nothing, in place of webhooks.
-struct NoWebhooks;
+/// A plugin that does nothing, in place of webhooks and policies.
+struct NoEffect;
 
-impl Admission for NoWebhooks {
+impl Admission for NoEffect {
     fn name(&self) -> &'static str {
-        "NoWebhooks"
+        "NoEffect"
     }
 }
 
 fn no_webhooks() -> WebhookPlugins {
     WebhookPlugins {
-        mutating: Arc::new(NoWebhooks),
-        validating: Arc::new(NoWebhooks),
+        mutating: Arc::new(NoEffect),
+        validating: Arc::new(NoEffect),
     }
 }
 
@@ -91,6 +91,9 @@ fn context_with(
         authorizer: Arc::new(FakeAuthorizer(grants.to_vec())),
         quotas,
         webhooks: no_webhooks(),
+        policies: PolicyPlugins {
+            validating: Arc::new(NoEffect),
+        },
     }
 }
 

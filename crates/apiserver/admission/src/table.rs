@@ -42,7 +42,7 @@ const fn table_row(name: &'static str, on: bool, make: Make) -> Row {
 
 // The order is upstream's. ResourceQuota is last, so that a request which another plugin rejects is
 // not charged.
-const TABLE: [Row; 21] = [
+const TABLE: [Row; 22] = [
     table_row("NamespaceLifecycle", true, |c| {
         Arc::new(namespace_lifecycle::NamespaceLifecycle(c.clone()))
     }),
@@ -99,6 +99,9 @@ const TABLE: [Row; 21] = [
     }),
     table_row("MutatingAdmissionWebhook", true, |c| {
         c.webhooks.mutating.clone()
+    }),
+    table_row("ValidatingAdmissionPolicy", true, |c| {
+        c.policies.validating.clone()
     }),
     table_row("ValidatingAdmissionWebhook", true, |c| {
         c.webhooks.validating.clone()

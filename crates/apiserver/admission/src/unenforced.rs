@@ -8,17 +8,15 @@ use serde_json::Value;
 
 // Storing such an object without a word would let users believe that a rule protects them.
 const POLICIES: &str =
-    "stored but not enforced: this API server does not evaluate admission policies yet";
+    "stored but not enforced: this API server does not evaluate mutating admission policies yet";
 const NETWORK: &str = "stored but not enforced by Ironclad's network: traffic stays unrestricted unless another network \
                        plugin enforces NetworkPolicies";
 const REGISTRATION: &str = "admissionregistration.k8s.io";
 
 /// Kinds without effect: group, resource, warning.
-const KINDS: [(&str, &str, &str); 5] = [
+const KINDS: [(&str, &str, &str); 3] = [
     (REGISTRATION, "mutatingadmissionpolicies", POLICIES),
     (REGISTRATION, "mutatingadmissionpolicybindings", POLICIES),
-    (REGISTRATION, "validatingadmissionpolicies", POLICIES),
-    (REGISTRATION, "validatingadmissionpolicybindings", POLICIES),
     ("networking.k8s.io", "networkpolicies", NETWORK),
 ];
 

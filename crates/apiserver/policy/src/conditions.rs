@@ -52,13 +52,14 @@ pub fn match_conditions(
     conditions: &[Expression],
     composed: &ComposedVariables,
     input: &Input<'_>,
+    allowance: &mut Allowance,
 ) -> Result<bool, String> {
     let activation = Activation::new(input, composed, true);
-    let mut allowance = Allowance::new(CONDITIONS_BUDGET);
+    allowance.begin(CONDITIONS_BUDGET);
     let mut results = Vec::with_capacity(conditions.len());
     // All are evaluated first: a budget that does not suffice for all is an error.
     for condition in conditions {
-        results.push(condition.evaluate(&activation, &mut allowance)?.value);
+        results.push(condition.evaluate(&activation, allowance)?.value);
     }
     let mut errors: Vec<String> = Vec::new();
     for result in results {
@@ -93,7 +94,8 @@ impl Conditions for WebhookConditions {
             check: Arc::new(UserCheck::new(self.authorizer.clone(), input.user)),
             resource: request_resource(input.request),
         };
-        match_conditions(&self.conditions, &ComposedVariables::default(), &input)
+        let (none, mut allowance) = (ComposedVariables::default(), Allowance::new());
+        match_conditions(&self.conditions, &none, &input, &mut allowance)
     }
 }
 

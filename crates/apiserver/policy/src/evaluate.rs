@@ -24,29 +24,36 @@ pub struct Evaluated<'v> {
     pub elapsed: Duration,
 }
 
-/// The budgets of one policy and binding.
+/// Cost limit of all policies for one request. Upstream has a limit for each parameter only, and
+/// users of a namespace may be able to create parameters.
+const REQUEST_BUDGET: u64 = 50_000_000;
+
+/// The budgets of one request.
 pub struct Allowance {
-    /// Cost that is left.
-    pub cost: u64,
+    /// Cost that is left for the current expressions.
+    cost: u64,
+    /// Cost that is left for all.
+    total: u64,
     work: Budget,
 }
 
 impl Allowance {
-    /// Creates an allowance for expressions that cost at most `cost` together.
-    pub fn new(cost: u64) -> Self {
+    /// Creates the allowance of a request.
+    pub fn new() -> Self {
         Allowance {
-            cost,
+            cost: 0,
+            total: REQUEST_BUDGET,
             work: Budget::new(u64::MAX),
         }
     }
 
-    /// Sets the cost for the next expressions. The work is one bound for all.
-    pub fn with_cost(mut self, cost: u64) -> Self {
-        self.cost = cost;
-        self
+    /// Begins with expressions that cost at most `cost` together.
+    pub fn begin(&mut self, cost: u64) {
+        self.cost = cost.min(self.total);
     }
 
     fn charge(&mut self, cost: u64) -> Result<(), &'static str> {
+        self.total = self.total.saturating_sub(cost);
         self.cost = self.cost.checked_sub(cost).ok_or(OUT_OF_BUDGET)?;
         Ok(())
     }
@@ -64,11 +71,6 @@ impl Expression {
     /// Returns the text.
     pub fn source(&self) -> &str {
         &self.source
-    }
-
-    /// Returns why the expression does not compile.
-    pub fn compile_error(&self) -> Option<&ExpressionError> {
-        self.program.as_ref().err()
     }
 
     /// Evaluates the expression.

@@ -9,6 +9,20 @@
 mod activation;
 mod authorizer;
 mod conditions;
+mod denial;
 mod evaluate;
+mod exempt;
+mod matching;
+mod metrics;
+mod namespace;
+mod params;
+mod plugin;
+mod source;
+#[cfg(test)]
+mod tests;
+mod validating;
 
 pub use conditions::MatchConditions;
+pub use metrics::PolicyMetrics;
+pub use params::{ParamObjects, ParamResource};
+pub use plugin::{PolicySetup, ValidatingPolicies};

@@ -24,6 +24,7 @@ mod metrics;
 mod negotiate;
 mod options;
 mod pipeline;
+mod policies;
 mod proxy;
 mod query;
 mod quotas;

@@ -8,13 +8,14 @@ use crate::metrics::ServerMetrics;
 use crate::options::{ServerOptions, parse_duration};
 use crate::proxy::{KubeletTls, Kubelets, ReachPolicy};
 use crate::server::Server;
-use crate::{pipeline, quotas, webhooks};
+use crate::{pipeline, policies, quotas, webhooks};
 use anyhow::Context as _;
 use apiserver_admission as admission;
 use apiserver_authn::Authn;
 use apiserver_authz::Authz;
 use apiserver_cache::Caches;
 use apiserver_crd::{Backlog, Definitions, TerminatingGuard};
+use apiserver_policy::PolicyMetrics;
 use apiserver_registry::{Allocators, Registry, RegistryOptions, ServiceOptions};
 use apiserver_request::{Authorizer, Objects};
 use apiserver_storage::{Store, compact_regularly};
@@ -120,7 +121,18 @@ pub(crate) fn build_server(
     let authorizer: Arc<dyn Authorizer> = authz.clone();
     let webhooks =
         webhooks::build_webhooks(options, &caches, &authorizer, &webhook_metrics, tasks)?;
-    let mut plugins = build_admission(options, &objects, &authz, &slot, webhooks)?;
+    let policy_metrics = Arc::new(PolicyMetrics::default());
+    let mut plugins = build_admission(
+        options,
+        admission::Context {
+            objects: objects.clone(),
+            authorizer: authorizer.clone(),
+            quotas: slot.clone(),
+            webhooks,
+            policies: policies::build_policies(&caches, &authorizer, &policy_metrics),
+        },
+        &authz,
+    )?;
     let definitions = Arc::new(Backlog::default());
     // First, so that no webhook is called for a create that is refused.
     plugins.insert(0, Arc::new(TerminatingGuard(definitions.clone())));
@@ -164,6 +176,7 @@ pub(crate) fn build_server(
         metrics: ServerMetrics::default(),
         webhook_metrics,
         definitions,
+        policy_metrics,
         kubelets: Kubelets::new(
             &kubelet_tls(options),
             ReachPolicy::new(port, &options.etcd_servers),
@@ -184,17 +197,9 @@ pub(crate) fn build_server(
 
 fn build_admission(
     options: &ServerOptions,
-    objects: &Arc<dyn Objects>,
+    context: admission::Context,
     authz: &Arc<Authz>,
-    quotas: &Arc<admission::QuotaSlot>,
-    webhooks: admission::WebhookPlugins,
 ) -> anyhow::Result<Vec<Arc<dyn apiserver_request::Admission>>> {
-    let context = admission::Context {
-        objects: objects.clone(),
-        authorizer: authz.clone(),
-        quotas: quotas.clone(),
-        webhooks,
-    };
     let names = admission::Options {
         enable: options.enable_admission_plugins.clone(),
         disable: options.disable_admission_plugins.clone(),
@@ -202,7 +207,7 @@ fn build_admission(
     let mut plugins = admission::build_plugins(&names, &context)?;
     // Outside the list of plugins: no flag may disable the protection against escalation by RBAC
     // writes.
-    if let Some(check) = authz.escalation_check(objects) {
+    if let Some(check) = authz.escalation_check(&context.objects) {
         plugins.push(check);
     }
     Ok(plugins)

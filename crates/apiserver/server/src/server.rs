@@ -11,6 +11,7 @@ use apiserver_authn::Authn;
 use apiserver_authz::Authz;
 use apiserver_cache::Caches;
 use apiserver_crd::Definitions;
+use apiserver_policy::PolicyMetrics;
 use apiserver_registry::Registry;
 use apiserver_storage::Store;
 use apiserver_webhook::WebhookMetrics;
@@ -43,6 +44,8 @@ pub struct Server {
     pub webhook_metrics: Arc<WebhookMetrics>,
     /// The life cycle of custom resource definitions.
     pub definitions: Arc<Definitions>,
+    /// Metrics of admission policies.
+    pub policy_metrics: Arc<PolicyMetrics>,
     /// Connections to kubelets.
     pub kubelets: Kubelets,
     /// `host:port` under which clients reach this server.

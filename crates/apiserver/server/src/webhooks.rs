@@ -59,7 +59,7 @@ pub fn build_webhooks(
 }
 
 /// The served kinds, custom resources included.
-struct ServedKinds(Arc<Caches>);
+pub(crate) struct ServedKinds(pub(crate) Arc<Caches>);
 
 impl ServedKinds {
     fn find(&self, resource: &GroupVersionResource) -> Option<Arc<Resource>> {

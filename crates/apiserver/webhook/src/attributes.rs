@@ -6,19 +6,28 @@ use serde_json::Value;
 
 /// A request without its objects, which mutating webhooks change.
 pub struct Attributes<'a> {
+    /// Operation.
     pub operation: Operation,
+    /// Resource.
     pub resource: GroupVersionResource,
+    /// Subresource, empty for the object itself.
     pub subresource: &'a str,
+    /// Kind of the body.
     pub kind: GroupVersionKind,
     /// As upstream, a namespace is in itself.
     pub namespace: &'a str,
+    /// Name of the object.
     pub name: &'a str,
+    /// User.
     pub user: &'a User,
+    /// Options of the request.
     pub options: Value,
+    /// Dry run: nothing will be stored.
     pub dry_run: bool,
 }
 
 impl<'a> Attributes<'a> {
+    /// Reads the facts of a request.
     pub fn new(request: &AdmissionRequest<'a>, kinds: &dyn Kinds) -> Self {
         let resource = GroupVersionResource::new(request.group, request.version, request.resource);
         // The body of a subresource may be of another group, such as Scale and Eviction.

@@ -41,13 +41,15 @@ pub struct Hook {
 pub enum SelectorField {
     /// Absent or empty.
     Everything,
+    /// A selector with requirements.
     Some(Selector),
     /// With the reason.
     Invalid(String),
 }
 
 impl SelectorField {
-    fn parse(selector: &Value) -> Self {
+    /// Reads a selector.
+    pub fn parse(selector: &Value) -> Self {
         let is_empty = |field: &str| match get(selector, field) {
             Value::Object(map) => map.is_empty(),
             Value::Array(list) => list.is_empty(),

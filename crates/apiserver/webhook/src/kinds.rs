@@ -26,7 +26,7 @@ pub struct GroupVersionKind {
 }
 
 /// The resource and kind of a review.
-pub(crate) type ReviewTarget = (GroupVersionResource, GroupVersionKind);
+pub type ReviewTarget = (GroupVersionResource, GroupVersionKind);
 
 impl GroupVersionResource {
     /// Creates a resource of `group` (empty for core).

@@ -53,7 +53,11 @@ impl NamespaceLabels {
     }
 }
 
-async fn read_namespace(name: &str, objects: &dyn Objects) -> Result<Value, ApiError> {
+/// Reads a namespace from the cache, or from the store if the cache does not have it.
+///
+/// # Errors
+/// 404 if it does not exist.
+pub async fn read_namespace(name: &str, objects: &dyn Objects) -> Result<Value, ApiError> {
     let resource = GroupResource::new("", "namespaces");
     if let Some(found) = objects.cached_object(&resource, "", name) {
         return Ok((*found).clone());

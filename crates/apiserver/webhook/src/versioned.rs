@@ -7,7 +7,9 @@ use serde_json::Value;
 
 /// The objects of a request in the version of one webhook, in canonical form.
 pub struct VersionedObjects {
+    /// The object, or null.
     pub object: Value,
+    /// The old object, or null.
     pub old: Value,
 }
 

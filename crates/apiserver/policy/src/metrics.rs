@@ -1,0 +1,140 @@
+//! Metrics of validating policies, under upstream's names.
+
+use crate::evaluate::OUT_OF_BUDGET;
+use crate::validating::{Decision, Verdict};
+use base_telemetry::{Histogram, MetricsPage, format_labels};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Upstream's buckets, in seconds.
+const DURATIONS: [f64; 5] = [0.000_000_5, 0.001, 0.01, 0.1, 1.0];
+const CHECKS: &str = "apiserver_validating_admission_policy_check_total";
+const DURATION: &str = "apiserver_validating_admission_policy_check_duration_seconds";
+
+/// What followed from a check, as in the label `enforcement_action`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Action {
+    Allow,
+    Audit,
+    Deny,
+    Warn,
+}
+
+impl Action {
+    fn as_str(self) -> &'static str {
+        match self {
+            Action::Allow => "allow",
+            Action::Audit => "audit",
+            Action::Deny => "deny",
+            Action::Warn => "warn",
+        }
+    }
+}
+
+/// Policy, binding, type of error, action.
+type CheckKey = (String, String, &'static str, Action);
+
+/// Counts and durations of the checks that were more than a plain admission.
+#[derive(Default)]
+pub struct PolicyMetrics {
+    checks: Mutex<BTreeMap<CheckKey, (u64, Histogram)>>,
+}
+
+fn error_type(decision: &Decision) -> &'static str {
+    match decision {
+        Decision {
+            verdict: Verdict::Admit,
+            ..
+        } => "no_error",
+        Decision { message, .. } if message.starts_with("compilation") => "compile_error",
+        Decision { message, .. } if message.starts_with(OUT_OF_BUDGET) => "out_of_budget",
+        _ => "invalid_error",
+    }
+}
+
+impl PolicyMetrics {
+    /// Records a check.
+    pub(crate) fn record(&self, policy: &str, binding: &str, decision: &Decision, action: Action) {
+        let error = error_type(decision);
+        self.record_elapsed(
+            (policy.to_owned(), binding.to_owned(), error, action),
+            decision.elapsed,
+        );
+    }
+
+    fn record_elapsed(&self, key: CheckKey, elapsed: Duration) {
+        let mut checks = self.checks.lock();
+        let (count, durations) = checks
+            .entry(key)
+            .or_insert_with(|| (0, Histogram::new(&DURATIONS)));
+        *count += 1;
+        durations.observe_duration(elapsed);
+    }
+
+    /// Writes the metrics.
+    pub fn write_metrics(&self, page: &mut MetricsPage) {
+        let labels = |(policy, binding, error, action): &CheckKey| {
+            format_labels(&[
+                ("policy", policy.as_str()),
+                ("policy_binding", binding.as_str()),
+                ("error_type", error),
+                ("enforcement_action", action.as_str()),
+            ])
+        };
+        let checks = self.checks.lock();
+        page.head(
+            CHECKS,
+            "counter",
+            "Checks of validating admission policies.",
+        );
+        for (key, (count, _)) in &*checks {
+            page.sample(CHECKS, &labels(key), *count as f64);
+        }
+        page.head(DURATION, "histogram", "Time taken by checks, in seconds.");
+        for (key, (_, durations)) in &*checks {
+            page.histogram(DURATION, &labels(key), durations);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_are_counted_by_error_and_action() {
+        let metrics = PolicyMetrics::default();
+        for (verdict, message, action) in [
+            (Verdict::Deny, "no", Action::Deny),
+            (Verdict::Failed, "compilation error: x", Action::Deny),
+            (Verdict::Ignored, OUT_OF_BUDGET, Action::Allow),
+        ] {
+            let decision = Decision {
+                verdict,
+                message: message.to_owned(),
+                reason: String::new(),
+                elapsed: Duration::from_micros(3),
+            };
+            metrics.record("p", "b", &decision, action);
+        }
+        let mut page = MetricsPage::default();
+        metrics.write_metrics(&mut page);
+        let text = page.finish();
+        for (error, action) in [
+            ("invalid_error", "deny"),
+            ("compile_error", "deny"),
+            ("out_of_budget", "allow"),
+        ] {
+            let labels = format!(
+                "{{policy=\"p\",policy_binding=\"b\",error_type=\"{error}\",enforcement_action=\"{action}\"}} 1"
+            );
+            for name in [
+                CHECKS,
+                "apiserver_validating_admission_policy_check_duration_seconds_count",
+            ] {
+                assert!(text.contains(&format!("{name}{labels}")), "{name} {text}");
+            }
+        }
+    }
+}

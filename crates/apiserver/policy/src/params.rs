@@ -1,0 +1,264 @@
+//! The parameters of a binding.
+
+use api_meta::Selector;
+use api_meta::tree::{get, has, text};
+use apiserver_webhook::GroupVersionResource;
+use serde_json::Value;
+
+/// `paramKind` of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParamKind {
+    api_version: String,
+    kind: String,
+}
+
+impl ParamKind {
+    /// Reads `paramKind` of a spec.
+    pub fn parse(spec: &Value) -> Option<Self> {
+        let kind = get(spec, "paramKind");
+        has(spec, "paramKind").then(|| ParamKind {
+            api_version: text(kind, "apiVersion").to_owned(),
+            kind: text(kind, "kind").to_owned(),
+        })
+    }
+}
+
+/// The resource of a kind of parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParamResource {
+    /// The resource.
+    pub resource: GroupVersionResource,
+    /// The objects are in namespaces.
+    pub is_namespaced: bool,
+}
+
+/// The objects that can be parameters, built-in or custom. The server implements it over its caches.
+pub trait ParamObjects: Send + Sync {
+    /// Returns the resource that serves a kind.
+    fn find_resource(&self, api_version: &str, kind: &str) -> Option<ParamResource>;
+    /// Returns an object in the resource's version.
+    fn find_object(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Value>;
+    /// Returns the objects of a namespace, or all, that a selector matches.
+    fn list_objects(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> Vec<Value>;
+}
+
+/// Returns the parameters for each of which a policy is evaluated; null stands for none.
+///
+/// # Errors
+/// The binding is not usable for the request; with upstream's text.
+pub fn collect_params(
+    objects: &dyn ParamObjects,
+    kind: Option<&ParamKind>,
+    reference: &Value,
+    namespace: &str,
+) -> Result<Vec<Value>, String> {
+    let Some(kind) = kind.filter(|_| !reference.is_null()) else {
+        return Ok(vec![Value::Null]);
+    };
+    let Some(found) = objects.find_resource(&kind.api_version, &kind.kind) else {
+        return Err(format!(
+            "paramKind kind `&ParamKind{{APIVersion:{},Kind:{},}}` not known",
+            kind.api_version, kind.kind
+        ));
+    };
+    let own = text(reference, "namespace");
+    let namespace = match (found.is_namespaced, own.is_empty()) {
+        (false, true) => "",
+        (false, false) => {
+            let why = "paramRef.namespace must not be provided for a cluster-scoped `paramKind`";
+            return Err(why.to_owned());
+        }
+        (true, false) => own,
+        (true, true) if namespace.is_empty() => {
+            let why = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
+            return Err(why.to_owned());
+        }
+        (true, true) => namespace,
+    };
+    let params = find_params(objects, &found, reference, namespace)?;
+    if params.is_empty() && text(reference, "parameterNotFoundAction") == "Deny" {
+        let why = "no params found for policy binding with `Deny` parameterNotFoundAction";
+        return Err(why.to_owned());
+    }
+    Ok(params)
+}
+
+fn find_params(
+    objects: &dyn ParamObjects,
+    found: &ParamResource,
+    reference: &Value,
+    namespace: &str,
+) -> Result<Vec<Value>, String> {
+    let name = text(reference, "name");
+    let selector = get(reference, "selector");
+    match (name.is_empty(), selector.is_null()) {
+        (false, false) => {
+            Err("paramRef.name and paramRef.selector are mutually exclusive".to_owned())
+        }
+        (false, true) => {
+            let object = objects.find_object(&found.resource, namespace, name);
+            Ok(object.into_iter().collect())
+        }
+        (true, false) => {
+            let selector = Selector::from_label_selector(selector)
+                .map_err(|error| error.to_string())?
+                .unwrap_or_default();
+            let namespace = found.is_namespaced.then_some(namespace);
+            Ok(objects.list_objects(&found.resource, namespace, &selector))
+        }
+        (true, true) => Err("one of name or selector must be provided".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use api_meta::Meta;
+    use serde_json::json;
+
+    /// Config maps `n/a` and `n/b` with labels, and the cluster-scoped kind `Limit`.
+    struct Fake;
+
+    fn map(name: &str, tier: &str) -> Value {
+        json!({"metadata": {"name": name, "namespace": "n", "labels": {"tier": tier}}})
+    }
+
+    impl ParamObjects for Fake {
+        fn find_resource(&self, api_version: &str, kind: &str) -> Option<ParamResource> {
+            let resource = match (api_version, kind) {
+                ("v1", "ConfigMap") => GroupVersionResource::new("", "v1", "configmaps"),
+                ("g/v1", "Limit") => GroupVersionResource::new("g", "v1", "limits"),
+                _ => return None,
+            };
+            let is_namespaced = kind == "ConfigMap";
+            Some(ParamResource {
+                resource,
+                is_namespaced,
+            })
+        }
+
+        fn find_object(
+            &self,
+            of: &GroupVersionResource,
+            namespace: &str,
+            name: &str,
+        ) -> Option<Value> {
+            let all = self.list_objects(of, Some(namespace), &Selector::default());
+            all.into_iter().find(|object| object.name() == name)
+        }
+
+        fn list_objects(
+            &self,
+            _: &GroupVersionResource,
+            namespace: Option<&str>,
+            selector: &Selector,
+        ) -> Vec<Value> {
+            let all = vec![map("a", "1"), map("b", "2")];
+            all.into_iter()
+                .filter(|object| namespace.is_none_or(|name| name == object.namespace()))
+                .filter(|object| selector.matches_map(object.labels()))
+                .collect()
+        }
+    }
+
+    fn collect(kind: &str, reference: &Value, namespace: &str) -> Result<Vec<String>, String> {
+        let version = if kind == "ConfigMap" { "v1" } else { "g/v1" };
+        let spec = json!({"paramKind": {"apiVersion": version, "kind": kind}});
+        let found = collect_params(
+            &Fake,
+            ParamKind::parse(&spec).as_ref(),
+            reference,
+            namespace,
+        )?;
+        Ok(found
+            .iter()
+            .map(|object| object.name().to_owned())
+            .collect())
+    }
+
+    #[test]
+    fn parameters_are_found_by_name_and_by_selector() {
+        let second = json!({"matchLabels": {"tier": "2"}});
+        for (reference, namespace, expect) in [
+            (json!({"name": "a"}), "n", vec!["a"]),
+            (json!({"name": "a", "namespace": "n"}), "other", vec!["a"]),
+            (json!({"name": "a"}), "other", vec![]),
+            (json!({"selector": second}), "n", vec!["b"]),
+            (json!({"selector": {}}), "n", vec!["a", "b"]),
+            (
+                json!({"selector": {}, "namespace": "n"}),
+                "",
+                vec!["a", "b"],
+            ),
+            (
+                json!({"name": "x", "parameterNotFoundAction": "Allow"}),
+                "n",
+                vec![],
+            ),
+        ] {
+            let found = collect("ConfigMap", &reference, namespace).unwrap();
+            assert_eq!(found, expect, "{reference}");
+        }
+    }
+
+    #[test]
+    fn policy_without_parameters_is_evaluated_once() {
+        let none = collect_params(&Fake, None, &json!({"name": "a"}), "n").unwrap();
+        assert_eq!(none, [Value::Null]);
+        let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}});
+        let kind = ParamKind::parse(&spec);
+        let none = collect_params(&Fake, kind.as_ref(), &Value::Null, "n").unwrap();
+        assert_eq!(none, [Value::Null]);
+    }
+
+    #[test]
+    fn reference_that_can_not_be_used_is_an_error() {
+        for (kind, reference, namespace, expect) in [
+            (
+                "Nothing",
+                json!({"name": "a"}),
+                "n",
+                "paramKind kind `&ParamKind{APIVersion:g/v1,Kind:Nothing,}` not known",
+            ),
+            (
+                "Limit",
+                json!({"name": "a", "namespace": "n"}),
+                "n",
+                "must not be provided for a cluster-scoped",
+            ),
+            (
+                "ConfigMap",
+                json!({"name": "a"}),
+                "",
+                "cannot use namespaced paramRef",
+            ),
+            ("ConfigMap", json!({}), "n", "one of name or selector"),
+            (
+                "ConfigMap",
+                json!({"name": "a", "selector": {}}),
+                "n",
+                "mutually exclusive",
+            ),
+            (
+                "ConfigMap",
+                json!({"name": "x", "parameterNotFoundAction": "Deny"}),
+                "n",
+                "no params found",
+            ),
+        ] {
+            let error = collect(kind, &reference, namespace).unwrap_err();
+            assert!(error.contains(expect), "{error}");
+        }
+    }
+}

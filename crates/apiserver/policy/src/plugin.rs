@@ -1,0 +1,300 @@
+//! `ValidatingAdmissionPolicy`: all policies whose bindings match, on the final object.
+
+use crate::activation::Input;
+use crate::authorizer::UserCheck;
+use crate::conditions::request_resource;
+use crate::denial::{Denial, denial_error, forbidden_error};
+use crate::evaluate::Allowance;
+use crate::exempt::is_exempt;
+use crate::matching::Subject;
+use crate::metrics::{Action, PolicyMetrics};
+use crate::namespace::find_namespace_object;
+use crate::params::{ParamObjects, collect_params};
+use crate::source::{Binding, Hook, PolicySource};
+use crate::validating::{Decision, Outcome, ValidatingPolicy, Verdict};
+use api_meta::ApiError;
+use apiserver_request::{Admission, AdmissionRequest, Authorizer, Objects};
+use apiserver_webhook::{
+    Attributes, Kinds, NamespaceLabels, ReviewTarget, VersionedObjects, build_request,
+};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The parts of the server that the plugin uses.
+pub struct PolicySetup {
+    /// The watch caches.
+    pub objects: Arc<dyn Objects>,
+    /// The served kinds.
+    pub kinds: Arc<dyn Kinds>,
+    /// The objects that can be parameters.
+    pub params: Arc<dyn ParamObjects>,
+    /// The authorizer that expressions ask.
+    pub authorizer: Arc<dyn Authorizer>,
+    /// Metrics.
+    pub metrics: Arc<PolicyMetrics>,
+}
+
+/// The plugin.
+pub struct ValidatingPolicies {
+    setup: PolicySetup,
+    source: Arc<PolicySource<ValidatingPolicy>>,
+}
+
+impl ValidatingPolicies {
+    /// Creates the plugin and observes policies and bindings.
+    pub fn new(setup: PolicySetup) -> Self {
+        let source = PolicySource::observe(
+            &*setup.objects,
+            "validatingadmissionpolicies",
+            "validatingadmissionpolicybindings",
+            ValidatingPolicy::compile,
+        );
+        ValidatingPolicies { setup, source }
+    }
+}
+
+#[async_trait::async_trait]
+impl Admission for ValidatingPolicies {
+    fn name(&self) -> &'static str {
+        "ValidatingAdmissionPolicy"
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        if is_exempt(request.group, request.resource) {
+            return Ok(());
+        }
+        if !self.setup.objects.caches_ready() {
+            return Err(forbidden_error(request, "not yet ready to handle request"));
+        }
+        let hooks = self.source.current_hooks();
+        if hooks.is_empty() {
+            return Ok(());
+        }
+        let mut pass = Pass {
+            setup: &self.setup,
+            request,
+            attributes: Attributes::new(request, &*self.setup.kinds),
+            labels: NamespaceLabels::default(),
+            namespace: None,
+            allowance: Allowance::new(),
+            denials: Vec::new(),
+        };
+        for hook in hooks.iter() {
+            pass.run_policy(hook).await?;
+        }
+        match pass.denials.first() {
+            Some(denial) => Err(denial_error(request, denial)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The evaluation of all policies for one request.
+struct Pass<'a> {
+    setup: &'a PolicySetup,
+    request: &'a AdmissionRequest<'a>,
+    attributes: Attributes<'a>,
+    labels: NamespaceLabels,
+    /// `namespaceObject`, once it is needed.
+    namespace: Option<Value>,
+    allowance: Allowance,
+    denials: Vec<Denial>,
+}
+
+/// The objects of a request in the version of one policy.
+struct Versioned {
+    request: Value,
+    object: Value,
+    old: Value,
+}
+
+impl<'a> Pass<'a> {
+    fn subject(&self) -> Subject<'a> {
+        Subject {
+            object: &self.request.object,
+            old: self.request.old.as_ref(),
+            kinds: &*self.setup.kinds,
+            objects: &*self.setup.objects,
+        }
+    }
+
+    async fn run_policy(&mut self, hook: &Hook<ValidatingPolicy>) -> Result<(), ApiError> {
+        let policy = &hook.policy;
+        let subject = self.subject();
+        let found = policy
+            .constraints
+            .find_match(&self.attributes, &subject, &mut self.labels)
+            .await;
+        let target = match found {
+            Ok(Some(target)) => target,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                let why = format!("failed to configure policy: {}", error.message);
+                self.deny_misconfigured(policy, None, why);
+                return Ok(());
+            }
+        };
+        let mut versioned = None;
+        for binding in &hook.bindings {
+            let params = match self.find_params(policy, binding).await {
+                Ok(params) => params,
+                Err(why) => {
+                    let why = format!("failed to configure binding: {why}");
+                    self.deny_misconfigured(policy, Some(binding), why);
+                    continue;
+                }
+            };
+            if params.is_empty() {
+                continue;
+            }
+            if versioned.is_none() {
+                match self.convert_objects(&target) {
+                    Ok(objects) => versioned = Some(objects),
+                    Err(error) => {
+                        let why = format!(
+                            "failed to configure binding: failed to convert object version: {}",
+                            error.message
+                        );
+                        self.deny_misconfigured(policy, Some(binding), why);
+                        continue;
+                    }
+                }
+            }
+            if let Some(versioned) = &versioned {
+                self.run_binding(policy, binding, versioned, &params)
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the parameters of a binding; none if it does not match.
+    async fn find_params(
+        &mut self,
+        policy: &ValidatingPolicy,
+        binding: &Binding,
+    ) -> Result<Vec<Value>, String> {
+        if let Some(resources) = &binding.resources {
+            let subject = self.subject();
+            let found = resources
+                .find_match(&self.attributes, &subject, &mut self.labels)
+                .await;
+            if found.map_err(|error| error.message)?.is_none() {
+                return Ok(Vec::new());
+            }
+        }
+        let namespace = self.attributes.namespace;
+        let kind = policy.param_kind.as_ref();
+        collect_params(&*self.setup.params, kind, &binding.param_ref, namespace)
+    }
+
+    fn convert_objects(&self, target: &ReviewTarget) -> Result<Versioned, ApiError> {
+        let (kinds, attributes) = (&*self.setup.kinds, &self.attributes);
+        let (object, old) = (&self.request.object, self.request.old.as_ref());
+        let objects = VersionedObjects::convert(kinds, attributes, target, object, old)?;
+        let explicit = |object: Value| match object {
+            Value::Object(_) => kinds.explicit_object(&target.0, attributes.subresource, &object),
+            _ => Value::Null,
+        };
+        Ok(Versioned {
+            request: build_request(attributes, target),
+            object: explicit(objects.object),
+            old: explicit(objects.old),
+        })
+    }
+
+    async fn run_binding(
+        &mut self,
+        policy: &ValidatingPolicy,
+        binding: &Binding,
+        versioned: &Versioned,
+        params: &[Value],
+    ) -> Result<(), ApiError> {
+        let namespace = match self.namespace.take() {
+            Some(namespace) => namespace,
+            None => {
+                let setup = self.setup;
+                find_namespace_object(&self.attributes, &*setup.kinds, &*setup.objects).await?
+            }
+        };
+        let authorizer = self.setup.authorizer.clone();
+        let check = Arc::new(UserCheck::new(authorizer, self.request.user));
+        for params in params {
+            let input = Input {
+                request: &versioned.request,
+                object: &versioned.object,
+                old_object: &versioned.old,
+                namespace: &namespace,
+                params,
+                check: check.clone(),
+                resource: request_resource(&versioned.request),
+            };
+            let outcome = policy.evaluate(&input, &mut self.allowance);
+            self.apply_outcome(policy, binding, outcome);
+            // Other requests go on between two evaluations, of which each may take a second.
+            tokio::task::yield_now().await;
+        }
+        self.namespace = Some(namespace);
+        Ok(())
+    }
+
+    fn apply_outcome(&mut self, policy: &ValidatingPolicy, binding: &Binding, outcome: Outcome) {
+        let metrics = &self.setup.metrics;
+        let record = |decision: &Decision, action| {
+            metrics.record(&policy.name, &binding.name, decision, action);
+        };
+        for decision in outcome.decisions {
+            match decision.verdict {
+                Verdict::Admit => continue,
+                Verdict::Ignored => {
+                    record(&decision, Action::Allow);
+                    continue;
+                }
+                Verdict::Deny | Verdict::Failed => {}
+            }
+            for action in &binding.actions {
+                match action.as_str() {
+                    "Deny" => {
+                        record(&decision, Action::Deny);
+                        self.denials
+                            .push(Denial::new(policy, Some(binding), &decision));
+                    }
+                    "Warn" => {
+                        record(&decision, Action::Warn);
+                        self.request.warnings.push(format!(
+                            "Validation failed for ValidatingAdmissionPolicy '{}' with binding '{}': {}",
+                            policy.name, binding.name, decision.message
+                        ));
+                    }
+                    // There is no audit log that could have the annotation.
+                    "Audit" => record(&decision, Action::Audit),
+                    _ => {}
+                }
+            }
+        }
+        for decision in outcome.failed_annotations {
+            record(&decision, Action::Deny);
+            self.denials
+                .push(Denial::new(policy, Some(binding), &decision));
+        }
+    }
+
+    fn deny_misconfigured(
+        &mut self,
+        policy: &ValidatingPolicy,
+        binding: Option<&Binding>,
+        message: String,
+    ) {
+        if policy.ignores_failure {
+            tracing::debug!(policy = policy.name, message, "admission policy ignored");
+            return;
+        }
+        let decision = Decision {
+            verdict: Verdict::Failed,
+            message,
+            reason: String::new(),
+            elapsed: std::time::Duration::ZERO,
+        };
+        self.denials.push(Denial::new(policy, binding, &decision));
+    }
+}

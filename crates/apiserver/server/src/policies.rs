@@ -1,0 +1,146 @@
+//! Wires the admission policies: the objects that can be parameters.
+
+use crate::webhooks::ServedKinds;
+use api_kinds::Resource;
+use api_meta::{Meta, Selector};
+use apiserver_admission::PolicyPlugins;
+use apiserver_cache::Caches;
+use apiserver_policy::{
+    ParamObjects, ParamResource, PolicyMetrics, PolicySetup, ValidatingPolicies,
+};
+use apiserver_request::{Authorizer, Objects};
+use apiserver_webhook::GroupVersionResource;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// Builds the plugin.
+pub fn build_policies(
+    caches: &Arc<Caches>,
+    authorizer: &Arc<dyn Authorizer>,
+    metrics: &Arc<PolicyMetrics>,
+) -> PolicyPlugins {
+    let objects: Arc<dyn Objects> = caches.clone();
+    PolicyPlugins {
+        validating: Arc::new(ValidatingPolicies::new(PolicySetup {
+            objects,
+            kinds: Arc::new(ServedKinds(caches.clone())),
+            params: Arc::new(CachedParams(caches.clone())),
+            authorizer: authorizer.clone(),
+            metrics: metrics.clone(),
+        })),
+    }
+}
+
+/// Objects of the watch caches, custom resources included.
+struct CachedParams(Arc<Caches>);
+
+impl CachedParams {
+    fn find_row(&self, resource: &GroupVersionResource) -> Option<Arc<Resource>> {
+        let served = self.0.served();
+        let rows = served.resources();
+        rows.find(&resource.group, &resource.version, &resource.resource)
+            .cloned()
+    }
+}
+
+/// Returns the object with the type that expressions read.
+fn with_type(mut object: Value, row: &Resource) -> Value {
+    let version = match row.group.as_ref() {
+        "" => row.version.to_string(),
+        group => format!("{group}/{}", row.version),
+    };
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert("apiVersion".to_owned(), version.into());
+        fields.insert("kind".to_owned(), row.kind.as_ref().into());
+    }
+    object
+}
+
+impl ParamObjects for CachedParams {
+    fn find_resource(&self, api_version: &str, kind: &str) -> Option<ParamResource> {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let served = self.0.served();
+        let mut rows = served.resources().served();
+        // Kinds without storage, such as reviews, are no parameters.
+        let row = rows.find(|row| {
+            row.storage.is_some()
+                && row.group == group
+                && row.version == version
+                && row.kind == kind
+        })?;
+        Some(ParamResource {
+            resource: GroupVersionResource::new(&row.group, &row.version, &row.plural),
+            is_namespaced: row.namespaced,
+        })
+    }
+
+    fn find_object(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: &str,
+        name: &str,
+    ) -> Option<Value> {
+        let row = self.find_row(resource)?;
+        let cache = self.0.find_cache(&resource.group, &resource.resource)?;
+        let entry = cache.get(&cache.kind().object_key(namespace, name))?;
+        Some(with_type(entry.tree_as(&row).ok()?, &row))
+    }
+
+    fn list_objects(
+        &self,
+        resource: &GroupVersionResource,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> Vec<Value> {
+        let row = self.find_row(resource);
+        let cache = self.0.find_cache(&resource.group, &resource.resource);
+        let (Some(row), Some(cache)) = (row, cache) else {
+            return Vec::new();
+        };
+        let prefix = namespace.map_or(String::new(), |name| format!("{name}/"));
+        // The revision of the snapshot is not used, so that any number will do.
+        let snapshot = cache.snapshot(0);
+        let entries = snapshot.range_entries(&prefix, "");
+        let objects = entries.filter_map(|entry| entry.tree_as(&row).ok());
+        objects
+            .filter(|object| selector.matches_map(object.labels()))
+            .map(|object| with_type(object, &row))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use apiserver_storage::{Store, StoreConfig};
+    use base_task::Tasks;
+    use tokio_util::sync::CancellationToken;
+
+    #[tokio::test]
+    async fn stored_kinds_can_be_parameters() {
+        let store = Store::new(&StoreConfig {
+            servers: vec!["http://127.0.0.1:1".into()],
+            ..StoreConfig::default()
+        });
+        let tasks = Tasks::new(CancellationToken::new());
+        let params = CachedParams(Caches::start(store.unwrap(), "/registry", &tasks));
+        for (version, kind, expect) in [
+            ("v1", "ConfigMap", Some(("configmaps", true))),
+            ("v1", "Node", Some(("nodes", false))),
+            ("apps/v1", "Deployment", Some(("deployments", true))),
+            ("authentication.k8s.io/v1", "TokenReview", None),
+            ("apps/v1", "ConfigMap", None),
+            ("example.com/v1", "Limit", None),
+        ] {
+            let found = params.find_resource(version, kind);
+            let found = found.map(|found| (found.resource.resource, found.is_namespaced));
+            let expect = expect.map(|(plural, scope)| (plural.to_owned(), scope));
+            assert_eq!(found, expect, "{version} {kind}");
+        }
+        let maps = GroupVersionResource::new("", "v1", "configmaps");
+        assert!(params.find_object(&maps, "n", "a").is_none());
+        let all = params.list_objects(&maps, Some("n"), &Selector::default());
+        assert!(all.is_empty());
+    }
+}
