@@ -21,10 +21,10 @@ const VERBS: &[&str] = &[
 
 /// Returns `crontabs` with a status in one version, stored as v1.
 fn crontabs(version: &'static str) -> Arc<Resource> {
-    let schema = ObjectSchema::Custom(Arc::new(CustomSchema {
-        preserve_unknown: true,
-        ..CustomSchema::default()
-    }));
+    let declared = json!({"schema": {"openAPIV3Schema": {
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true}}, "subresources": {"status": {}}});
+    let schema = CustomSchema::parse(&json!({}), &declared).unwrap();
+    let schema = ObjectSchema::Custom(Arc::new(schema));
     let names = |list: &[&'static str]| list.iter().map(|name| (*name).into()).collect();
     Arc::new(Resource {
         group: GROUP.into(),
