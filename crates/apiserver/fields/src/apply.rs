@@ -101,7 +101,7 @@ pub fn apply_intent(
 }
 
 /// Returns the entry of fields without an owner: they existed before the first apply.
-fn before_first_apply(writer: &Writer<'_>, shape: Shape, live: &Value) -> Entry {
+fn before_first_apply(writer: &Writer<'_>, shape: Shape<'_>, live: &Value) -> Entry {
     let mut identity = writer.identity("Update");
     identity.manager = "before-first-apply".into();
     // The entry stands for writes by any path.
@@ -145,7 +145,7 @@ fn find_conflicts(
 }
 
 /// Returns the live value with the intent's fields merged in.
-fn merge_values(shape: Shape, live: &Value, intent: &Value) -> Value {
+fn merge_values(shape: Shape<'_>, live: &Value, intent: &Value) -> Value {
     match (live, intent) {
         (Value::Object(live), Value::Object(intent)) if shape.is_map() => {
             let mut out = live.clone();
@@ -169,7 +169,7 @@ fn merge_values(shape: Shape, live: &Value, intent: &Value) -> Value {
 
 /// Merges lists: the intent's order, with live elements that it does not name at their old
 /// positions.
-fn merge_lists(shape: Shape, live: &Value, present: &[Value], wanted: &[Value]) -> Value {
+fn merge_lists(shape: Shape<'_>, live: &Value, present: &[Value], wanted: &[Value]) -> Value {
     let known = by_step(shape, Some(live));
     let intended_steps: Vec<Step> = wanted.iter().map(|element| shape.step(element)).collect();
     let mut rest = wanted.iter().zip(&intended_steps).peekable();
@@ -199,12 +199,12 @@ fn merge_lists(shape: Shape, live: &Value, present: &[Value], wanted: &[Value]) 
     dedup_list(shape, out)
 }
 
-fn is_already_merged(out: &[Value], shape: Shape, step: &Step) -> bool {
+fn is_already_merged(out: &[Value], shape: Shape<'_>, step: &Step) -> bool {
     out.iter().any(|element| shape.step(element) == *step)
 }
 
 /// Removes duplicates; the first one stays.
-fn dedup_list(shape: Shape, list: Vec<Value>) -> Value {
+fn dedup_list(shape: Shape<'_>, list: Vec<Value>) -> Value {
     let mut seen = Vec::new();
     let mut out = Vec::with_capacity(list.len());
     for element in list {
@@ -218,7 +218,7 @@ fn dedup_list(shape: Shape, list: Vec<Value>) -> Value {
 }
 
 /// Removes abandoned paths, unless a path below them is kept.
-fn prune_fields(shape: Shape, value: &mut Value, abandoned: &FieldSet, kept: &FieldSet) {
+fn prune_fields(shape: Shape<'_>, value: &mut Value, abandoned: &FieldSet, kept: &FieldSet) {
     let none = FieldSet::default();
     match value {
         Value::Object(map) if shape.is_map() => {

@@ -22,7 +22,7 @@ impl Comparison {
 }
 
 /// Compares two values of a shape.
-pub(crate) fn compare_objects(shape: Shape, old: &Value, new: &Value) -> Comparison {
+pub(crate) fn compare_objects(shape: Shape<'_>, old: &Value, new: &Value) -> Comparison {
     let mut comparison = Comparison::default();
     walk_values(
         shape,
@@ -35,7 +35,7 @@ pub(crate) fn compare_objects(shape: Shape, old: &Value, new: &Value) -> Compari
 }
 
 fn walk_values(
-    shape: Shape,
+    shape: Shape<'_>,
     old: Option<&Value>,
     new: Option<&Value>,
     path: &mut Vec<Step>,
@@ -69,7 +69,7 @@ fn walk_values(
 }
 
 fn compare_members(
-    shape: Shape,
+    shape: Shape<'_>,
     old: Option<&Value>,
     new: Option<&Value>,
     path: &mut Vec<Step>,
@@ -87,7 +87,7 @@ fn compare_members(
 }
 
 fn compare_elements(
-    shape: Shape,
+    shape: Shape<'_>,
     old: Option<&Value>,
     new: Option<&Value>,
     path: &mut Vec<Step>,
@@ -109,7 +109,7 @@ fn compare_elements(
 }
 
 /// Maps a list's elements by their identifying step.
-pub(crate) fn by_step(shape: Shape, list: Option<&Value>) -> BTreeMap<Step, &Value> {
+pub(crate) fn by_step<'v>(shape: Shape<'_>, list: Option<&'v Value>) -> BTreeMap<Step, &'v Value> {
     let list = list.and_then(Value::as_array);
     list.into_iter()
         .flatten()
@@ -118,13 +118,13 @@ pub(crate) fn by_step(shape: Shape, list: Option<&Value>) -> BTreeMap<Step, &Val
 }
 
 /// Returns every path that an intent sets.
-pub(crate) fn fields_of(shape: Shape, value: &Value) -> FieldSet {
+pub(crate) fn fields_of(shape: Shape<'_>, value: &Value) -> FieldSet {
     let mut set = FieldSet::default();
     collect_fields(shape, value, &mut set);
     set
 }
 
-fn collect_fields(shape: Shape, value: &Value, set: &mut FieldSet) {
+fn collect_fields(shape: Shape<'_>, value: &Value, set: &mut FieldSet) {
     match value {
         Value::Object(map) if shape.is_map() => {
             for (key, member) in map {

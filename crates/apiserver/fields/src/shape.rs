@@ -3,13 +3,14 @@
 use crate::path::Step;
 use api_kinds::ObjectSchema;
 use api_schema::{Field, ListKind, Message, Shape as Encoding, Type, schema};
+use api_structural::{ListKind as CustomList, MapKind, Schema, ValueType};
 use serde_json::{Map, Value};
 
 const METADATA: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// Merge semantics of one place in an object.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Shape {
+pub(crate) enum Shape<'s> {
     /// An atomic value.
     Leaf,
     /// Fields by the schema.
@@ -20,23 +21,42 @@ pub(crate) enum Shape {
     Keyed(&'static [&'static str], &'static Type),
     /// Elements identified by their value.
     Set,
-    /// A custom resource: metadata by its message, everything else deduced.
+    /// A custom resource without a schema: metadata by its message, everything else deduced.
     CustomObject,
+    /// An object of a custom resource, and whether it is a resource with metadata of its own.
+    Custom(&'s Schema, bool),
+    /// A list of a custom resource with key fields.
+    CustomList(&'s Schema),
     /// Deduced from the value: objects are maps, lists are atomic.
     Deduced,
 }
 
-impl Shape {
+impl<'s> Shape<'s> {
     /// Returns the shape of an object.
-    pub(crate) fn of_object(schema: &ObjectSchema) -> Shape {
+    pub(crate) fn of_object(schema: &'s ObjectSchema) -> Shape<'s> {
         match schema {
             ObjectSchema::BuiltIn(message) => Shape::of_message(message),
-            ObjectSchema::Custom(_) => Shape::CustomObject,
+            ObjectSchema::Custom(schema) if schema.preserve_unknown => Shape::CustomObject,
+            ObjectSchema::Custom(schema) => Shape::Custom(&schema.structural, true),
+        }
+    }
+
+    /// Returns the shape of a node of a structural schema.
+    fn of_node(schema: &'s Schema) -> Shape<'s> {
+        if schema.int_or_string || schema.map_type == Some(MapKind::Atomic) {
+            return Shape::Leaf;
+        }
+        match (schema.value_type, schema.list_type) {
+            (Some(ValueType::Object), _) => Shape::Custom(schema, schema.embedded),
+            (Some(ValueType::Array), Some(CustomList::Map)) => Shape::CustomList(schema),
+            (Some(ValueType::Array), Some(CustomList::Set)) => Shape::Set,
+            (None, _) if schema.preserves_unknown => Shape::Deduced,
+            _ => Shape::Leaf,
         }
     }
 
     /// Returns the shape of a field.
-    pub(crate) fn of_field(field: &'static Field) -> Shape {
+    pub(crate) fn of_field(field: &'static Field) -> Shape<'s> {
         match (&field.ty, field.list) {
             // First: x-kubernetes-list-type atomic overrides what the type would allow.
             (_, ListKind::Atomic) => Shape::Leaf,
@@ -47,7 +67,7 @@ impl Shape {
     }
 
     /// Returns the shape of a type without a field.
-    pub(crate) fn of_type(ty: &'static Type) -> Shape {
+    pub(crate) fn of_type(ty: &'static Type) -> Shape<'s> {
         match ty {
             Type::Map(element) => Shape::Map(element),
             Type::Message(_) => ty.message().map_or(Shape::Leaf, Shape::of_message),
@@ -56,7 +76,7 @@ impl Shape {
     }
 
     /// Returns the shape of a message.
-    pub(crate) fn of_message(message: &'static Message) -> Shape {
+    pub(crate) fn of_message(message: &'static Message) -> Shape<'s> {
         if message.shape == Encoding::Struct && !message.atomic {
             Shape::Struct(message)
         } else {
@@ -65,8 +85,10 @@ impl Shape {
     }
 
     /// Returns the shape of a member.
-    pub(crate) fn member(self, name: &str) -> Shape {
+    pub(crate) fn member(self, name: &str) -> Shape<'s> {
         match self {
+            Shape::Custom(_, true) if name == "metadata" => Shape::CustomObject.member(name),
+            Shape::Custom(schema, _) => schema.member(name).map_or(Shape::Deduced, Shape::of_node),
             Shape::Struct(message) => message.field(name).map_or(Shape::Leaf, Shape::of_field),
             Shape::Map(element) => Shape::of_type(element),
             Shape::CustomObject if name == "metadata" => schema()
@@ -83,14 +105,21 @@ impl Shape {
         match self {
             Shape::Map(_) | Shape::Deduced => true,
             Shape::CustomObject => name != "metadata",
+            Shape::Custom(schema, is_resource) => {
+                let is_type = matches!(name, "apiVersion" | "kind" | "metadata");
+                schema.property(name).is_none() && !(is_resource && is_type)
+            }
             _ => false,
         }
     }
 
     /// Returns the shape of an element.
-    pub(crate) fn element(self) -> Shape {
+    pub(crate) fn element(self) -> Shape<'s> {
         match self {
             Shape::Keyed(_, element) => Shape::of_type(element),
+            Shape::CustomList(schema) => {
+                schema.items.as_deref().map_or(Shape::Leaf, Shape::of_node)
+            }
             _ => Shape::Leaf,
         }
     }
@@ -109,6 +138,19 @@ impl Shape {
                     .collect();
                 Step::Key(Value::Object(held).to_string())
             }
+            Shape::CustomList(schema) => {
+                let items = schema.items.as_deref();
+                let default = |key: &str| {
+                    let property = items?.property(key)?;
+                    Some(Value::clone(property.default.as_deref()?))
+                };
+                let value = |key: &str| element.get(key).cloned().or_else(|| default(key));
+                let keys = schema.map_keys().iter();
+                let held: Map<String, Value> = keys
+                    .filter_map(|key| Some((key.to_string(), value(key)?)))
+                    .collect();
+                Step::Key(Value::Object(held).to_string())
+            }
             // Elements of a set have no key: the value itself identifies them.
             _ => Step::Value(element.to_string()),
         }
@@ -116,14 +158,79 @@ impl Shape {
 
     /// Returns whether this is a list that is merged element by element.
     pub(crate) fn is_list(self) -> bool {
-        matches!(self, Shape::Keyed(..) | Shape::Set)
+        matches!(self, Shape::Keyed(..) | Shape::CustomList(_) | Shape::Set)
     }
 
     /// Returns whether this is merged member by member.
     pub(crate) fn is_map(self) -> bool {
         matches!(
             self,
-            Shape::Struct(_) | Shape::Map(_) | Shape::CustomObject | Shape::Deduced
+            Shape::Struct(_)
+                | Shape::Map(_)
+                | Shape::Custom(..)
+                | Shape::CustomObject
+                | Shape::Deduced
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use api_kinds::CustomSchema;
+    use serde_json::json;
+    use std::sync::Arc;
+
+    fn schema() -> ObjectSchema {
+        let version = json!({"name": "v1", "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+            "spec": {"type": "object", "properties": {
+                "keyed": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                    "items": {"type": "object", "properties": {"k": {"type": "string", "default": "d"}}}},
+                "set": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+                "list": {"type": "array", "items": {"type": "string"}},
+                "atom": {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"a": {"type": "string"}}},
+                "map": {"type": "object", "additionalProperties": {"type": "string"}},
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}}});
+        ObjectSchema::Custom(Arc::new(CustomSchema::parse(&json!({}), &version).unwrap()))
+    }
+
+    #[test]
+    fn nodes_merge_by_their_list_and_map_types() {
+        let schema = schema();
+        let spec = Shape::of_object(&schema).member("spec");
+        for (name, is_list, is_map) in [
+            ("keyed", true, false),
+            ("set", true, false),
+            ("list", false, false),
+            ("atom", false, false),
+            ("map", false, true),
+            ("free", false, true),
+        ] {
+            let shape = spec.member(name);
+            assert_eq!(
+                (shape.is_list(), shape.is_map()),
+                (is_list, is_map),
+                "{name}"
+            );
+        }
+        assert!(spec.member("keyed").element().is_map());
+    }
+
+    #[test]
+    fn fields_of_the_schema_are_not_owned_apart_from_their_content() {
+        let schema = schema();
+        let root = Shape::of_object(&schema);
+        let spec = root.member("spec");
+        assert!(!root.owns_member("metadata") && !root.owns_member("spec"));
+        assert!(!spec.owns_member("map") && spec.member("map").owns_member("x"));
+        assert!(spec.member("free").owns_member("x"));
+    }
+
+    #[test]
+    fn absent_keys_have_their_default() {
+        let schema = schema();
+        let keyed = Shape::of_object(&schema).member("spec").member("keyed");
+        assert_eq!(keyed.step(&json!({})), Step::Key(r#"{"k":"d"}"#.to_owned()));
     }
 }
