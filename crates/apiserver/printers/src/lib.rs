@@ -5,6 +5,7 @@
 
 mod access;
 mod config;
+mod custom;
 mod network;
 mod nodes;
 mod pods;
@@ -15,4 +16,4 @@ mod view;
 mod workloads;
 
 pub use printer::Column;
-pub use table::{row_cells, table_columns};
+pub use table::{define_columns, row_cells, table_columns};

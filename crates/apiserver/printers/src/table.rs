@@ -1,32 +1,44 @@
 //! The entry points: columns and cells of a kind.
 
-use api_kinds::Resource;
+use api_kinds::{ObjectSchema, Resource};
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::printer::{Column, DEFAULT, NAME_AND_AGE, Printer};
 use crate::view::View;
-use crate::{access, config, network, nodes, pods, storage, workloads};
+use crate::{access, config, custom, network, nodes, pods, storage, workloads};
 
 /// Returns the columns of a resource.
 pub fn table_columns(resource: &Resource) -> Vec<Column> {
     find_printer(resource).columns.to_vec()
 }
 
+/// Returns the column definitions of a Table of a resource.
+pub fn define_columns(resource: &Resource) -> Vec<Value> {
+    if let ObjectSchema::Custom(schema) = &resource.schema {
+        return custom::define_columns(schema);
+    }
+    let define = |column: &Column| {
+        json!({"name": column.name, "type": column.ty, "format": column.format,
+            "description": column.description, "priority": column.priority})
+    };
+    find_printer(resource).columns.iter().map(define).collect()
+}
+
 /// Returns the cells of one object, one for each column.
 pub fn row_cells(resource: &Resource, object: &Value, now: Timestamp) -> Vec<Value> {
-    (find_printer(resource).cells)(&View {
+    let view = View {
         resource,
         object,
         now,
-    })
+    };
+    match &resource.schema {
+        ObjectSchema::Custom(schema) => custom::read_cells(schema, &view),
+        ObjectSchema::BuiltIn(_) => (find_printer(resource).cells)(&view),
+    }
 }
 
 fn find_printer(resource: &Resource) -> &'static Printer {
-    // As upstream, unless its definition has columns.
-    if resource.is_custom() {
-        return &NAME_AND_AGE;
-    }
     // By kind within its group: Event exists in two groups, with one printer.
     match (&*resource.group, &*resource.kind) {
         ("", kind) => core_printer(kind),

@@ -7,7 +7,7 @@ use api_codec::proto;
 use api_kinds::Resource;
 use api_meta::ApiError;
 use api_schema::schema;
-use apiserver_printers::{row_cells, table_columns};
+use apiserver_printers::{define_columns, row_cells};
 use serde_json::{Map, Value, json};
 
 const META: &str = "meta.k8s.io/v1";
@@ -34,21 +34,12 @@ pub fn table_object<'a>(
         .collect();
     let mut table =
         json!({"kind": "Table", "apiVersion": META, "metadata": list_meta(meta), "rows": rows});
-    let definitions: Vec<Value> = table_columns(resource)
-        .iter()
-        .map(column_definition)
-        .collect();
     table["columnDefinitions"] = if with_columns {
-        definitions.into()
+        define_columns(resource).into()
     } else {
         Value::Null
     };
     Ok(table)
-}
-
-fn column_definition(column: &apiserver_printers::Column) -> Value {
-    json!({"name": column.name, "type": column.ty, "format": column.format,
-        "description": column.description, "priority": column.priority})
 }
 
 fn table_row(resource: &Resource, tree: &Value, include: &str, now: jiff::Timestamp) -> Value {
