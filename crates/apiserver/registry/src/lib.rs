@@ -32,7 +32,7 @@ pub use delete_options::{DeleteOptions, Propagation};
 pub use errors::store_error;
 pub use read::{ListQuery, ListResult};
 pub use registry::{Registry, RegistryOptions};
-pub use scale_view::{scale_of, selector_text};
+pub use scale_view::{check_scalable, scale_of, selector_text};
 pub use services::{Allocators, ServiceOptions, first_address};
 pub use subresource::Eviction;
 pub use update::{Change, Mode, Update};

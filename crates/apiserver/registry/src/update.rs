@@ -198,7 +198,10 @@ impl Registry {
         let name = write.name.clone();
         let scales = mode == Mode::Scale;
         let (object, old) = if scales {
-            (scale_of(&new), scale_of(old))
+            (
+                scale_of(&write.resource, &new),
+                scale_of(&write.resource, old),
+            )
         } else {
             (new.take(), old.clone())
         };
@@ -211,7 +214,7 @@ impl Registry {
             return Ok((object, rewritten));
         }
         if rewritten {
-            apply_scale(&name, &mut new, &object)?;
+            apply_scale(write, &mut new, &object)?;
         }
         Ok((new, rewritten))
     }
@@ -226,7 +229,10 @@ impl Registry {
         let name = write.name.clone();
         let scales = mode == Mode::Scale;
         let (object, old) = if scales {
-            (scale_of(&new), scale_of(old))
+            (
+                scale_of(&write.resource, &new),
+                scale_of(&write.resource, old),
+            )
         } else {
             (new.take(), old.clone())
         };

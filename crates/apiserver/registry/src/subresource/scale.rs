@@ -17,11 +17,13 @@ impl Registry {
         replaces: bool,
     ) -> Result<Value, ApiError> {
         let name = write.name.clone();
+        let resource = write.resource.clone();
+        let described = resource.clone();
         let through = move |object: &Value| {
-            let scale = change(&scale_of(object))?;
+            let scale = change(&scale_of(&resource, object))?;
             check_scale(&name, &scale)?;
             let mut object = object.clone();
-            set_replicas(&mut object, &scale);
+            set_replicas(&resource, &mut object, &scale);
             // The precondition of the Scale is one on the object.
             object.set_meta_str("resourceVersion", scale.resource_version());
             Ok(object)
@@ -35,6 +37,6 @@ impl Registry {
             },
         )
         .await
-        .map(|object| scale_of(&object))
+        .map(|object| scale_of(&described, &object))
     }
 }

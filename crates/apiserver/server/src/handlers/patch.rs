@@ -28,6 +28,8 @@ const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 pub struct Patch {
     kind: Kind,
     strictness: Strictness,
+    /// Duplicate fields of a merge patch itself.
+    duplicates: Vec<Problem>,
     /// Unknown and duplicate fields found by the last attempt.
     problems: Mutex<Vec<Problem>>,
 }
@@ -44,9 +46,15 @@ impl Patch {
         // The merge keys of a strategic merge patch are those of messages, which custom resources
         // do not have.
         let strategic = resource.schema.has_protobuf();
+        let mut duplicates = Vec::new();
         let kind = match media_type(context.header("content-type")).as_str() {
             JSON_PATCH => Kind::Json(body),
-            MERGE_PATCH => Kind::Merge(parse_tree(&body)?),
+            MERGE_PATCH => {
+                let text = std::str::from_utf8(&body).unwrap_or_default();
+                let found = api_structural::list_duplicate_fields(text);
+                duplicates = found.into_iter().map(Problem::Duplicate).collect();
+                Kind::Merge(parse_tree(&body)?)
+            }
             STRATEGIC_PATCH if strategic => Kind::Strategic(parse_tree(&body)?),
             // Only `scale` gets here with it: applies of whole objects never reach this parser.
             APPLY if strategic => {
@@ -72,6 +80,7 @@ impl Patch {
         Ok(Patch {
             kind,
             strictness,
+            duplicates,
             problems: Mutex::default(),
         })
     }
@@ -93,8 +102,10 @@ impl Patch {
                 strategic_merge(message, old.clone(), patch).map_err(|e| strategic_error(&e))?
             }
         };
-        let (mut patched, problems) =
+        let (mut patched, unknown) =
             codec::check_tree(schema, patched).map_err(|e| mismatch_error(old, &e))?;
+        let mut problems = self.duplicates.clone();
+        problems.extend(unknown);
         if self.strictness == Strictness::Strict && !problems.is_empty() {
             return Err(invalid_patch(old, strict_text(&problems)));
         }

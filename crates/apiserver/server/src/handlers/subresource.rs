@@ -9,7 +9,7 @@ use crate::respond;
 use crate::server::Server;
 use api_kinds::{ObjectSchema, Resource, Subresource};
 use api_meta::{ApiError, Status};
-use apiserver_registry::{Eviction, Write, scale_of};
+use apiserver_registry::{Eviction, Write, check_scalable, scale_of};
 use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
@@ -100,13 +100,10 @@ async fn handle_scale(
                 version,
             )
             .await?;
-        return respond::object_response(
-            context,
-            200,
-            None,
-            schema,
-            &scale_of(&entry.tree_as(resource)?),
-        );
+        let object = entry.tree_as(resource)?;
+        check_scalable(resource, &object)?;
+        let scale = scale_of(resource, &object);
+        return respond::object_response(context, 200, None, schema, &scale);
     }
     let mut write = options::parse_write(context, resource, "UpdateOptions")?;
     let scale = if context.info.verb == "patch" {
