@@ -9,7 +9,13 @@ use serde_json::Value;
 
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 const IMMUTABLE: &str = "field is immutable";
-const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+const STANDARD_FINALIZERS: [&str; 4] = [
+    "kubernetes",
+    "orphan",
+    "foregroundDeletion",
+    // Of definitions, whose metadata upstream validates without this rule.
+    "customresourcecleanup.apiextensions.k8s.io",
+];
 
 /// Form of a kind's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 mod bodies;
 mod chain;
 mod custom;
+mod definitions;
 mod health;
 mod negotiation;
 mod options;

@@ -99,12 +99,13 @@ async fn changed_schema_takes_effect_and_ends_no_watch() {
         .admin
         .watch(&format!("{foos}?watch=true&resourceVersion={version}"))
         .await;
-    let patch = json!({"spec": {"versions": [{"name": "v1", "served": true, "storage": true,
-        "subresources": {"status": {}}, "schema": foo["spec"]["versions"][0]["schema"]}]}});
-    test.admin
-        .merge_patch(&path_of(&foo), &patch)
-        .await
-        .expect_status(200);
+    let path = path_of(&foo);
+    let mut changed = test.read(&path).await;
+    changed["spec"]["versions"][0]["subresources"] = json!({"status": {}});
+    let changed = test.admin.put(&path, &changed).await.expect_status(200);
+    let changed = changed.json();
+    let subresources = &changed["spec"]["versions"][0]["subresources"];
+    assert_eq!(*subresources, json!({"status": {}}));
     let status = format!("{foos}/a/status");
     let mut object = instance(&group, "Foo", "a");
     object["status"] = json!({"ready": true});
