@@ -12,6 +12,7 @@ mod custom_resources;
 mod delete;
 mod hostile;
 mod patch;
+mod policies;
 mod rbac;
 mod read;
 mod update;
