@@ -47,7 +47,12 @@ pub async fn respond_discovery(
             let served = server.caches.served();
             server
                 .discovery
-                .respond_document(served.resources(), context, &parts)
+                .respond_document(
+                    served.resources(),
+                    &server.aggregation.remote_versions(),
+                    context,
+                    &parts,
+                )
         }
         // Without service accounts there are no keys to verify tokens with, so that the path does
         // not exist.

@@ -5,6 +5,7 @@
 //! the verb (`handlers/`), which decodes the body, calls the registry and encodes the response
 //! (`respond`). `run` starts a server from its options.
 
+mod aggregation;
 mod authentication_config;
 mod base64url;
 mod body;

@@ -128,6 +128,12 @@ pub struct ServerOptions {
     /// Audiences of this server
     #[arg(long, value_delimiter = ',')]
     pub api_audiences: Vec<String>,
+    /// Client certificate for extension servers
+    #[arg(long, requires = "proxy_client_key_file")]
+    pub proxy_client_cert_file: Option<PathBuf>,
+    /// Key of the client certificate for extension servers
+    #[arg(long, requires = "proxy_client_cert_file")]
+    pub proxy_client_key_file: Option<PathBuf>,
     /// CA of front proxies
     #[arg(long)]
     pub requestheader_client_ca_file: Option<PathBuf>,

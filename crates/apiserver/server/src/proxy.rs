@@ -31,7 +31,8 @@ use hyper::upgrade::OnUpgrade;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-pub use connect::{KubeletTls, Kubelets, join_host_port};
+pub use backend::{dial_target, forward_request};
+pub use connect::{Extension, KubeletTls, Kubelets, Target, join_host_port};
 pub use reach::ReachPolicy;
 
 /// Returns whether a subresource is forwarded to a backend.

@@ -4,7 +4,7 @@ use crate::body::{Body, Payload};
 use crate::context::Context;
 use crate::method::method_not_allowed;
 use crate::server::Server;
-use crate::{discovery, handlers, health, proxy, respond, reviews, zpages};
+use crate::{aggregation, discovery, handlers, health, proxy, respond, reviews, zpages};
 use api_kinds::Resource;
 use api_meta::ApiError;
 use apiserver_request::RequestInfo;
@@ -19,6 +19,9 @@ pub async fn dispatch_request(
     body: &mut Payload,
     upgrade: Option<OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
+    if let Some(remote) = aggregation::find_remote(server, context) {
+        return aggregation::respond_remote(server, context, &remote, body, upgrade).await;
+    }
     if context.info.is_resource {
         return dispatch_resource(server, context, body, upgrade).await;
     }

@@ -1,5 +1,6 @@
 //! Assembles and runs the server.
 
+use crate::aggregation::{self, Aggregation};
 use crate::bootstrap::{self, Steps};
 use crate::discovery::Discovery;
 use crate::flow::{self, FlowControl};
@@ -62,6 +63,14 @@ pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow:
         // In the background: bootstrap writes through this server's registry, and /readyz shows its
         // steps.
         bootstrap::run_bootstrap(server.clone(), options.clone(), port),
+    );
+    tasks.spawn_critical(
+        "local-api-services",
+        aggregation::maintain_local(server.clone(), tasks.shutdown().clone()),
+    );
+    tasks.spawn_critical(
+        "remote-api-services",
+        aggregation::maintain_remote(server.clone(), tasks.shutdown().clone()),
     );
     tasks.spawn_critical(
         "flow-schemas",
@@ -180,6 +189,11 @@ pub(crate) fn build_server(
         kubelets: Kubelets::new(
             &kubelet_tls(options),
             ReachPolicy::new(port, &options.etcd_servers),
+        )?,
+        aggregation: Aggregation::new(
+            options,
+            &objects,
+            webhooks::build_resolver(options, &objects),
         )?,
         external_address: address,
         bootstrapped: Steps::default(),

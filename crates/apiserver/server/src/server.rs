@@ -1,5 +1,6 @@
 //! The state shared by all requests.
 
+use crate::aggregation::Aggregation;
 use crate::bootstrap::Steps;
 use crate::credentials::IdentityHeaders;
 use crate::discovery::Discovery;
@@ -48,6 +49,8 @@ pub struct Server {
     pub policy_metrics: Arc<PolicyMetrics>,
     /// Connections to kubelets.
     pub kubelets: Kubelets,
+    /// APIServices and extension servers.
+    pub aggregation: Aggregation,
     /// `host:port` under which clients reach this server.
     pub external_address: String,
     /// The completed bootstrap steps.

@@ -3,7 +3,7 @@
 use base_cli::{Unsupported, shared};
 
 const NO_AUDIT: &str = "there is no audit log";
-const NO_AGGREGATION: &str = "there is no aggregation layer";
+const NO_REDIRECTS: &str = "redirects of extension servers are never passed on";
 const NO_PEERS: &str = "requests are not passed on to other API servers";
 const NO_JWT: &str = "tokens of other issuers are not accepted";
 const NO_GATES: &str = "what is implemented is on, and versions are not emulated";
@@ -36,7 +36,11 @@ const OWN: &[Unsupported] = &[
         &[""],
         "it is replaced by --enable-admission-plugins",
     ),
-    Unsupported::no_effect("aggregator-reject-forwarding-redirect", NO_AGGREGATION),
+    Unsupported::refused(
+        "aggregator-reject-forwarding-redirect",
+        &["true"],
+        NO_REDIRECTS,
+    ),
     Unsupported::refused(
         "allow-privileged",
         &["true"],
@@ -245,8 +249,6 @@ const OWN: &[Unsupported] = &[
     Unsupported::no_effect("peer-advertise-ip", NO_PEERS),
     Unsupported::no_effect("peer-advertise-port", NO_PEERS),
     Unsupported::no_effect("peer-ca-file", NO_PEERS),
-    Unsupported::no_effect("proxy-client-cert-file", NO_AGGREGATION),
-    Unsupported::no_effect("proxy-client-key-file", NO_AGGREGATION),
     Unsupported::no_effect(
         "runtime-config",
         "the stable versions are served, and no others",
@@ -350,7 +352,6 @@ mod tests {
             ("allow-privileged", "true"),
             ("egress-selector-config-file", "/x"),
             ("profiling", "false"),
-            ("proxy-client-cert-file", "/x"),
             ("storage-backend", "etcd3"),
             ("feature-gates", "JobTrackingWithFinalizers=true"),
             ("runtime-config", "api/all=true"),

@@ -33,11 +33,7 @@ pub fn build_webhooks(
         Some(path) => read_plugin_configs(path)?,
         None => WebhookConfig::default(),
     };
-    let resolver: Arc<dyn ServiceResolver> = if options.enable_aggregator_routing {
-        Arc::new(EndpointResolver(objects.clone()))
-    } else {
-        Arc::new(ClusterIpResolver(objects.clone()))
-    };
+    let resolver = build_resolver(options, &objects);
     let setup = |config: &PluginConfig| {
         let credentials = match &config.kube_config {
             Some(path) => Credentials::read_file(path)?,
@@ -56,6 +52,18 @@ pub fn build_webhooks(
         mutating: Arc::new(MutatingWebhooks::new(setup(&config.mutating)?)),
         validating: Arc::new(ValidatingWebhooks::new(setup(&config.validating)?)),
     })
+}
+
+/// Builds the resolver of Services, to endpoints or to cluster IPs.
+pub fn build_resolver(
+    options: &ServerOptions,
+    objects: &Arc<dyn Objects>,
+) -> Arc<dyn ServiceResolver> {
+    if options.enable_aggregator_routing {
+        Arc::new(EndpointResolver(objects.clone()))
+    } else {
+        Arc::new(ClusterIpResolver(objects.clone()))
+    }
 }
 
 /// The served kinds, custom resources included.

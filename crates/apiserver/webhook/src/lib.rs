@@ -49,6 +49,6 @@ pub use plugin::Setup;
 pub use resolver::{Address, ClusterIpResolver, EndpointResolver, ServiceResolver};
 pub use review::build_request;
 pub use rules::{Rule, RuleTarget};
-pub use transport::{CallError, Transport};
+pub use transport::{CallError, Transport, describe_tls, verified_client};
 pub use validating::ValidatingWebhooks;
 pub use versioned::VersionedObjects;

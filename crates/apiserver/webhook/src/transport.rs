@@ -9,6 +9,7 @@ mod proxy;
 mod tls;
 
 pub use error::CallError;
+pub use tls::{client_config as verified_client, describe_tls};
 
 use crate::credentials::{AuthInfo, Credentials};
 use crate::endpoint::{ClientKey, Endpoint};

@@ -431,6 +431,8 @@ async fn start_api_server(
         ),
         ("service-account-signing-key-file", pki.key("sa")),
         ("requestheader-client-ca-file", pki.crt("front-proxy-ca")),
+        ("proxy-client-cert-file", pki.crt("front-proxy-client")),
+        ("proxy-client-key-file", pki.key("front-proxy-client")),
     ];
     let mut defaults: Vec<String> = files
         .iter()

@@ -9,10 +9,12 @@
 mod caller;
 mod certificates;
 mod control_plane;
+mod extension;
 mod reply;
 mod webhook;
 
 pub use caller::Caller;
 pub use control_plane::{ControlPlane, Options};
+pub use extension::{ExtensionRequest, ExtensionServer};
 pub use reply::Reply;
 pub use webhook::{ReceivedReview, WebhookReply, WebhookServer};

@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::Value;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -144,6 +144,19 @@ impl WebhookServer {
 }
 
 fn server_config(names: &[&str]) -> anyhow::Result<(ServerConfig, String)> {
+    let (leaf, key, authority) = issue_certificate(names)?;
+    let mut config = ServerConfig::builder_with_provider(crypto_provider())
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![leaf], key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok((config, authority))
+}
+
+/// Returns a certificate for loopback and these names, its key, and its CA in PEM.
+pub(crate) fn issue_certificate(
+    names: &[&str],
+) -> anyhow::Result<(CertificateDer<'static>, PrivateKeyDer<'static>, String)> {
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let ca_key = KeyPair::generate()?;
@@ -154,12 +167,7 @@ fn server_config(names: &[&str]) -> anyhow::Result<(ServerConfig, String)> {
     let leaf = CertificateParams::new(all.map(str::to_owned).collect::<Vec<_>>())?
         .signed_by(&key, &issuer)?;
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let mut config = ServerConfig::builder_with_provider(crypto_provider())
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(vec![leaf.der().clone()], key)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok((config, ca.pem()))
+    Ok((leaf.der().clone(), key, ca.pem()))
 }
 
 async fn accept_connections(

@@ -9,6 +9,7 @@ use api_kinds::ResourceSet;
 use api_meta::ApiError;
 use api_openapi::discovery;
 use api_schema::schema;
+use apiserver_aggregator::{RemoteVersion, merge_aggregated, merge_group, merge_groups};
 use http::header::{CONTENT_TYPE, ETAG, HeaderValue, VARY};
 use http::{Response, StatusCode};
 use serde_json::Value;
@@ -92,12 +93,18 @@ impl Discovery {
     pub fn respond_document(
         &self,
         set: &ResourceSet,
+        remote: &[RemoteVersion],
         context: &Context,
         parts: &[&str],
     ) -> Result<Option<Response<Body>>, ApiError> {
         let document = match parts {
-            [root @ ("api" | "apis")] => return self.root_document(set, context, root).map(Some),
-            ["apis", group] => discovery::api_group(set, group),
+            [root @ ("api" | "apis")] => {
+                return self.root_document(set, remote, context, root).map(Some);
+            }
+            ["apis", group] => {
+                let local = discovery::api_group(set, group).unwrap_or_default();
+                Some(merge_group(local, group, remote)).filter(|entry| !entry.is_null())
+            }
             ["api", version] => discovery::api_resources(set, "", version),
             ["apis", group, version] => discovery::api_resources(set, group, version),
             _ => None,
@@ -116,24 +123,27 @@ impl Discovery {
     fn root_document(
         &self,
         set: &ResourceSet,
+        remote: &[RemoteVersion],
         context: &Context,
         root: &str,
     ) -> Result<Response<Body>, ApiError> {
         match parse_form(context.header("accept"))? {
-            Form::Aggregated(version, format) => Ok(aggregated_response(
-                context,
-                version,
-                format,
-                &discovery::aggregated(set, root == "api", version),
-            )),
+            Form::Aggregated(version, format) => {
+                let mut document = discovery::aggregated(set, root == "api", version);
+                if root == "apis" {
+                    merge_aggregated(&mut document, remote);
+                }
+                Ok(aggregated_response(context, version, format, &document))
+            }
             Form::Plain(media_type) if root == "api" => Ok(with_vary(meta_object(
                 media_type,
                 &discovery::api_versions(&self.address),
             ))),
-            Form::Plain(media_type) => Ok(with_vary(meta_object(
-                media_type,
-                &discovery::api_groups(set),
-            ))),
+            Form::Plain(media_type) => {
+                let mut document = discovery::api_groups(set);
+                merge_groups(&mut document, remote);
+                Ok(with_vary(meta_object(media_type, &document)))
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use super::rewrite::{Links, quote_path};
 use crate::body::{Body, BodyError};
 use crate::context::Context;
 use api_meta::{ApiError, Reason};
+use apiserver_webhook::describe_tls;
 use base_task::Tasks;
 use http::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
@@ -58,7 +59,8 @@ pub async fn forward_request(
         return Ok(Response::from_parts(parts, crate::body::full_body("")));
     }
     // A kubelet's error is plain text, but clients of this API expect a Status.
-    if context.info.subresource == "log" && !response.status().is_success() {
+    let is_log = context.info.subresource == "log" && target.extension.is_none();
+    if is_log && !response.status().is_success() {
         return Err(upgrade_error(response).await);
     }
     let (mut parts, body) = response.into_parts();
@@ -85,7 +87,9 @@ pub async fn forward_request(
 /// Returns how to rewrite links: for proxies only, and not for HEAD, whose response has no body.
 fn page_links(context: &Context, target: &Target) -> Option<Links> {
     let info = &context.info;
-    let rewrites = info.subresource == "proxy" && context.method != Method::HEAD;
+    let rewrites = info.subresource == "proxy"
+        && context.method != Method::HEAD
+        && target.extension.is_none();
     let prefix = context
         .raw_path
         .strip_suffix(&info.rest)
@@ -158,6 +162,10 @@ fn backend_headers(context: &Context, target: &Target, upgrades: bool) -> Header
         // Appended: earlier proxies may have added theirs.
         headers.append(FORWARDED_FOR, value);
     }
+    if let Some(extension) = &target.extension {
+        // The client's own headers of these names were removed by authentication.
+        headers.extend(extension.identity.clone());
+    }
     // Both headers are per connection and were dropped above; this connection needs its own.
     if let (true, Some(protocol)) = (upgrades, context.headers.get(UPGRADE)) {
         headers.insert(UPGRADE, protocol.clone());
@@ -201,7 +209,13 @@ pub fn unreachable_error(target: &Target, error: &ConnectError) -> ApiError {
     tracing::debug!(address, %error, "a backend could not be reached");
     match error {
         ConnectError::NotAllowed => ApiError::bad_request(error.to_string()),
-        ConnectError::Io(error) => broken_error(target, error),
+        ConnectError::Io(error) => match &target.extension {
+            Some(extension) => {
+                let why = describe_tls(error, &extension.server_name);
+                broken_error(target, &std::io::Error::other(why))
+            }
+            None => broken_error(target, error),
+        },
     }
 }
 

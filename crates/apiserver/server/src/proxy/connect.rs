@@ -3,6 +3,7 @@
 use super::reach::{Loopback, ReachPolicy};
 use api_meta::{ApiError, meta};
 use base_tls::{ClientTls, Followed, TlsError, client_config};
+use http::HeaderMap;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
@@ -52,6 +53,16 @@ pub struct Target {
     pub reach: ReachPolicy,
     /// Permission for `host` to be on loopback.
     pub loopback: Loopback,
+    /// Set if the destination is an extension server.
+    pub extension: Option<Extension>,
+}
+
+/// What an extension server needs in addition.
+pub struct Extension {
+    /// Name in the server's certificate, which is not resolved.
+    pub server_name: String,
+    /// Headers with the user.
+    pub identity: HeaderMap,
 }
 
 /// Reasons why a connection fails to open.
@@ -115,6 +126,7 @@ impl Kubelets {
             path,
             reach: self.reach.clone(),
             loopback: Loopback::Allowed,
+            extension: None,
         })
     }
 
@@ -131,6 +143,23 @@ impl Kubelets {
             path,
             reach: self.reach.clone(),
             loopback: Loopback::Refused,
+            extension: None,
+        }
+    }
+
+    /// Returns an extension server as destination.
+    pub fn extension_target(
+        &self,
+        host: &str,
+        port: u16,
+        path: String,
+        tls: Arc<ClientConfig>,
+        extension: Extension,
+    ) -> Target {
+        Target {
+            tls: Some(tls),
+            extension: Some(extension),
+            ..self.unverified_target(false, host, port, path)
         }
     }
 
@@ -199,7 +228,9 @@ pub async fn open_connection(target: &Target) -> Result<Box<dyn Io>, ConnectErro
         let Some(tls) = &target.tls else {
             return Ok(Box::new(stream) as Box<dyn Io>);
         };
-        let name = ServerName::try_from(target.host.clone()).map_err(std::io::Error::other)?;
+        let extension = target.extension.as_ref();
+        let name = extension.map_or(&target.host, |extension| &extension.server_name);
+        let name = ServerName::try_from(name.clone()).map_err(std::io::Error::other)?;
         let stream = TlsConnector::from(tls.clone())
             .connect(name, stream)
             .await?;

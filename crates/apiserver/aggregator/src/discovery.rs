@@ -1,0 +1,249 @@
+//! The part of remote groups in the discovery documents.
+
+use crate::priority::{find_priorities, local_group_priority};
+use api_meta::tree::{flag, get, list, text, texts};
+use serde_json::{Value, json};
+
+/// Resources of one version at most; more are left out.
+const MAX_RESOURCES: usize = 1000;
+
+/// A remote version and what is known of its resources.
+#[derive(Clone, Debug)]
+pub struct RemoteVersion {
+    /// API group.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// Priority of the group.
+    pub group_priority: i64,
+    /// Priority of the version.
+    pub version_priority: i64,
+    /// The resources as aggregated discovery has them.
+    pub resources: Vec<Value>,
+    /// Whether the last request to the server has succeeded.
+    pub current: bool,
+}
+
+/// Converts an `APIResourceList` into the resources of aggregated discovery; `None` if it is none.
+pub fn parse_resource_list(document: &Value) -> Option<Vec<Value>> {
+    if text(document, "kind") != "APIResourceList" {
+        return None;
+    }
+    let rows = || list(document, "resources").iter().take(MAX_RESOURCES);
+    let plain = rows().filter(|row| !text(row, "name").contains('/'));
+    let all = plain.map(|row| {
+        let prefix = format!("{}/", text(row, "name"));
+        let subresources: Vec<Value> = rows()
+            .filter_map(|sub| Some((text(sub, "name").strip_prefix(&prefix)?, sub)))
+            .map(|(name, sub)| {
+                json!({"subresource": name, "responseKind": response_kind(sub), "verbs": texts(sub, "verbs")})
+            })
+            .collect();
+        let mut entry = json!({"resource": text(row, "name"), "responseKind": response_kind(row),
+            "scope": if flag(row, "namespaced") { "Namespaced" } else { "Cluster" },
+            "singularResource": text(row, "singularName"), "verbs": texts(row, "verbs")});
+        for field in ["shortNames", "categories"] {
+            let names = texts(row, field);
+            if !names.is_empty() {
+                entry[field] = json!(names);
+            }
+        }
+        if !subresources.is_empty() {
+            entry["subresources"] = subresources.into();
+        }
+        entry
+    });
+    Some(all.collect())
+}
+
+fn response_kind(row: &Value) -> Value {
+    json!({"group": text(row, "group"), "version": text(row, "version"), "kind": text(row, "kind")})
+}
+
+/// Adds remote groups to the document of `/apis`.
+pub fn merge_groups(document: &mut Value, remote: &[RemoteVersion]) {
+    merge(document, "groups", remote, |entry| text(entry, "name"), |group, version| {
+        add_plain_version(group, version);
+    });
+}
+
+/// Adds remote versions to the document of `/apis/GROUP`, which is null for a group that is not
+/// served here; returns null if the group has no version.
+pub fn merge_group(local: Value, group: &str, remote: &[RemoteVersion]) -> Value {
+    let own: Vec<RemoteVersion> = remote.iter().filter(|v| v.group == group).cloned().collect();
+    if own.is_empty() {
+        return local;
+    }
+    let groups: Vec<Value> = Some(local).filter(|entry| !entry.is_null()).into_iter().collect();
+    let mut list = json!({"groups": groups});
+    merge_groups(&mut list, &own);
+    let mut entry = get(&list, "groups").get(0).cloned().unwrap_or_default();
+    entry["kind"] = "APIGroup".into();
+    entry["apiVersion"] = "v1".into();
+    entry
+}
+
+/// Adds remote groups to the aggregated document of `/apis`.
+pub fn merge_aggregated(document: &mut Value, remote: &[RemoteVersion]) {
+    merge(
+        document,
+        "items",
+        remote,
+        |entry| text(get(entry, "metadata"), "name"),
+        |group, version| {
+            if group.get("metadata").is_none() {
+                group["metadata"] = json!({"name": version.group});
+            }
+            let freshness = if version.current { "Current" } else { "Stale" };
+            let entry = json!({"version": version.version, "resources": version.resources,
+                "freshness": freshness});
+            insert_version(group, version, entry);
+        },
+    );
+}
+
+fn add_plain_version(group: &mut Value, version: &RemoteVersion) {
+    group["name"] = version.group.as_str().into();
+    let entry = json!({"groupVersion": format!("{}/{}", version.group, version.version),
+        "version": version.version});
+    insert_version(group, version, entry);
+    group["preferredVersion"] = get(group, "versions").get(0).cloned().unwrap_or_default();
+}
+
+/// Inserts a version before the first one with a lower priority. A version of the same name is
+/// replaced: requests for it go to the extension server.
+fn insert_version(group: &mut Value, version: &RemoteVersion, entry: Value) {
+    let mut all = list(group, "versions").to_vec();
+    all.retain(|other| text(other, "version") != version.version);
+    // Remote versions arrive in their order, so that only built-in ones are compared.
+    let is_lower = |other: &Value| {
+        find_priorities(&version.group, text(other, "version"))
+            .is_some_and(|(_, priority)| priority < version.version_priority)
+    };
+    let at = all
+        .iter()
+        .position(is_lower)
+        .unwrap_or(all.len());
+    all.insert(at, entry);
+    group["versions"] = all.into();
+}
+
+fn merge(
+    document: &mut Value,
+    field: &str,
+    remote: &[RemoteVersion],
+    name_of: for<'a> fn(&'a Value) -> &'a str,
+    add: impl Fn(&mut Value, &RemoteVersion),
+) {
+    if remote.is_empty() {
+        return;
+    }
+    let mut groups = list(document, field).to_vec();
+    let mut versions: Vec<&RemoteVersion> = remote.iter().collect();
+    // Each is inserted before those with a lower priority, behind those with the same.
+    versions.sort_by(|a, b| {
+        (b.group_priority, &a.group, b.version_priority, &a.version)
+            .cmp(&(a.group_priority, &b.group, a.version_priority, &b.version))
+    });
+    let mut priorities: Vec<i64> = groups
+        .iter()
+        .map(|group| local_group_priority(name_of(group)))
+        .collect();
+    for version in versions {
+        let found = groups.iter_mut().find(|group| name_of(group) == version.group);
+        if let Some(group) = found {
+            add(group, version);
+            continue;
+        }
+        let mut group = json!({});
+        add(&mut group, version);
+        let at = priorities
+            .iter()
+            .position(|priority| *priority < version.group_priority)
+            .unwrap_or(groups.len());
+        groups.insert(at, group);
+        priorities.insert(at, version.group_priority);
+    }
+    document[field] = groups.into();
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn remote(group: &str, version: &str, group_priority: i64, version_priority: i64) -> RemoteVersion {
+        RemoteVersion {
+            group: group.into(),
+            version: version.into(),
+            group_priority,
+            version_priority,
+            resources: Vec::new(),
+            current: false,
+        }
+    }
+
+    fn names(document: &Value) -> Vec<&str> {
+        list(document, "groups").iter().map(|g| text(g, "name")).collect()
+    }
+
+    #[test]
+    fn remote_groups_stand_where_their_priority_puts_them() {
+        let mut document = json!({"groups": [{"name": "apiregistration.k8s.io"}, {"name": "apps"},
+            {"name": "batch"}, {"name": "example.com"}]});
+        let all = [
+            remote("low.example.com", "v1", 500, 1),
+            remote("high.example.com", "v1", 17500, 1),
+            remote("b.example.com", "v1", 2000, 1),
+            remote("a.example.com", "v1", 2000, 1),
+        ];
+        merge_groups(&mut document, &all);
+        assert_eq!(
+            names(&document),
+            [
+                "apiregistration.k8s.io",
+                "apps",
+                "high.example.com",
+                "batch",
+                "a.example.com",
+                "b.example.com",
+                "example.com",
+                "low.example.com"
+            ]
+        );
+    }
+
+    #[test]
+    fn preferred_version_is_that_of_the_highest_priority() {
+        let all = [remote("g.example.com", "v1beta1", 1, 5), remote("g.example.com", "v1", 1, 10)];
+        // Versions are inserted by priority, whatever their order.
+        let group = merge_group(Value::Null, "g.example.com", &all);
+        assert_eq!(group["kind"], "APIGroup");
+        assert_eq!(group["preferredVersion"]["version"], "v1");
+        assert_eq!(list(&group, "versions").len(), 2);
+        assert!(merge_group(Value::Null, "other", &all).is_null());
+    }
+
+    #[test]
+    fn aggregated_document_marks_unreachable_servers() {
+        let mut document = json!({"items": []});
+        merge_aggregated(&mut document, &[remote("g.example.com", "v1", 1, 1)]);
+        assert_eq!(document["items"][0]["metadata"]["name"], "g.example.com");
+        assert_eq!(document["items"][0]["versions"][0]["freshness"], "Stale");
+    }
+
+    #[test]
+    fn resource_list_becomes_aggregated_resources() {
+        let document = json!({"kind": "APIResourceList", "resources": [
+            {"name": "flunders", "singularName": "flunder", "namespaced": true, "kind": "Flunder",
+                "verbs": ["get", "list"], "shortNames": ["fl"]},
+            {"name": "flunders/status", "namespaced": true, "kind": "Flunder", "verbs": ["get"]}]});
+        let all = parse_resource_list(&document).unwrap();
+        assert_eq!(all.len(), 1);
+        let first = all.first().unwrap();
+        assert_eq!(first["scope"], "Namespaced");
+        assert_eq!(first["shortNames"], json!(["fl"]));
+        assert_eq!(first["subresources"][0]["subresource"], "status");
+        assert!(parse_resource_list(&json!({"kind": "Status"})).is_none());
+    }
+}

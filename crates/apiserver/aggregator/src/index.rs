@@ -1,0 +1,124 @@
+//! The remote group versions, kept current by the watch cache.
+
+use crate::extension::ExtensionServer;
+use api_meta::Meta;
+use apiserver_request::{GroupResource, ObjectEvent, Objects, Observer};
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+type Servers = BTreeMap<String, Arc<ExtensionServer>>;
+
+/// Extension servers by the name of their APIService.
+#[derive(Default)]
+pub struct ApiServiceIndex {
+    writing: Mutex<()>,
+    servers: ArcSwap<Servers>,
+    /// Notified of changes of APIServices and custom resource definitions.
+    pub local_changed: Notify,
+    /// Notified of changes of APIServices, and of Services and EndpointSlices of extension servers.
+    pub remote_changed: Notify,
+}
+
+impl ApiServiceIndex {
+    /// Creates the index and subscribes to the watch cache.
+    pub fn new(objects: &Arc<dyn Objects>) -> Arc<Self> {
+        let index = Arc::new(Self::default());
+        for (group, resource) in [
+            ("apiregistration.k8s.io", "apiservices"),
+            ("apiextensions.k8s.io", "customresourcedefinitions"),
+            ("", "services"),
+            ("discovery.k8s.io", "endpointslices"),
+        ] {
+            objects.observe(&GroupResource::new(group, resource), index.clone());
+        }
+        index
+    }
+
+    /// Returns the extension servers in the order of their APIServices' names.
+    pub fn servers(&self) -> Vec<Arc<ExtensionServer>> {
+        self.servers.load().values().cloned().collect()
+    }
+
+    /// Returns whether a Service is in front of an extension server.
+    fn has_service(&self, namespace: &str, name: &str) -> bool {
+        let servers = self.servers.load();
+        let mut services = servers.values().map(|server| &server.service);
+        services.any(|service| service.namespace == namespace && service.name == name)
+    }
+
+    /// Returns the extension server of a group version.
+    pub fn find_server(&self, group: &str, version: &str) -> Option<Arc<ExtensionServer>> {
+        let servers = self.servers.load();
+        // Requests pay nothing for this as long as no group is remote.
+        if servers.is_empty() {
+            return None;
+        }
+        // Validation makes VERSION.GROUP the name.
+        servers.get(&format!("{version}.{group}")).cloned()
+    }
+}
+
+impl Observer for ApiServiceIndex {
+    fn object_changed(&self, resource: &GroupResource, event: &ObjectEvent) {
+        let (ObjectEvent::Applied(object) | ObjectEvent::Deleted(object)) = event;
+        match resource.resource.as_str() {
+            "services" if !self.has_service(object.namespace(), object.name()) => return,
+            "endpointslices" => {
+                let service = object.label("kubernetes.io/service-name");
+                if !self.has_service(object.namespace(), service.unwrap_or_default()) {
+                    return;
+                }
+            }
+            "services" => {}
+            _ => self.local_changed.notify_one(),
+        }
+        if resource.resource == "apiservices" {
+            let _writing = self.writing.lock();
+            let mut servers = Servers::clone(&self.servers.load());
+            match event {
+                ObjectEvent::Applied(object) => match ExtensionServer::parse(object) {
+                    Some(server) => drop(servers.insert(server.name.clone(), Arc::new(server))),
+                    None => drop(servers.remove(object.name())),
+                },
+                ObjectEvent::Deleted(object) => drop(servers.remove(object.name())),
+            }
+            self.servers.store(Arc::new(servers));
+        }
+        self.remote_changed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn change(index: &ApiServiceIndex, service: Value, deleted: bool) {
+        let object = Arc::new(json!({"metadata": {"name": "v1.example.com"},
+            "spec": {"group": "example.com", "version": "v1", "service": service}}));
+        let event = match deleted {
+            true => ObjectEvent::Deleted(object),
+            false => ObjectEvent::Applied(object),
+        };
+        let resource = GroupResource::new("apiregistration.k8s.io", "apiservices");
+        index.object_changed(&resource, &event);
+    }
+
+    #[test]
+    fn remote_group_version_is_found_until_it_is_local_or_deleted() {
+        let place = json!({"namespace": "n", "name": "s"});
+        let index = ApiServiceIndex::default();
+        let found = || index.find_server("example.com", "v1").is_some();
+        assert!(!found());
+        change(&index, place.clone(), false);
+        assert!(found() && index.find_server("example.com", "v2").is_none());
+        change(&index, Value::Null, false);
+        assert!(!found());
+        change(&index, place.clone(), false);
+        change(&index, place, true);
+        assert!(!found());
+    }
+}

@@ -1,0 +1,157 @@
+//! The aggregation layer: keeps the local APIServices, checks the remote ones, and forwards the
+//! requests of their group versions.
+
+mod forward;
+mod local;
+mod remote;
+
+pub use forward::{find_remote, respond_remote};
+pub use local::maintain_local;
+pub use remote::maintain_remote;
+
+use crate::options::ServerOptions;
+use crate::proxy::{Extension, Target};
+use crate::server::Server;
+use api_meta::ApiError;
+use apiserver_aggregator::{
+    ApiServiceIndex, ClientIdentity, Condition, ExtensionServer, RemoteVersion, identity_headers,
+    set_condition,
+};
+use apiserver_registry::{Mode, Update, Write};
+use apiserver_request::{Objects, User};
+use apiserver_webhook::ServiceResolver;
+use base_tls::Followed;
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const GROUP: &str = "apiregistration.k8s.io";
+const API_SERVICES: &str = "apiservices";
+
+/// The resources of a remote version, and whether the last request for them has succeeded.
+type Discovered = (Vec<Value>, bool);
+
+/// The APIServices, and the way to extension servers.
+pub struct Aggregation {
+    index: Arc<ApiServiceIndex>,
+    resolver: Arc<dyn ServiceResolver>,
+    identity: Followed<Arc<ClientIdentity>>,
+    discovered: Mutex<BTreeMap<String, Discovered>>,
+}
+
+/// Reasons why an extension server has no address or no TLS.
+pub enum TargetError {
+    /// The Service has no address.
+    Unresolved(String),
+    /// The APIService or the user can't be used.
+    Unusable(String),
+}
+
+impl Aggregation {
+    /// Loads the front proxy's client certificate and subscribes to the watch cache.
+    ///
+    /// # Errors
+    /// A file that can't be read.
+    pub fn new(
+        options: &ServerOptions,
+        objects: &Arc<dyn Objects>,
+        resolver: Arc<dyn ServiceResolver>,
+    ) -> anyhow::Result<Self> {
+        let files = (
+            options.proxy_client_cert_file.clone(),
+            options.proxy_client_key_file.clone(),
+        );
+        let paths = files.0.iter().chain(&files.1).cloned().collect();
+        let identity = Followed::load(paths, move |_| {
+            Ok(Arc::new(match &files {
+                (Some(certificate), Some(key)) => {
+                    Some((base_tls::read_file(certificate)?, base_tls::read_file(key)?))
+                }
+                _ => None,
+            }))
+        })?;
+        Ok(Aggregation {
+            index: ApiServiceIndex::new(objects),
+            resolver,
+            identity,
+            discovered: Mutex::default(),
+        })
+    }
+
+    /// Returns the remote versions for discovery.
+    pub fn remote_versions(&self) -> Vec<RemoteVersion> {
+        let servers = self.index.servers();
+        let discovered = self.discovered.lock();
+        let version = |server: &Arc<ExtensionServer>| {
+            let (resources, current) = discovered.get(&server.name).cloned().unwrap_or_default();
+            RemoteVersion {
+                group: server.group.clone(),
+                version: server.version.clone(),
+                group_priority: server.group_priority,
+                version_priority: server.version_priority,
+                resources,
+                current,
+            }
+        };
+        servers.iter().map(version).collect()
+    }
+
+    /// Returns the destination of a request to an extension server.
+    fn find_target(
+        &self,
+        server: &Server,
+        remote: &ExtensionServer,
+        user: &User,
+        path: String,
+    ) -> Result<Target, TargetError> {
+        let address = self
+            .resolver
+            .resolve_service(&remote.service)
+            .map_err(TargetError::Unresolved)?;
+        let tls = remote
+            .client_config(&self.identity.current())
+            .map_err(TargetError::Unusable)?;
+        let identity = identity_headers(user).map_err(|e| TargetError::Unusable(e.message))?;
+        let extension = Extension {
+            server_name: remote.host(),
+            identity,
+        };
+        let (host, port) = (&address.host, address.port);
+        let mut target = server
+            .kubelets
+            .extension_target(host, port, path, tls, extension);
+        // The client certificate names any user to an API server, this one included.
+        target.reach = target.reach.with_servers(&*server.caches);
+        Ok(target)
+    }
+}
+
+/// Writes the condition `Available` unless the object has it.
+async fn write_condition(
+    server: &Server,
+    name: &str,
+    condition: &Condition,
+) -> Result<(), ApiError> {
+    let Some(resource) = api_kinds::find(GROUP, "v1", API_SERVICES) else {
+        return Ok(());
+    };
+    let change = |old: &Value| {
+        Ok(if condition.is_set(old) {
+            old.clone()
+        } else {
+            set_condition(old, condition)
+        })
+    };
+    let mut write = Write::internal(resource, "", name);
+    let update = Update {
+        change: &change,
+        replaces: false,
+        mode: Mode::Raw,
+    };
+    match server.registry.update(&mut write, &update).await {
+        // Deleted meanwhile.
+        Err(error) if error.reason == api_meta::Reason::NotFound => Ok(()),
+        other => other.map(|_| ()),
+    }
+}
