@@ -50,9 +50,9 @@ fn has_endpoint(slice: &Value, port: &str) -> bool {
         !has(conditions, "ready") || flag(conditions, "ready")
     });
     ready
-        && list(slice, "ports").iter().any(|found| {
-            opt_text(found, "name").unwrap_or_default() == port && has(found, "port")
-        })
+        && list(slice, "ports")
+            .iter()
+            .any(|found| opt_text(found, "name").unwrap_or_default() == port && has(found, "port"))
 }
 
 #[cfg(test)]
@@ -74,15 +74,32 @@ mod tests {
         };
         let yes = slice("https", json!(true));
         for (service, slices, expect) in [
-            (None, vec![], "ServiceNotFound: service/s in \"n\" is not present"),
-            (Some(service("ClusterIP", 80)), vec![yes.clone()],
-                "ServicePortError: service/s in \"n\" is not listening on port 443"),
-            (Some(service("ClusterIP", 443)), vec![],
-                "EndpointsNotFound: cannot find endpointslices for service/s in \"n\""),
-            (Some(service("", 443)), vec![slice("https", json!(false)), slice("other", json!(true))],
-                "MissingEndpoints: endpointslices for service/s in \"n\" have no addresses with port name \"https\""),
+            (
+                None,
+                vec![],
+                "ServiceNotFound: service/s in \"n\" is not present",
+            ),
+            (
+                Some(service("ClusterIP", 80)),
+                vec![yes.clone()],
+                "ServicePortError: service/s in \"n\" is not listening on port 443",
+            ),
+            (
+                Some(service("ClusterIP", 443)),
+                vec![],
+                "EndpointsNotFound: cannot find endpointslices for service/s in \"n\"",
+            ),
+            (
+                Some(service("", 443)),
+                vec![slice("https", json!(false)), slice("other", json!(true))],
+                "MissingEndpoints: endpointslices for service/s in \"n\" have no addresses with port name \"https\"",
+            ),
             (Some(service("ClusterIP", 443)), vec![yes], ""),
-            (Some(service("ClusterIP", 443)), vec![slice("https", Value::Null)], ""),
+            (
+                Some(service("ClusterIP", 443)),
+                vec![slice("https", Value::Null)],
+                "",
+            ),
             (Some(service("ExternalName", 80)), vec![], ""),
         ] {
             let found = check_service(&name, service.as_ref(), slices.iter());

@@ -1,7 +1,7 @@
 //! The condition `Available`.
 
-use api_meta::tree::{get, list, text};
 use api_meta::time;
+use api_meta::tree::{get, list, text};
 use serde_json::{Value, json};
 
 const TYPE: &str = "Available";
@@ -81,8 +81,10 @@ pub fn set_condition(service: &Value, condition: &Condition) -> Value {
         .filter(|other| text(other, "type") != TYPE)
         .cloned()
         .collect();
-    all.push(json!({"type": TYPE, "status": status, "reason": condition.reason,
-        "message": condition.message, "lastTransitionTime": since}));
+    all.push(
+        json!({"type": TYPE, "status": status, "reason": condition.reason,
+        "message": condition.message, "lastTransitionTime": since}),
+    );
     let mut new = service.clone();
     new["status"] = json!({"conditions": all});
     new

@@ -62,19 +62,32 @@ fn response_kind(row: &Value) -> Value {
 
 /// Adds remote groups to the document of `/apis`.
 pub fn merge_groups(document: &mut Value, remote: &[RemoteVersion]) {
-    merge(document, "groups", remote, |entry| text(entry, "name"), |group, version| {
-        add_plain_version(group, version);
-    });
+    merge(
+        document,
+        "groups",
+        remote,
+        |entry| text(entry, "name"),
+        |group, version| {
+            add_plain_version(group, version);
+        },
+    );
 }
 
 /// Adds remote versions to the document of `/apis/GROUP`, which is null for a group that is not
 /// served here; returns null if the group has no version.
 pub fn merge_group(local: Value, group: &str, remote: &[RemoteVersion]) -> Value {
-    let own: Vec<RemoteVersion> = remote.iter().filter(|v| v.group == group).cloned().collect();
+    let own: Vec<RemoteVersion> = remote
+        .iter()
+        .filter(|v| v.group == group)
+        .cloned()
+        .collect();
     if own.is_empty() {
         return local;
     }
-    let groups: Vec<Value> = Some(local).filter(|entry| !entry.is_null()).into_iter().collect();
+    let groups: Vec<Value> = Some(local)
+        .filter(|entry| !entry.is_null())
+        .into_iter()
+        .collect();
     let mut list = json!({"groups": groups});
     merge_groups(&mut list, &own);
     let mut entry = get(&list, "groups").get(0).cloned().unwrap_or_default();
@@ -120,10 +133,7 @@ fn insert_version(group: &mut Value, version: &RemoteVersion, entry: Value) {
         find_priorities(&version.group, text(other, "version"))
             .is_some_and(|(_, priority)| priority < version.version_priority)
     };
-    let at = all
-        .iter()
-        .position(is_lower)
-        .unwrap_or(all.len());
+    let at = all.iter().position(is_lower).unwrap_or(all.len());
     all.insert(at, entry);
     group["versions"] = all.into();
 }
@@ -142,15 +152,21 @@ fn merge(
     let mut versions: Vec<&RemoteVersion> = remote.iter().collect();
     // Each is inserted before those with a lower priority, behind those with the same.
     versions.sort_by(|a, b| {
-        (b.group_priority, &a.group, b.version_priority, &a.version)
-            .cmp(&(a.group_priority, &b.group, a.version_priority, &b.version))
+        (b.group_priority, &a.group, b.version_priority, &a.version).cmp(&(
+            a.group_priority,
+            &b.group,
+            a.version_priority,
+            &b.version,
+        ))
     });
     let mut priorities: Vec<i64> = groups
         .iter()
         .map(|group| local_group_priority(name_of(group)))
         .collect();
     for version in versions {
-        let found = groups.iter_mut().find(|group| name_of(group) == version.group);
+        let found = groups
+            .iter_mut()
+            .find(|group| name_of(group) == version.group);
         if let Some(group) = found {
             add(group, version);
             continue;
@@ -172,7 +188,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn remote(group: &str, version: &str, group_priority: i64, version_priority: i64) -> RemoteVersion {
+    fn remote(
+        group: &str,
+        version: &str,
+        group_priority: i64,
+        version_priority: i64,
+    ) -> RemoteVersion {
         RemoteVersion {
             group: group.into(),
             version: version.into(),
@@ -184,7 +205,10 @@ mod tests {
     }
 
     fn names(document: &Value) -> Vec<&str> {
-        list(document, "groups").iter().map(|g| text(g, "name")).collect()
+        list(document, "groups")
+            .iter()
+            .map(|g| text(g, "name"))
+            .collect()
     }
 
     #[test]
@@ -215,7 +239,10 @@ mod tests {
 
     #[test]
     fn preferred_version_is_that_of_the_highest_priority() {
-        let all = [remote("g.example.com", "v1beta1", 1, 5), remote("g.example.com", "v1", 1, 10)];
+        let all = [
+            remote("g.example.com", "v1beta1", 1, 5),
+            remote("g.example.com", "v1", 1, 10),
+        ];
         // Versions are inserted by priority, whatever their order.
         let group = merge_group(Value::Null, "g.example.com", &all);
         assert_eq!(group["kind"], "APIGroup");

@@ -80,7 +80,10 @@ impl ExtensionServer {
     ///
     /// # Errors
     /// A CA bundle or a client certificate that can't be used.
-    pub fn client_config(&self, identity: &Arc<ClientIdentity>) -> Result<Arc<ClientConfig>, String> {
+    pub fn client_config(
+        &self,
+        identity: &Arc<ClientIdentity>,
+    ) -> Result<Arc<ClientConfig>, String> {
         if let Some((built_for, config)) = &*self.tls.lock()
             && Arc::ptr_eq(built_for, identity)
         {

@@ -23,7 +23,10 @@ pub fn identity_headers(user: &User) -> Result<HeaderMap, ApiError> {
         headers.insert(UID, value(&user.uid)?);
     }
     let mut append = |name: HeaderName, value: HeaderValue| {
-        headers.try_append(name, value).map(|_| ()).map_err(|_| refused())
+        headers
+            .try_append(name, value)
+            .map(|_| ())
+            .map_err(|_| refused())
     };
     for group in &user.groups {
         append(GROUP, value(group)?)?;

@@ -112,11 +112,7 @@ mod tests {
             (OWN_GROUP, "v1", None),
             ("example.com", "v1", None),
         ] {
-            assert_eq!(
-                find_priorities(group, version),
-                expect,
-                "{group}/{version}"
-            );
+            assert_eq!(find_priorities(group, version), expect, "{group}/{version}");
         }
     }
 

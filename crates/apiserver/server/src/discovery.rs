@@ -45,14 +45,12 @@ pub async fn respond_discovery(
         ))),
         ["api"] | ["apis"] | ["apis", _] | ["api", _] | ["apis", _, _] => {
             let served = server.caches.served();
-            server
-                .discovery
-                .respond_document(
-                    served.resources(),
-                    &server.aggregation.remote_versions(),
-                    context,
-                    &parts,
-                )
+            server.discovery.respond_document(
+                served.resources(),
+                &server.aggregation.remote_versions(),
+                context,
+                &parts,
+            )
         }
         // Without service accounts there are no keys to verify tokens with, so that the path does
         // not exist.

@@ -2,10 +2,10 @@
 
 use crate::control_plane::ControlPlane;
 use crate::webhook::issue_certificate;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use base_task::{CancellationToken, Tasks};
 use base_tls::{crypto_provider, parse_roots};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 use serde_json::{Value, json};
@@ -151,7 +151,11 @@ impl ExtensionServer {
             .post("/api/v1/namespaces/default/services", &service)
             .await
             .expect_success();
-        let family = if self.address.is_ipv4() { "IPv4" } else { "IPv6" };
+        let family = if self.address.is_ipv4() {
+            "IPv4"
+        } else {
+            "IPv6"
+        };
         let slice = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
             "metadata": {"name": "ext", "labels": {"kubernetes.io/service-name": "ext"}},
             "addressType": family,
@@ -226,7 +230,9 @@ async fn serve_connection(
         if response.starts_with("HTTP/1.1 101") {
             let mut bytes = [0; 1024];
             while let Ok(read @ 1..) = stream.read(&mut bytes).await {
-                let _ = stream.write_all(bytes.get(..read).unwrap_or_default()).await;
+                let _ = stream
+                    .write_all(bytes.get(..read).unwrap_or_default())
+                    .await;
                 let _ = stream.flush().await;
             }
             return;

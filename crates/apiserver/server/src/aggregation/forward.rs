@@ -60,7 +60,11 @@ pub async fn respond_remote(
     let target = match aggregation.find_target(server, remote, &context.user, path) {
         Ok(target) => target,
         Err(TargetError::Unresolved(why)) => {
-            tracing::warn!(name = remote.name, why, "an extension server has no address");
+            tracing::warn!(
+                name = remote.name,
+                why,
+                "an extension server has no address"
+            );
             return unavailable();
         }
         Err(TargetError::Unusable(why)) => return Ok(respond::text_response(500, why + "\n")),

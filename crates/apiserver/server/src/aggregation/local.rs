@@ -41,16 +41,19 @@ pub async fn maintain_local(server: Arc<Server>, stop: CancellationToken) {
 }
 
 async fn sync_services(server: &Server, at_start: bool) -> Result<(), ApiError> {
-    let resource =
-        api_kinds::find(GROUP, "v1", API_SERVICES).ok_or_else(ApiError::no_such_path)?;
+    let resource = api_kinds::find(GROUP, "v1", API_SERVICES).ok_or_else(ApiError::no_such_path)?;
     let list = |group: &str, plural: &str| {
         let resource = GroupResource::new(group, plural);
         server.caches.cached_list(&resource, None)
     };
     let definitions = list("apiextensions.k8s.io", "customresourcedefinitions");
     let groups = api_kinds::groups().iter();
-    let built_in =
-        groups.flat_map(|group| group.versions.iter().map(|version| (&*group.name, &**version)));
+    let built_in = groups.flat_map(|group| {
+        group
+            .versions
+            .iter()
+            .map(|version| (&*group.name, &**version))
+    });
     let desired = desired_services(built_in, definitions.iter().map(|object| &**object));
     let current: BTreeMap<String, Arc<Value>> = list(GROUP, API_SERVICES)
         .into_iter()
@@ -90,7 +93,13 @@ async fn sync_service(
                 uid: current.map(|object| object.uid().to_owned()),
                 ..DeleteOptions::default()
             };
-            return ignore_conflict(server.registry.delete(&mut write, &options).await.map(|_| ()));
+            return ignore_conflict(
+                server
+                    .registry
+                    .delete(&mut write, &options)
+                    .await
+                    .map(|_| ()),
+            );
         }
     };
     ignore_conflict(done)?;
@@ -156,5 +165,9 @@ async fn update_spec(
         mode: Mode::Raw,
     };
     let mut write = Write::internal(resource, "", name);
-    server.registry.update(&mut write, &update).await.map(|_| ())
+    server
+        .registry
+        .update(&mut write, &update)
+        .await
+        .map(|_| ())
 }

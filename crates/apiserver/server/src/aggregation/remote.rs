@@ -4,9 +4,9 @@
 use super::{TargetError, write_condition};
 use crate::proxy::{self, Target};
 use crate::server::Server;
+use api_meta::Meta;
 use apiserver_aggregator::{Condition, ExtensionServer, check_service, parse_resource_list};
 use apiserver_request::{GroupResource, Objects, User};
-use api_meta::Meta;
 use base_task::CancellationToken;
 use bytes::Bytes;
 use futures::future::join_all;

@@ -87,9 +87,8 @@ pub async fn forward_request(
 /// Returns how to rewrite links: for proxies only, and not for HEAD, whose response has no body.
 fn page_links(context: &Context, target: &Target) -> Option<Links> {
     let info = &context.info;
-    let rewrites = info.subresource == "proxy"
-        && context.method != Method::HEAD
-        && target.extension.is_none();
+    let rewrites =
+        info.subresource == "proxy" && context.method != Method::HEAD && target.extension.is_none();
     let prefix = context
         .raw_path
         .strip_suffix(&info.rest)
