@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod admission;
+mod aggregation;
 mod apply;
 mod certificates;
 mod client_library;

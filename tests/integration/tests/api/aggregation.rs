@@ -1,0 +1,224 @@
+//! The aggregation layer: local APIServices, and an extension server behind a Service.
+
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use testkit_control_plane::{ControlPlane, ExtensionRequest, ExtensionServer, Options};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const FLUNDERS: &str = "/apis/ext.example.com/v1/namespaces/default/flunders";
+const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+
+async fn start_plane() -> ControlPlane {
+    ControlPlane::start_with(Options {
+        api_server: vec!["--enable-aggregator-routing=true".into()],
+        ..Options::default()
+    })
+    .await
+}
+
+fn respond_json(status: &str, body: &Value) -> String {
+    let body = body.to_string();
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Responds like an API server with one resource.
+fn respond(request: &ExtensionRequest) -> String {
+    let resources = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "ext.example.com/v1",
+        "resources": [{"name": "flunders", "singularName": "flunder", "namespaced": true,
+            "kind": "Flunder", "verbs": ["create", "get", "list", "watch"]}]});
+    let line = request.line();
+    if line == "GET /apis/ext.example.com/v1" {
+        return respond_json("200 OK", &resources);
+    }
+    if line.ends_with("/flunders/f/attach") {
+        return "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
+            .into();
+    }
+    if line.contains("watch=1") {
+        let event = "{\"type\":\"ADDED\",\"object\":{}}\n";
+        return format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{event}{event}");
+    }
+    match line.split(' ').next() {
+        Some("POST") => respond_json("201 Created", &json!({"kind": "Flunder"})),
+        _ => respond_json("200 OK", &json!({"kind": "FlunderList", "items": []})),
+    }
+}
+
+async fn wait_for<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
+    let begun = Instant::now();
+    while !condition().await {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn built_in_group_versions_have_api_services() {
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin();
+    let get = async |name: &str| admin.get(&format!("{API_SERVICES}/{name}")).await;
+    let (admin, api_services) = (&admin, API_SERVICES);
+    wait_for("no local APIService", || async move {
+        let found = admin.get(&format!("{api_services}/v1.apps")).await;
+        found.status == 200 && !found.json()["status"]["conditions"][0].is_null()
+    })
+    .await;
+    let apps = get("v1.apps").await.json();
+    assert_eq!(apps["spec"]["groupPriorityMinimum"], 17800);
+    assert_eq!(apps["spec"]["versionPriority"], 15);
+    let label = "kube-aggregator.kubernetes.io/automanaged";
+    assert_eq!(apps["metadata"]["labels"][label], "onstart");
+    assert_eq!(apps["status"]["conditions"][0]["reason"], "Local");
+    get("v1.").await.expect_success();
+    get("v1.apiregistration.k8s.io").await.expect_status(404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_of_a_remote_group_reach_its_server_with_the_user() {
+    let plane = start_plane().await;
+    let server = ExtensionServer::start(&plane, respond).await;
+    server.register(&plane, "Passed").await;
+    let rules = json!([{"apiGroups": ["ext.example.com"], "resources": ["flunders"], "verbs": ["list", "create", "watch"]}]);
+    plane.grant("jane", "default", rules).await;
+    let jane = plane.user("jane", Some("team"));
+    wait_for("not routed", || async {
+        plane.user("jane", Some("team")).get(FLUNDERS).await.status == 200
+    })
+    .await;
+    let list = jane.get(FLUNDERS).await.expect_success().json();
+    assert_eq!(list["kind"], "FlunderList");
+    let object = json!({"kind": "Flunder", "metadata": {"name": "f"}});
+    jane.post(FLUNDERS, &object).await.expect_status(201);
+    let watched = jane.get(&format!("{FLUNDERS}?watch=1")).await;
+    assert_eq!(watched.text().lines().count(), 2);
+    let received = server.received();
+    let post = received
+        .iter()
+        .find(|request| request.line().starts_with("POST"))
+        .unwrap();
+    assert_eq!(post.line(), format!("POST {FLUNDERS}"));
+    assert!(post.body.contains("Flunder"));
+    assert_eq!(post.header("x-remote-user"), ["jane"]);
+    assert!(
+        post.header("x-remote-group")
+            .contains(&"system:authenticated")
+    );
+    assert!(post.header("authorization").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_without_permission_is_not_forwarded() {
+    let plane = start_plane().await;
+    let server = ExtensionServer::start(&plane, respond).await;
+    server.register(&plane, "Passed").await;
+    let mallory = plane.user("mallory", None);
+    mallory.get(FLUNDERS).await.expect_status(403);
+    assert!(server.received().is_empty());
+    plane.admin().get(FLUNDERS).await.expect_success();
+    assert_eq!(server.received().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn upgrade_passes_through() {
+    let plane = start_plane().await;
+    let server = ExtensionServer::start(&plane, respond).await;
+    server.register(&plane, "Passed").await;
+    let mut stream = plane.admin().connect().await.unwrap();
+    let request = format!(
+        "POST {FLUNDERS}/f/attach HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\nContent-Length: 0\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut text = String::new();
+    while !text.ends_with("\r\n\r\n") {
+        text.push(char::from(stream.read_u8().await.unwrap()));
+    }
+    assert!(text.starts_with("HTTP/1.1 101"), "{text}");
+    stream.write_all(b"hello").await.unwrap();
+    let mut echoed = [0; 5];
+    stream.read_exact(&mut echoed).await.unwrap();
+    assert_eq!(&echoed, b"hello");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn discovery_contains_the_remote_group() {
+    let plane = start_plane().await;
+    let server = ExtensionServer::start(&plane, respond).await;
+    server.register(&plane, "Passed").await;
+    let admin = plane.admin();
+    let group = admin.get("/apis/ext.example.com").await.expect_success();
+    assert_eq!(group.json()["preferredVersion"]["version"], "v1");
+    let groups = admin.get("/apis").await.json();
+    let groups = groups["groups"].as_array().unwrap().clone();
+    assert!(
+        groups
+            .iter()
+            .any(|group| group["name"] == "ext.example.com")
+    );
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let aggregated = admin
+        .clone()
+        .with_header("accept", accept)
+        .get("/apis")
+        .await
+        .expect_success()
+        .json();
+    let items = aggregated["items"].as_array().unwrap().clone();
+    let own = items
+        .iter()
+        .find(|item| item["metadata"]["name"] == "ext.example.com");
+    let version = &own.unwrap()["versions"][0];
+    assert_eq!(version["freshness"], "Current");
+    assert_eq!(version["resources"][0]["resource"], "flunders");
+    let list = admin.get("/apis/ext.example.com/v1").await.json();
+    assert_eq!(list["resources"][0]["name"], "flunders");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_that_is_not_available_is_not_called() {
+    let plane = start_plane().await;
+    let server = ExtensionServer::start(&plane, respond).await;
+    let admin = plane.admin();
+    // Without its Service.
+    let object = server.api_service();
+    admin.post(API_SERVICES, &object).await.expect_success();
+    let path = format!("{API_SERVICES}/v1.ext.example.com");
+    let (admin, path) = (&admin, &path);
+    wait_for("no condition", || async move {
+        let found = admin.get(path).await.json();
+        found["status"]["conditions"][0]["reason"] == "ServiceNotFound"
+    })
+    .await;
+    let refused = admin.get(FLUNDERS).await.expect_status(503);
+    assert_eq!(refused.text().trim(), "service unavailable");
+    assert!(server.received().is_empty());
+    // It is called as soon as the Service and its endpoint exist.
+    server.create_service(&plane).await;
+    wait_for("never available", || async move {
+        admin.get(FLUNDERS).await.status == 200
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_with_a_certificate_of_another_authority_is_not_called() {
+    let plane = start_plane().await;
+    let server = ExtensionServer::start(&plane, respond).await;
+    let other = ExtensionServer::start(&plane, respond).await;
+    server.create_service(&plane).await;
+    let admin = plane.admin();
+    let object = other.api_service();
+    admin.post(API_SERVICES, &object).await.expect_success();
+    let path = format!("{API_SERVICES}/v1.ext.example.com");
+    let (admin, path) = (&admin, &path);
+    wait_for("no condition", || async move {
+        let found = admin.get(path).await.json();
+        let message = found["status"]["conditions"][0]["message"].to_string();
+        message.contains("certificate signed by unknown authority")
+    })
+    .await;
+    admin.get(FLUNDERS).await.expect_status(503);
+    assert!(server.received().is_empty());
+}
