@@ -60,14 +60,15 @@ async fn resource_in_a_built_in_group_is_served_beside_the_built_in_ones() {
     let test = start().await;
     let plural = format!("{}s", test.namespace);
     let kind = test.namespace.to_uppercase();
-    let foo = definition("apps", &plural, &kind);
+    let mut foo = definition("networking.k8s.io", &plural, &kind);
+    foo["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": "unapproved, a test"});
     establish(&test, &foo).await;
     test.admin
-        .get(&test.group("apps/v1", &plural))
+        .get(&test.group("networking.k8s.io/v1", &plural))
         .await
         .expect_status(200);
     test.admin
-        .get(&test.group("apps/v1", "deployments"))
+        .get(&test.group("networking.k8s.io/v1", "ingresses"))
         .await
         .expect_status(200);
     test.admin.delete(&path_of(&foo)).await.expect_status(200);
