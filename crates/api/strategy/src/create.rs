@@ -2,12 +2,12 @@
 
 use crate::claim::prepare_data_sources;
 use crate::daemon_set::set_template_generation;
+use crate::disabled::drop_disabled_fields;
 use crate::fields::{drop_config_source, keep_secret_names};
 use crate::jobs::generate_selector;
 use crate::new_pod::{apply_label_keys, copy_apparmor_annotations};
 use crate::rules::{GenerationRule, StatusRule, generation_rule, status_rule};
 use crate::service::fill_cluster_ips;
-use crate::stateful_set::drop_disabled_fields;
 use api_meta::Kind;
 use api_meta::tree::{flag, get, has, list, make, remove, set, text};
 use api_semantics::qos::compute_tree_qos;
@@ -31,6 +31,7 @@ pub fn prepare_create(kind: Kind<'_>, object: &mut Value) {
     if status_rule(kind) != StatusRule::Open && (kind.group, kind.kind) != ("", "Node") {
         set(object, "status", json!({}));
     }
+    drop_disabled_fields(kind, object, None);
     set_initial_values(kind, object);
 }
 
@@ -73,7 +74,6 @@ fn set_initial_values(kind: Kind<'_>, object: &mut Value) {
             );
         }
         ("apps", "DaemonSet") => set_template_generation(object, 1),
-        ("apps", "StatefulSet") => drop_disabled_fields(object, None),
         ("batch", "Job") => generate_selector(object),
         ("networking.k8s.io", "Ingress") => set(object, "status", json!({"loadBalancer": {}})),
         ("storage.k8s.io", "VolumeAttachment") => set(object, "status", json!({"attached": false})),

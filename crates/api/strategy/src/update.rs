@@ -3,11 +3,11 @@
 use crate::claim::prepare_data_sources;
 use crate::daemon_set::count_template_generation;
 use crate::definition::add_stored_version;
+use crate::disabled::drop_disabled_fields;
 use crate::fields::{drop_config_source, keep_field, keep_secret_names};
 use crate::pod::{change_only_ephemeral_containers, change_only_resources};
 use crate::rules::{GenerationRule, StatusRule, generation_rule, status_rule};
 use crate::service::prepare_service_update;
-use crate::stateful_set::drop_disabled_fields;
 use crate::status::{prepare_approval, prepare_status_update};
 use api_meta::Kind;
 use api_meta::tree::{equal, get, has, int, make, remove, same, set, text};
@@ -27,6 +27,7 @@ pub fn prepare_update(kind: Kind<'_>, subresource: &str, new: &mut Value, old: &
 }
 
 fn prepare_object_update(kind: Kind<'_>, new: &mut Value, old: &Value) {
+    drop_disabled_fields(kind, new, Some(old));
     if status_rule(kind) != StatusRule::Open {
         keep_field(new, old, "status");
     }
@@ -47,7 +48,6 @@ fn prepare_object_update(kind: Kind<'_>, new: &mut Value, old: &Value) {
         ("", "Service") => prepare_service_update(new, old),
         ("apps", "DaemonSet") => count_template_generation(new, old),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => add_stored_version(new),
-        ("apps", "StatefulSet") => drop_disabled_fields(new, Some(old)),
         // The approver has decided about the old spec.
         ("certificates.k8s.io", "CertificateSigningRequest") => keep_field(new, old, "spec"),
         _ => {}

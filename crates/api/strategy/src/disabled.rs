@@ -1,0 +1,210 @@
+//! Fields of features that are off by default in v1.36.
+//!
+//! Such a field is dropped unless the old object has it, as a server with default feature gates
+//! does: clients that send it see in the response that it has no effect.
+
+use api_meta::Kind;
+use api_meta::tree::{get, remove, text};
+use serde_json::Value;
+
+/// Stands for every element of a list, or every value of a map.
+const EACH: &str = "*";
+
+/// Gate `GenericWorkload`.
+const SCHEDULING_GROUP: &str = "schedulingGroup";
+
+/// Gate `DRAListTypeAttributes`.
+const LIST_ATTRIBUTES: [&[&str]; 4] = [
+    &["spec", "devices", EACH, "attributes", EACH, "bools"],
+    &["spec", "devices", EACH, "attributes", EACH, "ints"],
+    &["spec", "devices", EACH, "attributes", EACH, "strings"],
+    &["spec", "devices", EACH, "attributes", EACH, "versions"],
+];
+
+/// Gate `CoordinatedLeaderElection`.
+const ELECTION: [&[&str]; 2] = [&["spec", "strategy"], &["spec", "preferredHolder"]];
+
+/// Gate `MaxUnavailableStatefulSet`.
+const MAX_UNAVAILABLE: &[&str] = &["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"];
+
+/// Drops the fields that are not in use.
+pub(crate) fn drop_disabled_fields(kind: Kind<'_>, new: &mut Value, old: Option<&Value>) {
+    if let Some(pod_spec) = pod_spec_path(kind) {
+        let path: Vec<&str> = pod_spec.iter().copied().chain([SCHEDULING_GROUP]).collect();
+        drop_unless_used(new, old, &path);
+    }
+    match (kind.group, kind.kind) {
+        ("apps", "StatefulSet") => drop_unless_used(new, old, MAX_UNAVAILABLE),
+        ("coordination.k8s.io", "Lease") => {
+            for path in ELECTION {
+                drop_unless_used(new, old, path);
+            }
+        }
+        // One list in use keeps all of them.
+        ("resource.k8s.io", "ResourceSlice")
+            if !old.is_some_and(|old| LIST_ATTRIBUTES.iter().any(|path| is_used(old, path))) =>
+        {
+            for path in LIST_ATTRIBUTES {
+                remove_at(new, path);
+            }
+        }
+        ("", "PersistentVolumeClaim") => drop_foreign_source(new, old),
+        _ => {}
+    }
+}
+
+fn pod_spec_path(kind: Kind<'_>) -> Option<&'static [&'static str]> {
+    Some(match (kind.group, kind.kind) {
+        ("", "Pod") => &["spec"],
+        ("", "PodTemplate") => &["template", "spec"],
+        ("", "ReplicationController")
+        | ("apps", "Deployment" | "ReplicaSet" | "DaemonSet" | "StatefulSet")
+        | ("batch", "Job") => &["spec", "template", "spec"],
+        ("batch", "CronJob") => &["spec", "jobTemplate", "spec", "template", "spec"],
+        _ => return None,
+    })
+}
+
+/// Drops a reference to another namespace (gate `CrossNamespaceVolumeDataSource`) as a whole: without
+/// its namespace it would name another object.
+fn drop_foreign_source(new: &mut Value, old: Option<&Value>) {
+    let reference = |claim: &Value| get(get(claim, "spec"), "dataSourceRef").clone();
+    if !text(&reference(new), "namespace").is_empty()
+        && old.is_none_or(|old| reference(old).is_null())
+    {
+        remove_at(new, &["spec", "dataSourceRef"]);
+    }
+}
+
+fn drop_unless_used(new: &mut Value, old: Option<&Value>, path: &[&str]) {
+    if !old.is_some_and(|old| is_used(old, path)) {
+        remove_at(new, path);
+    }
+}
+
+fn is_used(value: &Value, path: &[&str]) -> bool {
+    match (path, value) {
+        ([], value) => !value.is_null(),
+        ([EACH, rest @ ..], Value::Array(items)) => items.iter().any(|item| is_used(item, rest)),
+        ([EACH, rest @ ..], Value::Object(map)) => map.values().any(|item| is_used(item, rest)),
+        ([name, rest @ ..], value) => value.get(name).is_some_and(|item| is_used(item, rest)),
+    }
+}
+
+fn remove_at(value: &mut Value, path: &[&str]) {
+    match (path, value) {
+        ([], _) => {}
+        ([EACH, rest @ ..], Value::Array(items)) => {
+            items.iter_mut().for_each(|item| remove_at(item, rest));
+        }
+        ([EACH, rest @ ..], Value::Object(map)) => {
+            map.values_mut().for_each(|item| remove_at(item, rest));
+        }
+        ([name], value) => {
+            remove(value, name);
+        }
+        ([name, rest @ ..], value) => {
+            if let Some(item) = value.get_mut(*name) {
+                remove_at(item, rest);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn dropped(group: &str, kind: &str, mut new: Value, old: Option<Value>) -> Value {
+        let kind = Kind {
+            group,
+            version: "v1",
+            kind,
+            namespaced: true,
+        };
+        drop_disabled_fields(kind, &mut new, old.as_ref());
+        new
+    }
+
+    #[test]
+    fn scheduling_group_is_dropped_from_every_pod_spec() {
+        let spec = json!({"schedulingGroup": {"podGroupName": "g"}, "nodeName": "n"});
+        let kept = json!({"nodeName": "n"});
+        let template = |spec: &Value| json!({"spec": {"template": {"spec": spec}}});
+        for (group, kind, new, expect) in [
+            ("", "Pod", json!({"spec": spec}), json!({"spec": kept})),
+            ("apps", "Deployment", template(&spec), template(&kept)),
+            ("batch", "Job", template(&spec), template(&kept)),
+            (
+                "batch",
+                "CronJob",
+                json!({"spec": {"jobTemplate": template(&spec)}}),
+                json!({"spec": {"jobTemplate": template(&kept)}}),
+            ),
+            (
+                "",
+                "PodTemplate",
+                json!({"template": {"spec": spec}}),
+                json!({"template": {"spec": kept}}),
+            ),
+        ] {
+            let same = dropped(group, kind, new.clone(), Some(new.clone()));
+            assert_eq!(same, new, "{kind} that has it");
+            assert_eq!(dropped(group, kind, new, None), expect, "new {kind}");
+        }
+    }
+
+    #[test]
+    fn maximum_of_a_stateful_set_is_dropped_unless_it_is_in_use() {
+        let set = |max: Value| json!({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 1, "maxUnavailable": max}}}});
+        let none = json!({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 1}}}});
+        for (old, expect) in [
+            (None, none.clone()),
+            (Some(none.clone()), none.clone()),
+            (Some(json!({})), none.clone()),
+            (Some(set(json!(1))), set(json!(2))),
+        ] {
+            let new = set(json!(2));
+            assert_eq!(
+                dropped("apps", "StatefulSet", new, old.clone()),
+                expect,
+                "{old:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn lease_loses_fields_of_coordinated_election() {
+        let lease = json!({"spec": {"strategy": "OldestEmulationVersion", "preferredHolder": "b", "holderIdentity": "a"}});
+        assert_eq!(
+            dropped("coordination.k8s.io", "Lease", lease, None),
+            json!({"spec": {"holderIdentity": "a"}})
+        );
+    }
+
+    #[test]
+    fn device_attributes_lose_their_lists_unless_one_is_in_use() {
+        let slice = |attribute: Value| json!({"spec": {"devices": [{"name": "d", "attributes": {"a": attribute}}]}});
+        let new = slice(json!({"int": 1, "ints": [1], "versions": ["1.0.0"]}));
+        let used = slice(json!({"strings": ["x"]}));
+        let group = "resource.k8s.io";
+        assert_eq!(
+            dropped(group, "ResourceSlice", new.clone(), None),
+            slice(json!({"int": 1}))
+        );
+        assert_eq!(
+            dropped(group, "ResourceSlice", new.clone(), Some(used)),
+            new
+        );
+    }
+
+    #[test]
+    fn claim_loses_a_source_in_another_namespace() {
+        let claim = |namespace: &str| json!({"spec": {"dataSourceRef": {"kind": "A", "name": "a", "namespace": namespace}}});
+        let kind = "PersistentVolumeClaim";
+        assert_eq!(dropped("", kind, claim("n"), None), json!({"spec": {}}));
+        assert_eq!(dropped("", kind, claim(""), None), claim(""));
+        assert_eq!(dropped("", kind, claim("n"), Some(claim("n"))), claim("n"));
+    }
+}
