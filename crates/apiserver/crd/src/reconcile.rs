@@ -9,7 +9,7 @@ use crate::definition::{
 use crate::names::{AcceptedNames, TakenNames, accept_names, has_all_names};
 use crate::resources::build_resources;
 use api_kinds::Resource;
-use api_meta::tree::{get, int, text};
+use api_meta::tree::{get, text};
 use api_meta::{ApiError, Meta, Reason};
 use apiserver_cache::InstallError;
 use apiserver_registry::{Mode, Registry, Update, Write};
@@ -19,6 +19,7 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -54,7 +55,9 @@ struct Installed {
     group: String,
     plural: String,
     uid: String,
-    generation: i64,
+    /// Hash of the spec. The generation does not count changes between nothing and an empty object,
+    /// such as a new subresource `status`.
+    spec: u64,
     names: Value,
     terminating: bool,
 }
@@ -65,11 +68,17 @@ impl Installed {
             group: group(definition).to_owned(),
             plural: text(accepted_names(definition), "plural").to_owned(),
             uid: definition.uid().to_owned(),
-            generation: int(get(definition, "metadata"), "generation").unwrap_or(0),
+            spec: hash_text(&get(definition, "spec").to_string()),
             names: accepted_names(definition).clone(),
             terminating: is_terminating(definition),
         }
     }
+}
+
+fn hash_text(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Definitions {
