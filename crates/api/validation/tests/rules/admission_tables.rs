@@ -227,7 +227,7 @@ fn policy_bindings() {
 #[test]
 fn mutating_policies() {
     let base = json!({"spec": {"matchConstraints": {"resourceRules": [rule()]}, "failurePolicy": "Fail", "reinvocationPolicy": "Never",
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}]}});
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: 'add', path: '/x', value: 1}]"}}]}});
     let table = r#"
         => ok
         /spec/mutations=[] => spec.mutations: Required value: mutations must contain at least one item
