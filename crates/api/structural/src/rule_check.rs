@@ -38,10 +38,10 @@ pub fn compile_rules(open_api_v3: &Value, path: &FieldPath<'_>) -> Vec<FieldProb
     check.out
 }
 
-/// Where a node is.
+/// The place of a node.
 #[derive(Clone)]
 struct Place {
-    /// How often the node may occur in an object; none without a limit.
+    /// The number of times that the node may occur in an object; none without a limit.
     cardinality: Option<u64>,
     is_root: bool,
     /// Path of the outermost node whose parts have no old value.

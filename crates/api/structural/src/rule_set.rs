@@ -162,7 +162,7 @@ impl RuleNode {
     }
 }
 
-/// What decides whether a failed rule is ratcheted.
+/// The facts that decide whether a failed rule is ratcheted.
 #[derive(Clone, Copy, Default)]
 struct Ratchet<'a> {
     current: Option<Correlation<'a>>,

@@ -12,7 +12,7 @@ use serde_json::Value;
 pub struct Expressions<'a> {
     /// The spec or the webhook.
     pub new: &'a Value,
-    /// What it may have been before. Its expressions may use all that this version knows.
+    /// It may have been written before. Its expressions may use all that this version knows.
     pub old: &'a [&'a Value],
 }
 
@@ -22,7 +22,7 @@ pub struct ExpressionField {
     pub list: &'static str,
     /// The place of the expression in an element.
     pub path: &'static [&'static str],
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
     /// Space around the expression is dropped before it is compiled.
     pub is_trimmed: bool,

@@ -11,7 +11,7 @@ use api_structural::{
 };
 use serde_json::Value;
 
-/// What the version of a custom resource declares.
+/// The declarations of a version of a custom resource.
 #[derive(Clone, Copy, Debug)]
 pub struct CustomRules<'r> {
     /// The structural schema.

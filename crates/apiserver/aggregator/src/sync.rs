@@ -1,4 +1,4 @@
-//! What to do with one APIService so that it is as desired.
+//! Decides what to do with one APIService so that it is as desired.
 
 use crate::local::{ALWAYS, MANAGED, ON_START};
 use api_meta::Meta;

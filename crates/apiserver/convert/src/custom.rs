@@ -50,7 +50,7 @@ pub(crate) fn coerce_stored(schema: &CustomSchema, tree: &mut Value) {
 /// to another version.
 pub fn coerce_changed(schema: &CustomSchema, tree: &mut Value) {
     prune_unknown(schema, tree);
-    // What is invalid is left for validation.
+    // Invalid parts are left for validation.
     let _ = coerce_metadata(&schema.structural, tree, false, true);
     apply_defaults(&schema.structural, tree);
 }

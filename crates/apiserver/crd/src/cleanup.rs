@@ -26,7 +26,7 @@ pub(crate) struct Cleanup {
     running: Mutex<HashSet<String>>,
 }
 
-/// What prevents the end of a cleanup.
+/// A reason that prevents the end of a cleanup.
 struct Delay {
     reason: &'static str,
     message: String,

@@ -49,7 +49,7 @@ struct KnownNames {
     settled: bool,
 }
 
-/// What the installed resources were built from.
+/// The source of the installed resources.
 #[derive(Clone, PartialEq)]
 struct Installed {
     group: String,

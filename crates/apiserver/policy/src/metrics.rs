@@ -12,7 +12,7 @@ const DURATIONS: [f64; 5] = [0.000_000_5, 0.001, 0.01, 0.1, 1.0];
 const CHECKS: &str = "apiserver_validating_admission_policy_check_total";
 const DURATION: &str = "apiserver_validating_admission_policy_check_duration_seconds";
 
-/// What followed from a check, as in the label `enforcement_action`.
+/// The consequence of a check, as in the label `enforcement_action`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
     Allow,

@@ -231,7 +231,7 @@ impl<'a> Pass<'a> {
             };
             let outcome = policy.evaluate(&input, &mut self.allowance);
             self.apply_outcome(policy, binding, outcome);
-            // Other requests go on between two evaluations, of which each may take a second.
+            // Other requests continue between two evaluations, of which each may take a second.
             tokio::task::yield_now().await;
         }
         self.namespace = Some(namespace);

@@ -11,7 +11,7 @@ use crate::types::Type;
 
 use super::admission::{AdmissionVariables, VARIABLES, VARIABLES_TYPE, create_admission};
 
-/// What an expression of a policy is for.
+/// The purpose of an expression of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// A match condition or a validation.

@@ -88,7 +88,7 @@ pub async fn respond_remote(
 }
 
 /// Returns path and query for the extension server. The path is the one that was authorized,
-/// encoded anew: `%2F` in the client's form might be something else to the extension server.
+/// encoded again: `%2F` in the client's form might be something else to the extension server.
 fn remote_path(path: &str, query: &str) -> String {
     let path = utf8_percent_encode(path, PATH);
     if query.is_empty() {

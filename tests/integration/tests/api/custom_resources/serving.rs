@@ -1,4 +1,4 @@
-//! What an established definition serves.
+//! The resources that an established definition serves.
 
 use super::{DEFINITIONS, definition, establish, group, instance, path_of, start, wait_for_status};
 use integration_tests::{ReplyExt, has_condition, wait_for};
