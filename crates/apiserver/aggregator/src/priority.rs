@@ -1,7 +1,10 @@
 //! Priorities of the built-in group versions.
 
+/// Group, its minimum priority, and the versions with theirs.
+type Row = (&'static str, i64, &'static [(&'static str, i64)]);
+
 /// Groups with their minimum priority, and versions with theirs, as upstream registers them.
-const PRIORITIES: &[(&str, i64, &[(&str, i64)])] = &[
+const PRIORITIES: &[Row] = &[
     ("", 18000, &[("v1", 1)]),
     ("apps", 17800, &[("v1", 15)]),
     ("events.k8s.io", 17750, &[("v1", 15), ("v1beta1", 5)]),

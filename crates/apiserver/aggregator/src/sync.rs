@@ -1,4 +1,4 @@
-//! Decides what to do with one APIService so that it is as desired.
+//! The write that brings one APIService to the desired state.
 
 use crate::local::{ALWAYS, MANAGED, ON_START};
 use api_meta::Meta;

@@ -4,20 +4,17 @@
 mod forward;
 mod local;
 mod remote;
+mod status;
 
 pub use forward::{find_remote, respond_remote};
 pub use local::maintain_local;
 pub use remote::maintain_remote;
 
 use crate::options::ServerOptions;
-use crate::proxy::{Extension, Target};
-use crate::server::Server;
-use api_meta::ApiError;
+use crate::proxy::{Extension, Kubelets, Target};
 use apiserver_aggregator::{
-    ApiServiceIndex, ClientIdentity, Condition, ExtensionServer, RemoteVersion, identity_headers,
-    set_condition,
+    ApiServiceIndex, ClientIdentity, ExtensionServer, RemoteVersion, identity_headers,
 };
-use apiserver_registry::{Mode, Update, Write};
 use apiserver_request::{Objects, User};
 use apiserver_webhook::ServiceResolver;
 use base_tls::Followed;
@@ -100,7 +97,8 @@ impl Aggregation {
     /// Returns the destination of a request to an extension server.
     fn find_target(
         &self,
-        server: &Server,
+        kubelets: &Kubelets,
+        objects: &dyn Objects,
         remote: &ExtensionServer,
         user: &User,
         path: String,
@@ -118,40 +116,9 @@ impl Aggregation {
             identity,
         };
         let (host, port) = (&address.host, address.port);
-        let mut target = server
-            .kubelets
-            .extension_target(host, port, path, tls, extension);
+        let mut target = kubelets.extension_target(host, port, path, tls, extension);
         // The client certificate names any user to an API server, this one included.
-        target.reach = target.reach.with_servers(&*server.caches);
+        target.reach = target.reach.with_servers(objects);
         Ok(target)
-    }
-}
-
-/// Writes the condition `Available` unless the object has it.
-async fn write_condition(
-    server: &Server,
-    name: &str,
-    condition: &Condition,
-) -> Result<(), ApiError> {
-    let Some(resource) = api_kinds::find(GROUP, "v1", API_SERVICES) else {
-        return Ok(());
-    };
-    let change = |old: &Value| {
-        Ok(if condition.is_set(old) {
-            old.clone()
-        } else {
-            set_condition(old, condition)
-        })
-    };
-    let mut write = Write::internal(resource, "", name);
-    let update = Update {
-        change: &change,
-        replaces: false,
-        mode: Mode::Raw,
-    };
-    match server.registry.update(&mut write, &update).await {
-        // Deleted meanwhile.
-        Err(error) if error.reason == api_meta::Reason::NotFound => Ok(()),
-        other => other.map(|_| ()),
     }
 }

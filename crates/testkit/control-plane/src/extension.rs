@@ -79,7 +79,7 @@ impl ExtensionServer {
     async fn try_start(plane: &ControlPlane, respond: Arc<Responder>) -> anyhow::Result<Self> {
         let (leaf, key, authority) = issue_certificate(&["ext.default.svc"])?;
         let path = plane.certificate("front-proxy-ca");
-        let roots = parse_roots(&std::fs::read(&path)?, &path)?;
+        let roots = parse_roots(&base_tls::read_file(&path)?, &path)?;
         let provider = crypto_provider();
         let clients =
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());

@@ -57,7 +57,13 @@ pub async fn respond_remote(
     }
     let path = remote_path(&context.info.path, &context.raw_query);
     let aggregation = &server.aggregation;
-    let target = match aggregation.find_target(server, remote, &context.user, path) {
+    let target = match aggregation.find_target(
+        &server.kubelets,
+        &*server.caches,
+        remote,
+        &context.user,
+        path,
+    ) {
         Ok(target) => target,
         Err(TargetError::Unresolved(why)) => {
             tracing::warn!(

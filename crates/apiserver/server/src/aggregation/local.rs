@@ -1,6 +1,7 @@
 //! Keeps one APIService for each group version that this server has.
 
-use super::{API_SERVICES, GROUP, write_condition};
+use super::status::write_condition;
+use super::{API_SERVICES, GROUP};
 use crate::server::Server;
 use api_kinds::Resource;
 use api_meta::tree::{get, has};

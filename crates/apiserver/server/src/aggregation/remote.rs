@@ -1,7 +1,8 @@
 //! Checks extension servers: their Service, its endpoints, and a request for their discovery
 //! document.
 
-use super::{TargetError, write_condition};
+use super::TargetError;
+use super::status::write_condition;
 use crate::proxy::{self, Target};
 use crate::server::Server;
 use api_meta::Meta;
@@ -111,7 +112,13 @@ async fn request_with_retries(
     let mut last = String::new();
     for _ in 0..ATTEMPTS {
         let aggregation = &server.aggregation;
-        let target = aggregation.find_target(server, remote, &user, remote.path());
+        let target = aggregation.find_target(
+            &server.kubelets,
+            &*server.caches,
+            remote,
+            &user,
+            remote.path(),
+        );
         let target = target.map_err(|e| match e {
             TargetError::Unresolved(why) | TargetError::Unusable(why) => why,
         })?;

@@ -57,7 +57,7 @@ pub struct Target {
     pub extension: Option<Extension>,
 }
 
-/// The settings that an extension server needs in addition.
+/// The further needs of an extension server.
 pub struct Extension {
     /// Name in the server's certificate, which is not resolved.
     pub server_name: String,

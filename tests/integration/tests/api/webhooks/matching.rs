@@ -254,7 +254,7 @@ async fn match_condition_that_fails_counts_by_the_failure_policy() {
     let test = start().await;
     let server = WebhookServer::start(&[], |_, review| allow(review)).await;
     let mut guard = hook(&test, &server, "guard", &["configmaps"]);
-    guard["matchConditions"] = json!([{"name": "c", "expression": "object.data.level == '1'"}]);
+    guard["matchConditions"] = json!([{"name": "c", "expression": "object.metadata.name == 'marker' || object.data.level == '1'"}]);
     let mut lenient = hook(&test, &server, "lenient", &["secrets"]);
     lenient["matchConditions"] = json!([{"name": "c", "expression": "object.none.x == 1"}]);
     lenient["failurePolicy"] = json!("Ignore");
@@ -263,8 +263,8 @@ async fn match_condition_that_fails_counts_by_the_failure_policy() {
         .admin
         .post(&test.core("configmaps"), &config_map("m"))
         .await;
-    let message = "configmaps \"m\" is forbidden: expression 'object.data.level == '1'' resulted in \
-                   error: no such key: level";
+    let message = "configmaps \"m\" is forbidden: expression 'object.metadata.name == 'marker' || \
+                   object.data.level == '1'' resulted in error: no such key: level";
     reply.expect_failure(403, "Forbidden", message);
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
     test.create(&test.core("secrets"), &secret).await;
