@@ -161,7 +161,8 @@ impl RuleCheck {
         self.total = self.total.saturating_add(cost);
         if cost >= SCHEMA_LIMIT / 100 {
             self.expensive.push((cost, path.to_string()));
-            self.expensive.sort_by(|a, b| b.0.cmp(&a.0));
+            self.expensive
+                .sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
             self.expensive.truncate(NAMED_RULES);
         }
     }

@@ -26,6 +26,9 @@ pub struct ExpressionField {
     pub purpose: Purpose,
     /// Space around the expression is dropped before it is compiled.
     pub is_trimmed: bool,
+    /// Member of the element, and the value with which the expression is compiled. As upstream,
+    /// expressions of another form of mutation are not looked at.
+    pub only_for: Option<(&'static str, &'static str)>,
 }
 
 /// The match conditions of a webhook or policy.
@@ -34,6 +37,7 @@ pub const MATCH_CONDITIONS: ExpressionField = ExpressionField {
     path: &["expression"],
     purpose: Purpose::Condition,
     is_trimmed: true,
+    only_for: None,
 };
 
 fn find_text<'a>(item: &'a Value, path: &[&str]) -> &'a str {
@@ -74,6 +78,7 @@ impl Expressions<'_> {
             path: &["expression"],
             purpose: Purpose::Variable,
             is_trimmed: false,
+            only_for: None,
         };
         let at = path.child(field.list);
         for (i, variable) in list(self.new, field.list).iter().enumerate() {
@@ -98,6 +103,12 @@ impl Expressions<'_> {
     ) {
         let at = path.child(field.list);
         for (i, item) in list(self.new, field.list).iter().enumerate() {
+            if field
+                .only_for
+                .is_some_and(|(member, value)| text(item, member) != value)
+            {
+                continue;
+            }
             let stored = find_text(item, field.path);
             let source = if field.is_trimmed {
                 stored.trim()

@@ -207,7 +207,10 @@ mod tests {
                 "\"Foo\" is already in use",
             ),
         ] {
-            let accepted = accept_names(&definition(foo(), Value::Null), &taken(&[other.clone()]));
+            let accepted = accept_names(
+                &definition(foo(), Value::Null),
+                &taken(std::slice::from_ref(&other)),
+            );
             let condition = accepted.condition;
             assert_eq!(
                 (condition.status, condition.reason),

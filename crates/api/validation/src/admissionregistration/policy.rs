@@ -263,30 +263,35 @@ const EXPRESSIONS: [ExpressionField; 5] = [
         path: &["expression"],
         purpose: Purpose::Condition,
         is_trimmed: false,
+        only_for: None,
     },
     ExpressionField {
         list: "validations",
         path: &["messageExpression"],
         purpose: Purpose::Message,
         is_trimmed: false,
+        only_for: None,
     },
     ExpressionField {
         list: "auditAnnotations",
         path: &["valueExpression"],
         purpose: Purpose::AuditAnnotation,
         is_trimmed: true,
+        only_for: None,
     },
     ExpressionField {
         list: "mutations",
         path: &["applyConfiguration", "expression"],
         purpose: Purpose::ApplyConfiguration,
         is_trimmed: true,
+        only_for: Some(("patchType", "ApplyConfiguration")),
     },
     ExpressionField {
         list: "mutations",
         path: &["jsonPatch", "expression"],
         purpose: Purpose::JsonPatch,
         is_trimmed: true,
+        only_for: Some(("patchType", "JSONPatch")),
     },
 ];
 

@@ -233,6 +233,7 @@ fn mutating_policies() {
         /spec/mutations=[] => spec.mutations: Required value: mutations must contain at least one item
         /spec/mutations/0/patchType="" => spec.mutations[0].patchType: Required value
         /spec/mutations/0/patchType="Merge" => spec.mutations[0].patchType: Unsupported value: "Merge": supported values: "ApplyConfiguration", "JSONPatch"
+        /spec/mutations/0={"patchType":"Merge","applyConfiguration":{"expression":"("}} => spec.mutations[0].patchType: Unsupported value: "Merge": supported values: "ApplyConfiguration", "JSONPatch"
         /spec/mutations/0/jsonPatch=null => spec.mutations[0].jsonPatch: Required value: must be specified when patchType is JSONPatch
         /spec/mutations/0/jsonPatch/expression="" => spec.mutations[0].jsonPatch.expression: Required value
         /spec/mutations/0/applyConfiguration={"expression":"Object{}"} => spec.mutations[0].applyConfiguration: Invalid value: "{applyConfiguration}": must not be specified when patchType is JSONPatch

@@ -168,10 +168,7 @@ fn new_claims() {
         /spec/dataSourceRef={"apiGroup":"a.b","kind":"K","name":"n"} => ok
         /spec/dataSourceRef={"apiGroup":"A","kind":"K","name":"n"} => spec.dataSource.apiGroup: Invalid value: "A" ;; spec.dataSourceRef.apiGroup: Invalid value: "A"
         /spec/dataSourceRef={"apiGroup":"a.b","kind":"","name":""} => spec.dataSource.name: Required value ;; spec.dataSource.kind: Required value ;; spec.dataSourceRef.name: Required value ;; spec.dataSourceRef.kind: Required value
-        /spec/dataSourceRef={"kind":"Secret","name":"n","namespace":"o"} => spec.dataSourceRef: Invalid value: "Secret": must be 'PersistentVolumeClaim' when referencing the default apiGroup
-        /spec/dataSourceRef={"kind":"PersistentVolumeClaim","name":"n","namespace":"A"} => spec.dataSourceRef.namespace: Invalid value: "A": a lowercase RFC 1123 label
         /spec/dataSource={"kind":"PersistentVolumeClaim","name":"a"} & /spec/dataSourceRef={"kind":"PersistentVolumeClaim","name":"b"} => spec: Invalid value: "spec.dataSource": must match dataSourceRef
-        /spec/dataSource={"kind":"PersistentVolumeClaim","name":"a"} & /spec/dataSourceRef={"kind":"PersistentVolumeClaim","name":"a","namespace":"o"} => spec: Invalid value: "spec.dataSource": may not be specified when dataSourceRef.namespace is specified
     "#,
     );
 }

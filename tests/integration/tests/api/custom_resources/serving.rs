@@ -3,7 +3,6 @@
 use super::{DEFINITIONS, definition, establish, group, instance, path_of, start, wait_for_status};
 use integration_tests::{ReplyExt, has_condition, wait_for};
 use serde_json::{Value, json};
-use std::time::Instant;
 
 #[tokio::test]
 async fn established_definition_serves_its_resource_at_once() {
@@ -137,7 +136,6 @@ async fn changed_schema_takes_effect_and_ends_no_watch() {
 async fn hundred_definitions_are_established_together() {
     let test = start().await;
     let group = group(&test);
-    let begun = Instant::now();
     let definitions: Vec<Value> = (0..100)
         .map(|i| definition(&group, &format!("foo{i}s"), &format!("Foo{i}")))
         .collect();
@@ -151,7 +149,6 @@ async fn hundred_definitions_are_established_together() {
         own.filter(|one| has_condition(one, "Established")).count() == 100
     })
     .await;
-    println!("100 definitions: {:?}", begun.elapsed());
     let list = test.read(&format!("/apis/{group}/v1")).await;
     assert_eq!(list["resources"].as_array().unwrap().len(), 100);
     for i in [0, 50, 99] {
