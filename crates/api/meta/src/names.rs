@@ -7,8 +7,12 @@ const DNS1035_LABEL: &str = "a DNS-1035 label must consist of lower case alphanu
 const QUALIFIED: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-fn too_long(max: usize) -> String {
-    format!("must be no more than {max} bytes")
+const DOTS: &str = "must not contain dots";
+
+/// Upstream has two generations of these rules: names of DNS count characters, the parts of labels
+/// count bytes. Both mean bytes.
+fn too_long(max: usize, unit: &str) -> String {
+    format!("must be no more than {max} {unit}")
 }
 
 fn is_lower_alphanumeric(b: u8) -> bool {
@@ -21,6 +25,10 @@ fn is_dns_label(s: &str) -> bool {
     inside
         && bytes.first().is_some_and(|&b| is_lower_alphanumeric(b))
         && bytes.last().is_some_and(|&b| is_lower_alphanumeric(b))
+}
+
+fn is_dns_subdomain(s: &str) -> bool {
+    s.split('.').all(is_dns_label)
 }
 
 fn is_qualified_part(s: &str) -> bool {
@@ -36,25 +44,31 @@ fn is_qualified_part(s: &str) -> bool {
 /// Checks a DNS label: at most 63 bytes of `[a-z0-9-]`.
 pub fn dns1123_label(s: &str) -> Vec<String> {
     // DNS limits labels to 63 bytes, and such names become parts of host names.
-    check_name(s, 63, is_dns_label(s), DNS1123_LABEL)
+    let text = if is_dns_subdomain(s) {
+        DOTS
+    } else {
+        DNS1123_LABEL
+    };
+    check_name(s, 63, "characters", is_dns_label(s), text)
 }
 
 /// Checks a DNS subdomain: at most 253 bytes of labels joined by dots.
 pub fn dns1123_subdomain(s: &str) -> Vec<String> {
     // DNS limits whole names to 253 bytes, and upstream applies the limit to most kinds.
-    check_name(s, 253, s.split('.').all(is_dns_label), DNS1123_SUBDOMAIN)
+    check_subdomain(s, "characters")
 }
 
 /// Checks a DNS label that starts with a letter (Service names).
 pub fn dns1035_label(s: &str) -> Vec<String> {
     // RFC 1035 is stricter than RFC 1123: the first character must be a letter.
     let good = is_dns_label(s) && s.as_bytes().first().is_some_and(u8::is_ascii_lowercase);
-    check_name(s, 63, good, DNS1035_LABEL)
+    check_name(s, 63, "characters", good, DNS1035_LABEL)
 }
 
 /// Checks a label value: empty, or at most 63 bytes of `[A-Za-z0-9-_.]`.
 pub fn label_value(s: &str) -> Vec<String> {
-    check_name(s, 63, s.is_empty() || is_qualified_part(s), LABEL_VALUE)
+    let good = s.is_empty() || is_qualified_part(s);
+    check_name(s, 63, "bytes", good, LABEL_VALUE)
 }
 
 /// Checks `name` or `prefix/name`, the form of label and annotation keys.
@@ -68,7 +82,7 @@ pub fn qualified_name(s: &str) -> Vec<String> {
                 errors.push("prefix part must be non-empty".to_owned());
             } else {
                 errors.extend(
-                    dns1123_subdomain(prefix)
+                    check_subdomain(prefix, "bytes")
                         .into_iter()
                         .map(|m| format!("prefix part {m}")),
                 );
@@ -84,7 +98,7 @@ pub fn qualified_name(s: &str) -> Vec<String> {
     if name.is_empty() {
         errors.push("name part must be non-empty".to_owned());
     } else if name.len() > 63 {
-        errors.push(format!("name part {}", too_long(63)));
+        errors.push(format!("name part {}", too_long(63, "bytes")));
     }
     // Upstream reports length and form independently of each other, so a name may have two errors.
     if !is_qualified_part(name) {
@@ -106,10 +120,14 @@ pub fn path_segment(s: &str) -> Vec<String> {
         .collect()
 }
 
-fn check_name(s: &str, max: usize, good: bool, text: &str) -> Vec<String> {
+fn check_subdomain(s: &str, unit: &str) -> Vec<String> {
+    check_name(s, 253, unit, is_dns_subdomain(s), DNS1123_SUBDOMAIN)
+}
+
+fn check_name(s: &str, max: usize, unit: &str, good: bool, text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if s.len() > max {
-        errors.push(too_long(max));
+        errors.push(too_long(max, unit));
     }
     if !good {
         errors.push(text.to_owned());

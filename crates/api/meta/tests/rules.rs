@@ -129,12 +129,31 @@ fn dns_names_have_limits() {
     assert!(names::dns1123_label(&"a".repeat(63)).is_empty());
     assert_eq!(
         names::dns1123_label(&"a".repeat(64)),
-        ["must be no more than 63 bytes"]
+        ["must be no more than 63 characters"]
     );
     assert!(names::dns1123_subdomain(&"a".repeat(253)).is_empty());
     assert_eq!(
         names::dns1123_subdomain(&"a".repeat(254)),
-        ["must be no more than 253 bytes"]
+        ["must be no more than 253 characters"]
+    );
+    assert_eq!(
+        names::dns1123_label(&format!("a.{}", "b".repeat(62))),
+        [
+            "must be no more than 63 characters",
+            "must not contain dots"
+        ]
+    );
+    let label = "a".repeat(64);
+    assert_eq!(
+        names::label_value(&label),
+        ["must be no more than 63 bytes"]
+    );
+    assert_eq!(
+        names::qualified_name(&format!("{}/{label}", "a".repeat(254))),
+        [
+            "prefix part must be no more than 253 bytes",
+            "name part must be no more than 63 bytes"
+        ]
     );
 }
 

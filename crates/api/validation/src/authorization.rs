@@ -215,7 +215,7 @@ mod tests {
             ),
             (
                 json!({"user": "u"}),
-                "spec.resourceAttributes: Invalid value: \"null\": exactly one of",
+                "spec.resourceAttributes: Invalid value: null: exactly one of",
             ),
             (
                 json!({"resourceAttributes": {}}),

@@ -5,6 +5,7 @@
 
 use api_meta::{ApiError, Cause};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::fmt;
 
 /// A field path.
@@ -157,8 +158,7 @@ impl FieldError {
             text.push_str(": ");
             match value {
                 Value::String(s) => text.push_str(&go_quote(s)),
-                Value::Null => text.push_str("\"null\""),
-                other => text.push_str(&other.to_string()),
+                other => text.push_str(&escape_html(&other.to_string())),
             }
         }
         if !self.detail.is_empty() {
@@ -210,6 +210,25 @@ pub fn go_quote(text: &str) -> String {
     }
     out.push('"');
     out
+}
+
+/// Escapes JSON like Go's encoder, which lets it stand in HTML.
+fn escape_html(json: &str) -> Cow<'_, str> {
+    const ESCAPED: [(char, &str); 5] = [
+        ('<', "\\u003c"),
+        ('>', "\\u003e"),
+        ('&', "\\u0026"),
+        ('\u{2028}', "\\u2028"),
+        ('\u{2029}', "\\u2029"),
+    ];
+    let mut text = Cow::Borrowed(json);
+    // These characters occur in strings only, so that their place need not be known.
+    for (c, escape) in ESCAPED {
+        if text.contains(c) {
+            text = Cow::Owned(text.replace(c, escape));
+        }
+    }
+    text
 }
 
 /// Most errors that are collected. Each may show a value as large as the object, and no reader needs
@@ -314,6 +333,7 @@ impl Errors {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn number_of_errors_is_bounded() {
@@ -343,5 +363,19 @@ mod tests {
             ]
         );
         assert_eq!(Path::ROOT.child("").to_string(), "[]");
+    }
+
+    #[test]
+    fn values_are_shown_as_go_prints_them() {
+        for (value, shown) in [
+            (json!(null), "null"),
+            (json!("<a>"), r#""<a>""#),
+            (json!({"a": ["<b>&"]}), r#"{"a":["\u003cb\u003e\u0026"]}"#),
+        ] {
+            let mut errors = Errors::default();
+            errors.invalid(&Path::ROOT.child("x"), value, "bad");
+            let texts: Vec<String> = errors.0.iter().map(FieldError::body).collect();
+            assert_eq!(texts, [format!("Invalid value: {shown}: bad")]);
+        }
     }
 }

@@ -93,7 +93,7 @@ pub fn port_name_problems(text: &str) -> Vec<String> {
     let mut out = Vec::new();
     // The limit of IANA service names (RFC 6335).
     if text.len() > 15 {
-        out.push("must be no more than 15 bytes".to_owned());
+        out.push("must be no more than 15 characters".to_owned());
     }
     if text.is_empty()
         || !text
@@ -134,7 +134,7 @@ pub fn validate_port_number_or_name(value: &Value, path: &Path<'_>, errors: &mut
 pub fn config_key_problems(text: &str) -> Vec<String> {
     let mut out = Vec::new();
     if text.len() > 253 {
-        out.push("must be no more than 253 bytes".to_owned());
+        out.push("must be no more than 253 characters".to_owned());
     }
     if text.is_empty()
         || !text

@@ -127,7 +127,7 @@ fn validate_host(host: &str, path: &Path<'_>, errors: &mut Errors) {
         return errors.invalid_each(path, host, names::dns1123_subdomain(host));
     }
     if host.len() > 253 {
-        errors.invalid(path, host, "must be no more than 253 bytes");
+        errors.invalid(path, host, "must be no more than 253 characters");
     }
     let rest = host.strip_prefix("*.");
     if !rest.is_some_and(|rest| names::dns1123_subdomain(rest).is_empty()) {

@@ -112,7 +112,7 @@ fn namespaces() {
         &base,
         r#"
         => ok
-        /metadata/name="a.b" => metadata.name: Invalid value: "a.b": a lowercase RFC 1123 label must ;; ...
+        /metadata/name="a.b" => metadata.name: Invalid value: "a.b": must not contain dots ;; ...
         /spec/finalizers=["kubernetes","example.com/a"] => ok
         /spec/finalizers=["x"] => spec.finalizers: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified
         /spec/finalizers=["a b/c"] => spec.finalizers: Invalid value: "a b/c": prefix part a lowercase
@@ -184,7 +184,7 @@ fn new_quotas() {
         /spec/scopeSelector={"matchExpressions":[{"scopeName":"PriorityClass","operator":"Is"}]} => spec.scopeSelector.matchExpressions.operator: Invalid value: "Is": not a valid selector operator
         /spec/scopeSelector={"matchExpressions":[{"scopeName":"Best","operator":"Exists"}]} => spec.scopeSelector.matchExpressions.scopeName: Invalid value: "Best": unsupported scope
         /spec/scopeSelector={"matchExpressions":[{"scopeName":"BestEffort","operator":"DoesNotExist"}]} => spec.scopeSelector.matchExpressions.operator: Invalid value: "DoesNotExist": must be 'Exists' when scope is any of ResourceQuotaScopeTerminating
-        /spec/scopeSelector={"matchExpressions":[{"scopeName":"BestEffort","operator":"Exists"},{"scopeName":"NotBestEffort","operator":"Exists"}]} => spec.scopeSelector.matchExpressions: Invalid value: "null": conflicting scopes
+        /spec/scopeSelector={"matchExpressions":[{"scopeName":"BestEffort","operator":"Exists"},{"scopeName":"NotBestEffort","operator":"Exists"}]} => spec.scopeSelector.matchExpressions: Invalid value: null: conflicting scopes
         /spec/scopeSelector={"matchExpressions":[{"scopeName":"BestEffort","operator":"Exists"}]} & /spec/hard={"cpu":"1"} => spec.scopeSelector.matchExpressions: Invalid value: {"
     "#,
     );
@@ -202,7 +202,7 @@ fn changed_quotas_and_their_status() {
         /spec/hard/pods="-4" => spec.hard[pods]: Invalid value: "-4"
         /spec/scopes=["NotBestEffort","Terminating"] => ok
         /spec/scopes=["Terminating"] => spec.scopes: Invalid value: ["Terminating"]: field is immutable
-        /spec/scopes=null => spec.scopes: Invalid value: "null": field is immutable
+        /spec/scopes=null => spec.scopes: Invalid value: null: field is immutable
     "#,
     );
     check_writes(

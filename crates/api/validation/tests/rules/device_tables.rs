@@ -29,7 +29,7 @@ fn requests_of_new_claims() {
         /spec/devices/requests/0/name="A" => spec.devices.requests[0].name: Invalid value: "A"
         /spec/devices/requests/-={"name":"r","exactly":{"deviceClassName":"c"}} => spec.devices.requests[1]: Duplicate value: "r"
         /spec/devices/requests/0/exactly=null => spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required
-        /spec/devices/requests/0/firstAvailable=[{"name":"s","deviceClassName":"c"}] => spec.devices.requests[0]: Invalid value: "null": exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set
+        /spec/devices/requests/0/firstAvailable=[{"name":"s","deviceClassName":"c"}] => spec.devices.requests[0]: Invalid value: null: exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set
         /spec/devices/requests/0/exactly=null & /spec/devices/requests/0/firstAvailable=[{"name":"s","deviceClassName":"c"}] => ok
         /spec/devices/requests/0/exactly=null & /spec/devices/requests/0/firstAvailable=[{"name":"S","deviceClassName":""}] => spec.devices.requests[0].firstAvailable[0].name: Invalid value: "S" ;; spec.devices.requests[0].firstAvailable[0].deviceClassName: Required value
         /spec/devices/requests/0/exactly=null & /spec/devices/requests/0/firstAvailable=[{"name":"s","deviceClassName":"c"},{"name":"s","deviceClassName":"c"}] => spec.devices.requests[0].firstAvailable[1]: Duplicate value: "s"
@@ -145,7 +145,7 @@ fn status_of_claims() {
         /status={"allocation":{"devices":{"results":[{"request":"s","driver":"d.io","pool":"p","device":"x"}]}}} => status.allocation.devices.results[0].request: Invalid value: "s": must be the name
         /status={"allocation":{"devices":{"results":[{"request":"r","driver":"","pool":"","device":"X"}]}}} => status.allocation.devices.results[0].driver: Required value ;; status.allocation.devices.results[0].pool: Required value ;; status.allocation.devices.results[0].device: Invalid value: "X"
         /status={"allocation":{"devices":{"results":[{"request":"r","driver":"d.io","pool":"P","device":"x"}]}}} => status.allocation.devices.results[0].pool: Invalid value: "P"
-        /status={"allocation":{"devices":{"results":[{"request":"r","driver":"d.io","pool":"p","device":"x","bindingConditions":["a"]}]}}} => status.allocation.devices.results[0].bindingFailureConditions: Invalid value: "null": bindingFailureConditions are required to use bindingConditions
+        /status={"allocation":{"devices":{"results":[{"request":"r","driver":"d.io","pool":"p","device":"x","bindingConditions":["a"]}]}}} => status.allocation.devices.results[0].bindingFailureConditions: Invalid value: null: bindingFailureConditions are required to use bindingConditions
         /status={"allocation":{"devices":{"results":[{"request":"r","driver":"d.io","pool":"p","device":"x","shareID":"1"}]}}} => status.allocation.devices.results[0].shareID: Invalid value: "1"
         /status={"allocation":{"devices":{"config":[{"opaque":{"driver":"d.io","parameters":{"a":1}}}]}}} => status.allocation.devices.config[0].source: Required value
         /status={"allocation":{"devices":{"config":[{"source":"FromSky","opaque":{"driver":"d.io","parameters":{"a":1}}}]}}} => status.allocation.devices.config[0].source: Unsupported value: "FromSky": supported values: "FromClaim", "FromClass"
@@ -224,7 +224,7 @@ fn new_slices() {
         /spec/devices=null & /spec/sharedCounters=[{"name":"c","counters":{"m":{"value":"1"}}},{"name":"c","counters":{"m":{"value":"1"}}}] => spec.sharedCounters[1]: Duplicate value: "c"
         /spec/devices/-={"name":"x"} => spec.devices[1]: Duplicate value: "x"
         /spec/devices/0/name="X" => spec.devices[0].name: Invalid value: "X"
-        /spec/devices/0/nodeName="n" => spec.devices[0]: Invalid value: "null": `nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true
+        /spec/devices/0/nodeName="n" => spec.devices[0]: Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true
         /spec/nodeName=null & /spec/perDeviceNodeSelection=true => spec.devices[0]: Required value: exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec
         /spec/nodeName=null & /spec/perDeviceNodeSelection=true & /spec/devices/0/nodeName="n" => ok
         /spec/nodeName=null & /spec/perDeviceNodeSelection=true & /spec/devices/0/nodeName="n" & /spec/devices/0/allNodes=true => spec.devices[0]: Invalid value: "{`nodeName`, `allNodes`}": exactly one of
@@ -258,7 +258,7 @@ fn devices_of_new_slices() {
         /spec/devices/0/bindingConditions=["a"] & /spec/devices/0/bindingFailureConditions=["b"] => ok
         /spec/devices/0/bindingConditions=["a","a"] & /spec/devices/0/bindingFailureConditions=["b"] => spec.devices[0].bindingConditions[1]: Duplicate value: "a"
         /spec/devices/0/bindingConditions=["a"] & /spec/devices/0/bindingFailureConditions=["a"] => spec.devices[0].bindingFailureConditions[0]: Invalid value: "a": bindingFailureConditions must not overlap with bindingConditions
-        /spec/devices/0/bindingFailureConditions=["a"] => spec.devices[0].bindingConditions: Invalid value: "null": bindingConditions are required to use bindingFailureConditions
+        /spec/devices/0/bindingFailureConditions=["a"] => spec.devices[0].bindingConditions: Invalid value: null: bindingConditions are required to use bindingFailureConditions
         /spec/devices/0/bindingConditions=["1","2","3","4","5"] & /spec/devices/0/bindingFailureConditions=["b"] => spec.devices[0].bindingConditions: Too many: 5: must have at most 4 items
     "#,
     );

@@ -30,7 +30,7 @@ fn name_of_most_kinds_is_a_dns_subdomain() {
 #[test]
 fn name_of_a_namespace_is_a_dns_label() {
     let name = json!({"metadata": {"name": "a.b"}});
-    let message = "metadata.name: Invalid value: \"a.b\": a lowercase RFC 1123 label must";
+    let message = "metadata.name: Invalid value: \"a.b\": must not contain dots";
     create(("", "Namespace"), name, &[message]);
 }
 
@@ -219,6 +219,6 @@ fn deletion_timestamp_cannot_be_removed() {
         CONFIG_MAP,
         &old,
         json!({"metadata": {"deletionTimestamp": null}}),
-        &["metadata.deletionTimestamp: Invalid value: \"null\": field is immutable"],
+        &["metadata.deletionTimestamp: Invalid value: null: field is immutable"],
     );
 }

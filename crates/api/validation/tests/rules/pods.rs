@@ -472,7 +472,7 @@ fn active_deadline_may_only_become_shorter() {
         &old,
         json!({"spec": {"activeDeadlineSeconds": null}}),
         &[
-            "spec.activeDeadlineSeconds: Invalid value: \"null\": must not update from a positive integer to nil value",
+            "spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive integer to nil value",
         ],
     );
 }

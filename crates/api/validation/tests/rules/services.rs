@@ -47,7 +47,7 @@ fn ports_of_new_services() {
         /spec/ports/0/targetPort="http" => ok
         /spec/ports/0/targetPort="-" => spec.ports[0].targetPort: Invalid value: "-": must contain at least one letter ;; spec.ports[0].targetPort: Invalid value: "-": must not begin or end with a hyphen
         /spec/ports/0/targetPort="a--b" => spec.ports[0].targetPort: Invalid value: "a--b": must not contain consecutive hyphens
-        /spec/ports/0/targetPort="abcdefghijklmnop" => spec.ports[0].targetPort: Invalid value: "abcdefghijklmnop": must be no more than 15 bytes
+        /spec/ports/0/targetPort="abcdefghijklmnop" => spec.ports[0].targetPort: Invalid value: "abcdefghijklmnop": must be no more than 15 characters
         /spec/ports/0/targetPort=70000 => spec.ports[0].targetPort: Invalid value: 70000: must be between
         /spec/ports/0/appProtocol="kubernetes.io/h2c" => ok
         /spec/ports/0/appProtocol="a b" => spec.ports[0].appProtocol: Invalid value: "a b": name part must consist of
@@ -67,7 +67,7 @@ fn types_and_names_of_new_services() {
         &service(),
         r#"
         /metadata/name="1a" => ok
-        /metadata/name="a.b" => metadata.name: Invalid value: "a.b": a lowercase RFC 1123 label must
+        /metadata/name="a.b" => metadata.name: Invalid value: "a.b": must not contain dots
         /spec/type="Magic" => spec.type: Unsupported value: "Magic": supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort" ;; ...
         /spec/type="NodePort" & /spec/clusterIP="None" => spec.clusterIPs[0]: Invalid value: "None": may not be set to 'None' for NodePort services
         /spec/type="LoadBalancer" & /spec/clusterIP="None" => spec.clusterIPs[0]: Invalid value: "None": may not be set to 'None' for LoadBalancer services
@@ -211,7 +211,7 @@ fn changed_load_balancers() {
         /spec/type="ClusterIP" & /spec/ports/0/nodePort=30081 => spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'
         /spec/type="ExternalName" & /spec/externalName="a.b" => ok
         /spec/loadBalancerClass="a/b" => spec.loadBalancerClass: Invalid value: "a/b": may not change once set
-        /spec/loadBalancerClass="a/b" >> /spec/loadBalancerClass=null => spec.loadBalancerClass: Invalid value: "null": may not change once set
+        /spec/loadBalancerClass="a/b" >> /spec/loadBalancerClass=null => spec.loadBalancerClass: Invalid value: null: may not change once set
         /spec/loadBalancerClass="a/b" >> /spec/type="NodePort" => ok
         /spec/loadBalancerClass="a/b" >> /spec/type="NodePort" & /spec/loadBalancerClass="c/d" => spec.loadBalancerClass: Forbidden: may only be used when `type` is 'LoadBalancer'
         /spec/externalTrafficPolicy="Local" => spec.healthCheckNodePort: Required value

@@ -31,7 +31,7 @@ fn new_volumes() {
         /spec/accessModes=["ReadOnce"] => spec.accessModes: Unsupported value: "ReadOnce": supported values: "ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"
         /spec/accessModes=["ReadWriteOncePod"] => ok
         /spec/accessModes=["ReadWriteOncePod","ReadWriteOnce"] => spec.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes
-        /spec/capacity=null => spec.capacity: Required value ;; spec.capacity: Unsupported value: "null": supported values: "storage"
+        /spec/capacity=null => spec.capacity: Required value ;; spec.capacity: Unsupported value: null: supported values: "storage"
         /spec/capacity={"cpu":"1"} => spec.capacity: Unsupported value: {"cpu":"1"}: supported values: "storage"
         /spec/capacity={"storage":"1Gi","cpu":"1"} => spec.capacity: Unsupported value: {
         /spec/capacity={"storage":"0"} => spec.capacity[storage]: Invalid value: "0": must be greater than zero
@@ -136,7 +136,7 @@ fn changed_volumes() {
         /spec/nodeAffinity={"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]}]}} => ok
         /spec/nodeAffinity={"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]}]}} >> /spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0/key="b" => nodeAffinity: Invalid value: {
         /spec/nodeAffinity={"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"beta.kubernetes.io/os","operator":"Exists"}]}]}} >> /spec/nodeAffinity/required/nodeSelectorTerms/0/matchExpressions/0/key="kubernetes.io/os" => ok
-        /spec/nodeAffinity={"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]}]}} >> /spec/nodeAffinity=null => nodeAffinity: Invalid value: "null": field is immutable
+        /spec/nodeAffinity={"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]}]}} >> /spec/nodeAffinity=null => nodeAffinity: Invalid value: null: field is immutable
     "#,
     );
 }

@@ -146,7 +146,7 @@ fn names_annotations_and_addresses_are_warned_about() {
         ("", "Pod"),
         json!({"metadata": {"name": "a.b"}, "spec": {"containers": []}}),
         &[
-            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [a lowercase RFC 1123 label",
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: [must not contain dots]",
         ],
     );
     let key = "container.apparmor.security.beta.kubernetes.io/c";
