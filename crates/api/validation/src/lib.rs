@@ -42,6 +42,7 @@ mod selector;
 mod service;
 mod storage;
 mod warnings;
+mod webhook_client;
 
 pub use apiextensions::{CustomResourceRules, has_valid_conversion_bundle};
 pub use authorization::validate_review;

@@ -2,7 +2,6 @@
 //! the response.
 
 mod access;
-mod addresses;
 mod labels;
 mod network;
 mod placement;
@@ -14,6 +13,7 @@ mod volumes;
 
 use self::pod::warn_about_pod;
 use crate::field::Path;
+use crate::ip::ip_warning;
 use api_meta::tree::{get, has, int, list, same, text};
 use api_meta::{Kind, names};
 use serde_json::Value;
@@ -106,7 +106,7 @@ fn warnings_for_pod_status(object: &Value, warnings: &mut Vec<String>) {
     for field in ["podIPs", "hostIPs"] {
         let at = path.child(field);
         for (i, item) in list(get(object, "status"), field).iter().enumerate() {
-            addresses::warn_about_address(text(item, "ip"), &at.index(i).child("ip"), warnings);
+            warnings.extend(ip_warning(&at.index(i).child("ip"), text(item, "ip")));
         }
     }
 }

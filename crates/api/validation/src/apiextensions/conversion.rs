@@ -1,9 +1,9 @@
 //! Conversion between the versions of a custom resource.
 
 use crate::field::{Errors, Path};
-use crate::rules;
-use api_meta::names::{dns1035_label, dns1123_subdomain};
-use api_meta::tree::{get, has, int, opt, opt_text, text, texts};
+use crate::{rules, webhook_client};
+use api_meta::names::dns1035_label;
+use api_meta::tree::{get, has, text, texts};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -86,105 +86,13 @@ fn validate_client_config(
         errors.required(path, "required when strategy is set to Webhook");
         return;
     }
-    match (opt_text(config, "url"), opt(config, "service")) {
-        (None, None) | (Some(_), Some(_)) => {
-            errors.required(path, "exactly one of url or service is required");
-        }
-        (Some(address), None) => validate_url(address, &path.child("url"), errors),
-        (None, Some(service)) => validate_service(service, &path.child("service"), errors),
-    }
+    webhook_client::validate_client_config(config, path, errors);
     let bundle = text(config, "caBundle");
     if let Some(problem) = find_bundle_problem(bundle)
         && !bundle.is_empty()
         && !options.allow_malformed_bundle
     {
         errors.invalid(&path.child("caBundle"), bundle, problem);
-    }
-}
-
-/// Validates the address of a webhook, which receives all objects, secrets included.
-fn validate_url(address: &str, path: &Path<'_>, errors: &mut Errors) {
-    let form = "desired format: https://host[/path]";
-    let parsed = match url::Url::parse(address) {
-        Ok(parsed) => parsed,
-        Err(url::ParseError::RelativeUrlWithoutBase) => {
-            errors.invalid(
-                path,
-                "",
-                format!("'https' is the only allowed URL scheme; {form}"),
-            );
-            errors.invalid(path, "", format!("host must be specified; {form}"));
-            return;
-        }
-        Err(error) => {
-            errors.required(path, format!("url must be a valid URL: {error}; {form}"));
-            return;
-        }
-    };
-    if parsed.scheme() != "https" {
-        let detail = format!("'https' is the only allowed URL scheme; {form}");
-        errors.invalid(path, parsed.scheme(), detail);
-    }
-    if parsed.host_str().unwrap_or_default().is_empty() {
-        errors.invalid(path, "", format!("host must be specified; {form}"));
-    }
-    if !parsed.username().is_empty() || parsed.password().is_some() {
-        let detail = "user information is not permitted in the URL";
-        errors.invalid(path, parsed.username(), detail);
-    }
-    if let Some(fragment) = parsed.fragment().filter(|fragment| !fragment.is_empty()) {
-        errors.invalid(path, fragment, "fragments are not permitted in the URL");
-    }
-    if let Some(query) = parsed.query().filter(|query| !query.is_empty()) {
-        errors.invalid(path, query, "query parameters are not permitted in the URL");
-    }
-}
-
-fn validate_service(service: &Value, path: &Path<'_>, errors: &mut Errors) {
-    // Upstream passes the two names in the wrong order, so that each is reported as the other.
-    for (field, reported) in [("namespace", "name"), ("name", "namespace")] {
-        if text(service, field).is_empty() {
-            errors.required(&path.child(reported), "");
-        }
-    }
-    // Defaulting has set an absent port.
-    let port = int(service, "port").unwrap_or(443);
-    if let Some(problem) = rules::port_number_problem(port) {
-        errors.invalid(
-            &path.child("port"),
-            port,
-            format!("port is not valid: {problem}"),
-        );
-    }
-    let (target, at) = (text(service, "path"), path.child("path"));
-    match target {
-        "" | "/" => return,
-        "//" => {
-            errors.invalid(&at, target, "segment[0] may not be empty");
-            return;
-        }
-        _ => {}
-    }
-    if !target.starts_with('/') {
-        errors.invalid(&at, target, "must start with a '/'");
-    }
-    // Upstream removes the first character, whatever it is.
-    let mut rest = target.chars();
-    rest.next();
-    let rest = rest.as_str();
-    for (i, step) in rest
-        .strip_suffix('/')
-        .unwrap_or(rest)
-        .split('/')
-        .enumerate()
-    {
-        if step.is_empty() {
-            errors.invalid(&at, target, format!("segment[{i}] may not be empty"));
-            continue;
-        }
-        for problem in dns1123_subdomain(step) {
-            errors.invalid(&at, target, format!("segment[{i}]: {problem}"));
-        }
     }
 }
 

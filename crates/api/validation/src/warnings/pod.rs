@@ -1,10 +1,10 @@
 //! Warnings about pods and pod templates.
 
-use super::addresses::warn_about_address;
 use super::placement::{warn_about_placement, warn_about_pod_affinity};
 use super::ports::warn_about_ports;
 use super::volumes::{warn_about_fraction, warn_about_volumes};
 use crate::field::{Path, go_quote};
+use crate::ip::ip_warning;
 use crate::pod::{APPARMOR_CONTAINER, SECCOMP_CONTAINER, SECCOMP_POD, visit_containers};
 use api_meta::tree::{get, has, int, list, text, texts};
 use serde_json::Value;
@@ -71,11 +71,11 @@ pub(super) fn warn_about_pod(pod: &Value, path: &Path<'_>, warnings: &mut Vec<St
         .into_iter()
         .enumerate()
     {
-        warn_about_address(server, &at.index(i), warnings);
+        warnings.extend(ip_warning(&at.index(i), server));
     }
     let at = spec_path.child("hostAliases");
     for (i, alias) in list(spec, "hostAliases").iter().enumerate() {
-        warn_about_address(text(alias, "ip"), &at.index(i).child("ip"), warnings);
+        warnings.extend(ip_warning(&at.index(i).child("ip"), text(alias, "ip")));
     }
 }
 
