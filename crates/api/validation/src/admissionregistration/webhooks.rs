@@ -11,7 +11,7 @@ use crate::selector;
 use crate::webhook_client::validate_client_config;
 use api_cel::hosts::policy::PolicyCompiler;
 use api_meta::names;
-use api_meta::tree::{get, has, int, list, opt_text, same, text, texts};
+use api_meta::tree::{get, int, list, opt_text, same, text, texts};
 use serde_json::Value;
 use std::collections::HashSet;
 
