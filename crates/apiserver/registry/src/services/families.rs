@@ -5,7 +5,7 @@ use super::spec::{invalid_field, service_type, spec_str};
 use api_meta::{ApiError, meta::object_at};
 use serde_json::{Value, json};
 
-/// Fills in or clears the fields that depend on the type and on the cluster's families.
+/// Fills in the fields that depend on the type and on the cluster's families.
 pub(super) fn fill_families(
     options: &ServiceOptions,
     service: &mut Value,
@@ -13,7 +13,6 @@ pub(super) fn fill_families(
 ) -> Result<(), ApiError> {
     // Such a Service is a DNS alias and has neither addresses nor families.
     if service_type(service) == "ExternalName" {
-        clear_for_external_name(service, old);
         return Ok(());
     }
     // A client that PUTs its own manifest does not know the allocated values.
@@ -92,17 +91,6 @@ fn drop_second(service: &mut Value, old: Option<&Value>) {
         {
             list.truncate(1);
         }
-    }
-}
-
-fn clear_for_external_name(service: &mut Value, old: Option<&Value>) {
-    let spec = object_at(service, "spec");
-    let mut cleared = vec!["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"];
-    if old.is_some_and(|old| service_type(old) != "ExternalName") {
-        cleared.extend(["clusterIP", "clusterIPs"]);
-    }
-    for field in cleared {
-        spec.remove(field);
     }
 }
 

@@ -84,7 +84,6 @@ impl Allocators {
         allocation: &mut ServiceAllocation,
     ) -> Result<(), ApiError> {
         let held = old.map(node_ports).unwrap_or_default();
-        drop_unneeded(service);
         // kubectl replace sends a manifest without node ports; changing them would break clients.
         keep_old(service, old);
         // Most Services need none, and must not read the bitmap.
@@ -136,38 +135,6 @@ impl Allocators {
                     });
                 }
             }
-        }
-    }
-}
-
-/// Drops the node ports of a Service that became a plain ClusterIP.
-fn drop_unneeded(service: &mut Value) {
-    let health = needs_health_check(service);
-    let plain = matches!(service_type(service), "ClusterIP" | "ExternalName");
-    let spec = object_at(service, "spec");
-    if !health {
-        spec.remove("healthCheckNodePort");
-    }
-    if !plain {
-        return;
-    }
-    spec.remove("allocateLoadBalancerNodePorts");
-    // A ClusterIP Service with external addresses is reachable from outside, too.
-    let reached = spec
-        .get("externalIPs")
-        .and_then(Value::as_array)
-        .is_some_and(|all| !all.is_empty());
-    if !reached {
-        spec.remove("externalTrafficPolicy");
-    }
-    for port in spec
-        .get_mut("ports")
-        .and_then(Value::as_array_mut)
-        .into_iter()
-        .flatten()
-    {
-        if let Some(port) = port.as_object_mut() {
-            port.remove("nodePort");
         }
     }
 }

@@ -188,10 +188,47 @@ async fn service_that_becomes_an_external_name_releases_its_address() {
     let cluster = start_cluster().await;
     let mut object = create(&cluster, "a", json!({})).await.unwrap();
     let address = ip_of(&object);
-    object["spec"] = json!({"type": "ExternalName", "externalName": "example.com"});
+    object["spec"]["type"] = json!("ExternalName");
+    object["spec"]["externalName"] = json!("example.com");
     let updated = cluster.replace(services(), object).await.unwrap();
     assert_eq!(ip_of(&updated), "");
+    for field in ["ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
+        assert_eq!(updated["spec"].get(field), None, "{field}");
+    }
     assert!(!is_recorded(&cluster, &address));
+}
+
+#[tokio::test]
+async fn fields_that_the_type_does_not_use_are_rejected() {
+    let cluster = start_cluster().await;
+    let unused = [
+        json!({"ports": [{"port": 80, "nodePort": 30002}]}),
+        json!({"allocateLoadBalancerNodePorts": true}),
+        json!({"externalTrafficPolicy": "Local"}),
+        json!({"healthCheckNodePort": 30003}),
+        json!({"type": "ExternalName", "externalName": "a.b", "ipFamilyPolicy": "SingleStack"}),
+    ];
+    for (number, spec) in unused.into_iter().enumerate() {
+        let error = create(&cluster, &format!("c{number}"), spec.clone())
+            .await
+            .unwrap_err();
+        assert_eq!(error.reason, Reason::Invalid, "{spec}: {error}");
+        let name = format!("u{number}");
+        let mut object = create(&cluster, &name, json!({})).await.unwrap();
+        if let (Some(all), Some(given)) = (object["spec"].as_object_mut(), spec.as_object()) {
+            all.extend(given.clone());
+        }
+        // The family policy is dropped unless the update changes it.
+        if spec.get("ipFamilyPolicy").is_some() {
+            object["spec"]["ipFamilyPolicy"] = json!("PreferDualStack");
+        }
+        let error = cluster.replace(services(), object).await.unwrap_err();
+        assert_eq!(error.reason, Reason::Invalid, "{spec}: {error}");
+    }
+    // The rejected updates have released what they allocated.
+    let ports = json!([{"port": 80, "nodePort": 30002}]);
+    let spec = json!({"type": "NodePort", "ports": ports});
+    create(&cluster, "b", spec).await.unwrap();
 }
 
 #[tokio::test]
