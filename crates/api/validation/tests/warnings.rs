@@ -92,14 +92,10 @@ fn services() {
 #[test]
 fn endpoints_and_nodes() {
     let endpoints = json!({"subsets": [{"addresses": [{"ip": "10.0.0.1"}], "notReadyAddresses": [{"ip": "010.0.0.1"}]}]});
-    let deprecated = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
     check(
         kind("", "Endpoints"),
         &endpoints,
-        &[
-            deprecated,
-            "subsets[0].notReadyAddresses[0].ip: non-standard IP address",
-        ],
+        &["subsets[0].notReadyAddresses[0].ip: non-standard IP address"],
     );
     let slice = kind("discovery.k8s.io", "EndpointSlice");
     let object = json!({"addressType": "FQDN", "endpoints": [{"addresses": ["a.b"]}]});

@@ -2,7 +2,7 @@
 
 use api_kinds::Resource;
 use api_meta::{ApiError, Kind, time};
-use api_validation::{FieldError, to_api_error};
+use api_validation::{FieldError, to_api_error, validate_review};
 use apiserver_fields::{Writer, track_update};
 use apiserver_request::{AdmissionRequest, Operation, User};
 use serde_json::Value;
@@ -120,6 +120,11 @@ impl Write {
         } else {
             Err(to_api_error(self.kind(), name, errors))
         }
+    }
+
+    /// Builds a 422 if this review, which is not stored, is not valid.
+    pub fn reject_invalid_review(&self, review: &Value) -> Result<(), ApiError> {
+        self.reject_invalid("", validate_review(self.kind(), review))
     }
 
     /// Builds the admission request.

@@ -177,7 +177,53 @@ async fn run_chain(
     if opens_stream(&context.info) && context.info.verb != "create" {
         authorize_verb(server, context, "create")?;
     }
-    route::dispatch_request(server, context, body, upgrade).await
+    let result = route::dispatch_request(server, context, body, upgrade).await;
+    match deprecation_warning(&context.info) {
+        Some(warning) => warn_first(result, warning),
+        None => result,
+    }
+}
+
+/// Returns the warning about a deprecated version of a kind, for requests of all verbs.
+fn deprecation_warning(info: &RequestInfo) -> Option<&'static str> {
+    if !info.is_resource || !info.group.is_empty() {
+        return None;
+    }
+    match info.resource.as_str() {
+        "endpoints" => {
+            Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
+        }
+        "componentstatuses" => Some("v1 ComponentStatus is deprecated in v1.19+"),
+        _ => None,
+    }
+}
+
+/// Adds the warning before others: failed requests have it as well.
+fn warn_first(
+    result: Result<Response<Body>, ApiError>,
+    warning: &str,
+) -> Result<Response<Body>, ApiError> {
+    let warning = [warning.to_owned()];
+    match result {
+        Ok(mut response) => {
+            let others: Vec<_> = response
+                .headers()
+                .get_all("warning")
+                .iter()
+                .cloned()
+                .collect();
+            response.headers_mut().remove("warning");
+            let mut response = respond::with_warnings(response, &warning);
+            for other in others {
+                response.headers_mut().append("warning", other);
+            }
+            Ok(response)
+        }
+        Err(mut error) => {
+            error.warnings.splice(..0, warning);
+            Err(error)
+        }
+    }
 }
 
 async fn authenticate_request(server: &Server, context: &mut Context) -> Result<User, ApiError> {

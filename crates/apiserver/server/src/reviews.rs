@@ -9,7 +9,7 @@ use crate::respond;
 use crate::server::Server;
 use api_codec::list::ListMeta;
 use api_kinds::Resource;
-use api_meta::{ApiError, Cause, Meta, Status};
+use api_meta::{ApiError, Meta, Status, meta::object_at};
 use apiserver_authn::user_info;
 use apiserver_registry::Write;
 use apiserver_request::{Attributes, Authorizer, Decision, Operation, User};
@@ -40,7 +40,7 @@ pub async fn respond_review(
         kind: &row.kind,
         schema: &row.schema,
     };
-    let object = decode::decode_object(
+    let mut object = decode::decode_object(
         context,
         expected,
         &body.read_all().await?,
@@ -50,28 +50,20 @@ pub async fn respond_review(
     if row.kind == "Binding" {
         return bind_token_request(server, context, object).await;
     }
+    fill_namespace(&mut object, &context.info.namespace)?;
     let mut object = admit_review(server, &mut write, object).await?;
     match &*row.kind {
         // A token that is not valid is a result, not an error: the review itself succeeds.
         "TokenReview" => object["status"] = token_review(server, &object).await?,
         "SelfSubjectReview" => object["status"] = json!({"userInfo": user_info(&context.user)}),
-        "SubjectAccessReview" => {
+        "SubjectAccessReview" | "LocalSubjectAccessReview" => {
             object["status"] =
-                review_access(server, row, &object, review_subject(&object["spec"]), "")?
-        }
-        "LocalSubjectAccessReview" => {
-            object["status"] = review_access(
-                server,
-                row,
-                &object,
-                review_subject(&object["spec"]),
-                &context.info.namespace,
-            )?;
+                review_access(server, &object["spec"], review_subject(&object["spec"]))
         }
         // The user is the caller's, so that every user may ask without a permission to review
         // others.
         "SelfSubjectAccessReview" => {
-            object["status"] = review_access(server, row, &object, context.user.clone(), "")?
+            object["status"] = review_access(server, &object["spec"], context.user.clone())
         }
         "SelfSubjectRulesReview" => object["status"] = review_rules(server, context, &object)?,
         _ => return Err(ApiError::no_such_path()),
@@ -80,6 +72,24 @@ pub async fn respond_review(
         respond::object_response(context, 201, None, &row.schema, &object)?,
         &write.warnings,
     ))
+}
+
+/// Sets the namespace of the path, which the body may repeat. A user may review access in this
+/// namespace only because a role there allows it.
+fn fill_namespace(review: &mut Value, namespace: &str) -> Result<(), ApiError> {
+    let given = review.namespace();
+    if !given.is_empty() && !namespace.is_empty() && given != namespace {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    let metadata = object_at(review, "metadata");
+    if namespace.is_empty() {
+        metadata.remove("namespace");
+    } else {
+        metadata.insert("namespace".into(), namespace.into());
+    }
+    Ok(())
 }
 
 /// Runs admission: a review is created like other objects, although it is not stored.
@@ -91,6 +101,7 @@ async fn admit_review(
     let name = review.name().to_owned();
     let mut request = write.admission_request(Operation::Create, &name, review, None);
     server.registry.run_mutating(&mut request).await?;
+    write.reject_invalid_review(&request.object)?;
     server.registry.run_validating(&request).await?;
     let (review, warnings) = (request.object, request.warnings);
     write.warnings.extend(warnings);
@@ -162,15 +173,7 @@ fn review_subject(spec: &Value) -> User {
 }
 
 /// Computes the status of an access review.
-fn review_access(
-    server: &Server,
-    row: &Resource,
-    review: &Value,
-    user: User,
-    namespace: &str,
-) -> Result<Value, ApiError> {
-    let spec = &review["spec"];
-    check_review(row, spec, &user, namespace)?;
+fn review_access(server: &Server, spec: &Value, user: User) -> Value {
     let decision = server.authz.authorize(&review_attributes(spec, user));
     // `denied` is for explicit denials: without it, the caller may consult its next authorizer.
     let (allowed, denied, reason) = match decision {
@@ -185,66 +188,7 @@ fn review_access(
     if !reason.is_empty() {
         status["reason"] = reason.into();
     }
-    Ok(status)
-}
-
-fn check_review(
-    row: &Resource,
-    spec: &Value,
-    user: &User,
-    namespace: &str,
-) -> Result<(), ApiError> {
-    let (resource, path) = (
-        spec["resourceAttributes"].is_object(),
-        spec["nonResourceAttributes"].is_object(),
-    );
-    let invalid = |reason: &str, field: &str, message: &str| {
-        let cause = Cause {
-            reason: reason.into(),
-            message: message.into(),
-            field: field.into(),
-        };
-        Err(ApiError::invalid(&row.group, &row.kind, "", vec![cause]))
-    };
-    match (resource, path) {
-        (true, true) => {
-            let text = "Invalid value: \"object\": cannot be specified in combination with resourceAttributes";
-            return invalid("FieldValueInvalid", "spec.nonResourceAttributes", text);
-        }
-        (false, false) => {
-            let text = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified";
-            return invalid("FieldValueInvalid", "spec.resourceAttributes", text);
-        }
-        _ => {}
-    }
-    if row.kind != "SelfSubjectAccessReview" && user.name.is_empty() && user.groups.is_empty() {
-        return invalid(
-            "FieldValueInvalid",
-            "spec.user",
-            "Invalid value: \"\": at least one of user or group must be specified",
-        );
-    }
-    if row.kind == "LocalSubjectAccessReview" {
-        // A namespaced review is authorized by namespace, but paths belong to no namespace.
-        if path {
-            let text = "Invalid value: \"object\": disallowed on this kind of request";
-            return invalid("FieldValueInvalid", "spec.nonResourceAttributes", text);
-        }
-        // A user may review access in this namespace only because a role there allows it.
-        if spec["resourceAttributes"]["namespace"]
-            .as_str()
-            .unwrap_or_default()
-            != namespace
-        {
-            let text = format!("Invalid value: \"object\": must match namespace: {namespace}");
-            return invalid(
-                "FieldValueInvalid",
-                "spec.resourceAttributes.namespace",
-                &text,
-            );
-        }
-    }
-    Ok(())
+    status
 }
 
 fn review_attributes(spec: &Value, user: User) -> Attributes {
@@ -358,12 +302,8 @@ fn review_rules(server: &Server, context: &Context, review: &Value) -> Result<Va
 
 /// Responds with an empty list: ComponentStatus is deprecated and has no source here.
 fn component_statuses(context: &Context, row: &Arc<Resource>) -> Result<Response<Body>, ApiError> {
-    let warning = ["v1 ComponentStatus is deprecated in v1.19+".to_owned()];
     match context.info.verb.as_str() {
-        "list" => Ok(respond::with_warnings(
-            respond::trees_response(context, row, &[], &ListMeta::default())?,
-            &warning,
-        )),
+        "list" => respond::trees_response(context, row, &[], &ListMeta::default()),
         "get" => Err(ApiError::not_found(
             &row.group,
             &row.plural,

@@ -9,6 +9,7 @@ mod health;
 mod negotiation;
 mod options;
 mod patches;
+mod reviews;
 mod watches;
 
 use crate::options::ServerOptions;

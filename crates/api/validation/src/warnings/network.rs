@@ -19,8 +19,7 @@ fn label<'a>(object: &'a Value, name: &str) -> &'a str {
 }
 
 pub(super) fn endpoints_warnings(object: &Value) -> Vec<String> {
-    let deprecated = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
-    let mut warnings = vec![deprecated.to_owned()];
+    let mut warnings = Vec::new();
     if label(object, ENDPOINTS_MANAGER) == "endpoint-controller" {
         return warnings;
     }
