@@ -2,6 +2,7 @@
 
 use crate::errors::store_error;
 use crate::meta;
+use crate::owners::{Stage, remove_duplicate_owners};
 use crate::registry::Registry;
 use crate::services::ServiceAllocation;
 use crate::strategy::{
@@ -50,11 +51,13 @@ impl Registry {
         prepare_create(write, &mut object);
         // An apply has merged the ownership already. Tracking it again would record an update.
         if !write.applies {
+            remove_duplicate_owners(write, Stage::Request, &mut object);
             write.track_fields(None, &mut object);
         }
         let name = object.name().to_owned();
         // Admission may add fields, so defaults and the strategy are applied again afterwards.
         let mut object = self.admit_create(write, &name, object).await?;
+        remove_duplicate_owners(write, Stage::Admitted, &mut object);
         default_object(write, &mut object);
         prepare_create(write, &mut object);
         // After admission, which may change a Service, and before validation, which checks its

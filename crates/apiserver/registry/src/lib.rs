@@ -14,6 +14,7 @@ mod errors;
 mod grace;
 mod meta;
 mod namespaces;
+mod owners;
 mod propagation;
 mod read;
 mod registry;

@@ -6,6 +6,7 @@
 use crate::create::name_mismatch;
 use crate::errors::store_error;
 use crate::meta;
+use crate::owners::{Stage, remove_duplicate_owners};
 use crate::registry::Registry;
 use crate::scale_view::{apply_scale, scale_of};
 use crate::strategy::{
@@ -149,11 +150,16 @@ impl Registry {
             default_object(write, &mut new);
             prepare_update(write, update.mode.subresource(write), &mut new, &old);
             as_stored(write, &mut new);
+            // As upstream, the duplicates of a patch are found after admission only.
+            if update.replaces {
+                remove_duplicate_owners(write, Stage::Request, &mut new);
+            }
             if !write.applies {
                 write.track_fields(Some(&old), &mut new);
             }
             let rewritten;
             (new, rewritten) = self.admit_update(write, update.mode, new, &old).await?;
+            remove_duplicate_owners(write, Stage::Admitted, &mut new);
             default_object(write, &mut new);
             if rewritten {
                 // A webhook may change any field, also those that only the server sets.

@@ -8,6 +8,7 @@ mod definitions;
 mod health;
 mod negotiation;
 mod options;
+mod owners;
 mod patches;
 mod reviews;
 mod watches;
