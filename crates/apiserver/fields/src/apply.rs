@@ -1,6 +1,7 @@
 //! Server-side apply.
 
 use crate::compare::{by_step, compare_objects, fields_of};
+use crate::last_applied::{find_client_applied, update_annotation};
 use crate::managers::{self, Entry};
 use crate::path::Step;
 use crate::set::FieldSet;
@@ -84,20 +85,33 @@ pub fn apply_intent(
         &without_managed_fields(live_value),
         &without_managed_fields(&merged),
     );
-    let conflicts = find_conflicts(
-        &entries,
-        writer,
-        &identity.manager,
-        &difference.changed_paths(),
-    );
-    if !conflicts.is_empty() && !force {
-        return Err(ApplyError { conflicts });
+    if !force {
+        reject_conflicts(&entries, writer, live_value, &difference.changed_paths())?;
     }
     // Only after the check: with force, the others lose the fields in conflict.
     take_from_others(&mut entries, &identity, &difference);
     give_ownership(&mut entries, identity, writer.now, |_| wanted);
     managers::write_entries(&mut merged, entries);
+    update_annotation(writer, intent, &mut merged);
     Ok(ApplyOutcome { object: merged })
+}
+
+fn reject_conflicts(
+    entries: &[Entry],
+    writer: &Writer<'_>,
+    live: &Value,
+    changed: &FieldSet,
+) -> Result<(), ApplyError> {
+    let mut conflicts = find_conflicts(entries, writer, writer.manager, changed);
+    if !conflicts.is_empty() {
+        let contested = changed.difference(&find_client_applied(writer, live));
+        conflicts = find_conflicts(entries, writer, writer.manager, &contested);
+    }
+    if conflicts.is_empty() {
+        Ok(())
+    } else {
+        Err(ApplyError { conflicts })
+    }
 }
 
 /// Returns the entry of fields without an owner: they existed before the first apply.

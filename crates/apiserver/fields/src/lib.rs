@@ -10,6 +10,7 @@
 
 mod apply;
 mod compare;
+mod last_applied;
 mod managers;
 mod path;
 mod set;

@@ -167,3 +167,23 @@ async fn apply_needs_a_field_manager_and_the_type() {
         400
     );
 }
+
+#[tokio::test]
+async fn kubectl_applies_over_its_client_side_apply_without_a_conflict() {
+    const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    let server = start_server(&[]).await;
+    let mut object = config_map("a");
+    object["metadata"]["annotations"] = json!({ANNOTATION: object.to_string()});
+    let path = format!("{MAPS}?fieldManager=kubectl-client-side-apply");
+    assert_eq!(server.write("POST", &path, object).await.code, 201);
+    let other = apply(&server, "other", "", json!({"k": "w"})).await;
+    assert_eq!(other.status(), (409, "Conflict".into()));
+    let applied = apply(&server, "kubectl", "", json!({"k": "w"})).await;
+    assert_eq!(applied.code, 200, "{}", applied.text());
+    let applied = applied.json();
+    let text = applied["metadata"]["annotations"][ANNOTATION].as_str();
+    let last: Value = serde_json::from_str(text.unwrap()).unwrap();
+    let mut expected = config_map("a");
+    expected["data"] = json!({"k": "w"});
+    assert_eq!(last, expected);
+}
