@@ -3,51 +3,109 @@
 use crate::model::Schema;
 use serde_json::Value;
 
-/// Sets absent fields to their defaults, and nulls whose schema isn't nullable.
+/// Bytes of defaults for one object at most. Such an object is too large for the store: without the
+/// limit, a list of empty objects whose items have a large default would fill the memory.
+const MAX_DEFAULTED: usize = 3 * 1024 * 1024;
+
+/// Sets absent fields to their defaults, and nulls whose schema isn't nullable, up to 3 MiB.
 pub fn apply_defaults(schema: &Schema, object: &mut Value) {
-    match object {
-        Value::Object(map) => {
-            for property in &schema.properties {
-                let Some(default) = &property.schema.default else {
-                    continue;
-                };
-                let absent = match map.get(&*property.name) {
-                    None => true,
-                    Some(value) => value.is_null() && !property.schema.nullable,
-                };
-                if absent {
-                    map.insert(property.name.to_string(), (**default).clone());
-                }
-            }
-            for (name, value) in map {
-                if let Some(inner) = schema.member(name) {
-                    // The defaults of properties were set above.
-                    if schema.property(name).is_none() {
-                        replace_null(inner, value);
+    let mut left = Defaults {
+        bytes: MAX_DEFAULTED,
+        steps: MAX_STEPS,
+    };
+    left.apply(schema, object);
+}
+
+/// Properties that are looked at for one object at most: one object of each kind has far fewer, but a
+/// list of empty objects times thousands of properties takes minutes.
+const MAX_STEPS: usize = 20_000_000;
+
+/// The limits that are left.
+struct Defaults {
+    bytes: usize,
+    steps: usize,
+}
+
+impl Defaults {
+    /// Returns the default, unless it exceeds what is left.
+    fn take(&mut self, default: &Value) -> Option<Value> {
+        let left = self.bytes.checked_sub(measure_value(default));
+        self.bytes = left.unwrap_or_default();
+        left.map(|_| default.clone())
+    }
+
+    fn apply(&mut self, schema: &Schema, object: &mut Value) {
+        self.steps = self.steps.saturating_sub(schema.properties.len());
+        if self.bytes == 0 || self.steps == 0 {
+            return;
+        }
+        match object {
+            Value::Object(map) => {
+                for property in &schema.properties {
+                    let Some(default) = &property.schema.default else {
+                        continue;
+                    };
+                    let absent = match map.get(&*property.name) {
+                        None => true,
+                        Some(value) => value.is_null() && !property.schema.nullable,
+                    };
+                    if absent && let Some(value) = self.take(default) {
+                        map.insert(property.name.to_string(), value);
+                        self.bytes = self.bytes.saturating_sub(property.name.len());
                     }
-                    apply_defaults(inner, value);
+                }
+                for (name, value) in map {
+                    if let Some(inner) = schema.member(name) {
+                        // The defaults of properties were set above.
+                        if schema.property(name).is_none() {
+                            self.replace_null(inner, value);
+                        }
+                        self.apply(inner, value);
+                    }
                 }
             }
-        }
-        Value::Array(all) => {
-            let Some(items) = &schema.items else {
-                return;
-            };
-            for value in all {
-                replace_null(items, value);
-                apply_defaults(items, value);
+            Value::Array(all) => {
+                let Some(items) = &schema.items else {
+                    return;
+                };
+                for value in all {
+                    self.replace_null(items, value);
+                    self.apply(items, value);
+                }
             }
+            _ => {}
         }
-        _ => {}
+    }
+
+    fn replace_null(&mut self, schema: &Schema, value: &mut Value) {
+        if value.is_null()
+            && !schema.nullable
+            && let Some(default) = &schema.default
+            && let Some(default) = self.take(default)
+        {
+            *value = default;
+        }
     }
 }
 
-fn replace_null(schema: &Schema, value: &mut Value) {
-    if value.is_null()
-        && !schema.nullable
-        && let Some(default) = &schema.default
-    {
-        *value = (**default).clone();
+/// Returns the approximate size of a value as JSON. Its depth is bounded by the parser of the
+/// definition.
+fn measure_value(value: &Value) -> usize {
+    match value {
+        Value::Object(map) => {
+            let members = map
+                .iter()
+                .map(|(name, value)| name.len() + 4 + measure_value(value));
+            2 + members.sum::<usize>()
+        }
+        Value::Array(all) => {
+            2 + all
+                .iter()
+                .map(|value| 1 + measure_value(value))
+                .sum::<usize>()
+        }
+        Value::String(text) => text.len() + 2,
+        _ => 4,
     }
 }
 
@@ -91,6 +149,19 @@ mod tests {
         assert_eq!(defaulted, expected, "{schema} {object}");
         apply_defaults(&parsed, &mut defaulted);
         assert_eq!(defaulted, expected, "defaulting is idempotent");
+    }
+
+    #[test]
+    fn defaults_of_a_long_list_have_a_limit() {
+        let large = "x".repeat(100_000);
+        let items =
+            json!({"type": "object", "properties": {"a": {"type": "string", "default": large}}});
+        let schema =
+            parse_unchecked(&json!({"properties": {"l": {"type": "array", "items": items}}}));
+        let mut object = json!({"l": vec![json!({}); 1_000]});
+        apply_defaults(&schema.unwrap(), &mut object);
+        let size = object.to_string().len();
+        assert!(size > 1_000_000 && size < 4_000_000, "{size}");
     }
 
     #[test]

@@ -1,21 +1,28 @@
 //! Patterns: regular expressions in the syntax of Go, compiled with limits.
 
+mod cache;
 mod class;
 mod input;
 mod translate;
 
-use input::{NESTING_LIMIT, SIZE_LIMIT, SOURCE_LIMIT, STATES_LIMIT};
+use input::{NESTING_LIMIT, SOURCE_LIMIT, STATES_LIMIT};
+use parking_lot::Mutex;
 use regex::bytes::{Regex, RegexBuilder};
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Weak};
 
 pub use input::PatternError;
 
-/// A pattern that is compiled at its first use.
+/// Size of the different patterns of one schema, in bytes when compiled.
+const SCHEMA_LIMIT: usize = 64 << 20;
+
+/// A pattern that is compiled when it is used.
 pub struct Pattern {
     source: Box<str>,
-    // Most patterns of most definitions are never used, and a compiled one has up to megabytes.
-    compiled: OnceLock<Result<Arc<Regex>, PatternError>>,
+    // Most patterns of most definitions are never used, and a compiled one has up to megabytes: the
+    // cache of the process owns them.
+    compiled: Mutex<Weak<Regex>>,
 }
 
 impl Pattern {
@@ -23,7 +30,7 @@ impl Pattern {
     pub fn new(source: &str) -> Self {
         Self {
             source: source.into(),
-            compiled: OnceLock::new(),
+            compiled: Mutex::default(),
         }
     }
 
@@ -34,19 +41,42 @@ impl Pattern {
 
     /// Checks the pattern without keeping its compiled form.
     pub fn check(&self) -> Result<(), PatternError> {
-        compile(&self.source).map(|_| ())
+        cache::find_or_compile(&self.source).map(drop)
     }
 
     /// Returns whether the text has a match.
     pub fn is_match(&self, text: &str) -> Result<bool, PatternError> {
-        match self
-            .compiled
-            .get_or_init(|| compile(&self.source).map(Arc::new))
-        {
-            Ok(regex) => Ok(regex.is_match(text.as_bytes())),
-            Err(error) => Err(error.clone()),
+        let kept = self.compiled.lock().upgrade();
+        let regex = match kept {
+            Some(regex) => regex,
+            None => {
+                let (regex, _) = cache::find_or_compile(&self.source)?;
+                *self.compiled.lock() = Arc::downgrade(&regex);
+                regex
+            }
+        };
+        Ok(regex.is_match(text.as_bytes()))
+    }
+}
+
+/// Returns whether patterns are small enough together. Each takes up to a tenth of a second, and a
+/// definition may have thousands.
+pub(crate) fn fit_together<'s>(sources: impl Iterator<Item = &'s str>) -> bool {
+    let mut seen = HashSet::new();
+    let mut left = SCHEMA_LIMIT;
+    for source in sources.filter(|source| seen.insert(*source)) {
+        let size = match cache::find_or_compile(source) {
+            Ok((_, size)) => size,
+            // Found only by compiling up to the limit.
+            Err(PatternError::TooLarge) => input::SIZE_LIMIT,
+            Err(PatternError::Syntax(_)) => 0,
+        };
+        match left.checked_sub(size) {
+            Some(rest) => left = rest,
+            None => return false,
         }
     }
+    true
 }
 
 impl fmt::Debug for Pattern {
@@ -55,13 +85,13 @@ impl fmt::Debug for Pattern {
     }
 }
 
-fn compile(source: &str) -> Result<Regex, PatternError> {
+fn compile_within(source: &str, size: usize) -> Result<Regex, PatternError> {
     if source.len() > SOURCE_LIMIT {
         return Err(PatternError::TooLarge);
     }
     let translated = translate::translate(source)?;
     RegexBuilder::new(&translated)
-        .size_limit(SIZE_LIMIT)
+        .size_limit(size)
         .dfa_size_limit(STATES_LIMIT)
         .nest_limit(NESTING_LIMIT)
         .build()
@@ -74,7 +104,7 @@ fn compile(source: &str) -> Result<Regex, PatternError> {
 
 /// Compiles a pattern of this crate.
 pub(crate) fn compile_fixed(source: &str) -> Option<Regex> {
-    compile(source).ok()
+    compile_within(source, input::SIZE_LIMIT).ok()
 }
 
 #[cfg(test)]

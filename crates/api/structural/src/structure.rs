@@ -2,6 +2,7 @@
 
 use crate::model::{Additional, Checks, Schema, ValueType};
 use crate::path::FieldPath;
+use crate::pattern::fit_together;
 use crate::problem::{FieldProblem, MAX_PROBLEMS};
 
 /// Position of a node.
@@ -15,10 +16,40 @@ enum Level {
 /// Checks that a schema is structural. The problems are sorted by their text.
 pub fn check_structure(schema: &Schema, path: &FieldPath<'_>) -> Vec<FieldProblem> {
     let mut problems = Vec::new();
+    let mut patterns = Vec::new();
+    collect_patterns(schema, &mut patterns);
+    if !fit_together(patterns.into_iter()) {
+        // Not one problem each: they would be compiled again.
+        let detail = "the patterns of the schema are too large together";
+        return vec![FieldProblem::forbidden(path, detail)];
+    }
     check_node(schema, Level::Root, path, &mut problems);
     check_completeness(schema, path, &mut problems);
     problems.sort_by_cached_key(ToString::to_string);
     problems
+}
+
+fn collect_patterns<'s>(schema: &'s Schema, out: &mut Vec<&'s str>) {
+    let structure = schema
+        .items
+        .iter()
+        .chain(schema.properties.iter().map(|p| &p.schema));
+    structure.for_each(|inner| collect_patterns(inner, out));
+    if let Some(Additional::Schema(inner)) = &schema.additional {
+        collect_patterns(inner, out);
+    }
+    let Some(checks) = &schema.checks else {
+        return;
+    };
+    out.extend(checks.pattern.iter().map(|pattern| pattern.source()));
+    let junctors = checks
+        .all_of
+        .iter()
+        .chain(&checks.any_of)
+        .chain(&checks.one_of);
+    for nested in junctors.chain(&checks.not) {
+        collect_patterns(nested, out);
+    }
 }
 
 fn check_node(schema: &Schema, level: Level, path: &FieldPath<'_>, out: &mut Vec<FieldProblem>) {

@@ -324,3 +324,24 @@ fn problems_are_limited() {
     let parsed = parse_unchecked(&json!({"type": "object", "properties": properties})).unwrap();
     assert!(check_structure(&parsed, &FieldPath::ROOT).len() <= MAX_PROBLEMS + 1);
 }
+
+/// A thousand of them would take minutes and gigabytes.
+#[test]
+fn large_patterns_have_a_limit_for_each_schema() {
+    let with = |patterns: usize| {
+        let property = |i: usize| {
+            let pattern = format!("^\\pL{{{}}}$", 100 + i);
+            (
+                format!("p{i}"),
+                json!({"type": "string", "pattern": pattern}),
+            )
+        };
+        let properties: serde_json::Map<_, _> = (0..patterns).map(property).collect();
+        let schema = json!({"type": "object", "properties": properties});
+        check_structure(&parse_unchecked(&schema).unwrap(), &FieldPath::ROOT)
+    };
+    assert!(with(3).is_empty());
+    let problems = with(1000);
+    assert_eq!(problems.len(), 1);
+    assert!(problems[0].to_string().contains("too large together"));
+}
