@@ -58,6 +58,9 @@ async fn client_can_not_forge_its_identity() {
         ("X-Remote-Group", "system:masters"),
         ("x-remote-uid", "0"),
         ("x-remote-extra-scopes", "all"),
+        ("x_remote_group", "system:masters"),
+        ("x-remote_user", "admin"),
+        ("impersonate_user", "admin"),
         ("connection", "x-remote-user, x-remote-group"),
         ("cookie", "a=b"),
     ];
@@ -74,6 +77,9 @@ async fn client_can_not_forge_its_identity() {
         request.head
     );
     assert!(!request.head.contains("scopes"), "{}", request.head);
+    // Some servers read `x_remote_user` as `x-remote-user`.
+    assert!(!request.head.contains('_'), "{}", request.head);
+    assert!(!request.head.contains("authorization"), "{}", request.head);
 }
 
 /// An encoded slash is a slash for authorization, and it must be one for the extension server.
@@ -115,6 +121,16 @@ async fn rejected_upgrade_leaves_no_connection() {
     assert!(rest.starts_with("HTTP/1.1 403"), "{rest}");
     let received = server.received();
     assert_eq!(received.len(), 1, "{received:?}");
+}
+
+/// A proxy in front of this server would take the rest of the connection for another protocol.
+#[tokio::test(flavor = "multi_thread")]
+async fn unexpected_switch_of_protocols_is_an_error() {
+    let plane = start_plane(&["--enable-aggregator-routing=true"]).await;
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n";
+    let server = ExtensionServer::start(&plane, respond_with(switch)).await;
+    server.register(&plane, "Passed").await;
+    plane.admin().get(FLUNDERS).await.expect_status(503);
 }
 
 /// A redirect would send the client's request, or this server's certificate, elsewhere

@@ -3,6 +3,8 @@
 use crate::priority::{find_priorities, local_group_priority};
 use api_meta::tree::{flag, get, list, text, texts};
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Resources of one version at most; more are left out.
 const MAX_RESOURCES: usize = 1000;
@@ -19,7 +21,7 @@ pub struct RemoteVersion {
     /// Priority of the version.
     pub version_priority: i64,
     /// The resources as aggregated discovery has them.
-    pub resources: Vec<Value>,
+    pub resources: Arc<Vec<Value>>,
     /// Whether the last request to the server has succeeded.
     pub current: bool,
 }
@@ -29,17 +31,28 @@ pub fn parse_resource_list(document: &Value) -> Option<Vec<Value>> {
     if text(document, "kind") != "APIResourceList" {
         return None;
     }
-    let rows = || list(document, "resources").iter().take(MAX_RESOURCES);
-    let plain = rows().filter(|row| !text(row, "name").contains('/'));
-    let all = plain.map(|row| {
-        let prefix = format!("{}/", text(row, "name"));
-        let subresources: Vec<Value> = rows()
-            .filter_map(|sub| Some((text(sub, "name").strip_prefix(&prefix)?, sub)))
-            .map(|(name, sub)| {
-                json!({"subresource": name, "responseKind": response_kind(sub), "verbs": texts(sub, "verbs")})
-            })
-            .collect();
-        let mut entry = json!({"resource": text(row, "name"), "responseKind": response_kind(row),
+    // Each row is used once: with repeated names the result would have a multiple of the document's
+    // size, and an extension server could fill the memory.
+    let mut plain: Vec<(&str, &Value)> = Vec::new();
+    let mut subresources: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    for row in list(document, "resources").iter().take(MAX_RESOURCES) {
+        let name = text(row, "name");
+        if !seen.insert(name) {
+            continue;
+        }
+        let Some((resource, subresource)) = name.split_once('/') else {
+            plain.push((name, row));
+            continue;
+        };
+        subresources
+            .entry(resource)
+            .or_default()
+            .push(json!({"subresource": subresource,
+            "responseKind": response_kind(row), "verbs": texts(row, "verbs")}));
+    }
+    let all = plain.into_iter().map(|(name, row)| {
+        let mut entry = json!({"resource": name, "responseKind": response_kind(row),
             "scope": if flag(row, "namespaced") { "Namespaced" } else { "Cluster" },
             "singularResource": text(row, "singularName"), "verbs": texts(row, "verbs")});
         for field in ["shortNames", "categories"] {
@@ -48,7 +61,7 @@ pub fn parse_resource_list(document: &Value) -> Option<Vec<Value>> {
                 entry[field] = json!(names);
             }
         }
-        if !subresources.is_empty() {
+        if let Some(subresources) = subresources.remove(name) {
             entry["subresources"] = subresources.into();
         }
         entry
@@ -108,7 +121,7 @@ pub fn merge_aggregated(document: &mut Value, remote: &[RemoteVersion]) {
                 group["metadata"] = json!({"name": version.group});
             }
             let freshness = if version.current { "Current" } else { "Stale" };
-            let entry = json!({"version": version.version, "resources": version.resources,
+            let entry = json!({"version": version.version, "resources": *version.resources,
                 "freshness": freshness});
             insert_version(group, version, entry);
         },
@@ -199,7 +212,7 @@ mod tests {
             version: version.into(),
             group_priority,
             version_priority,
-            resources: Vec::new(),
+            resources: Arc::default(),
             current: false,
         }
     }
@@ -272,5 +285,16 @@ mod tests {
         assert_eq!(first["shortNames"], json!(["fl"]));
         assert_eq!(first["subresources"][0]["subresource"], "status");
         assert!(parse_resource_list(&json!({"kind": "Status"})).is_none());
+    }
+
+    #[test]
+    fn repeated_names_do_not_multiply_the_document() {
+        let plain = (0..500).map(|_| json!({"name": "a", "kind": "A"}));
+        let below = (0..500).map(|_| json!({"name": "a/x", "verbs": ["get"]}));
+        let rows: Vec<Value> = plain.chain(below).collect();
+        let document = json!({"kind": "APIResourceList", "resources": rows});
+        let all = parse_resource_list(&document).unwrap();
+        assert!(json!(all).to_string().len() < document.to_string().len());
+        assert_eq!(all.len(), 1);
     }
 }

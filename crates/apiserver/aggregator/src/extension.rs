@@ -33,6 +33,7 @@ pub struct ExtensionServer {
     pub available: bool,
     insecure: bool,
     ca_bundle: Value,
+    spec: Value,
     /// The configuration, and the identity for which it was built.
     tls: Mutex<Option<(Arc<ClientIdentity>, Arc<ClientConfig>)>>,
 }
@@ -62,8 +63,14 @@ impl ExtensionServer {
             available,
             insecure: flag(spec, "insecureSkipTLSVerify"),
             ca_bundle: get(spec, "caBundle").clone(),
+            spec: spec.clone(),
             tls: Mutex::default(),
         })
+    }
+
+    /// Returns whether both were read from the same spec.
+    pub(crate) fn has_spec_of(&self, other: &Self) -> bool {
+        self.spec == other.spec
     }
 
     /// Returns the name in the server's certificate.

@@ -16,7 +16,13 @@ const EXTRA: &str = "x-remote-extra-";
 /// extension server would decide about another user.
 pub fn identity_headers(user: &User) -> Result<HeaderMap, ApiError> {
     let refused = || ApiError::internal("the user can't be sent to the extension server");
-    let value = |text: &str| HeaderValue::from_bytes(text.as_bytes()).map_err(|_| refused());
+    let value = |text: &str| {
+        // Receivers trim the values of headers: `admin ` would arrive as `admin`.
+        if text.trim_matches([' ', '\t']) != text {
+            return Err(refused());
+        }
+        HeaderValue::from_bytes(text.as_bytes()).map_err(|_| refused())
+    };
     let mut headers = HeaderMap::new();
     headers.insert(USER, value(&user.name)?);
     if !user.uid.is_empty() {
@@ -83,8 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn line_break_in_a_name_fails_the_request() {
-        for (name, group) in [("a\r\nx-remote-group: system:masters", "g"), ("a", "g\n")] {
+    fn name_that_would_arrive_as_another_fails_the_request() {
+        for (name, group) in [
+            ("a\r\nx-remote-group: system:masters", "g"),
+            ("a", "g\n"),
+            ("admin ", "g"),
+            ("a", "\tsystem:masters"),
+        ] {
             let user = User {
                 name: name.into(),
                 groups: vec![group.into()],

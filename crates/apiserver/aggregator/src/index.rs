@@ -78,6 +78,7 @@ impl Observer for ApiServiceIndex {
         if resource.resource == "apiservices" {
             let _writing = self.writing.lock();
             let mut servers = Servers::clone(&self.servers.load());
+            let before = servers.get(object.name()).cloned();
             match event {
                 ObjectEvent::Applied(object) => match ExtensionServer::parse(object) {
                     Some(server) => drop(servers.insert(server.name.clone(), Arc::new(server))),
@@ -85,7 +86,16 @@ impl Observer for ApiServiceIndex {
                 },
                 ObjectEvent::Deleted(object) => drop(servers.remove(object.name())),
             }
+            let after = servers.get(object.name()).cloned();
             self.servers.store(Arc::new(servers));
+            // The result of a check is a change of the status. If it led to the next check, a server
+            // with ever new errors would be called, and the object written, without a pause.
+            if before
+                .zip(after)
+                .is_some_and(|(old, new)| old.has_spec_of(&new))
+            {
+                return;
+            }
         }
         self.remote_changed.notify_one();
     }
@@ -105,6 +115,25 @@ mod tests {
         };
         let resource = GroupResource::new("apiregistration.k8s.io", "apiservices");
         index.object_changed(&resource, &event);
+    }
+
+    #[test]
+    fn result_of_a_check_leads_to_no_check() {
+        let index = ApiServiceIndex::default();
+        let resource = GroupResource::new("apiregistration.k8s.io", "apiservices");
+        let apply = |priority: i64, message: &str| {
+            let object = json!({"metadata": {"name": "v1.example.com"},
+                "spec": {"group": "example.com", "version": "v1", "groupPriorityMinimum": priority,
+                    "service": {"namespace": "n", "name": "s"}},
+                "status": {"conditions": [{"type": "Available", "status": "False", "message": message}]}});
+            index.object_changed(&resource, &ObjectEvent::Applied(Arc::new(object)));
+            let notified = std::pin::pin!(index.remote_changed.notified());
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            notified.poll(&mut context).is_ready()
+        };
+        assert!(apply(1, ""));
+        assert!(!apply(1, "bad status: 500") && !apply(1, "bad status: 501"));
+        assert!(apply(2, "bad status: 501"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod forward;
 mod local;
 mod remote;
 mod status;
+mod timed;
 
 pub use forward::{find_remote, respond_remote};
 pub use local::maintain_local;
@@ -27,7 +28,7 @@ const GROUP: &str = "apiregistration.k8s.io";
 const API_SERVICES: &str = "apiservices";
 
 /// The resources of a remote version, and whether the last request for them has succeeded.
-type Discovered = (Vec<Value>, bool);
+type Discovered = (Arc<Vec<Value>>, bool);
 
 /// The APIServices, and the way to extension servers.
 pub struct Aggregation {

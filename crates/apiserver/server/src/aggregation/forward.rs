@@ -1,8 +1,10 @@
 //! Forwards the requests of remote group versions.
 
 use super::TargetError;
+use super::timed::limit_body;
 use crate::body::{Body, Payload};
 use crate::context::Context;
+use crate::inflight::is_long_running;
 use crate::server::Server;
 use crate::{proxy, respond};
 use api_meta::ApiError;
@@ -90,7 +92,10 @@ pub async fn respond_remote(
             "the backend attempted to redirect this request, which is not permitted",
         ));
     }
-    Ok(response)
+    if is_long_running(&context.info) {
+        return Ok(response);
+    }
+    Ok(response.map(|body| limit_body(body, server.request_timeout)))
 }
 
 /// Returns path and query for the extension server. The path is the one that was authorized,

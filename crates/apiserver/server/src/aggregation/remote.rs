@@ -62,7 +62,7 @@ impl super::Aggregation {
         let entry = discovered.entry(name.to_owned()).or_default();
         entry.1 = resources.is_some();
         if let Some(resources) = resources {
-            entry.0 = resources;
+            entry.0 = Arc::new(resources);
         }
     }
 }
