@@ -41,6 +41,11 @@ impl IdentityHeaders {
     }
 
     fn contains(&self, header: &HeaderName) -> bool {
+        // Backends that read headers as CGI variables take `x_remote_user` for `x-remote-user`.
+        let dashed = header.as_str().replace('_', "-");
+        if dashed.starts_with(STANDARD) {
+            return true;
+        }
         let header = header.as_str();
         self.names.iter().any(|name| name == header)
             || self.prefixes.iter().any(|p| header.starts_with(p.as_str()))
@@ -72,7 +77,8 @@ pub fn take_all(
     headers: &mut HeaderMap,
     is_taken: impl Fn(&HeaderName) -> bool,
 ) -> Vec<(String, String)> {
-    let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
+    // Names may have any characters. An empty text would be no user, or another one.
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let selected = headers.iter().filter(|(name, _)| is_taken(name));
     let taken: Vec<(String, String)> = selected
         .map(|(name, value)| (name.as_str().to_owned(), text(value)))
@@ -193,10 +199,17 @@ mod tests {
             ("x-extra-scopes", "a"),
             ("x-extra-scopes", "b"),
             ("x-remote-group", "g"),
+            ("x_remote_user", "u"),
+            ("x-remote_group", "g"),
             ("accept", "*/*"),
         ]);
+        headers.append(
+            "x-user",
+            HeaderValue::from_bytes("jürgen".as_bytes()).unwrap(),
+        );
         let taken = take_all(&mut headers, |name| identity.contains(name));
-        assert_eq!(taken.len(), 4, "{taken:?}");
+        assert_eq!(taken.len(), 7, "{taken:?}");
+        assert!(taken.contains(&("x-user".to_owned(), "jürgen".to_owned())));
         assert!(taken.contains(&("x-extra-scopes".to_owned(), "b".to_owned())));
         assert_eq!(headers.len(), 1);
     }

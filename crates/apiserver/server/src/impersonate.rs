@@ -5,7 +5,7 @@ use crate::server::Server;
 use api_meta::ApiError;
 use apiserver_authz::forbidden_error;
 use apiserver_request::{Attributes, Authorizer, Decision, User};
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use percent_encoding::percent_decode_str;
 
 const ACCOUNT: &str = "system:serviceaccount:";
@@ -15,32 +15,38 @@ const EXTRA: &str = "impersonate-extra-";
 pub fn take_target(headers: &mut HeaderMap) -> Result<Option<User>, ApiError> {
     // The headers are removed even if they are invalid, so that no backend sees them.
     let target = target_user(headers);
-    credentials::take_all(headers, |name| name.as_str().starts_with("impersonate-"));
+    // With underscores, too: they are dashes to some backends.
+    credentials::take_all(headers, |name| {
+        name.as_str().replace('_', "-").starts_with("impersonate-")
+    });
     target
 }
 
 fn target_user(headers: &HeaderMap) -> Result<Option<User>, ApiError> {
-    let all = |name: &str| -> Vec<String> {
-        headers
-            .get_all(name)
-            .iter()
-            .filter_map(|v| v.to_str().ok())
-            .map(str::to_owned)
-            .collect()
+    // A value that is left out would change the user: without its name, the request would be the
+    // caller's own.
+    let all = |name: &str| -> Result<Vec<String>, ApiError> {
+        let values = headers.get_all(name).iter();
+        let text = |value: &HeaderValue| String::from_utf8(value.as_bytes().to_vec());
+        let texts: Result<_, _> = values.map(text).collect();
+        texts.map_err(|_| ApiError::bad_request(format!("header {name:?} is not valid UTF-8")))
     };
     // Upstream uses the first of several user names; groups may repeat.
-    let one = |name: &str| all(name).into_iter().next().unwrap_or_default();
+    let one = |name: &str| all(name).map(|all| all.into_iter().next().unwrap_or_default());
     let mut user = User {
-        name: one("impersonate-user"),
-        uid: one("impersonate-uid"),
-        groups: all("impersonate-group"),
+        name: one("impersonate-user")?,
+        uid: one("impersonate-uid")?,
+        groups: all("impersonate-group")?,
         ..User::default()
     };
     for name in headers.keys() {
         if let Some(key) = name.as_str().strip_prefix(EXTRA) {
             // Clients escape keys, because header names allow few characters.
             let key = percent_decode_str(key).decode_utf8_lossy().into_owned();
-            user.extra.insert(key, all(name.as_str()));
+            user.extra
+                .entry(key)
+                .or_default()
+                .extend(all(name.as_str())?);
         }
     }
     let requested = !user.uid.is_empty() || !user.groups.is_empty() || !user.extra.is_empty();
@@ -164,7 +170,42 @@ fn add_own_groups(user: &mut User) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    fn take(pairs: &[(&'static str, &[u8])]) -> Result<Option<User>, u16> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, HeaderValue::from_bytes(value).unwrap());
+        }
+        let taken = take_target(&mut headers).map_err(|error| error.code());
+        assert!(headers.is_empty());
+        taken
+    }
+
+    #[test]
+    fn name_outside_ascii_is_not_the_caller() {
+        let user = take(&[("impersonate-user", "jürgen".as_bytes())]).unwrap();
+        assert_eq!(user.unwrap().name, "jürgen");
+        let groups = [
+            ("impersonate-user", &b"jane"[..]),
+            ("impersonate-group", "prüfer".as_bytes()),
+        ];
+        assert_eq!(take(&groups).unwrap().unwrap().groups, ["prüfer"]);
+        for name in [
+            "impersonate-user",
+            "impersonate-group",
+            "impersonate-extra-a",
+        ] {
+            let pairs = [("impersonate-user", &b"jane"[..]), (name, b"\xff")];
+            let pairs = if name == "impersonate-user" {
+                &pairs[1..]
+            } else {
+                &pairs[..]
+            };
+            assert_eq!(take(pairs), Err(400), "{name}");
+        }
+    }
 
     #[test]
     fn account_has_a_namespace_and_a_name() {
