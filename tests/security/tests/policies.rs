@@ -156,3 +156,99 @@ async fn policy_can_not_lock_out_its_own_removal() {
         .await
         .expect_success();
 }
+
+/// The messages of a policy hold what its expressions read: its author must not read Secrets by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn author_of_a_policy_needs_the_right_to_read_its_parameters() {
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin();
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "policies"}, "rules": [
+            {"apiGroups": ["admissionregistration.k8s.io"], "resources": ["*"], "verbs": ["*"]},
+            {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]});
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "policies"}, "subjects": [{"kind": "User", "name": "mallory",
+            "apiGroup": "rbac.authorization.k8s.io"}], "roleRef": {"kind": "ClusterRole",
+            "name": "policies", "apiGroup": "rbac.authorization.k8s.io"}});
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let path = format!("{rbac}/clusterroles");
+    admin.post(&path, &role).await.expect_success();
+    let path = format!("{rbac}/clusterrolebindings");
+    admin.post(&path, &binding).await.expect_success();
+    let mallory = plane.user("mallory", None);
+    let policies = format!("{GROUP}/validatingadmissionpolicies");
+    let begun = Instant::now();
+    while mallory.get(&policies).await.status == 403 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "never granted");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let policy = |name: &str, kind: &str| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": {
+            "paramKind": {"apiVersion": "v1", "kind": kind},
+            "validations": [{"expression": "false", "messageExpression": "string(params.data)"}],
+            "matchConstraints": {"resourceRules": [{"operations": ["CREATE"], "apiGroups": [""],
+                "apiVersions": ["v1"], "resources": ["configmaps"]}]}}})
+    };
+    let binding = |name: &str, policy: &str, param: Value| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name}, "spec": {
+            "policyName": policy, "validationActions": ["Warn"], "paramRef": param}})
+    };
+    let refused = mallory
+        .post(&policies, &policy("spy", "Secret"))
+        .await
+        .expect_status(422);
+    assert!(
+        refused.text().contains("must have \\\"get\\\" permission"),
+        "{}",
+        refused.text()
+    );
+    let allowed = policy("own", "ConfigMap");
+    mallory.post(&policies, &allowed).await.expect_success();
+    let path = format!("{policies}/own");
+    let change = json!({"spec": {"paramKind": {"kind": "Secret"}}});
+    mallory.merge_patch(&path, &change).await.expect_status(422);
+    // The administrator's policy reads Secrets; a binding chooses which.
+    let path = format!("{GROUP}/validatingadmissionpolicies");
+    admin
+        .post(&path, &policy("admins", "Secret"))
+        .await
+        .expect_success();
+    let bindings = format!("{GROUP}/validatingadmissionpolicybindings");
+    let params = |reference: Value| {
+        let mut reference = reference;
+        reference["parameterNotFoundAction"] = "Allow".into();
+        reference
+    };
+    for (name, policy, reference, expect) in [
+        (
+            "a",
+            "admins",
+            json!({"name": "s", "namespace": "kube-system"}),
+            422,
+        ),
+        ("b", "admins", json!({"selector": {}}), 422),
+        (
+            "c",
+            "unknown",
+            json!({"name": "s", "namespace": "default"}),
+            422,
+        ),
+        (
+            "d",
+            "own",
+            json!({"name": "m", "namespace": "default"}),
+            201,
+        ),
+        ("e", "own", json!({"selector": {}}), 201),
+    ] {
+        let object = binding(name, policy, params(reference));
+        let reply = mallory.post(&bindings, &object).await;
+        assert_eq!(reply.status, expect, "{object}: {}", reply.text());
+    }
+    let change = json!({"spec": {"policyName": "unknown"}});
+    let path = format!("{bindings}/d");
+    let reply = mallory.merge_patch(&path, &change).await;
+    assert_eq!(reply.status, 422, "{}", reply.text());
+}

@@ -15,6 +15,7 @@ mod exempt;
 mod matching;
 mod metrics;
 mod namespace;
+mod param_access;
 mod params;
 mod plugin;
 mod source;
@@ -24,5 +25,6 @@ mod validating;
 
 pub use conditions::MatchConditions;
 pub use metrics::PolicyMetrics;
+pub use param_access::ParamAccessCheck;
 pub use params::{ParamObjects, ParamResource};
 pub use plugin::{PolicySetup, ValidatingPolicies};

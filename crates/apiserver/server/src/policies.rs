@@ -6,7 +6,7 @@ use api_meta::{Meta, Selector};
 use apiserver_admission::PolicyPlugins;
 use apiserver_cache::Caches;
 use apiserver_policy::{
-    ParamObjects, ParamResource, PolicyMetrics, PolicySetup, ValidatingPolicies,
+    ParamAccessCheck, ParamObjects, ParamResource, PolicyMetrics, PolicySetup, ValidatingPolicies,
 };
 use apiserver_request::{Authorizer, Objects};
 use apiserver_webhook::GroupVersionResource;
@@ -29,6 +29,18 @@ pub fn build_policies(
             metrics: metrics.clone(),
         })),
     }
+}
+
+/// Builds the check of the authors of policies and bindings.
+pub fn build_param_check(
+    caches: &Arc<Caches>,
+    authorizer: &Arc<dyn Authorizer>,
+) -> Arc<ParamAccessCheck> {
+    Arc::new(ParamAccessCheck::new(
+        authorizer.clone(),
+        caches.clone(),
+        Arc::new(CachedParams(caches.clone())),
+    ))
 }
 
 /// Objects of the watch caches, custom resources included.

@@ -142,6 +142,8 @@ pub(crate) fn build_server(
         },
         &authz,
     )?;
+    // Not in the list of plugins either: a policy must not read what its author may not.
+    plugins.push(policies::build_param_check(&caches, &authorizer));
     let definitions = Arc::new(Backlog::default());
     // First, so that no webhook is called for a create that is refused.
     plugins.insert(0, Arc::new(TerminatingGuard(definitions.clone())));
