@@ -112,7 +112,12 @@ async fn many_parameters_do_not_multiply_the_cost() {
         .as_str()
         .unwrap_or_default()
         .to_owned();
-    assert!(message.contains("running out of cost budget"), "{message}");
+    // The work that costs do not measure may end first.
+    let limits = ["running out of cost budget", "actual cost limit exceeded"];
+    assert!(
+        limits.iter().any(|limit| message.contains(limit)),
+        "{message}"
+    );
     assert!(
         begun.elapsed() < Duration::from_secs(20),
         "{:?}",
