@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use crate::budget::Budget;
 use crate::compare::equal_within;
-use crate::cost::{LIST_CREATE_COST, STRING_TRAVERSAL_FACTOR, actual_size, scale_cost};
+use crate::cost::{
+    LIST_CREATE_COST, STRING_TRAVERSAL_FACTOR, STRUCT_CREATE_COST, actual_size, scale_cost,
+};
 use crate::error::EvalError;
 use crate::plan::{CallStep, Indexing, Mode, Node, Selection, no_overload};
 use crate::value::{Key, List, Map, Value};
@@ -84,7 +86,14 @@ impl<'v> Evaluation<'_, 'v> {
             Node::OptionalOr(sides, unwraps) => self.choose(&sides.0, &sides.1, *unwraps),
             Node::Call(call) => self.call(call),
             Node::List(elements) => self.create_list(elements),
-            Node::Map(entries, cost) => self.create_map(entries, *cost),
+            Node::Map(entries, cost) => {
+                let entries = self.create_entries(entries, *cost)?;
+                Ok(Value::Map(Map::Values(Arc::new(entries))))
+            }
+            Node::Struct(name, fields) => {
+                let fields = self.create_entries(fields, STRUCT_CREATE_COST)?;
+                Ok(Value::Map(Map::Struct(name.clone(), Arc::new(fields))))
+            }
             Node::Fold(fold) => self.fold(fold),
         }
     }
@@ -333,7 +342,11 @@ impl<'v> Evaluation<'_, 'v> {
         Ok(Value::list(values))
     }
 
-    fn create_map(&mut self, entries: &[(Node, Node, bool)], cost: u64) -> Eval<'v> {
+    fn create_entries(
+        &mut self,
+        entries: &[(Node, Node, bool)],
+        cost: u64,
+    ) -> Result<BTreeMap<Key<'v>, Value<'v>>, EvalError> {
         let mut map = BTreeMap::new();
         for (key, value, optional) in entries {
             let key = self.eval(key)?;
@@ -349,7 +362,7 @@ impl<'v> Evaluation<'_, 'v> {
             }
         }
         self.budget.charge(cost)?;
-        Ok(Value::Map(Map::Values(Arc::new(map))))
+        Ok(map)
     }
 }
 

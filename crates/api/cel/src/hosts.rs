@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod device;
 pub mod identity;
+pub mod patch;
 pub mod policy;
 pub mod shape;
 

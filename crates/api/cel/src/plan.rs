@@ -47,6 +47,8 @@ pub enum Node {
     List(Vec<(Node, bool)>),
     /// A map, or an object with fields; entries may be marked as optional.
     Map(Vec<(Node, Node, bool)>, u64),
+    /// An object with the name of its type.
+    Struct(Arc<str>, Vec<(Node, Node, bool)>),
     /// A comprehension.
     Fold(Box<Fold>),
 }
@@ -235,7 +237,7 @@ impl Planner<'_> {
                     let key = Node::Constant(Value::string(field.name.as_str()));
                     nodes.push((key, self.plan(&field.value)?, field.optional));
                 }
-                Ok(Node::Map(nodes, crate::cost::STRUCT_CREATE_COST))
+                Ok(Node::Struct(literal.name.trim_start_matches('.').into(), nodes))
             }
             ExprKind::Comprehension(fold) => self.plan_fold(fold),
         }

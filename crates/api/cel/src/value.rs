@@ -123,6 +123,7 @@ impl<'v> Value<'v> {
             Value::String(_) => Type::String,
             Value::Bytes(_) => Type::Bytes,
             Value::List(_) => Type::list(Type::Dyn),
+            Value::Map(Map::Struct(name, _)) => Type::object(&**name),
             Value::Map(map) => match map.object_schema() {
                 Some(schema) => Type::object(schema.type_name()),
                 None => Type::map(Type::Dyn, Type::Dyn),
@@ -436,6 +437,8 @@ impl Eq for Key<'_> {}
 pub enum Map<'v> {
     /// Computed entries.
     Values(Arc<BTreeMap<Key<'v>, Value<'v>>>),
+    /// An object that the expression has created: the name of its type, and its fields.
+    Struct(Arc<str>, Arc<BTreeMap<Key<'v>, Value<'v>>>),
     /// A JSON object and its schema.
     Json(
         &'v serde_json::Map<String, serde_json::Value>,
@@ -447,7 +450,7 @@ impl<'v> Map<'v> {
     /// Returns the number of entries.
     pub fn len(&self) -> usize {
         match self {
-            Map::Values(entries) => entries.len(),
+            Map::Values(entries) | Map::Struct(_, entries) => entries.len(),
             Map::Json(fields, _) => fields.len(),
         }
     }
@@ -468,7 +471,7 @@ impl<'v> Map<'v> {
     /// Returns the value of a key.
     pub fn get(&self, key: &Key<'v>) -> Option<Value<'v>> {
         match (self, key) {
-            (Map::Values(entries), key) => entries.get(key).cloned(),
+            (Map::Values(entries) | Map::Struct(_, entries), key) => entries.get(key).cloned(),
             (Map::Json(..), Key::String(name)) => self.get_field(name),
             (Map::Json(..), _) => None,
         }
@@ -477,7 +480,7 @@ impl<'v> Map<'v> {
     /// Returns the value of a field, or of a key that is a string.
     pub fn get_field(&self, name: &str) -> Option<Value<'v>> {
         match self {
-            Map::Values(entries) => entries
+            Map::Values(entries) | Map::Struct(_, entries) => entries
                 .get(&Key::String(Text::Shared(name.into())))
                 .cloned(),
             Map::Json(fields, None) => fields.get(name).map(|node| Value::from_json(node, None)),
@@ -497,7 +500,7 @@ impl<'v> Map<'v> {
     /// Returns the keys. Those of an object with a schema are escaped field names.
     pub fn keys(&self) -> Vec<Key<'v>> {
         match self {
-            Map::Values(entries) => entries.keys().cloned().collect(),
+            Map::Values(entries) | Map::Struct(_, entries) => entries.keys().cloned().collect(),
             Map::Json(fields, _) if self.object_schema().is_some() => fields
                 .keys()
                 .filter_map(|name| escaping::escape(name))
