@@ -20,11 +20,7 @@ enum Treatment {
 }
 use Treatment::{Harmless, Refused, Warned};
 
-const ABSENT: [(&str, Treatment); 22] = [
-    (
-        "MutatingAdmissionPolicy",
-        Warned("MutatingAdmissionPolicies are stored, but not evaluated"),
-    ),
+const ABSENT: [(&str, Treatment); 21] = [
     ("ClusterTrustBundleAttest", Harmless),
     (
         "PodTopologyLabels",

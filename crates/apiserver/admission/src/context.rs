@@ -24,6 +24,8 @@ pub struct Context {
 /// The plugins that evaluate policies. The server builds them, because they read all its kinds.
 #[derive(Clone)]
 pub struct PolicyPlugins {
+    /// `MutatingAdmissionPolicy`
+    pub mutating: Arc<dyn Admission>,
     /// `ValidatingAdmissionPolicy`
     pub validating: Arc<dyn Admission>,
 }

@@ -92,6 +92,7 @@ fn context_with(
         quotas,
         webhooks: no_webhooks(),
         policies: PolicyPlugins {
+            mutating: Arc::new(NoEffect),
             validating: Arc::new(NoEffect),
         },
     }

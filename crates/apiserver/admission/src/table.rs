@@ -42,7 +42,7 @@ const fn table_row(name: &'static str, on: bool, make: Make) -> Row {
 
 // The order is upstream's. ResourceQuota is last, so that a request which another plugin rejects is
 // not charged.
-const TABLE: [Row; 22] = [
+const TABLE: [Row; 23] = [
     table_row("NamespaceLifecycle", true, |c| {
         Arc::new(namespace_lifecycle::NamespaceLifecycle(c.clone()))
     }),
@@ -96,6 +96,9 @@ const TABLE: [Row; 22] = [
     }),
     table_row("DenyServiceExternalIPs", false, |_| {
         Arc::new(pods::DenyServiceExternalIps)
+    }),
+    table_row("MutatingAdmissionPolicy", true, |c| {
+        c.policies.mutating.clone()
     }),
     table_row("MutatingAdmissionWebhook", true, |c| {
         c.webhooks.mutating.clone()

@@ -159,7 +159,7 @@ fn find_conflicts(
 }
 
 /// Returns the live value with the intent's fields merged in.
-fn merge_values(shape: Shape<'_>, live: &Value, intent: &Value) -> Value {
+pub(crate) fn merge_values(shape: Shape<'_>, live: &Value, intent: &Value) -> Value {
     match (live, intent) {
         (Value::Object(live), Value::Object(intent)) if shape.is_map() => {
             let mut out = live.clone();

@@ -12,11 +12,13 @@ mod apply;
 mod compare;
 mod last_applied;
 mod managers;
+mod mutation;
 mod path;
 mod set;
 mod shape;
 mod track;
 
 pub use apply::{ApplyError, ApplyOutcome, apply_intent};
+pub use mutation::{MergeError, merge_object};
 pub use set::FieldSet;
 pub use track::{Writer, track_update};

@@ -113,6 +113,43 @@ impl<'s> Shape<'s> {
         }
     }
 
+    /// Returns whether a member is a field of the schema, not a key of a map.
+    pub(crate) fn has_field(self, name: &str) -> bool {
+        match self {
+            Shape::Struct(_) => true,
+            Shape::CustomObject => name == "metadata",
+            Shape::Custom(schema, is_resource) => {
+                schema.property(name).is_some() || (is_resource && name == "metadata")
+            }
+            _ => false,
+        }
+    }
+
+    /// Returns a key field that an element of a list lacks, and that has no default.
+    pub(crate) fn missing_key(self, element: &Value) -> Option<&'s str> {
+        let is_absent = |key: &str| element.get(key).is_none();
+        match self {
+            Shape::Keyed(keys, ty) => {
+                let has_default = |key: &str| {
+                    let field = ty.message().and_then(|message| message.field(key));
+                    field.is_some_and(|field| !field.default.is_empty())
+                };
+                let mut keys = keys.iter().copied();
+                keys.find(|key| is_absent(key) && !has_default(key))
+            }
+            Shape::CustomList(schema) => {
+                let items = schema.items.as_deref();
+                let has_default = |key: &str| {
+                    let property = items.and_then(|items| items.property(key));
+                    property.is_some_and(|property| property.default.is_some())
+                };
+                let mut keys = schema.map_keys().iter().map(|key| &**key);
+                keys.find(|key| is_absent(key) && !has_default(key))
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the shape of an element.
     pub(crate) fn element(self) -> Shape<'s> {
         match self {

@@ -52,6 +52,15 @@ impl Allowance {
         self.cost = cost.min(self.total);
     }
 
+    /// Charges work on behalf of an evaluation, such as copies of the object.
+    ///
+    /// # Errors
+    /// The budget of the request does not suffice.
+    pub fn charge_total(&mut self, cost: u64) -> Result<(), &'static str> {
+        self.total = self.total.checked_sub(cost).ok_or(OUT_OF_BUDGET)?;
+        Ok(())
+    }
+
     fn charge(&mut self, cost: u64) -> Result<(), &'static str> {
         self.total = self.total.saturating_sub(cost);
         self.cost = self.cost.checked_sub(cost).ok_or(OUT_OF_BUDGET)?;

@@ -6,21 +6,22 @@ use crate::conditions::request_resource;
 use crate::denial::{Denial, denial_error, forbidden_error};
 use crate::evaluate::Allowance;
 use crate::exempt::is_exempt;
-use crate::matching::Subject;
+use crate::lookup::{Lookup, Versioned};
 use crate::metrics::{Action, PolicyMetrics};
 use crate::namespace::find_namespace_object;
-use crate::params::{ParamObjects, collect_params};
+use crate::params::ParamObjects;
+use crate::patch::PatchObjects;
+use crate::pool::EvaluationPool;
 use crate::source::{Binding, Hook, PolicySource};
 use crate::validating::{Decision, Outcome, ValidatingPolicy, Verdict};
 use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest, Authorizer, Objects};
-use apiserver_webhook::{
-    Attributes, Kinds, NamespaceLabels, ReviewTarget, VersionedObjects, build_request,
-};
+use apiserver_webhook::{Attributes, Kinds, NamespaceLabels};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The parts of the server that the plugin uses.
+/// The parts of the server that the plugins use.
+#[derive(Clone)]
 pub struct PolicySetup {
     /// The watch caches.
     pub objects: Arc<dyn Objects>,
@@ -30,8 +31,25 @@ pub struct PolicySetup {
     pub params: Arc<dyn ParamObjects>,
     /// The authorizer that expressions ask.
     pub authorizer: Arc<dyn Authorizer>,
+    /// Applies mutations.
+    pub patches: Arc<dyn PatchObjects>,
+    /// Runs evaluations.
+    pub pool: Arc<EvaluationPool>,
     /// Metrics.
     pub metrics: Arc<PolicyMetrics>,
+}
+
+impl PolicySetup {
+    /// Collects the facts of a request.
+    pub(crate) fn look_up<'a>(&'a self, request: &AdmissionRequest<'a>) -> Lookup<'a> {
+        Lookup {
+            attributes: Attributes::new(request, &*self.kinds),
+            kinds: &*self.kinds,
+            objects: &*self.objects,
+            params: &*self.params,
+            labels: NamespaceLabels::default(),
+        }
+    }
 }
 
 /// The plugin.
@@ -73,8 +91,7 @@ impl Admission for ValidatingPolicies {
         let mut pass = Pass {
             setup: &self.setup,
             request,
-            attributes: Attributes::new(request, &*self.setup.kinds),
-            labels: NamespaceLabels::default(),
+            lookup: self.setup.look_up(request),
             namespace: None,
             allowance: Allowance::new(),
             denials: Vec::new(),
@@ -93,38 +110,18 @@ impl Admission for ValidatingPolicies {
 struct Pass<'a> {
     setup: &'a PolicySetup,
     request: &'a AdmissionRequest<'a>,
-    attributes: Attributes<'a>,
-    labels: NamespaceLabels,
+    lookup: Lookup<'a>,
     /// `namespaceObject`, once it is needed.
     namespace: Option<Value>,
     allowance: Allowance,
     denials: Vec<Denial>,
 }
 
-/// The objects of a request in the version of one policy.
-struct Versioned {
-    request: Value,
-    object: Value,
-    old: Value,
-}
-
-impl<'a> Pass<'a> {
-    fn subject(&self) -> Subject<'a> {
-        Subject {
-            object: &self.request.object,
-            old: self.request.old.as_ref(),
-            kinds: &*self.setup.kinds,
-            objects: &*self.setup.objects,
-        }
-    }
-
+impl Pass<'_> {
     async fn run_policy(&mut self, hook: &Hook<ValidatingPolicy>) -> Result<(), ApiError> {
         let policy = &hook.policy;
-        let subject = self.subject();
-        let found = policy
-            .constraints
-            .find_match(&self.attributes, &subject, &mut self.labels)
-            .await;
+        let objects = (&self.request.object, self.request.old.as_ref());
+        let found = self.lookup.find_target(&policy.constraints, objects).await;
         let target = match found {
             Ok(Some(target)) => target,
             Ok(None) => return Ok(()),
@@ -136,7 +133,8 @@ impl<'a> Pass<'a> {
         };
         let mut versioned = None;
         for binding in &hook.bindings {
-            let params = match self.find_params(policy, binding).await {
+            let kind = policy.param_kind.as_ref();
+            let params = match self.lookup.find_params(kind, binding, objects).await {
                 Ok(params) => params,
                 Err(why) => {
                     let why = format!("failed to configure binding: {why}");
@@ -148,7 +146,7 @@ impl<'a> Pass<'a> {
                 continue;
             }
             if versioned.is_none() {
-                match self.convert_objects(&target) {
+                match self.lookup.convert_objects(&target, objects) {
                     Ok(objects) => versioned = Some(objects),
                     Err(error) => {
                         let why = format!(
@@ -168,41 +166,6 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Returns the parameters of a binding; none if it does not match.
-    async fn find_params(
-        &mut self,
-        policy: &ValidatingPolicy,
-        binding: &Binding,
-    ) -> Result<Vec<Value>, String> {
-        if let Some(resources) = &binding.resources {
-            let subject = self.subject();
-            let found = resources
-                .find_match(&self.attributes, &subject, &mut self.labels)
-                .await;
-            if found.map_err(|error| error.message)?.is_none() {
-                return Ok(Vec::new());
-            }
-        }
-        let namespace = self.attributes.namespace;
-        let kind = policy.param_kind.as_ref();
-        collect_params(&*self.setup.params, kind, &binding.param_ref, namespace)
-    }
-
-    fn convert_objects(&self, target: &ReviewTarget) -> Result<Versioned, ApiError> {
-        let (kinds, attributes) = (&*self.setup.kinds, &self.attributes);
-        let (object, old) = (&self.request.object, self.request.old.as_ref());
-        let objects = VersionedObjects::convert(kinds, attributes, target, object, old)?;
-        let explicit = |object: Value| match object {
-            Value::Object(_) => kinds.explicit_object(&target.0, attributes.subresource, &object),
-            _ => Value::Null,
-        };
-        Ok(Versioned {
-            request: build_request(attributes, target),
-            object: explicit(objects.object),
-            old: explicit(objects.old),
-        })
-    }
-
     async fn run_binding(
         &mut self,
         policy: &ValidatingPolicy,
@@ -214,7 +177,7 @@ impl<'a> Pass<'a> {
             Some(namespace) => namespace,
             None => {
                 let setup = self.setup;
-                find_namespace_object(&self.attributes, &*setup.kinds, &*setup.objects).await?
+                find_namespace_object(&self.lookup.attributes, &*setup.kinds, &*setup.objects).await?
             }
         };
         let authorizer = self.setup.authorizer.clone();
@@ -229,10 +192,10 @@ impl<'a> Pass<'a> {
                 check: check.clone(),
                 resource: request_resource(&versioned.request),
             };
-            let outcome = policy.evaluate(&input, &mut self.allowance);
+            let allowance = &mut self.allowance;
+            let evaluation = || policy.evaluate(&input, allowance);
+            let outcome = self.setup.pool.evaluate(evaluation).await;
             self.apply_outcome(policy, binding, outcome);
-            // Other requests continue between two evaluations, of which each may take a second.
-            tokio::task::yield_now().await;
         }
         self.namespace = Some(namespace);
         Ok(())

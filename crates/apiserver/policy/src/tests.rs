@@ -3,6 +3,7 @@
 
 use crate::metrics::PolicyMetrics;
 use crate::params::{ParamObjects, ParamResource};
+use crate::patch::PatchObjects;
 use crate::plugin::{PolicySetup, ValidatingPolicies};
 use api_meta::{ApiError, Meta, Selector};
 use apiserver_request::{
@@ -59,6 +60,31 @@ impl Kinds for Widgets {
     }
 
     fn default_object(&self, _: &GroupVersionResource, _: &str, _: &mut Value) {}
+}
+
+impl PatchObjects for Widgets {
+    fn merge_partial(
+        &self,
+        _: &GroupVersionResource,
+        _: &str,
+        live: &Value,
+        partial: &Value,
+    ) -> Result<Value, String> {
+        let mut merged = live.clone();
+        for (name, value) in partial.as_object().unwrap() {
+            merged[name] = value.clone();
+        }
+        Ok(merged)
+    }
+
+    fn decode_patched(
+        &self,
+        _: &GroupVersionResource,
+        _: &str,
+        object: Value,
+    ) -> Result<Value, String> {
+        Ok(object)
+    }
 }
 
 /// Policies, bindings and the namespace `n`.
@@ -183,6 +209,8 @@ fn create(
         kinds: Arc::new(Widgets),
         params: Arc::new(Params),
         authorizer: Arc::new(Readers),
+        patches: Arc::new(Widgets),
+        pool: Arc::default(),
         metrics: Arc::new(PolicyMetrics::default()),
     });
     let user = User {

@@ -14,6 +14,8 @@ pub struct Reinvocation {
     second_pass: bool,
     /// Webhooks of the two passes.
     pub webhooks: Invocations,
+    /// Mutating policies of the two passes.
+    pub policies: Invocations,
 }
 
 impl Reinvocation {
@@ -41,7 +43,7 @@ impl Reinvocation {
     }
 }
 
-/// Calls of one plugin's webhooks in the two passes.
+/// Calls of one plugin's webhooks, or evaluations of its policies, in the two passes.
 #[derive(Debug, Default)]
 pub struct Invocations {
     invoked: BTreeSet<String>,

@@ -1,33 +1,86 @@
 //! Wires the admission policies: the objects that can be parameters.
 
 use crate::webhooks::ServedKinds;
-use api_kinds::Resource;
+use api_kinds::{ObjectSchema, Resource};
 use api_meta::{Meta, Selector};
 use apiserver_admission::PolicyPlugins;
 use apiserver_cache::Caches;
+use apiserver_convert::codec;
 use apiserver_policy::{
-    ParamAccessCheck, ParamObjects, ParamResource, PolicyMetrics, PolicySetup, ValidatingPolicies,
+    MutatingPolicies, ParamAccessCheck, ParamObjects, ParamResource, PatchObjects, PolicyMetrics,
+    PolicySetup, ValidatingPolicies,
 };
 use apiserver_request::{Authorizer, Objects};
 use apiserver_webhook::GroupVersionResource;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Builds the plugin.
+/// Builds the plugins.
 pub fn build_policies(
     caches: &Arc<Caches>,
     authorizer: &Arc<dyn Authorizer>,
     metrics: &Arc<PolicyMetrics>,
 ) -> PolicyPlugins {
     let objects: Arc<dyn Objects> = caches.clone();
+    let setup = PolicySetup {
+        objects,
+        kinds: Arc::new(ServedKinds(caches.clone())),
+        params: Arc::new(CachedParams(caches.clone())),
+        authorizer: authorizer.clone(),
+        patches: Arc::new(ServedKinds(caches.clone())),
+        pool: Arc::default(),
+        metrics: metrics.clone(),
+    };
     PolicyPlugins {
-        validating: Arc::new(ValidatingPolicies::new(PolicySetup {
-            objects,
-            kinds: Arc::new(ServedKinds(caches.clone())),
-            params: Arc::new(CachedParams(caches.clone())),
-            authorizer: authorizer.clone(),
-            metrics: metrics.clone(),
-        })),
+        mutating: Arc::new(MutatingPolicies::new(setup.clone())),
+        validating: Arc::new(ValidatingPolicies::new(setup)),
+    }
+}
+
+impl PatchObjects for ServedKinds {
+    fn merge_partial(
+        &self,
+        resource: &GroupVersionResource,
+        subresource: &str,
+        live: &Value,
+        partial: &Value,
+    ) -> Result<Value, String> {
+        let Some(schema) = self.find_schema(resource, subresource) else {
+            return Err(format!("no schema for {}", resource.resource));
+        };
+        let untyped = |why: String| format!("failed to convert patch object to typed object: {why}");
+        let (_, problems) = codec::check_tree(&schema, partial.clone())
+            .map_err(|error| untyped(error.to_string()))?;
+        if let Some(problem) = problems.first() {
+            let problem = problem.to_string();
+            let field = problem.split('"').nth(1).unwrap_or_default();
+            return Err(untyped(format!(".{field}: field not declared in schema")));
+        }
+        let merged = apiserver_fields::merge_object(&schema, live, partial)
+            .map_err(|error| error.to_string())?;
+        let (merged, _) =
+            codec::check_tree(&schema, merged).map_err(|error| error.to_string())?;
+        Ok(merged)
+    }
+
+    fn decode_patched(
+        &self,
+        resource: &GroupVersionResource,
+        subresource: &str,
+        object: Value,
+    ) -> Result<Value, String> {
+        let Some(schema) = self.find_schema(resource, subresource) else {
+            return Ok(object);
+        };
+        let (object, problems) =
+            codec::check_tree(&schema, object).map_err(|error| error.to_string())?;
+        match problems.first() {
+            // Custom resources are pruned later.
+            Some(problem) if matches!(schema, ObjectSchema::BuiltIn(_)) => {
+                Err(format!("strict decoding error: {problem}"))
+            }
+            _ => Ok(object),
+        }
     }
 }
 

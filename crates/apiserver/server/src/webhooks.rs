@@ -79,7 +79,7 @@ impl ServedKinds {
     }
 
     /// Returns the schema of the body of a resource or subresource.
-    fn find_schema(
+    pub(crate) fn find_schema(
         &self,
         resource: &GroupVersionResource,
         subresource: &str,

@@ -75,18 +75,29 @@ pub fn apply_response(
     let mut patched = kinds
         .decode_object(target.resource, target.subresource, patched)
         .map_err(internal)?;
-    if let Some(field) = changed_identity(object, &patched) {
-        return Err(internal(format!(
+    let warning = bound_mutation(object, &mut patched).map_err(|field| {
+        internal(format!(
             "admission webhook {:?} attempted to change {field}, which is not allowed",
             target.hook
-        )));
-    }
-    restore_system_fields(object, &mut patched);
-    let warning = restore_managed_fields(object, &mut patched);
+        ))
+    })?;
     Ok(Some(Patched {
         object: patched,
         warning,
     }))
+}
+
+/// Restores the metadata that only the server sets, and managed fields that are broken. Returns the
+/// warning for the client.
+///
+/// # Errors
+/// The field of the object's identity that was changed.
+pub fn bound_mutation(before: &Value, after: &mut Value) -> Result<Option<String>, &'static str> {
+    if let Some(field) = changed_identity(before, after) {
+        return Err(field);
+    }
+    restore_system_fields(before, after);
+    Ok(restore_managed_fields(before, after))
 }
 
 /// Returns the first field of the object's identity that differs. The store's key is made of the
