@@ -22,24 +22,14 @@ named_admin() {
 }
 named_admin >"$WORK/named.log" 2>&1 || { echo "FAIL api/named-admin: $(tail -1 "$WORK/named.log")"; exit 1; }
 
-# absent GROUP WHY: a group that is not implemented. Each of its checks would wait until its timeout.
-absent() {
-  echo "skip $1: $2 (the whole group of the kit)"
-  [ -z "${STATE:-}" ] || "$SHARED/accept/api" --list --only "$1." | awk -v group="$1." 'index($1, group) == 1 {print "absent", $1}' >>"$STATE"
-}
-
 groups=(discovery objects wire patches apply concurrency watches deletion validation defaults services authn authz bootstrap
-  admission podsecurity webhooks certificates hostile flowcontrol)
+  admission podsecurity webhooks certificates hostile flowcontrol crds crd_rules policies)
 if [ -n "$ONLY" ]; then
   groups=()
   tests/lib/accept.py --expect tests/accept/api.expected-failures -- \
     "$SHARED/accept/api" --kubeconfig "$WORK/named.kubeconfig" --kubectl "$kubectl" --only "$ONLY"
 elif [ "$QUICK" = yes ]; then
   groups=(objects hostile)
-else
-  absent crds "webhook conversion and OpenAPI of custom resources are missing; tests/integration has what is there"
-  absent crd_rules "not compared with the recording yet; tests/integration and the tables of api-structural have the rules"
-  absent policies "mutating policies are not enforced yet; tests/integration has the validating ones"
 fi
 for group in ${groups[@]+"${groups[@]}"}; do
   tests/lib/accept.py --expect tests/accept/api.expected-failures ${STATE:+--state "$STATE"} -- \
