@@ -1,24 +1,60 @@
 //! Media types, bodies and responses of operations.
 
 use crate::schemas::PREFIX;
+use api_kinds::Resource;
 use serde_json::{Map, Value, json};
 
-/// Media types of bodies; CBOR is not supported.
-pub(crate) const FORMATS: &[&str] = &[
-    "application/json",
-    "application/yaml",
-    "application/vnd.kubernetes.protobuf",
-];
-pub(crate) const STREAMS: &[&str] = &[
-    "application/json;stream=watch",
-    "application/vnd.kubernetes.protobuf;stream=watch",
-];
-pub(crate) const PATCHES: &[&str] = &[
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-];
+/// Media types of a resource's operations; CBOR is not supported.
+pub(crate) struct MediaTypes {
+    /// Of requests, except for patches.
+    pub(crate) bodies: &'static [&'static str],
+    /// Of responses.
+    pub(crate) responses: &'static [&'static str],
+    /// Of watches.
+    pub(crate) streams: &'static [&'static str],
+    /// Of patches.
+    pub(crate) patches: &'static [&'static str],
+}
+
+pub(crate) static BUILT_IN: MediaTypes = MediaTypes {
+    bodies: &["*/*"],
+    responses: &[
+        "application/json",
+        "application/yaml",
+        "application/vnd.kubernetes.protobuf",
+    ],
+    streams: &[
+        "application/json;stream=watch",
+        "application/vnd.kubernetes.protobuf;stream=watch",
+    ],
+    patches: &[
+        "application/json-patch+json",
+        "application/merge-patch+json",
+        "application/strategic-merge-patch+json",
+        "application/apply-patch+yaml",
+    ],
+};
+
+/// Custom resources have no protobuf form and no strategic merge patch.
+static CUSTOM: MediaTypes = MediaTypes {
+    bodies: &["application/json", "application/yaml"],
+    responses: &["application/json", "application/yaml"],
+    streams: &[],
+    patches: &[
+        "application/json-patch+json",
+        "application/merge-patch+json",
+        "application/apply-patch+yaml",
+    ],
+};
+
+/// Returns the media types of a resource.
+pub(crate) fn media_types(resource: &Resource) -> &'static MediaTypes {
+    if resource.is_custom() {
+        &CUSTOM
+    } else {
+        &BUILT_IN
+    }
+}
 
 pub(crate) fn schema_reference(name: &str) -> Value {
     json!({"$ref": format!("{PREFIX}{name}")})

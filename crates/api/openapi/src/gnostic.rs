@@ -77,6 +77,12 @@ fn write_part(number: u32, part: Part, value: &Value, out: &mut Vec<u8>) {
                 write_part(number, *part, item, out);
             }
         }
+        Part::BoolOr(part) => match value {
+            Value::Bool(bool) => {
+                write_nested(number, out, |out| write_int(2, u64::from(*bool), out));
+            }
+            other => write_part(number, *part, other, out),
+        },
         Part::In([], part) => write_part(number, *part, value, out),
         Part::In([first, rest @ ..], part) => {
             write_nested(number, out, |out| {

@@ -3,6 +3,8 @@
 //! Documents are built on demand, and callers cache the bytes. This crate knows nothing about HTTP.
 
 mod content;
+mod custom;
+mod custom_schema;
 mod descriptions;
 pub mod discovery;
 pub mod gnostic;
@@ -13,3 +15,5 @@ mod schemas;
 pub mod v2;
 pub mod v3;
 mod values;
+
+pub use custom::CustomResources;

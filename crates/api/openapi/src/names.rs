@@ -27,16 +27,21 @@ pub(crate) fn type_name(message: &Message) -> String {
 pub(crate) fn resource_type(resource: &Resource) -> String {
     match resource.schema.message() {
         Some(message) => type_name(message),
-        None => {
-            let labels: Vec<&str> = resource.group.rsplit('.').collect();
-            format!(
-                "{}.{}.{}",
-                labels.join("."),
-                resource.version,
-                resource.kind
-            )
-        }
+        None => custom_type(resource, &resource.kind),
     }
+}
+
+/// Returns the type name of a resource's lists. It has no row in the table of kinds.
+pub(crate) fn list_type(resource: &Resource) -> String {
+    match resource.schema.message() {
+        Some(message) => type_name(message) + "List",
+        None => custom_type(resource, &resource.list_kind),
+    }
+}
+
+fn custom_type(resource: &Resource, kind: &str) -> String {
+    let labels: Vec<&str> = resource.group.rsplit('.').collect();
+    format!("{}.{}.{kind}", labels.join("."), resource.version)
 }
 
 /// Returns `rbacAuthorization` for `rbac.authorization.k8s.io`, and `core` for the core group.
@@ -45,9 +50,25 @@ pub(crate) fn group_name(group: &str) -> String {
     if group.is_empty() {
         return "core".to_owned();
     }
-    let mut parts = group.strip_suffix(".k8s.io").unwrap_or(group).split('.');
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |name, part| name + &capitalize(part))
+    to_identifier(group.strip_suffix(".k8s.io").unwrap_or(group))
+}
+
+/// Removes characters that identifiers can't have, and capitalises the letters behind them.
+pub(crate) fn to_identifier(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut is_start = false;
+    for (index, c) in text.char_indices() {
+        let is_part = c.is_ascii_alphabetic() || c == '_' || (index != 0 && c.is_ascii_digit());
+        match (is_part, is_start) {
+            (false, _) => is_start = true,
+            (true, true) => {
+                out.push(c.to_ascii_uppercase());
+                is_start = false;
+            }
+            (true, false) => out.push(c),
+        }
+    }
+    out
 }
 
 /// Capitalises the first letter.
@@ -74,7 +95,7 @@ pub(crate) fn kind_of(resource: &Resource) -> Value {
 
 /// Returns group and version in the form `CoreV1`.
 pub(crate) fn group_version(group: &str, version: &str) -> String {
-    capitalize(&group_name(group)) + &capitalize(version)
+    capitalize(&group_name(group)) + &capitalize(&to_identifier(version))
 }
 
 /// Returns the path of a group and version without the leading slash: `api/v1`, `apis/apps/v1`.

@@ -19,7 +19,7 @@ pub(crate) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 /// Returns the schemas of the roots and of all types that they refer to, by name.
 pub(crate) fn collect_schemas(
     roots: impl IntoIterator<Item = &'static Message>,
-    groups: &[(&'static str, &'static str)],
+    groups: &[(&str, &str)],
     descriptions: &Descriptions,
 ) -> Map<String, Value> {
     // Sorted, so that the bytes of a document do not depend on the order of the visits.
@@ -57,7 +57,7 @@ fn referred_messages(message: &'static Message) -> Vec<&'static Message> {
 
 fn message_schema(
     message: &'static Message,
-    groups: &[(&'static str, &'static str)],
+    groups: &[(&str, &str)],
     descriptions: &Descriptions,
 ) -> Value {
     let name = type_name(message);
@@ -98,7 +98,7 @@ fn message_schema(
 }
 
 /// Returns the kinds of a type.
-fn list_kinds(message: &'static Message, groups: &[(&'static str, &'static str)]) -> Vec<Value> {
+fn list_kinds(message: &'static Message, groups: &[(&str, &str)]) -> Vec<Value> {
     let short = message.short_name();
     let is_shared =
         matches!(short, "DeleteOptions" | "WatchEvent") && message.name.starts_with(META);

@@ -1,19 +1,32 @@
 //! OpenAPI version 2: a single document, built from the parts of version 3.
 
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
+use crate::custom::CustomResources;
+use crate::custom_schema::{Form, add_schemas};
 use crate::descriptions::Descriptions;
 use crate::operations::Operations;
 use crate::v3;
 
+/// Returns the hash of the document, for its entity tag.
+pub fn hash(custom: &CustomResources) -> String {
+    let mut hasher = Sha256::new();
+    for entry in v3::index_paths(custom).values() {
+        hasher.update(entry.to_string());
+    }
+    v3::to_hexadecimal(&hasher.finalize())
+}
+
 /// Returns the document of `/openapi/v2`.
-pub fn document() -> Value {
+pub fn document(custom: &CustomResources) -> Value {
     let descriptions = Descriptions::load();
     let (mut paths, mut definitions) = (Map::new(), Map::new());
-    let all: Vec<(&'static str, &'static str)> = v3::list_versions().collect();
+    let none = CustomResources::default();
+    let all: Vec<(&str, &str)> = v3::list_versions(&none).collect();
     // One document for all groups. kubectl older than 1.27 reads nothing else.
-    for (group, version) in v3::list_versions() {
-        let mut operations = Operations::new(group, version);
+    for (group, version) in v3::list_versions(custom) {
+        let mut operations = Operations::new(group, version, custom);
         // Later versions overwrite shared definitions with equal ones.
         definitions.extend(
             v3::build_components(&operations, &all, &descriptions)
@@ -26,6 +39,15 @@ pub fn document() -> Value {
                 .into_iter()
                 .map(|(path, item)| (path, path_item(item))),
         );
+    }
+    // Behind all others: a custom resource can't replace the definition of a built-in type.
+    let mut added = Map::new();
+    for version in custom.iter() {
+        add_schemas(version, Form::Version2, &descriptions, &mut added);
+    }
+    for (name, schema) in added {
+        let entry = definitions.entry(name);
+        entry.or_insert_with(|| convert_definition(schema));
     }
     json!({
         "swagger": "2.0",

@@ -1,12 +1,17 @@
 //! OpenAPI version 3: an index, and a document for each group and version.
 //!
-//! A document only depends on the program. Its hash is computed from name and data, so the index
-//! needs no document.
+//! A document depends on the program and on the definitions of custom resources. Its hash is
+//! computed from their identity, so the index needs no document.
 
+use std::sync::LazyLock;
+
+use api_meta::Meta;
 use api_schema::schema;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::custom::CustomResources;
+use crate::custom_schema::{Form, add_schemas};
 use crate::descriptions::Descriptions;
 use crate::names::root_path;
 use crate::operations::Operations;
@@ -14,51 +19,109 @@ use crate::schemas::{PATCH, collect_schemas};
 
 const META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.";
 const SHARED: [&str; 4] = ["APIResourceList", "DeleteOptions", "Status", "WatchEvent"];
+/// The types of every group that custom resources refer to.
+const SHARED_BY_CUSTOM: [&str; 4] = ["DeleteOptions", "ListMeta", "ObjectMeta", "Status"];
 
-/// Returns `/openapi/v3`: paths of the documents with their hashes.
-pub fn index() -> Value {
-    let mut paths = Map::new();
-    for (group, version) in list_versions() {
-        let path = root_path(group, version);
-        // The hash in the URL makes clients read a document again only if it has changed.
-        let url = format!("/openapi/v3/{path}?hash={}", hash(&path));
-        paths.insert(path, json!({"serverRelativeURL": url}));
-    }
-    json!({"paths": paths})
-}
-
-/// Returns the hash of a path's document (`apis/apps/v1`), for its URL and entity tag.
-pub fn hash(path: &str) -> String {
+/// Digest of what the documents of built-in resources depend on.
+static PROGRAM: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let mut hasher = Sha256::new();
-    // Clients cache documents by this hash without an end, so everything that the document depends
-    // on is a part of it.
     hasher.update(env!("CARGO_PKG_VERSION"));
     hasher.update(include_str!("../../schema/data/v1.36.txt"));
     hasher.update(include_str!("../../kinds/data/v1.36.txt"));
-    hasher.update(path);
-    hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02X}"))
-        .collect()
+    hasher.finalize().to_vec()
+});
+
+/// Returns the paths of `/openapi/v3`, with the hash of each document in its URL.
+pub fn index_paths(custom: &CustomResources) -> Map<String, Value> {
+    let mut paths = Map::new();
+    for (group, version) in list_versions(custom) {
+        let path = root_path(group, version);
+        // The hash in the URL makes clients read a document again only if it has changed.
+        let url = format!(
+            "/openapi/v3/{path}?hash={}",
+            version_hash(group, version, custom)
+        );
+        paths.insert(path, json!({"serverRelativeURL": url}));
+    }
+    paths
 }
 
-pub(crate) fn list_versions() -> impl Iterator<Item = (&'static str, &'static str)> {
-    api_kinds::groups().iter().flat_map(|group| {
+/// Returns the hash of a path's document (`apis/apps/v1`), for its URL and entity tag; `None` if
+/// nothing is served there.
+pub fn hash(path: &str, custom: &CustomResources) -> Option<String> {
+    let (group, version) = find_version(path, custom)?;
+    Some(version_hash(group, version, custom))
+}
+
+fn version_hash(group: &str, version: &str, custom: &CustomResources) -> String {
+    let mut hasher = Sha256::new();
+    // Clients cache documents by this hash without an end, so everything that the document depends
+    // on is a part of it.
+    hasher.update(&*PROGRAM);
+    hasher.update(root_path(group, version));
+    for version in custom.of_version(group, version) {
+        let (resource, definition) = (&version.resource, &version.definition);
+        // The generation stands for the schema: hashing all of them would make the index slow.
+        let parts = json!([
+            definition.uid(),
+            definition.get("metadata").and_then(|m| m.get("generation")),
+            resource.plural,
+            resource.kind,
+            resource.list_kind,
+            resource.verbs.len(),
+        ]);
+        hasher.update(parts.to_string());
+    }
+    to_hexadecimal(&hasher.finalize())
+}
+
+pub(crate) fn to_hexadecimal(digest: &[u8]) -> String {
+    digest.iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+/// Returns the built-in versions, and those that only custom resources have.
+pub(crate) fn list_versions(
+    custom: &CustomResources,
+) -> impl Iterator<Item = (&str, &str)> + Clone {
+    let built_in = api_kinds::groups().iter().flat_map(|group| {
         group
             .versions
             .iter()
             .map(move |version| (&*group.name, &**version))
-    })
+    });
+    let others = custom
+        .versions()
+        .filter(|(group, version)| !is_built_in(group, version));
+    built_in.chain(others)
+}
+
+fn is_built_in(group: &str, version: &str) -> bool {
+    let mut groups = api_kinds::groups().iter();
+    groups.any(|known| known.name == group && known.versions.iter().any(|name| name == version))
+}
+
+fn find_version<'a>(path: &str, custom: &'a CustomResources) -> Option<(&'a str, &'a str)> {
+    list_versions(custom).find(|(group, version)| root_path(group, version) == path)
 }
 
 /// Returns the document of a path such as `api/v1` or `apis/apps/v1`; `None` if nothing is served
 /// there.
-pub fn document(path: &str) -> Option<Value> {
-    let (group, version) =
-        list_versions().find(|(group, version)| root_path(group, version) == path)?;
-    let operations = Operations::new(group, version);
-    let components = build_components(&operations, &[(group, version)], &Descriptions::load());
+pub fn document(path: &str, custom: &CustomResources) -> Option<Value> {
+    let (group, version) = find_version(path, custom)?;
+    let operations = Operations::new(group, version, custom);
+    let descriptions = Descriptions::load();
+    let mut components = build_components(&operations, &[(group, version)], &descriptions);
+    for version in custom.of_version(group, version) {
+        add_schemas(version, Form::Version3, &descriptions, &mut components);
+    }
+    if !is_built_in(group, version) {
+        return Some(json!({
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"},
+            "paths": operations.paths,
+            "components": {"schemas": components},
+        }));
+    }
     Some(json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.36.0"},
@@ -72,14 +135,26 @@ pub fn document(path: &str) -> Option<Value> {
     }))
 }
 
+/// Returns the schemas of built-in types.
 pub(crate) fn build_components(
-    operations: &Operations,
-    groups: &[(&'static str, &'static str)],
+    operations: &Operations<'_>,
+    groups: &[(&str, &str)],
     descriptions: &Descriptions,
 ) -> Map<String, Value> {
     // Every group answers with these types, but no resource has them as its own type.
-    let shared = SHARED
+    let built_in: &[&str] = if operations.has_built_in {
+        &SHARED
+    } else {
+        &[]
+    };
+    let custom: &[&str] = if operations.has_custom {
+        &SHARED_BY_CUSTOM
+    } else {
+        &[]
+    };
+    let shared = built_in
         .iter()
+        .chain(custom)
         .filter_map(|name| schema().message(&format!("{META}{name}")));
     let mut schemas = collect_schemas(
         operations.messages.iter().copied().chain(shared),

@@ -1,13 +1,21 @@
 //! Discovery and OpenAPI as kubectl and generators read them.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use api_openapi::{discovery, gnostic, v2, v3};
+use api_openapi::{CustomResources, discovery, gnostic, v2, v3};
 use serde_json::Value;
 use std::sync::LazyLock;
 
-static APPS: LazyLock<Value> = LazyLock::new(|| v3::document("apis/apps/v1").unwrap());
-static CORE: LazyLock<Value> = LazyLock::new(|| v3::document("api/v1").unwrap());
-static SWAGGER: LazyLock<Value> = LazyLock::new(v2::document);
+static APPS: LazyLock<Value> = LazyLock::new(|| document("apis/apps/v1").unwrap());
+static CORE: LazyLock<Value> = LazyLock::new(|| document("api/v1").unwrap());
+static SWAGGER: LazyLock<Value> = LazyLock::new(|| v2::document(&CustomResources::default()));
+
+fn document(path: &str) -> Option<Value> {
+    v3::document(path, &CustomResources::default())
+}
+
+fn hash(path: &str) -> String {
+    v3::hash(path, &CustomResources::default()).unwrap()
+}
 
 fn names(list: &Value, field: &str) -> Vec<String> {
     let list = list.as_array().unwrap().iter();
@@ -60,7 +68,7 @@ fn group_prefers_its_first_version() {
 fn group_that_is_not_served_has_no_document() {
     assert!(discovery::api_group(&built_in(), "example.com").is_none());
     assert!(discovery::api_resources(&built_in(), "apps", "v1beta1").is_none());
-    assert!(v3::document("apis/apps/v1beta1").is_none());
+    assert!(document("apis/apps/v1beta1").is_none());
 }
 
 #[test]
@@ -143,16 +151,14 @@ fn entity_tag_is_quoted_and_depends_on_the_bytes() {
 
 #[test]
 fn index_lists_a_document_for_every_version_with_its_hash() {
-    let index = v3::index();
-    let url = index["paths"]["apis/apps/v1"]["serverRelativeURL"]
-        .as_str()
-        .unwrap();
+    let paths = v3::index_paths(&CustomResources::default());
+    let url = paths["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
     assert_eq!(
         url,
-        format!("/openapi/v3/apis/apps/v1?hash={}", v3::hash("apis/apps/v1"))
+        format!("/openapi/v3/apis/apps/v1?hash={}", hash("apis/apps/v1"))
     );
-    assert!(index["paths"]["api/v1"].is_object());
-    assert_ne!(v3::hash("api/v1"), v3::hash("apis/apps/v1"));
+    assert!(paths["api/v1"].is_object());
+    assert_ne!(hash("api/v1"), hash("apis/apps/v1"));
 }
 
 #[test]
@@ -326,7 +332,7 @@ fn reference_with_a_description_is_wrapped() {
 
 #[test]
 fn reviews_can_only_be_created() {
-    let document = v3::document("apis/authorization.k8s.io/v1").unwrap();
+    let document = document("apis/authorization.k8s.io/v1").unwrap();
     let item = &document["paths"]["/apis/authorization.k8s.io/v1/subjectaccessreviews"];
     assert!(item["post"].is_object() && item.get("get").is_none());
 }

@@ -20,15 +20,22 @@ use apiserver_request::{Objects, User};
 use apiserver_webhook::ServiceResolver;
 use base_tls::Followed;
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const GROUP: &str = "apiregistration.k8s.io";
 const API_SERVICES: &str = "apiservices";
 
-/// The resources of a remote version, and whether the last request for them has succeeded.
-type Discovered = (Arc<Vec<Value>>, bool);
+/// The last known discovery of a remote version.
+#[derive(Clone, Default)]
+struct Discovered {
+    resources: Arc<Vec<Value>>,
+    /// Whether the last request for them has succeeded.
+    is_current: bool,
+    /// The hash of its OpenAPI document, if it has one.
+    openapi: Option<String>,
+}
 
 /// The APIServices, and the way to extension servers.
 pub struct Aggregation {
@@ -82,17 +89,31 @@ impl Aggregation {
         let servers = self.index.servers();
         let discovered = self.discovered.lock();
         let version = |server: &Arc<ExtensionServer>| {
-            let (resources, current) = discovered.get(&server.name).cloned().unwrap_or_default();
+            let known = discovered.get(&server.name).cloned().unwrap_or_default();
             RemoteVersion {
                 group: server.group.clone(),
                 version: server.version.clone(),
                 group_priority: server.group_priority,
                 version_priority: server.version_priority,
-                resources,
-                current,
+                resources: known.resources,
+                current: known.is_current,
             }
         };
         servers.iter().map(version).collect()
+    }
+
+    /// Returns the entries of the index of OpenAPI documents.
+    pub fn openapi_paths(&self) -> Vec<(String, Value)> {
+        let servers = self.index.servers();
+        let discovered = self.discovered.lock();
+        let entry = |server: &Arc<ExtensionServer>| {
+            let hash = discovered.get(&server.name)?.openapi.as_ref()?;
+            let path = server.path();
+            let path = path.trim_start_matches('/');
+            let url = format!("/openapi/v3/{path}?hash={hash}");
+            Some((path.to_owned(), json!({"serverRelativeURL": url})))
+        };
+        servers.iter().filter_map(entry).collect()
     }
 
     /// Returns the destination of a request to an extension server.

@@ -9,6 +9,8 @@ use crate::respond;
 use crate::server::Server;
 use crate::version::GIT_VERSION;
 use api_meta::ApiError;
+use api_openapi::CustomResources;
+use apiserver_request::{GroupResource, Objects};
 use http::Response;
 use serde_json::{Value, json};
 
@@ -59,10 +61,10 @@ pub async fn respond_discovery(
             respond::raw_response(200, "application/jwk-set+json", keys)
         })),
         ["openapi", ..] => {
-            server
-                .discovery
-                .openapi()
-                .respond_openapi(context, &parts)
+            let (custom, remote) = (collect_custom(server), server.aggregation.openapi_paths());
+            let openapi = server.discovery.openapi();
+            openapi
+                .respond_openapi(context, &parts, custom, remote)
                 .await
         }
         [".well-known", "openid-configuration"] => Ok(server.authn.accounts().map(|accounts| {
@@ -73,4 +75,13 @@ pub async fn respond_discovery(
         })),
         _ => Ok(None),
     }
+}
+
+/// Returns the custom resources that are served now, with their definitions.
+fn collect_custom(server: &Server) -> CustomResources {
+    let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
+    let served = server.caches.served();
+    CustomResources::new(served.resources(), |name| {
+        server.caches.cached_object(&definitions, "", name)
+    })
 }

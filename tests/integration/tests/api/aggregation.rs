@@ -33,6 +33,15 @@ fn respond(request: &ExtensionRequest) -> String {
     if line == "GET /apis/ext.example.com/v1" {
         return respond_json("200 OK", &resources);
     }
+    if line == "GET /openapi/v3" {
+        let url = "/openapi/v3/apis/ext.example.com/v1?hash=A1";
+        let paths = json!({"apis/ext.example.com/v1": {"serverRelativeURL": url},
+            "apis/apps/v1": {"serverRelativeURL": "/openapi/v3/apis/apps/v1?hash=A2"}});
+        return respond_json("200 OK", &json!({"paths": paths}));
+    }
+    if line.starts_with("GET /openapi/v3/apis/ext.example.com/v1") {
+        return respond_json("200 OK", &json!({"openapi": "3.0.0", "paths": {}}));
+    }
     if line.ends_with("/flunders/f/attach") {
         return "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
             .into();
@@ -174,6 +183,31 @@ async fn discovery_contains_the_remote_group() {
     assert_eq!(version["resources"][0]["resource"], "flunders");
     let list = admin.get("/apis/ext.example.com/v1").await.json();
     assert_eq!(list["resources"][0]["name"], "flunders");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn openapi_of_the_remote_group_is_that_of_its_server() {
+    let plane = start_plane().await;
+    let server = ExtensionServer::start(&plane, respond).await;
+    server.register(&plane, "Passed").await;
+    let admin = plane.admin();
+    let admin = &admin;
+    let url = "/openapi/v3/apis/ext.example.com/v1?hash=A1";
+    wait_for("not in the index", || async move {
+        let index = admin.get("/openapi/v3").await.expect_success().json();
+        index["paths"]["apis/ext.example.com/v1"]["serverRelativeURL"] == url
+    })
+    .await;
+    let index = admin.get("/openapi/v3").await.json();
+    let apps = &index["paths"]["apis/apps/v1"]["serverRelativeURL"];
+    assert!(!apps.as_str().unwrap().contains("A2"), "{apps}");
+    let jane = plane.user("jane", None);
+    let document = jane.get(url).await.expect_success().json();
+    assert_eq!(document["openapi"], "3.0.0");
+    let received = server.received();
+    let last = received.last().unwrap();
+    assert_eq!(last.line(), format!("GET {url}"));
+    assert_eq!(last.header("x-remote-user"), ["jane"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 
 mod deletion;
 mod names;
+mod openapi;
 mod serving;
 
 use integration_tests::{Components, Test, has_condition, wait_for};

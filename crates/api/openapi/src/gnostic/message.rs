@@ -27,6 +27,8 @@ pub(crate) enum Part {
     Each(&'static Part),
     /// A value in nested messages that only contain this number.
     In(&'static [u32], &'static Part),
+    /// A boolean in a message of its own (number 2), or another value.
+    BoolOr(&'static Part),
     /// One of several encodings, chosen by the value.
     Choice(fn(&Value) -> (&'static [u32], &'static Message)),
 }

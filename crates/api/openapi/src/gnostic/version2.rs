@@ -175,14 +175,22 @@ static SCHEMA: Message = Message {
         (
             "additionalProperties",
             21,
-            Part::In(&[1], &Part::One(&SCHEMA)),
+            Part::BoolOr(&Part::In(&[1], &Part::One(&SCHEMA))),
         ),
         ("type", 22, Part::In(&[1], &TEXT)),
         ("items", 23, Part::In(&[1], &Part::One(&SCHEMA))),
         ("allOf", 24, Part::Each(&Part::One(&SCHEMA))),
         ("properties", 25, Part::One(&SCHEMAS)),
+        ("externalDocs", 29, Part::One(&EXTERNAL_DOCS)),
+        ("example", 30, Part::Any),
     ],
     extensions: 31,
+    others: None,
+};
+
+static EXTERNAL_DOCS: Message = Message {
+    fields: &[("description", 1, TEXT), ("url", 2, TEXT)],
+    extensions: 3,
     others: None,
 };
 

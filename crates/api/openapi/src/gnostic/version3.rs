@@ -159,6 +159,8 @@ static REFERENCE: Message = Message {
 static SCHEMA: Message = Message {
     fields: &[
         ("nullable", 1, Part::Bool),
+        ("externalDocs", 6, Part::One(&EXTERNAL_DOCS)),
+        ("example", 7, Part::Any),
         ("title", 9, TEXT),
         ("multipleOf", 10, Part::Double),
         ("maximum", 11, Part::Double),
@@ -189,12 +191,18 @@ static SCHEMA: Message = Message {
         (
             "additionalProperties",
             32,
-            Part::In(&[1], &Part::Choice(select_schema_type)),
+            Part::BoolOr(&Part::In(&[1], &Part::Choice(select_schema_type))),
         ),
         ("default", 33, Part::Scalar),
         ("description", 34, TEXT),
         ("format", 35, TEXT),
     ],
     extensions: 36,
+    others: None,
+};
+
+static EXTERNAL_DOCS: Message = Message {
+    fields: &[("description", 1, TEXT), ("url", 2, TEXT)],
+    extensions: 3,
     others: None,
 };

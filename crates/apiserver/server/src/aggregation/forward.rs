@@ -41,6 +41,10 @@ pub fn find_remote(server: &Server, context: &Context) -> Option<Arc<ExtensionSe
     let mut words = info.path.split('/').filter(|word| !word.is_empty());
     match (words.next(), words.next(), words.next(), words.next()) {
         (Some("apis"), Some(group), Some(version), None) => index.find_server(group, version),
+        (Some("openapi"), Some("v3"), Some("apis"), Some(group)) => {
+            let version = words.next().filter(|_| words.next().is_none())?;
+            index.find_server(group, version)
+        }
         _ => None,
     }
 }

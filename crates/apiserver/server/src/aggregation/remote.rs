@@ -6,6 +6,7 @@ use super::status::write_condition;
 use crate::proxy::{self, Target};
 use crate::server::Server;
 use api_meta::Meta;
+use api_meta::tree::{get, text};
 use apiserver_aggregator::{Condition, ExtensionServer, check_service, parse_resource_list};
 use apiserver_request::{GroupResource, Objects, User};
 use base_task::CancellationToken;
@@ -28,6 +29,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const ATTEMPTS: usize = 5;
 /// Maximum size of a discovery document.
 const MAX_DOCUMENT: usize = 2 * 1024 * 1024;
+/// Maximum length of a document's hash. Upstream's has 128 digits.
+const MAX_HASH: usize = 256;
 
 /// Checks the extension servers until `stop`.
 pub async fn maintain_remote(server: Arc<Server>, stop: CancellationToken) {
@@ -60,9 +63,15 @@ impl super::Aggregation {
     fn record_discovery(&self, name: &str, resources: Option<Vec<Value>>) {
         let mut discovered = self.discovered.lock();
         let entry = discovered.entry(name.to_owned()).or_default();
-        entry.1 = resources.is_some();
+        entry.is_current = resources.is_some();
         if let Some(resources) = resources {
-            entry.0 = Arc::new(resources);
+            entry.resources = Arc::new(resources);
+        }
+    }
+
+    fn record_openapi(&self, name: &str, hash: Option<String>) {
+        if let Some(entry) = self.discovered.lock().get_mut(name) {
+            entry.openapi = hash;
         }
     }
 }
@@ -75,9 +84,15 @@ async fn check_server(server: &Server, remote: &ExtensionServer) {
             Err(why) => (Condition::failed("FailedDiscoveryCheck", why), None),
         },
     };
+    let responds = resources.is_some();
     server.aggregation.record_discovery(&remote.name, resources);
     if let Err(error) = write_condition(server, &remote.name, &condition).await {
         tracing::warn!(%error, name = remote.name, "the status of an APIService can't be written");
+    }
+    // Behind the condition, which a slow document must not delay.
+    if responds {
+        let hash = request_openapi_hash(server, remote).await;
+        server.aggregation.record_openapi(&remote.name, hash);
     }
 }
 
@@ -103,25 +118,9 @@ async fn request_with_retries(
     server: &Server,
     remote: &ExtensionServer,
 ) -> Result<Option<Vec<Value>>, String> {
-    // Upstream's user of these requests, which every extension server authorizes.
-    let user = User {
-        name: "system:kube-aggregator".into(),
-        groups: vec![User::MASTERS.into()],
-        ..User::default()
-    };
     let mut last = String::new();
     for _ in 0..ATTEMPTS {
-        let aggregation = &server.aggregation;
-        let target = aggregation.find_target(
-            &server.kubelets,
-            &*server.caches,
-            remote,
-            &user,
-            remote.path(),
-        );
-        let target = target.map_err(|e| match e {
-            TargetError::Unresolved(why) | TargetError::Unusable(why) => why,
-        })?;
+        let target = find_probe_target(server, remote, remote.path())?;
         let url = format!("https://{}{}", target.address(), remote.path());
         match tokio::time::timeout(TIMEOUT, request_document(server, &target, &url)).await {
             Ok(Ok(document)) => return Ok(parse_resource_list(&document)),
@@ -131,6 +130,46 @@ async fn request_with_retries(
         }
     }
     Err(last)
+}
+
+/// Returns the hash of the version's OpenAPI document; `None` if the server has none. A failure is
+/// none of the server's availability.
+async fn request_openapi_hash(server: &Server, remote: &ExtensionServer) -> Option<String> {
+    let index = "/openapi/v3";
+    let target = find_probe_target(server, remote, index.to_owned()).ok()?;
+    let url = format!("https://{}{index}", target.address());
+    let request = request_document(server, &target, &url);
+    let document = tokio::time::timeout(TIMEOUT, request).await.ok()?.ok()?;
+    let path = remote.path();
+    let entry = get(get(&document, "paths"), path.trim_start_matches('/'));
+    find_hash(text(entry, "serverRelativeURL")).map(str::to_owned)
+}
+
+/// Returns the value of `hash` in a URL, which becomes a part of a URL of this server.
+fn find_hash(url: &str) -> Option<&str> {
+    let (_, query) = url.split_once('?')?;
+    let mut pairs = query.split('&');
+    let hash = pairs.find_map(|pair| pair.strip_prefix("hash="))?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.%".contains(&byte);
+    (hash.len() <= MAX_HASH && hash.bytes().all(is_plain)).then_some(hash)
+}
+
+fn find_probe_target(
+    server: &Server,
+    remote: &ExtensionServer,
+    path: String,
+) -> Result<Target, String> {
+    // Upstream's user of these requests, which every extension server authorizes.
+    let user = User {
+        name: "system:kube-aggregator".into(),
+        groups: vec![User::MASTERS.into()],
+        ..User::default()
+    };
+    let (aggregation, kubelets) = (&server.aggregation, &server.kubelets);
+    let target = aggregation.find_target(kubelets, &*server.caches, remote, &user, path);
+    target.map_err(|e| match e {
+        TargetError::Unresolved(why) | TargetError::Unusable(why) => why,
+    })
 }
 
 async fn request_document(server: &Server, target: &Target, url: &str) -> Result<Value, String> {
@@ -170,4 +209,23 @@ fn probe_headers(target: &Target) -> HeaderMap {
         headers.extend(extension.identity.clone());
     }
     headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hash_of_a_document_is_plain_text() {
+        for (url, expect) in [
+            ("/openapi/v3/apis/a/v1?hash=A1B2", Some("A1B2")),
+            ("/openapi/v3/apis/a/v1?x=1&hash=A1", Some("A1")),
+            ("/openapi/v3/apis/a/v1", None),
+            ("/openapi/v3/apis/a/v1?hash=a\"b", None),
+            ("/openapi/v3/apis/a/v1?hash=a#b", None),
+        ] {
+            assert_eq!(find_hash(url), expect, "{url}");
+        }
+        assert_eq!(find_hash(&format!("/?hash={}", "a".repeat(257))), None);
+    }
 }

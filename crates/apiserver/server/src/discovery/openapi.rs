@@ -1,12 +1,12 @@
 //! `/openapi/v2` and `/openapi/v3`: documents are built on the first request and cached in
-//! compressed form.
+//! compressed form until a definition of a custom resource changes them.
 
 use crate::body::{Body, full_body};
 use crate::context::Context;
 use crate::negotiate;
 use crate::respond;
 use api_meta::{ApiError, Reason};
-use api_openapi::{discovery::hash, gnostic, v2, v3};
+use api_openapi::{CustomResources, gnostic, v2, v3};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::GzDecoder;
@@ -16,42 +16,69 @@ use http::header::{
 };
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 const V2: &str = "v2";
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf";
 
-/// Cached documents.
-#[derive(Default)]
-pub struct OpenApi(Mutex<HashMap<(String, bool), Arc<Document>>>);
+/// Cached documents by path and encoding.
+pub struct OpenApi {
+    documents: Mutex<HashMap<(String, bool), Arc<Document>>>,
+    /// Bounds the memory of concurrent builds. The document of version 2 may take seconds, so the
+    /// others do not wait for it.
+    building: [Semaphore; 2],
+}
 
 struct Document {
     compressed: Bytes,
-    tag: String,
+    /// Hash of what the document was built from.
+    hash: String,
+}
+
+impl Default for OpenApi {
+    fn default() -> Self {
+        OpenApi {
+            documents: Mutex::default(),
+            building: [Semaphore::new(1), Semaphore::new(1)],
+        }
+    }
 }
 
 impl OpenApi {
-    /// Responds to OpenAPI paths.
+    /// Responds to OpenAPI paths. `remote` has the entries of extension servers in the index.
     pub async fn respond_openapi(
         &self,
         context: &Context,
         parts: &[&str],
+        custom: CustomResources,
+        remote: Vec<(String, Value)>,
     ) -> Result<Option<Response<Body>>, ApiError> {
         match parts {
-            ["openapi", "v2"] => self.respond_v2(context).await.map(Some),
-            ["openapi", "v3"] => Ok(Some(respond::plain_json(200, &v3::index()))),
-            ["openapi", "v3", rest @ ..] => self.respond_v3(context, &rest.join("/")).await,
+            ["openapi", "v2"] => self.respond_v2(context, custom).await.map(Some),
+            ["openapi", "v3"] => {
+                let mut paths = v3::index_paths(&custom);
+                paths.extend(remote);
+                let index = json!({"paths": paths});
+                Ok(Some(respond::plain_json(200, &index)))
+            }
+            ["openapi", "v3", rest @ ..] => self.respond_v3(context, &rest.join("/"), custom).await,
             _ => Ok(None),
         }
     }
 
-    async fn respond_v2(&self, context: &Context) -> Result<Response<Body>, ApiError> {
+    async fn respond_v2(
+        &self,
+        context: &Context,
+        custom: CustomResources,
+    ) -> Result<Response<Body>, ApiError> {
         let protobuf = wants_protobuf(context, "spec.v2")?;
-        let document = self.load_document(V2, protobuf).await?;
+        let hash = v2::hash(&custom);
+        let document = self.load_document(V2, protobuf, hash, custom).await?;
         Ok(send_document(
             context,
             &document,
@@ -67,18 +94,19 @@ impl OpenApi {
         &self,
         context: &Context,
         path: &str,
+        custom: CustomResources,
     ) -> Result<Option<Response<Body>>, ApiError> {
-        if !v3::index()["paths"].get(path).is_some_and(Value::is_object) {
+        let Some(current) = v3::hash(path, &custom) else {
             return Ok(None);
-        }
-        let (requested, current) = (context.query.first("hash"), v3::hash(path));
+        };
+        let requested = context.query.first("hash");
         // The index of a client may be older than this server. The redirect leads to the current
         // one.
         if requested.is_some_and(|requested| requested != current) {
             return Ok(Some(redirect_to_hash(path, &current)));
         }
         let protobuf = wants_protobuf(context, "spec.v3")?;
-        let document = self.load_document(path, protobuf).await?;
+        let document = self.load_document(path, protobuf, current, custom).await?;
         let mut response = send_document(
             context,
             &document,
@@ -103,31 +131,57 @@ impl OpenApi {
         Ok(Some(response))
     }
 
-    async fn load_document(&self, path: &str, protobuf: bool) -> Result<Arc<Document>, ApiError> {
+    /// Returns the document with that hash, and builds it if it isn't cached.
+    async fn load_document(
+        &self,
+        path: &str,
+        protobuf: bool,
+        hash: String,
+        custom: CustomResources,
+    ) -> Result<Arc<Document>, ApiError> {
         let key = (path.to_owned(), protobuf);
-        // Not locked while building: a second builder wastes some time, but a waiting one would
-        // stall a thread.
-        if let Some(document) = self.0.lock().get(&key) {
-            return Ok(document.clone());
+        if let Some(document) = self.find_document(&key, &hash) {
+            return Ok(document);
         }
-        let path = path.to_owned();
+        let failed = || ApiError::internal("the document could not be made");
+        let [first, second] = &self.building;
+        let building = if path == V2 { first } else { second };
+        let _permit = building.acquire().await.map_err(|_| failed())?;
+        // Another request may have built the document meanwhile.
+        if let Some(document) = self.find_document(&key, &hash) {
+            return Ok(document);
+        }
+        let (path, of) = (path.to_owned(), custom.clone());
         // Building a document takes long, and would stall other requests of the thread.
-        let built = tokio::task::spawn_blocking(move || build_document(&path, protobuf))
+        let built = tokio::task::spawn_blocking(move || build_document(&path, protobuf, hash, &of))
             .await
             .ok()
             .flatten();
-        let document =
-            Arc::new(built.ok_or_else(|| ApiError::internal("the document could not be made"))?);
-        // Another request may have built the document meanwhile; all get the same one.
-        Ok(self.0.lock().entry(key).or_insert(document).clone())
+        let document = Arc::new(built.ok_or_else(failed)?);
+        let mut documents = self.documents.lock();
+        // Documents of versions that are no longer served.
+        documents.retain(|(path, _), _| path == V2 || v3::hash(path, &custom).is_some());
+        documents.insert(key, document.clone());
+        Ok(document)
+    }
+
+    fn find_document(&self, key: &(String, bool), hash: &str) -> Option<Arc<Document>> {
+        let documents = self.documents.lock();
+        let found = documents.get(key)?;
+        (found.hash == hash).then(|| found.clone())
     }
 }
 
-fn build_document(path: &str, protobuf: bool) -> Option<Document> {
+fn build_document(
+    path: &str,
+    protobuf: bool,
+    hash: String,
+    custom: &CustomResources,
+) -> Option<Document> {
     let tree = if path == V2 {
-        v2::document()
+        v2::document(custom)
     } else {
-        v3::document(path)?
+        v3::document(path, custom)?
     };
     let bytes = match (protobuf, path) {
         (false, _) => serde_json::to_vec(&tree).ok()?,
@@ -137,14 +191,9 @@ fn build_document(path: &str, protobuf: bool) -> Option<Document> {
     // Only this form is kept: most clients accept it, and the plain one is several times larger.
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(&bytes).ok()?;
-    let tag = if path == V2 {
-        hash(&bytes)
-    } else {
-        v3::hash(path)
-    };
     Some(Document {
         compressed: encoder.finish().ok()?.into(),
-        tag: format!("\"{tag}\""),
+        hash,
     })
 }
 
@@ -177,11 +226,12 @@ fn wants_protobuf(context: &Context, name: &str) -> Result<bool, ApiError> {
 fn send_document(context: &Context, document: &Document, media_type: &str) -> Response<Body> {
     let mut response = respond::raw_response(200, media_type, "");
     let headers = response.headers_mut();
-    if let Ok(tag) = HeaderValue::from_str(&document.tag) {
+    let tag = format!("\"{}\"", document.hash);
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
         headers.insert(ETAG, tag);
     }
     headers.insert(VARY, HeaderValue::from_static("Accept-Encoding, Accept"));
-    if context.header("if-none-match") == document.tag {
+    if context.header("if-none-match") == tag {
         headers.remove(CONTENT_TYPE);
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     } else if context.header("accept-encoding").contains("gzip") {
