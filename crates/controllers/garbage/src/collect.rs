@@ -9,7 +9,6 @@ use serde_json::json;
 
 use crate::graph::{FOREGROUND, Node, ORPHAN, Step};
 use crate::state::CollectorState;
-use crate::watch;
 
 /// Owner references by the owners' state.
 #[derive(Debug, Default)]
@@ -34,6 +33,9 @@ pub async fn attempt_to_delete(
     // The graph is fed by watches that lag behind each other. Nothing is deleted on its word alone,
     // as upstream.
     let Some(latest) = read_latest(client, node).await? else {
+        // Its watch may have ended without the event, for instance with its definition. Owners must
+        // not wait for it.
+        shared.forget_node(node.object.uid());
         return Ok(());
     };
     if latest.is_foreground() {
@@ -170,26 +172,17 @@ async fn find_owner_state(
     node: &Node,
     reference: &OwnerReference,
 ) -> Result<OwnerState, Error> {
-    if shared.is_absent(&reference.uid) {
+    let namespace = node.object.meta().namespace.as_deref();
+    let from = namespace.unwrap_or_default();
+    if shared.is_absent(from, reference) {
         return Ok(OwnerState::Absent);
     }
-    let (group, version) = reference
-        .api_version
-        .rsplit_once('/')
-        .unwrap_or(("", &reference.api_version));
-    let mut resource = shared.find_resource(group, &reference.kind);
-    if resource.is_none() {
-        watch::refresh_resources(shared).await?;
-        resource = shared.find_resource(group, &reference.kind);
-    }
-    // The kind is not served, so the owner's state is unknown: keep the dependent.
-    let Some(mut resource) = resource else {
+    // The kind is not served in that version, so the owner's state is unknown: keep the dependent.
+    // It is checked again when discovery changes.
+    let Some(resource) = shared.find_resource(&reference.api_version, &reference.kind) else {
+        shared.changed.notify_one();
         return Ok(OwnerState::Alive);
     };
-    // The version of the reference and not the preferred one: the owner may be served in that
-    // version only.
-    resource.version = version.to_owned();
-    let namespace = node.object.meta().namespace.as_deref();
     if resource.namespaced && namespace.is_none() {
         tracing::debug!(object = node.object.name(), owner = %reference.name, "a cluster-scoped object can't have an owner in a namespace");
         return Ok(OwnerState::Alive);
@@ -197,7 +190,7 @@ async fn find_owner_state(
     let api = client.metadata(&resource, namespace.filter(|_| resource.namespaced));
     let found = api.get_opt(&reference.name).await?;
     let Some(owner) = found.filter(|o| o.uid() == reference.uid) else {
-        shared.record_absent(&reference.uid);
+        shared.record_absent(from, reference);
         return Ok(OwnerState::Absent);
     };
     let waiting = owner.is_deleting() && owner.has_finalizer(FOREGROUND);

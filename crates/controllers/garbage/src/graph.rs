@@ -175,6 +175,18 @@ impl Graph {
         steps
     }
 
+    /// Removes all objects of a resource that is no longer served.
+    pub fn remove_resource(&mut self, group: &str, plural: &str) -> Vec<Step> {
+        let of_resource = |n: &Node| n.resource.group == group && n.resource.plural == plural;
+        let uids: Vec<String> = self
+            .nodes
+            .iter()
+            .filter(|(_, node)| of_resource(node))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        uids.iter().flat_map(|uid| self.remove_node(uid)).collect()
+    }
+
     /// Returns checks of all objects with unknown owners, for the time when all kinds are listed.
     pub fn list_unverified(&self) -> Vec<Step> {
         let unsure = |n: &&Node| {
@@ -218,6 +230,23 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn removed_resource_frees_its_owners_and_leaves_other_objects() {
+        let mut graph = Graph::default();
+        let mut gone = node("child", &["owner"], None);
+        let widgets = ApiResource {
+            plural: "widgets".to_owned(),
+            ..(*gone.resource).clone()
+        };
+        gone.resource = Arc::new(widgets);
+        graph.apply_node(node("owner", &[], Some(FOREGROUND)));
+        graph.apply_node(gone);
+        let steps = graph.remove_resource("", "widgets");
+        assert_eq!(steps, [Step::Check("owner".to_owned())]);
+        assert!(graph.find_node("child").is_none() && graph.find_node("owner").is_some());
+        assert!(graph.list_dependents("owner").is_empty());
+    }
 
     fn node(uid: &str, owners: &[&str], finalizer: Option<&str>) -> Node {
         let refs: Vec<_> = owners

@@ -1,27 +1,39 @@
 //! State shared by the collector's parts.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use base_task::{CancellationToken, Tasks};
 use client::{ApiResource, Client};
 use controllers_runtime::{Deletions, Queue, Setup};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::absent::RecentlyAbsent;
 use crate::graph::{Graph, Step};
+
+/// A watch of one resource.
+pub struct Watch {
+    /// Resource, in the version that is watched.
+    pub resource: ApiResource,
+    /// Ends the watch.
+    pub stop: CancellationToken,
+}
 
 /// State shared by the collector's parts.
 pub struct CollectorState {
     /// Owners and dependents.
     pub graph: Mutex<Graph>,
-    /// Served resources by group and kind.
+    /// Served resources by apiVersion and kind.
     pub kinds: Mutex<HashMap<(String, String), ApiResource>>,
     /// UIDs of objects that do not exist.
     pub absent: Mutex<RecentlyAbsent>,
-    /// Resources with a watch, by group and kind.
-    pub watched: Mutex<HashSet<(String, String)>>,
+    /// Watches by group and plural.
+    pub watches: Mutex<HashMap<(String, String), Watch>>,
+    /// Notified when discovery may have changed.
+    pub changed: Notify,
     /// Set when every watched resource has its first list.
     pub synced: AtomicBool,
     /// Subscribers of deletions.
@@ -43,7 +55,8 @@ impl CollectorState {
             graph: Mutex::new(Graph::default()),
             kinds: Mutex::new(HashMap::new()),
             absent: Mutex::new(RecentlyAbsent::new(Instant::now())),
-            watched: Mutex::new(HashSet::new()),
+            watches: Mutex::new(HashMap::new()),
+            changed: Notify::new(),
             synced: AtomicBool::new(false),
             deletions: deletions.clone(),
             queue: Queue::new(),
@@ -60,21 +73,47 @@ impl CollectorState {
         }
     }
 
-    /// Returns the resource of an owner reference's kind, if it is served.
-    pub fn find_resource(&self, group: &str, kind: &str) -> Option<ApiResource> {
+    /// Returns the resource of an owner reference, if its kind is served in its version.
+    pub fn find_resource(&self, api_version: &str, kind: &str) -> Option<ApiResource> {
         self.kinds
             .lock()
-            .get(&(group.to_owned(), kind.to_owned()))
+            .get(&(api_version.to_owned(), kind.to_owned()))
             .cloned()
     }
 
-    /// Returns whether the object is known to be deleted.
-    pub fn is_absent(&self, uid: &str) -> bool {
-        self.absent.lock().contains(uid)
+    /// Returns whether the owner of a dependent in this namespace is known to be absent.
+    pub fn is_absent(&self, namespace: &str, reference: &OwnerReference) -> bool {
+        let absent = self.absent.lock();
+        absent.contains(&reference.uid) || absent.contains(&describe_owner(namespace, reference))
     }
 
-    /// Records that the object is deleted.
-    pub fn record_absent(&self, uid: &str) {
+    /// Records that an object with this UID was deleted.
+    pub fn record_deleted(&self, uid: &str) {
         self.absent.lock().insert(uid, Instant::now());
     }
+
+    /// Records that the owner that a dependent in this namespace names does not exist.
+    pub fn record_absent(&self, namespace: &str, reference: &OwnerReference) {
+        // Not by UID alone: a reference may have the UID of an existing object beside another name,
+        // and the dependents of that object must stay.
+        let owner = describe_owner(namespace, reference);
+        self.absent.lock().insert(&owner, Instant::now());
+    }
+
+    /// Removes an object that does not exist from the graph, and queues what waited for it.
+    pub fn forget_node(&self, uid: &str) {
+        let steps = self.graph.lock().remove_node(uid);
+        self.enqueue_steps(steps);
+    }
+}
+
+fn describe_owner(namespace: &str, reference: &OwnerReference) -> String {
+    let OwnerReference {
+        api_version,
+        kind,
+        name,
+        uid,
+        ..
+    } = reference;
+    format!("{api_version}\n{kind}\n{namespace}\n{name}\n{uid}")
 }

@@ -28,6 +28,10 @@ pub struct Discovered {
     pub resources: Vec<Served>,
     /// Groups that could not be read, with the error.
     pub failures: Vec<String>,
+    /// Group versions that could not be read; their resources may be missing or outdated.
+    pub failed_versions: HashSet<(String, String)>,
+    /// Resources in versions that are not preferred.
+    pub other_versions: Vec<Served>,
     /// Group and plural of each resource.
     known: HashSet<(String, String)>,
 }
@@ -158,9 +162,14 @@ async fn discover_by_version(client: &Client) -> Result<Discovered, Error> {
                     .for_each(|served| found.add_resource(served)),
                 // One aggregated API server that is down must not stop the deletion of the objects
                 // of all other groups.
-                Err(error) => found
-                    .failures
-                    .push(format!("{}: {error}", version.group_version)),
+                Err(error) => {
+                    found
+                        .failures
+                        .push(format!("{}: {error}", version.group_version));
+                    found
+                        .failed_versions
+                        .insert((group.name.clone(), version.version));
+                }
             }
         }
     }
@@ -176,8 +185,15 @@ impl Discovered {
         }
     }
 
-    /// Adds a resource unless a preferred version of its group has it. A resource that only an
-    /// older version has is added, too.
+    /// Returns whether a version of a group could not be read.
+    pub fn has_failed_version(&self, group: &str) -> bool {
+        self.failed_versions
+            .iter()
+            .any(|(failed, _)| failed == group)
+    }
+
+    /// Adds a resource, under `other_versions` if a preferred version of its group has it. A
+    /// resource that only an older version has is added, too.
     fn add_resource(&mut self, served: Served) {
         let id = (
             served.resource.group.clone(),
@@ -186,6 +202,8 @@ impl Discovered {
         // The versions of a group arrive with the preferred one first.
         if self.known.insert(id) {
             self.resources.push(served);
+        } else {
+            self.other_versions.push(served);
         }
     }
 
@@ -198,6 +216,8 @@ impl Discovered {
                     "{}/{}: its server does not answer",
                     group.metadata.name, version.version
                 ));
+                self.failed_versions
+                    .insert((group.metadata.name.clone(), version.version.clone()));
             }
             for row in version.resources {
                 let kind = row.response_kind.unwrap_or_default();
