@@ -2,7 +2,7 @@
 # operator on controller-runtime. Versions are pinned in the folders of tests/interop; Go's build cache is outside the clone.
 . tests/lib/need.sh
 . tests/lib/cluster.sh
-GO_PROGRAMS="go typed operator"
+GO_PROGRAMS="go typed operator helm"
 [ "$LIST" = yes ] && { echo interop/python; printf 'interop/%s\n' $GO_PROGRAMS; exit; }
 build || exit 1
 
