@@ -110,9 +110,9 @@ pub fn actual_size(value: &Value<'_>) -> u64 {
 pub struct Argument {
     /// The type of the expression.
     pub result_type: Type,
-    /// The size, if the expression or the schema tells it.
+    /// The size, if the expression or the schema states it.
     pub known_size: Option<Range>,
-    /// The size of the elements of a list, if the schema tells it.
+    /// The size of the elements of a list, if the schema states it.
     pub known_element_size: Option<Range>,
     /// The value of a literal.
     pub literal: Option<Value<'static>>,

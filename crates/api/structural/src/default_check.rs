@@ -77,7 +77,7 @@ struct Checker<'a> {
 struct Owner<'a> {
     schema: &'a Schema,
     steps: &'a Steps<'a>,
-    /// Whether the node is in type or object metadata of the resource.
+    /// True if the node is in type or object metadata of the resource.
     inside_metadata: bool,
 }
 

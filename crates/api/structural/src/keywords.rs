@@ -13,9 +13,9 @@ use std::collections::HashSet;
 pub(crate) struct Position<'a> {
     /// Reason why defaults are forbidden here, if they are.
     pub forbidden_defaults: Option<&'a str>,
-    /// Whether the node is inside of type or object metadata.
+    /// True if the node is inside of type or object metadata.
     pub inside_metadata: bool,
-    /// Whether types must be known.
+    /// True if types must be known.
     pub require_known_types: bool,
 }
 

@@ -25,13 +25,13 @@ pub struct Schema {
     pub embedded: bool,
     /// `x-kubernetes-int-or-string`
     pub int_or_string: bool,
-    /// Whether the node has a `title`.
+    /// True if the node has a `title`.
     pub has_title: bool,
-    /// Whether the node has a `description`.
+    /// True if the node has a `description`.
     pub has_description: bool,
-    /// Whether the node has an `example` or `externalDocs`.
+    /// True if the node has an `example` or `externalDocs`.
     pub has_examples: bool,
-    /// Whether `properties` is present, even if it is empty.
+    /// True if `properties` is present, even if it is empty.
     pub has_properties: bool,
     /// `properties`, sorted by name.
     pub properties: Box<[Property]>,
@@ -215,7 +215,7 @@ pub struct ValidationRule {
     pub reason: Option<Box<str>>,
     /// The field that the error is about, relative to the node.
     pub field_path: Box<str>,
-    /// Whether `oldSelf` is an optional value.
+    /// True if `oldSelf` is an optional value.
     pub optional_old_self: Option<bool>,
 }
 

@@ -20,17 +20,17 @@ use serde_json::Value;
 /// a problem may keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchemaOptions {
-    /// Whether the version has the subresource `status`.
+    /// True if the version has the subresource `status`.
     pub has_status: bool,
-    /// Whether the schema must be structural.
+    /// True if the schema must be structural.
     pub require_structure: bool,
-    /// Whether types must be known.
+    /// True if types must be known.
     pub require_known_types: bool,
-    /// Whether defaults must have no unknown fields.
+    /// True if defaults must have no unknown fields.
     pub require_pruned_defaults: bool,
-    /// Whether the items of sets must be atomic.
+    /// True if the items of sets must be atomic.
     pub require_atomic_sets: bool,
-    /// Whether items and keys of lists must be present and not null.
+    /// True if items and keys of lists must be present and not null.
     pub require_list_keys: bool,
 }
 

@@ -38,7 +38,7 @@ pub fn validate_part(
     validator.into_unique()
 }
 
-/// A problem with the message that tells equal ones apart.
+/// A problem with the message by which equal problems are recognised.
 struct Found {
     message: String,
     problem: FieldProblem,

@@ -9,7 +9,7 @@ const TYPE: &str = "Available";
 /// A state of the condition `Available`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// Whether the group version is served.
+    /// True if the group version is served.
     pub status: bool,
     /// One word.
     pub reason: &'static str,

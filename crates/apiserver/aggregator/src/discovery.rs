@@ -22,7 +22,7 @@ pub struct RemoteVersion {
     pub version_priority: i64,
     /// The resources as aggregated discovery has them.
     pub resources: Arc<Vec<Value>>,
-    /// Whether the last request to the server has succeeded.
+    /// True if the last request to the server has succeeded.
     pub current: bool,
 }
 

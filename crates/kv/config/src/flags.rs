@@ -460,7 +460,7 @@ impl ServeFlags {
             .with_versions(self.versions()))
     }
 
-    /// Whether the flags about TLS agree with each other.
+    /// Returns an error if the flags about TLS contradict each other.
     pub fn check_tls(&self) -> Result<()> {
         // No version would remain, and every handshake would fail without a reason for the
         // operator.

@@ -73,7 +73,7 @@ pub struct CheckResource {
 /// Answer to one check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CheckDecision {
-    /// Whether the request is allowed. "No opinion" is not.
+    /// True if the request is allowed. "No opinion" is not.
     pub allowed: bool,
     /// The reason.
     pub reason: String,

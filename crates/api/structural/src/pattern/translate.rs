@@ -14,7 +14,7 @@ struct Translator<'a> {
     source: &'a str,
     out: String,
     depth: u32,
-    /// Whether the last token can be repeated.
+    /// True if the last token can be repeated.
     operand: bool,
     /// The last token, if it is a repetition.
     repeated: Option<String>,

@@ -13,9 +13,9 @@ const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 
 /// Demands that depend on the old definition.
 pub(super) struct ConversionOptions {
-    /// Whether the review versions must include one that this server sends.
+    /// True if the review versions must include one that this server sends.
     require_known_review: bool,
-    /// Whether a CA bundle may be malformed.
+    /// True if a CA bundle may be malformed.
     allow_malformed_bundle: bool,
 }
 

@@ -18,7 +18,7 @@ use std::collections::HashSet;
 /// remain.
 pub(super) struct SpecOptions<'a> {
     schema: SchemaOptions,
-    /// Whether all versions need a schema.
+    /// True if all versions need a schema.
     require_schema: bool,
     conversion: ConversionOptions,
     /// The old definition, whose long lists of selectable fields may remain.

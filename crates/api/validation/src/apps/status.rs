@@ -13,7 +13,7 @@ pub(crate) struct StatusFields {
     pub parts: &'static [&'static str],
     /// Name of `readyReplicas` in the message about `availableReplicas`.
     pub ready: &'static str,
-    /// Whether `collisionCount` may not become smaller.
+    /// True if `collisionCount` may not become smaller.
     pub has_collisions: bool,
 }
 

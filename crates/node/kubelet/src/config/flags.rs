@@ -115,7 +115,7 @@ pub struct Flags {
     /// Cipher suites that the server offers for TLS 1.2, by Go's names
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub tls_cipher_suites: Option<Vec<String>>,
-    /// Whether exec, attach, port-forward, run and logs are served
+    /// Serve exec, attach, port-forward, run and logs
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub enable_debugging_handlers: Option<bool>,
     /// Fail to start if kernel settings differ from those of Kubernetes
