@@ -1,5 +1,5 @@
 //! Admission webhooks: configurations, matching, reviews, dispatch, and the transport that carries
-//! them.
+//! them. The client of conversion webhooks uses the same transport.
 //!
 //! Decisions are pure: which webhooks match (`rules`, `matching`), the review (`review`), what a
 //! response means (`response`, `outcome`). IO is in `transport`, which knows nothing of admission,
@@ -10,6 +10,7 @@
 
 mod attributes;
 mod conditions;
+mod conversion;
 mod credentials;
 mod dispatch;
 mod endpoint;
@@ -37,6 +38,7 @@ mod versioned;
 
 pub use attributes::Attributes;
 pub use conditions::{ConditionCompiler, ConditionInput, Conditions};
+pub use conversion::{ConversionClient, ConversionError, ConversionMetrics, ConversionWebhook};
 pub use credentials::Credentials;
 pub use endpoint::{Endpoint, ServiceName};
 pub use file::{ConfigError, PluginConfig, WebhookConfig, read_plugin_configs};
