@@ -5,6 +5,15 @@ use std::sync::Arc;
 use api_kinds::{Resource, ResourceSet};
 use serde_json::Value;
 
+/// A CustomResourceDefinition. Only the build of a document reads it: the index would be slow if it
+/// decoded every definition.
+pub trait Definition: Send + Sync {
+    /// Returns the revision of the definition in the store.
+    fn revision(&self) -> i64;
+    /// Decodes the definition; `None` if it can't be read.
+    fn load(&self) -> Option<Value>;
+}
+
 /// The served versions of custom resources with their definitions, sorted. A document is built
 /// from the definition, because the model of a schema keeps no descriptions.
 #[derive(Clone, Default)]
@@ -14,13 +23,13 @@ pub struct CustomResources(Vec<CustomVersion>);
 #[derive(Clone)]
 pub(crate) struct CustomVersion {
     pub(crate) resource: Arc<Resource>,
-    pub(crate) definition: Arc<Value>,
+    pub(crate) definition: Arc<dyn Definition>,
 }
 
 impl CustomResources {
     /// Collects the served custom resources of a set. `find` returns a definition by its name; a
     /// resource without one is left out.
-    pub fn new(set: &ResourceSet, find: impl Fn(&str) -> Option<Arc<Value>>) -> Self {
+    pub fn new(set: &ResourceSet, find: impl Fn(&str) -> Option<Arc<dyn Definition>>) -> Self {
         let served = set.served().filter(|resource| resource.is_custom());
         let mut versions: Vec<CustomVersion> = served
             .filter_map(|resource| {

@@ -69,14 +69,20 @@ pub(crate) fn add_schemas(
 ) {
     let metadata = Metadata::load(descriptions);
     let resource = &version.resource;
-    let mut object = object_schema(version, form, &metadata);
-    let mut list = list_schema(version, &metadata);
+    let definition = version.definition.load().unwrap_or_default();
+    let spec = get(&definition, "spec");
+    let declared = find_declared(spec, &resource.version);
+    let mut object = object_schema(spec, declared, form, &metadata);
+    let mut object_list = list_schema(version, &metadata);
     let list_kind =
         json!({"group": resource.group, "version": resource.version, "kind": resource.list_kind});
-    for (schema, kind) in [(&mut object, kind_of(resource)), (&mut list, list_kind)] {
+    let declared_fields = list(declared, "selectableFields");
+    for (schema, kind) in [
+        (&mut object, kind_of(resource)),
+        (&mut object_list, list_kind),
+    ] {
         schema.insert("x-kubernetes-group-version-kind".into(), json!([kind]));
-        let declared = list_of_version(version, "selectableFields");
-        let fields: Vec<Value> = declared
+        let fields: Vec<Value> = declared_fields
             .iter()
             .map(|field| text(field, "jsonPath"))
             .map(|path| json!({"fieldPath": path.strip_prefix('.').unwrap_or(path)}))
@@ -87,25 +93,21 @@ pub(crate) fn add_schemas(
     }
     for (name, schema) in [
         (resource_type(resource), object),
-        (list_type(resource), list),
+        (list_type(resource), object_list),
     ] {
         schemas.entry(name).or_insert(Value::Object(schema));
     }
 }
 
 /// Returns the version's own part of the definition.
-fn find_declared(version: &CustomVersion) -> &Value {
-    let versions = list(get(&version.definition, "spec"), "versions").iter();
-    let mut named = versions.filter(|v| text(v, "name") == version.resource.version);
-    named.next().unwrap_or(&Value::Null)
+fn find_declared<'a>(spec: &'a Value, name: &str) -> &'a Value {
+    let mut versions = list(spec, "versions").iter();
+    let found = versions.find(|version| text(version, "name") == name);
+    found.unwrap_or(&Value::Null)
 }
 
-fn list_of_version<'a>(version: &'a CustomVersion, field: &str) -> &'a [Value] {
-    list(find_declared(version), field)
-}
-
-fn object_schema(version: &CustomVersion, form: Form, metadata: &Metadata) -> Node {
-    let document = get(get(find_declared(version), "schema"), "openAPIV3Schema");
+fn object_schema(spec: &Value, declared: &Value, form: Form, metadata: &Metadata) -> Node {
+    let document = get(get(declared, "schema"), "openAPIV3Schema");
     let bare = || Node::from_iter([("type".to_owned(), json!("object"))]);
     // Without a structural schema, clients must not conclude that there are no other fields.
     let Some(node) = document
@@ -114,8 +116,7 @@ fn object_schema(version: &CustomVersion, form: Form, metadata: &Metadata) -> No
     else {
         return bare();
     };
-    let keeps_unknown = flag(document, PRESERVE_UNKNOWN)
-        || flag(get(&version.definition, "spec"), "preserveUnknownFields");
+    let keeps_unknown = flag(document, PRESERVE_UNKNOWN) || flag(spec, "preserveUnknownFields");
     // kubectl would reject all fields but the listed ones.
     if form == Form::Version2 && keeps_unknown {
         return bare();

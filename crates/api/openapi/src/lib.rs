@@ -16,4 +16,4 @@ pub mod v2;
 pub mod v3;
 mod values;
 
-pub use custom::CustomResources;
+pub use custom::{CustomResources, Definition};

@@ -5,7 +5,6 @@
 
 use std::sync::LazyLock;
 
-use api_meta::Meta;
 use api_schema::schema;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -61,10 +60,9 @@ fn version_hash(group: &str, version: &str, custom: &CustomResources) -> String 
     hasher.update(root_path(group, version));
     for version in custom.of_version(group, version) {
         let (resource, definition) = (&version.resource, &version.definition);
-        // The generation stands for the schema: hashing all of them would make the index slow.
+        // The revision stands for the schema: hashing all of them would make the index slow.
         let parts = json!([
-            definition.uid(),
-            definition.get("metadata").and_then(|m| m.get("generation")),
+            definition.revision(),
             resource.plural,
             resource.kind,
             resource.list_kind,

@@ -9,10 +9,11 @@ use crate::respond;
 use crate::server::Server;
 use crate::version::GIT_VERSION;
 use api_meta::ApiError;
-use api_openapi::CustomResources;
-use apiserver_request::{GroupResource, Objects};
+use api_openapi::{CustomResources, Definition};
+use apiserver_cache::Entry;
 use http::Response;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 pub use documents::Discovery;
 
@@ -77,11 +78,25 @@ pub async fn respond_discovery(
     }
 }
 
+/// A definition in the watch cache.
+struct CachedDefinition(Arc<Entry>);
+
+impl Definition for CachedDefinition {
+    fn revision(&self) -> i64 {
+        self.0.revision
+    }
+
+    fn load(&self) -> Option<Value> {
+        self.0.decode_tree().ok()
+    }
+}
+
 /// Returns the custom resources that are served now, with their definitions.
 fn collect_custom(server: &Server) -> CustomResources {
-    let definitions = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
     let served = server.caches.served();
+    let definitions = served.find_cache("apiextensions.k8s.io", "customresourcedefinitions");
     CustomResources::new(served.resources(), |name| {
-        server.caches.cached_object(&definitions, "", name)
+        let entry = definitions?.get(name)?;
+        Some(Arc::new(CachedDefinition(entry)) as Arc<dyn Definition>)
     })
 }

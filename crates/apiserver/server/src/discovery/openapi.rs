@@ -158,9 +158,10 @@ impl OpenApi {
             .ok()
             .flatten();
         let document = Arc::new(built.ok_or_else(failed)?);
+        let served = v3::index_paths(&custom);
         let mut documents = self.documents.lock();
         // Documents of versions that are no longer served.
-        documents.retain(|(path, _), _| path == V2 || v3::hash(path, &custom).is_some());
+        documents.retain(|(path, _), _| path == V2 || served.contains_key(path));
         documents.insert(key, document.clone());
         Ok(document)
     }
