@@ -237,7 +237,10 @@ impl Planner<'_> {
                     let key = Node::Constant(Value::string(field.name.as_str()));
                     nodes.push((key, self.plan(&field.value)?, field.optional));
                 }
-                Ok(Node::Struct(literal.name.trim_start_matches('.').into(), nodes))
+                Ok(Node::Struct(
+                    literal.name.trim_start_matches('.').into(),
+                    nodes,
+                ))
             }
             ExprKind::Comprehension(fold) => self.plan_fold(fold),
         }

@@ -158,7 +158,10 @@ mod tests {
             ("", "configmaps"),
             ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
         ] {
-            assert!(check(group, resource, "X", json!({})).is_empty(), "{resource}");
+            assert!(
+                check(group, resource, "X", json!({})).is_empty(),
+                "{resource}"
+            );
         }
         assert!(check("networking.k8s.io", "ingresses", "Ingress", json!({})).is_empty());
     }

@@ -114,3 +114,21 @@ impl Expression {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn all_work_for_a_request_has_one_bound() {
+        let mut allowance = Allowance::new();
+        allowance.charge_total(REQUEST_BUDGET - 10).unwrap();
+        allowance.begin(1_000_000);
+        assert!(allowance.charge(7).is_ok());
+        assert_eq!(allowance.charge(7), Err(OUT_OF_BUDGET));
+        allowance.begin(1_000_000);
+        assert_eq!(allowance.charge(1), Err(OUT_OF_BUDGET));
+        assert_eq!(allowance.charge_total(1), Err(OUT_OF_BUDGET));
+    }
+}

@@ -194,7 +194,10 @@ mod tests {
         for error in ["no_error", "compile_error", "out_of_budget"] {
             let labels = format!("{{policy=\"p\",policy_binding=\"b\",error_type=\"{error}\"}} 1");
             assert!(text.contains(&format!("{MUTATIONS}{labels}")), "{text}");
-            assert!(text.contains(&format!("{MUTATION_DURATION}_count{labels}")), "{text}");
+            assert!(
+                text.contains(&format!("{MUTATION_DURATION}_count{labels}")),
+                "{text}"
+            );
         }
     }
 }

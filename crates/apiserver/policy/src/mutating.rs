@@ -120,7 +120,10 @@ impl MutatingPolicy {
     ) -> Result<Patch, String> {
         let activation = Activation::new(input, &self.variables, true);
         allowance.begin(RUNTIME_BUDGET);
-        let value = mutation.expression.evaluate(&activation, allowance)?.value?;
+        let value = mutation
+            .expression
+            .evaluate(&activation, allowance)?
+            .value?;
         match mutation.kind {
             PatchType::ApplyConfiguration => convert_patch_value(&value).map(Patch::Partial),
             PatchType::JsonPatch => convert_operations(&value).map(Patch::Operations),

@@ -14,7 +14,9 @@ use crate::source::{Binding, Hook, PolicySource};
 use api_meta::{ApiError, Cause, Meta, Reason};
 use api_patch::json_patch;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
-use apiserver_webhook::{GroupVersionResource, ReviewTarget, bound_mutation, convert_object, with_type};
+use apiserver_webhook::{
+    GroupVersionResource, ReviewTarget, bound_mutation, convert_object, with_type,
+};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Instant;
@@ -340,7 +342,8 @@ impl Pass<'_> {
         }
         let (setup, subresource) = (self.setup, self.lookup.attributes.subresource);
         // Copies of a large object take time that the cost of the expression does not count.
-        self.allowance.charge_total(count_values(&versioned.object))?;
+        self.allowance
+            .charge_total(count_values(&versioned.object))?;
         let input = build_input(&self.user_check, &self.namespace, versioned, invocation);
         let (policy, allowance) = (&invocation.policy, &mut self.allowance);
         let resource = &invocation.target.0;
@@ -348,19 +351,27 @@ impl Pass<'_> {
             let patch = policy.compute_patch(mutation, &input, allowance)?;
             let before = &versioned.canonical;
             let mut object = match patch {
-                Patch::Partial(partial) => merge_partial(setup, resource, subresource, before, partial)
-                    .map_err(|why| format!("error applying patch: {why}"))?,
+                Patch::Partial(partial) => {
+                    merge_partial(setup, resource, subresource, before, partial)
+                        .map_err(|why| format!("error applying patch: {why}"))?
+                }
                 Patch::Operations(operations) => {
                     let explicit = versioned.object.clone();
                     match json_patch(explicit, operations.to_string().as_bytes()) {
-                        Ok(object) => setup.patches.decode_patched(resource, subresource, object)?,
+                        Ok(object) => {
+                            setup
+                                .patches
+                                .decode_patched(resource, subresource, object)?
+                        }
                         // A failed test is a condition that does not hold.
                         Err(error) if error.to_string().ends_with("test failed") => before.clone(),
                         Err(error) => return Err(format!("JSON Patch: {error}")),
                     }
                 }
             };
-            setup.kinds.default_object(resource, subresource, &mut object);
+            setup
+                .kinds
+                .default_object(resource, subresource, &mut object);
             let warning = bound_mutation(before, &mut object)
                 .map_err(|field| format!("{field} may not be changed"))?;
             Ok((object, warning))
@@ -405,7 +416,12 @@ fn merge_partial(
     before: &Value,
     partial: Value,
 ) -> Result<Value, String> {
-    let text = |field: &str| before.get(field).and_then(Value::as_str).unwrap_or_default();
+    let text = |field: &str| {
+        before
+            .get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
     let partial = with_type(partial, text("apiVersion"), text("kind"));
     setup
         .patches

@@ -177,7 +177,8 @@ impl Pass<'_> {
             Some(namespace) => namespace,
             None => {
                 let setup = self.setup;
-                find_namespace_object(&self.lookup.attributes, &*setup.kinds, &*setup.objects).await?
+                find_namespace_object(&self.lookup.attributes, &*setup.kinds, &*setup.objects)
+                    .await?
             }
         };
         let authorizer = self.setup.authorizer.clone();

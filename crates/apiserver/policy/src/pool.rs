@@ -48,7 +48,7 @@ mod tests {
             let other = tokio::spawn(async move { sender.send(()).unwrap() });
             // Waits for a task that only another thread can run.
             let continued = pool
-                .evaluate(|| receiver.recv_timeout(Duration::from_secs(20)).is_ok())
+                .evaluate(move || receiver.recv_timeout(Duration::from_secs(20)).is_ok())
                 .await;
             other.await.unwrap();
             continued

@@ -1,6 +1,8 @@
 //! The plugin over fakes of the caches, the kinds and the authorizer.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod mutating;
+
 use crate::metrics::PolicyMetrics;
 use crate::params::{ParamObjects, ParamResource};
 use crate::patch::PatchObjects;

@@ -48,7 +48,8 @@ impl PatchObjects for ServedKinds {
         let Some(schema) = self.find_schema(resource, subresource) else {
             return Err(format!("no schema for {}", resource.resource));
         };
-        let untyped = |why: String| format!("failed to convert patch object to typed object: {why}");
+        let untyped =
+            |why: String| format!("failed to convert patch object to typed object: {why}");
         let (_, problems) = codec::check_tree(&schema, partial.clone())
             .map_err(|error| untyped(error.to_string()))?;
         if let Some(problem) = problems.first() {
@@ -58,8 +59,7 @@ impl PatchObjects for ServedKinds {
         }
         let merged = apiserver_fields::merge_object(&schema, live, partial)
             .map_err(|error| error.to_string())?;
-        let (merged, _) =
-            codec::check_tree(&schema, merged).map_err(|error| error.to_string())?;
+        let (merged, _) = codec::check_tree(&schema, merged).map_err(|error| error.to_string())?;
         Ok(merged)
     }
 

@@ -12,6 +12,7 @@ mod create;
 mod custom_resources;
 mod delete;
 mod hostile;
+mod mutating_policies;
 mod patch;
 mod policies;
 mod rbac;

@@ -44,7 +44,10 @@ pub fn convert_patch_value(value: &Value<'_>) -> Result<Json, PatchValueError> {
         Value::Map(Map::Struct(name, _)) => Some(name.to_string()),
         _ => None,
     };
-    Conversion { size_left: MAX_SIZE }.convert(value, place.as_deref(), MAX_DEPTH)
+    Conversion {
+        size_left: MAX_SIZE,
+    }
+    .convert(value, place.as_deref(), MAX_DEPTH)
 }
 
 /// Converts the operations of a JSON patch. Each value is checked on its own.
@@ -54,7 +57,9 @@ pub fn convert_patch_value(value: &Value<'_>) -> Result<Json, PatchValueError> {
 pub fn convert_operations(operations: &Value<'_>) -> Result<Json, PatchValueError> {
     let Value::List(operations) = operations else {
         let found = operations.type_of();
-        return Err(PatchValueError::Unsupported(found.runtime_name().to_owned()));
+        return Err(PatchValueError::Unsupported(
+            found.runtime_name().to_owned(),
+        ));
     };
     // One bound for all operations together.
     let mut conversion = Conversion {
@@ -64,7 +69,9 @@ pub fn convert_operations(operations: &Value<'_>) -> Result<Json, PatchValueErro
     for operation in operations.iter() {
         let Value::Map(Map::Struct(_, fields)) = &operation else {
             let found = operation.type_of();
-            return Err(PatchValueError::Unsupported(found.runtime_name().to_owned()));
+            return Err(PatchValueError::Unsupported(
+                found.runtime_name().to_owned(),
+            ));
         };
         let mut members = JsonMap::new();
         for (key, value) in fields.iter() {
@@ -202,9 +209,7 @@ fn convert_scalar(value: &Value<'_>) -> Result<Json, PatchValueError> {
         Value::String(text) => (**text).into(),
         Value::Bytes(bytes) => STANDARD.encode(bytes).into(),
         Value::Timestamp(time) => time.to_string().into(),
-        Value::Duration(duration) => {
-            format!("{}s", duration.as_secs_f64()).into()
-        }
+        Value::Duration(duration) => format!("{}s", duration.as_secs_f64()).into(),
         _ => return Err(unsupported()),
     })
 }
