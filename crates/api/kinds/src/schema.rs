@@ -54,6 +54,8 @@ pub struct CustomSchema {
     pub columns: Box<[Column]>,
     /// Fields for field selectors beside name and namespace.
     pub selectable_fields: Box<[SelectableField]>,
+    /// Warning for each request, if the version is deprecated.
+    pub deprecation: Option<Box<str>>,
     // Compiled when the first object is written: most definitions have few writes, and a server
     // with many of them must start fast.
     rules: OnceLock<Arc<RuleSet>>,
@@ -105,6 +107,7 @@ impl CustomSchema {
                 .iter()
                 .map(SelectableField::parse)
                 .collect::<Result<_, _>>()?,
+            deprecation: None,
             rules: OnceLock::new(),
         })
     }
@@ -126,6 +129,7 @@ impl Default for CustomSchema {
             scale: None,
             columns: parse_columns(&Value::Null).unwrap_or_default(),
             selectable_fields: Box::default(),
+            deprecation: None,
             rules: OnceLock::new(),
         }
     }

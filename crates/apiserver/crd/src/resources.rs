@@ -2,9 +2,10 @@
 
 use crate::definition::{accepted_names, group, is_terminating};
 use api_kinds::{
-    CustomSchema, Name, ObjectSchema, Resource, SchemaError, Storage, Subresource, custom_prefix,
+    CustomSchema, Name, ObjectSchema, Resource, SchemaError, Storage, Subresource,
+    compare_versions, custom_prefix,
 };
-use api_meta::tree::{flag, get, list, text, texts};
+use api_meta::tree::{flag, get, list, opt_text, text, texts};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -69,9 +70,10 @@ pub fn build_resources(definition: &Value) -> Result<Vec<Arc<Resource>>, BuildEr
 }
 
 fn build_schema(spec: &Value, version: &Value) -> Result<ObjectSchema, BuildError> {
-    CustomSchema::parse(spec, version)
-        .map(|schema| ObjectSchema::Custom(Arc::new(schema)))
-        .map_err(|error| BuildError::Schema(text(version, "name").to_owned(), error))
+    let mut schema = CustomSchema::parse(spec, version)
+        .map_err(|error| BuildError::Schema(text(version, "name").to_owned(), error))?;
+    schema.deprecation = deprecation_warning(spec, version);
+    Ok(ObjectSchema::Custom(Arc::new(schema)))
 }
 
 fn build_version(
@@ -106,6 +108,29 @@ fn build_version(
     };
     resource.subresources = build_subresources(&resource, version);
     resource
+}
+
+/// Returns the warning of a deprecated version: its own, or one that names the best newer version.
+fn deprecation_warning(spec: &Value, version: &Value) -> Option<Box<str>> {
+    if !flag(version, "deprecated") {
+        return None;
+    }
+    if let Some(warning) = opt_text(version, "deprecationWarning") {
+        return Some(warning.into());
+    }
+    let (group, kind) = (text(spec, "group"), text(get(spec, "names"), "kind"));
+    let name = text(version, "name");
+    let warning = format!("{group}/{name} {kind} is deprecated");
+    let newer = list(spec, "versions")
+        .iter()
+        .filter(|other| flag(other, "served") && !flag(other, "deprecated"))
+        .map(|other| text(other, "name"))
+        .filter(|other| compare_versions(other, name).is_lt())
+        .min_by(|a, b| compare_versions(a, b));
+    Some(match newer {
+        Some(newer) => format!("{warning}; use {group}/{newer} {kind}").into(),
+        None => warning.into(),
+    })
 }
 
 fn own_all(names: Vec<&str>) -> Vec<Name> {
@@ -191,6 +216,34 @@ mod tests {
             let storage = resource.storage.as_ref().unwrap();
             assert_eq!(storage.api_version, "example.com/v2");
             assert_eq!(storage.prefix, "/example.com/foos");
+        }
+    }
+
+    #[test]
+    fn deprecated_version_warns_with_its_own_text_or_names_the_best_newer_one() {
+        let spec = json!({"group": "e.io", "names": {"kind": "Foo"}, "versions": [
+            {"name": "v1", "served": true}, {"name": "v2", "served": true},
+            {"name": "v3", "served": false}, {"name": "v2beta1", "served": true}]});
+        for (version, expect) in [
+            (
+                json!({"name": "v1beta1", "deprecated": true}),
+                Some("e.io/v1beta1 Foo is deprecated; use e.io/v2 Foo"),
+            ),
+            (
+                json!({"name": "v3", "deprecated": true}),
+                Some("e.io/v3 Foo is deprecated"),
+            ),
+            (
+                json!({"name": "v1", "deprecated": true, "deprecationWarning": "old"}),
+                Some("old"),
+            ),
+            (json!({"name": "v1"}), None),
+        ] {
+            assert_eq!(
+                deprecation_warning(&spec, &version).as_deref(),
+                expect,
+                "{version}"
+            );
         }
     }
 

@@ -10,6 +10,9 @@ use api_schema::Message;
 use apiserver_convert::codec;
 use serde_json::Value;
 
+/// Characters of a body without a kind that the error shows.
+const SHOWN: usize = 1000;
+
 /// The type that a body must have.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
@@ -118,7 +121,22 @@ fn with_expected_type(expected: Expected<'_>, mut object: Value) -> Result<Value
     };
     // Also for JSON: without this check, a Deployment posted as a Pod would lose most of its
     // fields.
-    check_type(expected, text("apiVersion"), text("kind"))?;
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    if expected.schema.message().is_none() {
+        // As upstream, a custom resource states its kind, and validation rejects another one.
+        if kind.is_empty() {
+            let start: String = object.to_string().chars().take(SHOWN).collect();
+            return Err(ApiError::bad_request(format!(
+                "Object 'Kind' is missing in '{start}'"
+            )));
+        }
+        check_type(expected, api_version, "")?;
+        if let Some(map) = object.as_object_mut() {
+            map.insert("apiVersion".into(), expected.api_version.into());
+        }
+        return Ok(object);
+    }
+    check_type(expected, api_version, kind)?;
     // A body without a type has the expected one; later stages rely on both fields.
     if let Some(map) = object.as_object_mut() {
         map.insert("apiVersion".into(), expected.api_version.into());

@@ -5,7 +5,7 @@ use crate::context::Context;
 use crate::method::method_not_allowed;
 use crate::server::Server;
 use crate::{aggregation, discovery, handlers, health, proxy, respond, reviews, zpages};
-use api_kinds::Resource;
+use api_kinds::{ObjectSchema, Resource};
 use api_meta::ApiError;
 use apiserver_request::RequestInfo;
 use http::{Method, Response};
@@ -97,6 +97,36 @@ async fn dispatch_resource(
         .find(&info.group, &info.version, &info.resource)
         .filter(|resource| resource.served)
         .ok_or_else(ApiError::no_such_path)?;
+    let handled = dispatch_served(server, context, resource, body, upgrade).await;
+    let Some(warning) = deprecation(resource) else {
+        return handled;
+    };
+    // As upstream, also for requests that fail.
+    let warning = warning.to_owned();
+    match handled {
+        Ok(response) => Ok(respond::with_warnings(response, &[warning])),
+        Err(mut error) => {
+            error.warnings.push(warning);
+            Err(error)
+        }
+    }
+}
+
+fn deprecation(resource: &Resource) -> Option<&str> {
+    match &resource.schema {
+        ObjectSchema::Custom(custom) => custom.deprecation.as_deref(),
+        ObjectSchema::BuiltIn(_) => None,
+    }
+}
+
+async fn dispatch_served(
+    server: &Arc<Server>,
+    context: &Context,
+    resource: &Arc<Resource>,
+    body: &mut Payload,
+    upgrade: Option<OnUpgrade>,
+) -> Result<Response<Body>, ApiError> {
+    let info = &context.info;
     check_scope(info, resource)?;
     // Reviews are computed, so that neither the registry nor the watch cache knows them.
     if resource.storage.is_none() && info.subresource.is_empty() {
