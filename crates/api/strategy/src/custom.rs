@@ -1,7 +1,7 @@
 //! Strategies of custom resources, which have no rules of their own but those of `status` and
 //! `metadata.generation`.
 
-use api_meta::tree::{equal, get, int, make, remove, set};
+use api_meta::tree::{get, int, make, remove, set};
 use serde_json::Value;
 
 /// Prepares a new object. `has_status`: the resource has the subresource `status`.
@@ -23,7 +23,8 @@ pub fn prepare_update(has_status: bool, subresource: &str, new: &mut Value, old:
         copy_member(new, old, "status");
     }
     let before = int(get(old, "metadata"), "generation").unwrap_or(0);
-    let changed = !equal(&counted(has_status, new), &counted(has_status, old));
+    // Exact, as upstream for objects without types: an empty object is not an absent one.
+    let changed = counted(has_status, new) != counted(has_status, old);
     if let Some(meta) = make(new, "metadata") {
         set(meta, "generation", before + i64::from(changed));
     }
@@ -98,6 +99,20 @@ mod tests {
             new["metadata"]["labels"] = json!({"a": "b"});
             prepare_update(has_status, "", &mut new, &old);
             assert_eq!(new["metadata"]["generation"], expect, "{field}");
+        }
+    }
+
+    #[test]
+    fn empty_value_is_a_change_and_the_same_value_is_none() {
+        for (old, new, expect) in [
+            (json!({}), json!({"a": {}}), 4),
+            (json!({"a": null}), json!({}), 4),
+            (json!({"a": [{}]}), json!({"a": [{}]}), 3),
+        ] {
+            let object = |spec: &Value| json!({"metadata": {"generation": 3}, "spec": spec});
+            let mut changed = object(&new);
+            prepare_update(true, "", &mut changed, &object(&old));
+            assert_eq!(changed["metadata"]["generation"], expect, "{old} {new}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use api_meta::tree::{each_mut, flag, get, list, make, set, text};
 use api_meta::{Meta, time};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Finalizer of a definition whose instances have to be deleted.
 pub const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -90,6 +90,40 @@ pub fn prepare_delete(definition: &mut Value) {
     set_condition(definition, &condition);
 }
 
+/// Returns whether two parts of a definition are equal. Upstream has pointers for the objects of a
+/// definition, so an empty one, such as the subresource `status`, differs from an absent one. Its
+/// lists and maps may be absent or empty.
+pub(crate) fn is_same_definition(a: &Value, b: &Value) -> bool {
+    const MAPS: [&str; 4] = [
+        "properties",
+        "patternProperties",
+        "definitions",
+        "dependencies",
+    ];
+    let is_set = |field: &str, value: &Value| match value {
+        Value::Null => false,
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty() || !MAPS.contains(&field),
+        _ => true,
+    };
+    match (a, b) {
+        (Value::Object(x), Value::Object(y)) => {
+            let count = |map: &Map<String, Value>| map.iter().filter(|(k, v)| is_set(k, v)).count();
+            count(x) == count(y)
+                && x.iter()
+                    .filter(|(field, value)| is_set(field, value))
+                    .all(|(field, value)| {
+                        y.get(field)
+                            .is_some_and(|other| is_same_definition(value, other))
+                    })
+        }
+        (Value::Array(x), Value::Array(y)) => {
+            x.len() == y.len() && x.iter().zip(y).all(|(a, b)| is_same_definition(a, b))
+        }
+        _ => a == b,
+    }
+}
+
 /// Adds the storage version to the versions that stored objects may have. Others remain until a
 /// migration removes them.
 pub(crate) fn add_stored_version(object: &mut Value) {
@@ -119,6 +153,30 @@ mod tests {
         add_stored_version(&mut object);
         add_stored_version(&mut object);
         assert_eq!(object["status"]["storedVersions"], json!(["v1", "v2"]));
+    }
+
+    #[test]
+    fn empty_object_differs_from_an_absent_one_but_not_an_empty_list() {
+        for (a, b, expect) in [
+            (
+                json!({"subresources": {"status": {}}}),
+                json!({"subresources": {}}),
+                false,
+            ),
+            (json!({"subresources": {}}), json!({}), false),
+            (json!({"items": {}}), json!({"items": null}), false),
+            (
+                json!({"properties": {"a": {}}}),
+                json!({"properties": {}}),
+                false,
+            ),
+            (json!({"properties": {}, "required": []}), json!({}), true),
+            (json!([{"a": 1}]), json!([{"a": 1, "b": null}]), true),
+            (json!({"a": {"b": 1}}), json!({"a": {"b": 2}}), false),
+        ] {
+            assert_eq!(is_same_definition(&a, &b), expect, "{a} {b}");
+            assert_eq!(is_same_definition(&b, &a), expect, "{b} {a}");
+        }
     }
 
     #[test]

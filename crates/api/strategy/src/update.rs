@@ -2,7 +2,7 @@
 
 use crate::claim::prepare_data_sources;
 use crate::daemon_set::count_template_generation;
-use crate::definition::add_stored_version;
+use crate::definition::{add_stored_version, is_same_definition};
 use crate::disabled::drop_disabled_fields;
 use crate::fields::{drop_config_source, keep_field, keep_secret_names};
 use crate::pod::{change_only_ephemeral_containers, change_only_resources};
@@ -60,6 +60,9 @@ fn count_generation(kind: Kind<'_>, subresource: &str, new: &mut Value, old: &Va
         // Some kinds of upstream have no generation, and clients compare for absence.
         GenerationRule::None => return,
         GenerationRule::Fixed => false,
+        GenerationRule::Field(field) if kind.kind == "CustomResourceDefinition" => {
+            !is_same_definition(get(new, field), get(old, field))
+        }
         GenerationRule::Field(field) => !same(new, old, field),
         GenerationRule::Late => !same(new, old, "spec"),
         GenerationRule::Any => !is_same_but_version(new, old),

@@ -176,7 +176,8 @@ impl Registry {
 fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> DeletionPlan {
     // Policy and grace period are applied to a copy; the comparison below shows what they changed.
     let mut marked = object.clone();
-    if write.resource.group == "apiextensions.k8s.io" {
+    let is_definition = write.resource.group == "apiextensions.k8s.io";
+    if is_definition {
         // Before the finalizers are looked at: instances must not survive their definition.
         api_strategy::definition::prepare_delete(&mut marked);
     }
@@ -202,6 +203,11 @@ fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> Dele
         Grace::Marked => {}
     }
     namespaces::mark_terminating(&write.resource, &mut marked);
+    let begins = !object.is_being_deleted();
+    if is_definition && begins {
+        // Upstream marks a definition by itself, without a grace period and a new generation.
+        marked.metadata_mut().remove("deletionGracePeriodSeconds");
+    }
     // A repeated delete writes nothing: each write would wake the watchers.
     if marked == *object {
         return DeletionPlan::Unchanged;
@@ -212,7 +218,7 @@ fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> Dele
         .and_then(Value::as_i64)
         .unwrap_or(0);
     // As upstream: requesting deletion counts as a change of the desired state.
-    if generation > 0 && !object.is_being_deleted() {
+    if generation > 0 && begins && !is_definition {
         marked
             .metadata_mut()
             .insert("generation".into(), (generation + 1).into());
