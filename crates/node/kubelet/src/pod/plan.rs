@@ -251,6 +251,12 @@ fn ensure_running(
     }
 }
 
+/// Returns whether the kubelet stopped this container to start another from the current spec.
+pub(crate) fn is_replaced(facts: Facts<'_>, ended: &CriContainer) -> bool {
+    let memory = facts.memory.get(&ended.name);
+    memory.and_then(|m| m.replaced.as_ref()) == Some(&ended.id)
+}
+
 /// Returns whether an exited container is restarted.
 fn should_restart(
     facts: Facts<'_>,
@@ -258,11 +264,7 @@ fn should_restart(
     container: &Container,
     ended: &CriContainer,
 ) -> bool {
-    let replaced = facts
-        .memory
-        .get(&ended.name)
-        .and_then(|m| m.replaced.as_ref());
-    replaced == Some(&ended.id) || spec::should_restart(facts.pod, role, container, ended.exit_code)
+    is_replaced(facts, ended) || spec::should_restart(facts.pod, role, container, ended.exit_code)
 }
 
 fn push_start(facts: Facts<'_>, name: &str, actions: &mut Vec<PodAction>) {

@@ -2,7 +2,7 @@
 
 use super::lifecycle::TerminationCause;
 use super::phase::{compute_phase, is_initialized};
-use super::plan::{is_started, restart_time};
+use super::plan::{is_replaced, is_started, restart_time};
 use super::spec::{self, Role};
 use super::status_conditions::compute_conditions;
 use super::view::{CriContainer, CriState};
@@ -230,6 +230,11 @@ fn compute_container_state(
         Some(i) if i.state == CriState::Exited => {
             match crash_loop_message(facts, role, container, i) {
                 Some(message) => waiting_state("CrashLoopBackOff", &message),
+                // The API server rejects a container that runs again after it was shown as
+                // terminated, if the restart policy does not restart it.
+                None if is_replaced(facts, i) && facts.memory.lifecycle.is_running() => {
+                    waiting_state("ContainerCreating", "")
+                }
                 None => terminated_state(context, i),
             }
         }

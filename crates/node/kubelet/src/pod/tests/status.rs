@@ -73,6 +73,25 @@ fn restart_count_is_the_attempt_and_last_state_the_container_before() {
 }
 
 #[test]
+fn replaced_container_waits_for_its_successor_whatever_the_restart_policy() {
+    for policy in ["Always", "OnFailure", "Never"] {
+        let mut memory = memory();
+        memory.request_replacement("c", "c0".into(), "image changed".into());
+        let observed = running(vec![container("c", 0, CriState::Exited, 143)]);
+        let computed = compute(&simple(policy), &observed, &memory);
+        assert_eq!(computed.phase.as_deref(), Some("Running"), "{policy}");
+        let c = status_of(&computed, "c");
+        assert_eq!(
+            waiting_reason(c).as_deref(),
+            Some("ContainerCreating"),
+            "{policy}"
+        );
+        let last = c.last_state.as_ref().unwrap().terminated.as_ref().unwrap();
+        assert_eq!(last.exit_code, 143, "{policy}");
+    }
+}
+
+#[test]
 fn reason_of_an_exit_is_that_of_the_runtime_or_of_the_exit_code() {
     for (code, reported, expected) in [
         (0, "", "Completed"),
