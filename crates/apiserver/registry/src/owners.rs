@@ -6,7 +6,7 @@ use api_meta::tree::{get, text};
 use serde_json::Value;
 use std::collections::HashSet;
 
-/// Where duplicates are found: in the request, or in the object that admission returns.
+/// The object that has duplicates: that of the request, or the one that admission returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Request,
