@@ -55,7 +55,7 @@ impl Entry {
             Ok(mut tree) => {
                 set_revision(&mut tree, revision);
                 entry.labels = labels_of(&tree);
-                entry.fields = fields_of(&kind.resource, &tree);
+                entry.fields = fields_of(kind, &tree);
                 (entry, Some(tree))
             }
             Err(e) => {
@@ -112,12 +112,7 @@ impl Entry {
             "metadata.name" => Some(self.name()),
             "metadata.namespace" => Some(self.namespace()),
             _ => {
-                let at = self
-                    .kind
-                    .resource
-                    .selectable_fields
-                    .iter()
-                    .position(|f| *f == name)?;
+                let at = self.kind.selectable_names().position(|f| *f == name)?;
                 self.fields.get(at).map(|v| &**v)
             }
         }
@@ -209,12 +204,14 @@ pub(crate) fn set_revision(tree: &mut Value, revision: i64) {
     }
 }
 
-fn fields_of(resource: &Resource, tree: &Value) -> Box<[Box<str>]> {
-    resource
-        .selectable_fields
-        .iter()
-        .map(|field| {
-            api_kinds::selectable_value(resource, tree, field)
+fn fields_of(kind: &StoredKind, tree: &Value) -> Box<[Box<str>]> {
+    let own = kind.resource.selectable_fields.iter();
+    let own = own.map(|field| (field, &kind.resource));
+    // Versions differ in their name only, so that the paths of all lead through the stored object.
+    let others = kind.other_fields.iter().map(|(field, row)| (field, row));
+    own.chain(others)
+        .map(|(field, row)| {
+            api_kinds::selectable_value(row, tree, field)
                 .as_ref()
                 .into()
         })

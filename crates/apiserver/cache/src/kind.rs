@@ -13,6 +13,9 @@ pub struct StoredKind {
     pub resource: Arc<Resource>,
     /// All served versions.
     pub rows: Vec<Arc<Resource>>,
+    /// Selectable fields of custom resources that only other versions declare, each with one of
+    /// these versions.
+    pub other_fields: Vec<(Name, Arc<Resource>)>,
 }
 
 impl StoredKind {
@@ -37,10 +40,30 @@ impl StoredKind {
                     prefix: storage.prefix.clone(),
                     resource: find_storage_version(resources, resource).clone(),
                     rows: Vec::new(),
+                    other_fields: Vec::new(),
                 });
-            kind.rows.push(resource.clone());
+            kind.add_row(resource);
         }
         by_prefix.into_values().collect()
+    }
+
+    fn add_row(&mut self, row: &Arc<Resource>) {
+        self.rows.push(row.clone());
+        // Built-in kinds name the fields of all their versions in each of them.
+        if !row.is_custom() {
+            return;
+        }
+        for field in &row.selectable_fields {
+            if !self.selectable_names().any(|known| known == field) {
+                self.other_fields.push((field.clone(), row.clone()));
+            }
+        }
+    }
+
+    /// Returns the selectable fields of all versions.
+    pub(crate) fn selectable_names(&self) -> impl Iterator<Item = &Name> {
+        let others = self.other_fields.iter().map(|(field, _)| field);
+        self.resource.selectable_fields.iter().chain(others)
     }
 
     /// Returns whether watchers and encodings of this kind remain valid for `newer`.
@@ -48,7 +71,7 @@ impl StoredKind {
         let still_served =
             |row: &Arc<Resource>| newer.rows.iter().any(|new| new.is_same_version(row));
         self.resource.namespaced == newer.resource.namespaced
-            && self.resource.selectable_fields == newer.resource.selectable_fields
+            && self.selectable_names().eq(newer.selectable_names())
             && self.rows.iter().all(still_served)
     }
 

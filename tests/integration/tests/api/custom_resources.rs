@@ -3,6 +3,7 @@
 mod deletion;
 mod names;
 mod openapi;
+mod selection;
 mod serving;
 
 use integration_tests::{Components, Test, has_condition, wait_for};
