@@ -153,7 +153,21 @@ async fn own_and_link_local_addresses_are_not_called() {
     let plane = start_plane(&[]).await;
     let admin = plane.admin();
     let port = plane.api_address().port();
-    for (name, port) in [("localhost", port), ("169.254.169.254", 443)] {
+    let service = "/api/v1/namespaces/default/services/kubernetes";
+    let begun = Instant::now();
+    let address = loop {
+        let found = admin.get(service).await.json();
+        if let Some(address) = found["spec"]["clusterIP"].as_str() {
+            break address.to_owned();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{found}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    for (name, port) in [
+        ("localhost", port),
+        ("169.254.169.254", 443),
+        (&address, 443),
+    ] {
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "ext"},
             "spec": {"type": "ExternalName", "externalName": name}});
         let services = "/api/v1/namespaces/default/services";

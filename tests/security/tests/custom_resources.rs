@@ -350,3 +350,39 @@ async fn definition_shadows_nothing() {
     );
     tenant.post(DEFINITIONS, &object).await.expect_status(403);
 }
+
+/// Instances count like other objects, and a dry run does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn quota_counts_custom_resources() {
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin();
+    define_widgets(&admin, &free_schema()).await;
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let hard = json!({"count/widgets.example.com": "1"});
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
+        "spec": {"hard": hard}});
+    admin.post(quotas, &quota).await.expect_success();
+    // As its controller would.
+    let used = json!({"count/widgets.example.com": "0"});
+    let status = json!({"status": {"hard": hard, "used": used}});
+    let path = format!("{quotas}/q/status");
+    admin.merge_patch(&path, &status).await.expect_success();
+    let begun = Instant::now();
+    let two = loop {
+        let dry = format!("{WIDGETS}?dryRun=All");
+        admin.post(&dry, &widget("dry", json!({}))).await;
+        let name = format!("w{}", begun.elapsed().as_micros());
+        let reply = admin.post(WIDGETS, &widget(&name, json!({}))).await;
+        if reply.status == 403 {
+            break admin.get(WIDGETS).await.json();
+        }
+        // The quota may not be in the cache yet.
+        assert!(begun.elapsed() < Duration::from_secs(10), "never refused");
+    };
+    let found = admin.get(&format!("{quotas}/q")).await.json();
+    assert_eq!(
+        found["status"]["used"]["count/widgets.example.com"], "1",
+        "{found}"
+    );
+    assert!(!two.to_string().contains("\"dry\""), "{two}");
+}

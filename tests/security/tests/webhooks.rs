@@ -201,3 +201,43 @@ async fn credentials_are_sent_to_their_server_only() {
     admin.post(path, &secret).await.expect_status(500);
     assert_eq!(own.received().len(), before);
 }
+
+/// Neither a patch that copies into itself, nor an endless or deep answer, fills the memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_of_a_webhook_is_bounded() {
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin();
+    let server = WebhookServer::start(&[], |_, review| {
+        let body = |text: String| WebhookReply {
+            status: 200,
+            headers: vec![("content-type", "application/json".to_owned())],
+            body: text.into(),
+            delay: Duration::ZERO,
+        };
+        match review["request"]["name"].as_str().unwrap_or_default() {
+            "copies" => {
+                let mut patch = vec![json!({"op": "add", "path": "/metadata/annotations", "value": {"a": "x".repeat(1000)}})];
+                patch.extend((0..40).map(|i| json!({"op": "copy", "from": "/metadata/annotations",
+                    "path": format!("/metadata/annotations/a{i}")})));
+                reply(review, Some(patch.into()))
+            }
+            "huge" => body(format!("{{\"a\": \"{}\"}}", "x".repeat(20 << 20))),
+            "deep" => body(format!("{{\"response\":{}1{}}}", "[".repeat(100_000), "]".repeat(100_000))),
+            "switch" => WebhookReply { status: 101, ..body(String::new()) },
+            "later" => reply(review, None).after(Duration::from_secs(60)),
+            _ => reply(review, None),
+        }
+    })
+    .await;
+    let object = configuration(&server, "bombs", &["configmaps"]);
+    register(&admin, &server, &object).await;
+    for name in ["copies", "huge", "deep", "switch", "later"] {
+        let begun = Instant::now();
+        admin.post(MAPS, &config_map(name)).await.expect_status(500);
+        assert!(begun.elapsed() < Duration::from_secs(12), "{name}");
+        admin
+            .get(&format!("{MAPS}/{name}"))
+            .await
+            .expect_status(404);
+    }
+}

@@ -5,6 +5,7 @@
 //! certificate or its place in the network, to itself, to the store or to a cloud's metadata
 //! service (CVE-2022-3294, CVE-2020-8562).
 
+use api_meta::tree::{get, int, list, text, texts};
 use apiserver_request::{GroupResource, Objects};
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -50,8 +51,17 @@ impl ReachPolicy {
             "default",
             "kubernetes",
         );
+        // The address of the Service leads to the same servers, where kube-proxy runs. A server that
+        // forwards requests to itself does so without an end.
+        let services = GroupResource::new("", "services");
+        let service = objects.cached_object(&services, "default", "kubernetes");
         // At each request, because servers join and leave while this one runs.
         let mut all = self.clone();
+        all.barred.extend(
+            service
+                .iter()
+                .flat_map(|service| service_addresses(service)),
+        );
         all.barred.extend(
             endpoints
                 .iter()
@@ -84,20 +94,13 @@ fn store_address(url: &str) -> Option<(Option<IpAddr>, u16)> {
 }
 
 fn endpoint_addresses(endpoints: &Value) -> Vec<SocketAddr> {
-    let list = |value: &Value, field: &str| {
-        value
-            .get(field)
-            .and_then(Value::as_array)
-            .cloned()
-            .unwrap_or_default()
-    };
     let mut all = Vec::new();
     for subset in list(endpoints, "subsets") {
-        let ports = list(&subset, "ports");
+        let ports = list(subset, "ports");
         let ports = ports
             .iter()
             .filter_map(|p| u16::try_from(p.get("port")?.as_u64()?).ok());
-        let ips: Vec<IpAddr> = list(&subset, "addresses")
+        let ips: Vec<IpAddr> = list(subset, "addresses")
             .iter()
             .filter_map(|a| a.get("ip")?.as_str()?.parse().ok())
             .collect();
@@ -107,6 +110,22 @@ fn endpoint_addresses(endpoints: &Value) -> Vec<SocketAddr> {
         }));
     }
     all
+}
+
+fn service_addresses(service: &Value) -> Vec<SocketAddr> {
+    let spec = get(service, "spec");
+    let port = |port: &Value| u16::try_from(int(port, "port")?).ok();
+    let ports: Vec<u16> = list(spec, "ports").iter().filter_map(port).collect();
+    let ips = texts(spec, "clusterIPs")
+        .into_iter()
+        .chain([text(spec, "clusterIP")]);
+    let ips = ips.filter_map(|ip| ip.parse::<IpAddr>().ok());
+    ips.flat_map(|ip| {
+        ports
+            .iter()
+            .map(move |port| SocketAddr::new(ip.to_canonical(), *port))
+    })
+    .collect()
 }
 
 /// Mirrors Go's `IsGlobalUnicast`: true for private addresses; false for loopback, link-local,
@@ -192,6 +211,17 @@ mod tests {
             ["192.0.2.9:6443".parse().unwrap()]
         );
         assert!(endpoint_addresses(&json!({"subsets": [{}, {"addresses": []}]})).is_empty());
+    }
+
+    #[test]
+    fn address_of_the_api_service_leads_to_api_servers() {
+        let service = json!({"spec": {"clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1", "fd00::1"],
+            "ports": [{"port": 443}]}});
+        let found = service_addresses(&service);
+        for address in ["10.96.0.1:443", "[fd00::1]:443"] {
+            assert!(found.contains(&address.parse().unwrap()), "{address}");
+        }
+        assert!(service_addresses(&json!({"spec": {"clusterIP": "None"}})).is_empty());
     }
 
     #[test]
