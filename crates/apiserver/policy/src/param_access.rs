@@ -159,3 +159,166 @@ impl Admission for ParamAccessCheck {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::params::ParamResource;
+    use api_meta::Selector;
+    use apiserver_request::Observer;
+    use apiserver_webhook::GroupVersionResource;
+    use serde_json::json;
+
+    /// Allows what is in the list: `VERB GROUP/VERSION/RESOURCE NAMESPACE/NAME`.
+    struct Fake(&'static [&'static str]);
+
+    impl Authorizer for Fake {
+        fn authorize(&self, a: &Attributes) -> Decision {
+            let asked = format!(
+                "{} {}/{}/{} {}/{}",
+                a.verb, a.group, a.version, a.resource, a.namespace, a.name
+            );
+            match self.0.contains(&asked.as_str()) {
+                true => Decision::Allow(asked),
+                false => Decision::NoOpinion(asked),
+            }
+        }
+        fn rules(&self, _: &User, _: &str) -> (Vec<Value>, Vec<Value>, bool) {
+            (Vec::new(), Vec::new(), false)
+        }
+    }
+
+    impl ParamObjects for Fake {
+        fn find_resource(&self, api_version: &str, kind: &str) -> Option<ParamResource> {
+            ((api_version, kind) == ("v1", "Secret")).then(|| ParamResource {
+                resource: GroupVersionResource::new("", "v1", "secrets"),
+                is_namespaced: true,
+            })
+        }
+        fn find_object(&self, _: &GroupVersionResource, _: &str, _: &str) -> Option<Value> {
+            None
+        }
+        fn list_objects(
+            &self,
+            _: &GroupVersionResource,
+            _: Option<&str>,
+            _: &Selector,
+        ) -> Vec<Value> {
+            Vec::new()
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl Objects for Fake {
+        fn cached_object(&self, _: &GroupResource, _: &str, _: &str) -> Option<Arc<Value>> {
+            None
+        }
+        fn cached_list(&self, _: &GroupResource, _: Option<&str>) -> Vec<Arc<Value>> {
+            Vec::new()
+        }
+        async fn read_live(
+            &self,
+            _: &GroupResource,
+            _: &str,
+            name: &str,
+        ) -> Result<Option<Value>, ApiError> {
+            Ok((name == "p").then(|| policy("v1", "Secret")))
+        }
+        fn observe(&self, _: &GroupResource, _: Arc<dyn Observer>) {}
+        fn caches_ready(&self) -> bool {
+            true
+        }
+    }
+
+    fn policy(version: &str, kind: &str) -> Value {
+        json!({"spec": {"paramKind": {"apiVersion": version, "kind": kind}}})
+    }
+
+    fn binding(policy: &str, reference: Value) -> Value {
+        json!({"spec": {"policyName": policy, "paramRef": reference}})
+    }
+
+    async fn check(
+        allowed: &'static [&'static str],
+        resource: &str,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> bool {
+        let fake = || Arc::new(Fake(allowed));
+        let user = User::default();
+        let operation = old.map_or(Operation::Create, |_| Operation::Update);
+        let request = AdmissionRequest {
+            operation,
+            user: &user,
+            group: GROUP,
+            version: "v1",
+            resource,
+            subresource: "",
+            kind: "Policy",
+            namespace: "",
+            name: "x",
+            object: object.clone(),
+            old: old.cloned(),
+            options: Value::Null,
+            dry_run: false,
+            warnings: Default::default(),
+            reinvocation: Default::default(),
+        };
+        let check = ParamAccessCheck::new(fake(), fake(), fake());
+        let checked = check.validate(&request).await;
+        assert!(checked.as_ref().err().is_none_or(|e| e.code() == 422));
+        checked.is_ok()
+    }
+
+    #[tokio::test]
+    async fn policy_needs_get_on_all_objects_of_its_kind() {
+        for resource in ["validatingadmissionpolicies", "mutatingadmissionpolicies"] {
+            for (allowed, version, kind, expect) in [
+                (&[][..], "v1", "Secret", false),
+                (&["get /v1/secrets */*"], "v1", "Secret", true),
+                (&["get /v1/secrets default/s"], "v1", "Secret", false),
+                (&["get /v1/secrets */*"], "v1", "Unknown", false),
+                (&["get /v1/* */*"], "v1", "Unknown", true),
+                (&["get g/v1/* */*"], "g/v1", "Unknown", true),
+                (&["get g/v1/* */*"], "g/v1/x", "Unknown", false),
+                (&["get */*/* */*"], "g/v1/x", "Unknown", true),
+            ] {
+                let object = policy(version, kind);
+                let found = check(allowed, resource, &object, None).await;
+                assert_eq!(found, expect, "{resource} {allowed:?} {version} {kind}");
+            }
+            let (old, new) = (policy("v1", "Other"), policy("v1", "Secret"));
+            assert!(!check(&[], resource, &new, Some(&old)).await);
+            assert!(check(&[], resource, &new, Some(&new)).await, "unchanged");
+            assert!(check(&[], resource, &json!({"spec": {}}), None).await);
+        }
+    }
+
+    #[tokio::test]
+    async fn binding_needs_access_to_what_it_names() {
+        let one = json!({"name": "s", "namespace": "n"});
+        let all = json!({"selector": {}});
+        for resource in [
+            "validatingadmissionpolicybindings",
+            "mutatingadmissionpolicybindings",
+        ] {
+            for (allowed, policy, reference, expect) in [
+                (&[][..], "p", &one, false),
+                (&["get /v1/secrets n/s"], "p", &one, true),
+                (&["list /v1/secrets n/"], "p", &one, false),
+                (&["get /v1/secrets n/s"], "missing", &one, false),
+                (&["get */*/* n/s"], "missing", &one, true),
+                (&["get /v1/secrets n/s"], "p", &all, false),
+                (&["list /v1/secrets /"], "p", &all, true),
+            ] {
+                let object = binding(policy, reference.clone());
+                let found = check(allowed, resource, &object, None).await;
+                assert_eq!(found, expect, "{resource} {allowed:?} {object}");
+            }
+            let (old, new) = (binding("a", one.clone()), binding("p", one.clone()));
+            assert!(!check(&[], resource, &new, Some(&old)).await, "policy");
+            assert!(check(&[], resource, &new, Some(&new)).await, "unchanged");
+        }
+    }
+}
