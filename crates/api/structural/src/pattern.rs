@@ -2,12 +2,12 @@
 
 mod cache;
 mod class;
+mod compile;
 mod input;
 mod translate;
 
-use input::{NESTING_LIMIT, SOURCE_LIMIT, STATES_LIMIT};
 use parking_lot::Mutex;
-use regex::bytes::{Regex, RegexBuilder};
+use regex::bytes::Regex;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -85,26 +85,9 @@ impl fmt::Debug for Pattern {
     }
 }
 
-fn compile_within(source: &str, size: usize) -> Result<Regex, PatternError> {
-    if source.len() > SOURCE_LIMIT {
-        return Err(PatternError::TooLarge);
-    }
-    let translated = translate::translate(source)?;
-    RegexBuilder::new(&translated)
-        .size_limit(size)
-        .dfa_size_limit(STATES_LIMIT)
-        .nest_limit(NESTING_LIMIT)
-        .build()
-        .map_err(|error| match error {
-            regex::Error::CompiledTooBig(_) => PatternError::TooLarge,
-            // The only remaining errors are Unicode classes with unknown names.
-            _ => PatternError::Syntax(format!("invalid character class range: `{source}`")),
-        })
-}
-
 /// Compiles a pattern of this crate.
 pub(crate) fn compile_fixed(source: &str) -> Option<Regex> {
-    compile_within(source, input::SIZE_LIMIT).ok()
+    compile::compile_within(source, input::SIZE_LIMIT).ok()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The compiled patterns of the process, with a limit of their memory. Definitions come from
 //! clients, and a pattern of ten bytes may take ten megabytes.
 
-use super::compile_within;
+use super::compile::compile_within;
 use super::input::{PatternError, SIZE_LIMIT};
 use parking_lot::Mutex;
 use regex::bytes::Regex;
