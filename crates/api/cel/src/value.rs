@@ -123,7 +123,7 @@ impl<'v> Value<'v> {
             Value::String(_) => Type::String,
             Value::Bytes(_) => Type::Bytes,
             Value::List(_) => Type::list(Type::Dyn),
-            Value::Map(Map::Struct(name, _)) => Type::object(&**name),
+            Value::Map(Map::Struct(name, _)) => Type::object(name),
             Value::Map(map) => match map.object_schema() {
                 Some(schema) => Type::object(schema.type_name()),
                 None => Type::map(Type::Dyn, Type::Dyn),
