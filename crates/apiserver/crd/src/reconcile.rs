@@ -55,8 +55,7 @@ struct Installed {
     group: String,
     plural: String,
     uid: String,
-    /// Hash of the spec. The generation does not count changes between nothing and an empty object,
-    /// such as a new subresource `status`.
+    /// Hash of the spec. The generation does not count changes between an absent and an empty list.
     spec: u64,
     names: Value,
     terminating: bool,
