@@ -90,6 +90,9 @@ async fn apply_discovery(shared: &Arc<CollectorState>, found: &Discovered) {
         tracing::warn!("some kinds can't be listed; their objects are not collected until then");
     }
     shared.synced.store(true, Ordering::Release);
+    // Objects of a new kind may have been deleted before its first list, and those of a removed kind
+    // with it.
+    shared.deletions.notify_gap();
     // Owners may have been listed after their dependents, so doubts are resolved only when all
     // lists are complete.
     let unverified = shared.graph.lock().list_unverified();

@@ -84,6 +84,12 @@ pub fn add_quota_controller(setup: &mut Setup, workers: usize, deletions: &Delet
         });
     let claims = claims.cache();
     deletions.subscribe(move |_, _, namespace| again(namespace));
+    let (waiting, known) = (queue.clone(), quotas.clone());
+    deletions.subscribe_gaps(move || {
+        for quota in known.list() {
+            waiting.add(quota.key());
+        }
+    });
     let client = setup.client.clone();
     setup.add_driver(
         "resourcequota-controller",

@@ -9,8 +9,10 @@ use parking_lot::RwLock;
 #[derive(Clone, Default)]
 pub struct Deletions {
     listeners: Arc<RwLock<Vec<Listener>>>,
+    gaps: Arc<RwLock<Vec<GapListener>>>,
 }
 
+type GapListener = Box<dyn Fn() + Send + Sync>;
 type Listener = Box<dyn Fn(&str, &str, &str) + Send + Sync>;
 
 impl std::fmt::Debug for Deletions {
@@ -23,6 +25,16 @@ impl Deletions {
     /// Registers a callback.
     pub fn subscribe(&self, listener: impl Fn(&str, &str, &str) + Send + Sync + 'static) {
         self.listeners.write().push(Box::new(listener));
+    }
+
+    /// Registers a callback for gaps: deletions that the watches may have missed.
+    pub fn subscribe_gaps(&self, listener: impl Fn() + Send + Sync + 'static) {
+        self.gaps.write().push(Box::new(listener));
+    }
+
+    /// Calls the callbacks for gaps.
+    pub fn notify_gap(&self) {
+        self.gaps.read().iter().for_each(|listener| listener());
     }
 
     /// Calls all callbacks.
@@ -53,5 +65,18 @@ mod tests {
         }
         deletions.clone().notify("apps", "deployments", "n");
         assert_eq!(*seen.lock(), ["apps/deployments n", "apps/deployments n"]);
+    }
+
+    #[test]
+    fn gap_calls_only_its_own_listeners() {
+        let deletions = Deletions::default();
+        let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let count = calls.clone();
+        deletions.subscribe(|_, _, _| panic!("no deletion"));
+        deletions.subscribe_gaps(move || {
+            count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        });
+        deletions.notify_gap();
+        assert_eq!(calls.load(std::sync::atomic::Ordering::Relaxed), 1);
     }
 }
