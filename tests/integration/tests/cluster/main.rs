@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod custom_resources;
 mod daemonsets;
 mod deployments;
 mod endpoints;
