@@ -8,6 +8,7 @@
 //! schema that is no message.
 
 mod convert;
+mod enablement;
 mod load;
 mod model;
 mod schema;
@@ -15,7 +16,8 @@ mod select;
 mod set;
 
 pub use convert::convert;
-pub use load::{find, find_kind, groups, resources, served};
+pub use enablement::{BuiltInResources, RuntimeConfig, RuntimeConfigError};
+pub use load::{find, find_kind, groups, is_stable, resources, served};
 pub use model::{Group, GroupVersion, Name, Resource, Storage, Subresource};
 pub use schema::{CustomSchema, ObjectSchema, SchemaError, SelectableField};
 pub use select::{selectable_value, unsupported_field};

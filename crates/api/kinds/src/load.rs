@@ -20,6 +20,8 @@ type Key = (&'static str, &'static str, &'static str);
 struct Table {
     resources: Vec<Arc<Resource>>,
     groups: Vec<Group>,
+    /// All groups and versions.
+    all_groups: Vec<Group>,
     by_plural: HashMap<Key, usize>,
     by_kind: HashMap<Key, usize>,
 }
@@ -31,22 +33,6 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     for line in DATA.lines() {
         lines.load_line(line);
     }
-    lines.resources.iter().for_each(|resource| {
-        if let Some(group) = lines
-            .groups
-            .iter_mut()
-            .find(|group| group.name == resource.group)
-            // The first version of a group is its preferred one in discovery, and clients without a
-            // choice use that.
-            && resource.served
-            && !group.versions.contains(&resource.version)
-        {
-            group.versions.push(resource.version.clone());
-        }
-    });
-    // Groups with beta versions alone stay in the table for stored objects. Discovery must not list
-    // a group without versions.
-    lines.groups.retain(|group| !group.versions.is_empty());
     lines.into_table()
 });
 
@@ -65,9 +51,11 @@ impl Lines {
             by_plural.insert((group, version, plural), index);
             by_kind.insert((group, version, kind), index);
         }
+        let resources: Vec<_> = self.resources.into_iter().map(Arc::new).collect();
         Table {
-            resources: self.resources.into_iter().map(Arc::new).collect(),
-            groups: self.groups,
+            groups: select_served(&self.groups, &resources),
+            all_groups: self.groups,
+            resources,
             by_plural,
             by_kind,
         }
@@ -86,13 +74,31 @@ impl Lines {
                 self.resources.push(resource);
             }
         } else if let Some(rest) = line.strip_prefix("group ") {
-            let name = rest.split(' ').next().unwrap_or_default();
+            let mut words = rest.split(' ');
             self.groups.push(Group {
-                name: undash_word(name).into(),
-                versions: Vec::new(),
+                name: undash_word(words.next().unwrap_or_default()).into(),
+                versions: words.map(Name::Borrowed).collect(),
             });
         }
     }
+}
+
+/// Returns the groups and versions with a served resource, in their order. The first version of a
+/// group is its preferred one in discovery, and clients without a choice use that.
+fn select_served(all: &[Group], resources: &[Arc<Resource>]) -> Vec<Group> {
+    let select = |group: &Group| {
+        let is_served = |version: &&Name| {
+            let mut resources = resources.iter();
+            resources.any(|r| r.served && r.group == group.name && r.version == **version)
+        };
+        Group {
+            name: group.name.clone(),
+            versions: group.versions.iter().filter(is_served).cloned().collect(),
+        }
+    };
+    let groups = all.iter().map(select);
+    // Discovery must not list a group without versions.
+    groups.filter(|group| !group.versions.is_empty()).collect()
 }
 
 fn undash_word(word: &'static str) -> &'static str {
@@ -159,7 +165,7 @@ fn parse_resource(line: &'static str) -> Option<(Key, &'static str, Resource)> {
 
 /// Returns whether a version is stable. Beta versions are disabled by default since v1.24, and none
 /// of the older ones is left.
-fn is_stable(version: &str) -> bool {
+pub fn is_stable(version: &str) -> bool {
     version
         .strip_prefix('v')
         .is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
@@ -217,7 +223,12 @@ pub fn served() -> impl Iterator<Item = &'static Arc<Resource>> {
     resources().iter().filter(|resource| resource.served)
 }
 
-/// Returns the groups of built-in resources in the order of discovery, core first.
+/// Returns the groups of these built-in resources in the order of discovery, core first.
+pub(crate) fn list_groups(resources: &[Arc<Resource>]) -> Vec<Group> {
+    select_served(&TABLE.all_groups, resources)
+}
+
+/// Returns the groups that v1.36 serves by default in the order of discovery, core first.
 pub fn groups() -> &'static [Group] {
     &TABLE.groups
 }

@@ -14,14 +14,23 @@ pub struct ResourceSet {
     /// In the order of discovery.
     resources: Vec<Arc<Resource>>,
     groups: Vec<Group>,
+    built_in_groups: Vec<Group>,
     // Sorted, and not a map: a map with owned keys could not be searched by borrowed ones.
     by_plural: Vec<Arc<Resource>>,
     by_kind: Vec<Arc<Resource>>,
 }
 
 impl ResourceSet {
-    /// Creates the set of the built-in resources and these custom ones.
+    /// Creates the set of the built-in resources, as served by default, and these custom ones.
     pub fn new(custom: impl IntoIterator<Item = Arc<Resource>>) -> Self {
+        Self::with_built_in(crate::resources(), custom)
+    }
+
+    /// Creates the set of these built-in resources and these custom ones.
+    pub fn with_built_in(
+        built_in: &[Arc<Resource>],
+        custom: impl IntoIterator<Item = Arc<Resource>>,
+    ) -> Self {
         let mut custom: Vec<_> = custom.into_iter().collect();
         // As upstream's aggregator: groups of equal priority by name, versions by their age.
         custom.sort_by(|a, b| {
@@ -30,11 +39,12 @@ impl ResourceSet {
                 .then_with(|| compare_versions(&a.version, &b.version))
                 .then_with(|| a.plural.cmp(&b.plural))
         });
-        let mut groups = crate::groups().to_vec();
+        let built_in_groups = crate::load::list_groups(built_in);
+        let mut groups = built_in_groups.clone();
         for resource in custom.iter().filter(|resource| resource.served) {
             add_version(&mut groups, resource);
         }
-        let resources: Vec<_> = crate::resources().iter().cloned().chain(custom).collect();
+        let resources: Vec<_> = built_in.iter().cloned().chain(custom).collect();
         let (mut by_plural, mut by_kind) = (resources.clone(), resources.clone());
         // Stable: of two resources with one name, the built-in one is found.
         by_plural.sort_by(|a, b| plural_key(a).cmp(&plural_key(b)));
@@ -42,6 +52,7 @@ impl ResourceSet {
         ResourceSet {
             resources,
             groups,
+            built_in_groups,
             by_plural,
             by_kind,
         }
@@ -60,6 +71,11 @@ impl ResourceSet {
     /// Returns the groups with served versions in the order of discovery, core first.
     pub fn groups(&self) -> &[Group] {
         &self.groups
+    }
+
+    /// Returns the groups and versions with served built-in resources.
+    pub fn built_in_groups(&self) -> &[Group] {
+        &self.built_in_groups
     }
 
     /// Returns a resource by its plural name, served or not.

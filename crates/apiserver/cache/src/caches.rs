@@ -63,11 +63,21 @@ impl Caches {
     /// `tasks` until shutdown. If that task ended, the server would serve stale data forever, so
     /// its end stops the server.
     pub fn start(store: Store, root: &str, tasks: &Tasks) -> Arc<Self> {
+        Self::start_with(store, root, api_kinds::resources().into(), tasks)
+    }
+
+    /// As [`Caches::start`], with these built-in resources.
+    pub fn start_with(
+        store: Store,
+        root: &str,
+        built_in: Arc<[Arc<Resource>]>,
+        tasks: &Tasks,
+    ) -> Arc<Self> {
         let (requests, requested) = mpsc::channel(REQUESTS);
         let caches = Arc::new(Caches {
             store,
             root: root.to_owned(),
-            served: ArcSwap::from_pointee(ServedResources::built_in()),
+            served: ArcSwap::from_pointee(ServedResources::built_in(built_in)),
             requests,
             observers: parking_lot::Mutex::default(),
             revision: watch::Sender::new(0),

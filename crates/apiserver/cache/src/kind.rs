@@ -11,7 +11,7 @@ pub struct StoredKind {
     pub prefix: Name,
     /// The storage version.
     pub resource: Arc<Resource>,
-    /// All served versions.
+    /// All served versions; of a built-in kind, the stable ones too.
     pub rows: Vec<Arc<Resource>>,
     /// Selectable fields of custom resources that only other versions declare, each with one of
     /// these versions.
@@ -19,32 +19,21 @@ pub struct StoredKind {
 }
 
 impl StoredKind {
-    /// Returns all built-in kinds that are stored and served, one for each prefix.
+    /// Returns the built-in kinds that are stored and served by default, one for each prefix.
     pub fn stored_kinds() -> Vec<StoredKind> {
-        Self::from_resources(api_kinds::resources())
+        Self::from_built_in(api_kinds::resources())
+    }
+
+    /// Groups built-in resources by storage prefix. Stable ones that are disabled stay: the server
+    /// itself reads roles, namespaces and webhooks, whether clients can or not.
+    pub(crate) fn from_built_in(resources: &[Arc<Resource>]) -> Vec<StoredKind> {
+        group_by_prefix(resources, |r| r.served || api_kinds::is_stable(&r.version))
     }
 
     /// Groups resources in all their versions by storage prefix. Kinds without a served version are
     /// left out.
     pub(crate) fn from_resources(resources: &[Arc<Resource>]) -> Vec<StoredKind> {
-        let mut by_prefix: BTreeMap<Name, StoredKind> = BTreeMap::new();
-        for resource in resources.iter().filter(|r| r.served) {
-            let Some(storage) = &resource.storage else {
-                continue;
-            };
-            // Resources of several groups may share a prefix: `events` are served by core and by
-            // `events.k8s.io`, and stored once.
-            let kind = by_prefix
-                .entry(storage.prefix.clone())
-                .or_insert_with(|| StoredKind {
-                    prefix: storage.prefix.clone(),
-                    resource: find_storage_version(resources, resource).clone(),
-                    rows: Vec::new(),
-                    other_fields: Vec::new(),
-                });
-            kind.add_row(resource);
-        }
-        by_prefix.into_values().collect()
+        group_by_prefix(resources, |r| r.served)
     }
 
     fn add_row(&mut self, row: &Arc<Resource>) {
@@ -83,6 +72,30 @@ impl StoredKind {
             name.to_owned()
         }
     }
+}
+
+fn group_by_prefix(
+    resources: &[Arc<Resource>],
+    is_cached: impl Fn(&Resource) -> bool,
+) -> Vec<StoredKind> {
+    let mut by_prefix: BTreeMap<Name, StoredKind> = BTreeMap::new();
+    for resource in resources.iter().filter(|r| is_cached(r)) {
+        let Some(storage) = &resource.storage else {
+            continue;
+        };
+        // Resources of several groups may share a prefix: `events` are served by core and by
+        // `events.k8s.io`, and stored once.
+        let kind = by_prefix
+            .entry(storage.prefix.clone())
+            .or_insert_with(|| StoredKind {
+                prefix: storage.prefix.clone(),
+                resource: find_storage_version(resources, resource).clone(),
+                rows: Vec::new(),
+                other_fields: Vec::new(),
+            });
+        kind.add_row(resource);
+    }
+    by_prefix.into_values().collect()
 }
 
 /// Returns the version of a resource in which it is stored.

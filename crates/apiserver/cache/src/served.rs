@@ -10,6 +10,7 @@ use std::sync::Arc;
 /// a new set, and a request works on the set with which it began.
 pub struct ServedResources {
     resources: ResourceSet,
+    built_in_rows: Arc<[Arc<Resource>]>,
     built_in: Vec<Arc<ResourceCache>>,
     custom: BTreeMap<Name, Arc<ResourceCache>>,
     by_prefix: HashMap<Name, Arc<ResourceCache>>,
@@ -19,15 +20,19 @@ pub struct ServedResources {
 
 impl ServedResources {
     /// Creates the set of the built-in resources with empty caches.
-    pub(crate) fn built_in() -> Self {
-        let caches = StoredKind::stored_kinds()
+    pub(crate) fn built_in(rows: Arc<[Arc<Resource>]>) -> Self {
+        let caches = StoredKind::from_built_in(&rows)
             .into_iter()
             .map(|kind| Arc::new(ResourceCache::new(kind)))
             .collect();
-        Self::new(caches, BTreeMap::new())
+        Self::new(rows, caches, BTreeMap::new())
     }
 
-    fn new(built_in: Vec<Arc<ResourceCache>>, custom: BTreeMap<Name, Arc<ResourceCache>>) -> Self {
+    fn new(
+        built_in_rows: Arc<[Arc<Resource>]>,
+        built_in: Vec<Arc<ResourceCache>>,
+        custom: BTreeMap<Name, Arc<ResourceCache>>,
+    ) -> Self {
         let all = || built_in.iter().chain(custom.values());
         let mut by_resource: Vec<_> = all()
             // Several versions, and sometimes two groups, share one cache.
@@ -43,7 +48,8 @@ impl ServedResources {
             .collect();
         let rows = custom.values().flat_map(|cache| cache.kind().rows.clone());
         ServedResources {
-            resources: ResourceSet::new(rows),
+            resources: ResourceSet::with_built_in(&built_in_rows, rows),
+            built_in_rows,
             by_prefix,
             by_resource,
             built_in,
@@ -53,7 +59,7 @@ impl ServedResources {
 
     /// Returns the set with other caches of custom resources.
     pub(crate) fn with_custom(&self, custom: BTreeMap<Name, Arc<ResourceCache>>) -> Self {
-        Self::new(self.built_in.clone(), custom)
+        Self::new(self.built_in_rows.clone(), self.built_in.clone(), custom)
     }
 
     /// Returns the caches of custom resources by storage prefix.

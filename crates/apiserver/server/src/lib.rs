@@ -15,6 +15,7 @@ mod context;
 mod credentials;
 mod decode;
 mod discovery;
+mod feature_gates;
 mod flow;
 mod handlers;
 mod health;
@@ -34,6 +35,7 @@ mod respond;
 mod reviews;
 mod route;
 mod run;
+mod runtime_config;
 mod server;
 #[cfg(test)]
 mod tests;

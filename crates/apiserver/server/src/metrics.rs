@@ -132,6 +132,7 @@ impl ServerMetrics {
         self.write_server(&mut page, server);
         server.webhook_metrics.write_metrics(&mut page);
         server.policy_metrics.write_metrics(&mut page);
+        server.feature_gates.write_metrics(&mut page);
         page.write_process(FileDescriptors::read());
         respond::raw_response(
             200,

@@ -195,6 +195,14 @@ pub struct ServerOptions {
     )]
     pub kubelet_preferred_address_types: Vec<String>,
 
+    /// Built-in APIs to serve or not: GROUP/VERSION=BOOL, GROUP/VERSION/RESOURCE=BOOL,
+    /// api/all=BOOL, api/ga=BOOL, api/beta=BOOL, api/alpha=BOOL
+    #[arg(long, value_delimiter = ',')]
+    pub runtime_config: Vec<String>,
+    /// Feature gates, NAME=BOOL; a feature that this version does not have can't be enabled
+    #[arg(long, value_delimiter = ',')]
+    pub feature_gates: Vec<String>,
+
     /// Logging.
     #[command(flatten)]
     pub logs: LogOptions,

@@ -3,13 +3,14 @@
 use crate::aggregation::{self, Aggregation};
 use crate::bootstrap::{self, Steps};
 use crate::discovery::Discovery;
+use crate::feature_gates::FeatureGates;
 use crate::flow::{self, FlowControl};
 use crate::inflight::InFlight;
 use crate::metrics::ServerMetrics;
 use crate::options::{ServerOptions, parse_duration};
 use crate::proxy::{KubeletTls, Kubelets, ReachPolicy};
 use crate::server::Server;
-use crate::{pipeline, policies, quotas, webhooks};
+use crate::{pipeline, policies, quotas, runtime_config, webhooks};
 use anyhow::Context as _;
 use apiserver_admission as admission;
 use apiserver_authn::Authn;
@@ -111,11 +112,14 @@ pub(crate) fn build_server(
     shutdown: CancellationToken,
 ) -> anyhow::Result<Arc<Server>> {
     let store = Store::new(&options.store_config())?;
-    let caches = Caches::start(
+    let feature_gates = FeatureGates::parse(options.feature_gates.iter().map(String::as_str))?;
+    let built_in = runtime_config::select_resources(&options.runtime_config)?;
+    let caches = Caches::start_with(
         store.clone(),
         // Upstream joins paths, which drops a final slash; with it, a stock server's keys would not
         // be found.
         options.etcd_prefix.trim_end_matches('/'),
+        built_in,
         tasks,
     );
     // Authentication, authorization and admission read the caches, which spares the store a read
@@ -187,6 +191,7 @@ pub(crate) fn build_server(
         metrics: ServerMetrics::default(),
         webhook_metrics,
         definitions,
+        feature_gates,
         policy_metrics,
         kubelets: Kubelets::new(
             &kubelet_tls(options),

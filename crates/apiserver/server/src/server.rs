@@ -4,6 +4,7 @@ use crate::aggregation::Aggregation;
 use crate::bootstrap::Steps;
 use crate::credentials::IdentityHeaders;
 use crate::discovery::Discovery;
+use crate::feature_gates::FeatureGates;
 use crate::flow::FlowControl;
 use crate::inflight::InFlight;
 use crate::metrics::ServerMetrics;
@@ -45,6 +46,8 @@ pub struct Server {
     pub webhook_metrics: Arc<WebhookMetrics>,
     /// The life cycle of custom resource definitions.
     pub definitions: Arc<Definitions>,
+    /// The feature gates, for `/metrics`.
+    pub feature_gates: FeatureGates,
     /// Metrics of admission policies.
     pub policy_metrics: Arc<PolicyMetrics>,
     /// Connections to kubelets.

@@ -5,6 +5,7 @@ mod bodies;
 mod chain;
 mod custom;
 mod definitions;
+mod enablement;
 mod health;
 mod negotiation;
 mod options;

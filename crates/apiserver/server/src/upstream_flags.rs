@@ -6,7 +6,7 @@ const NO_AUDIT: &str = "there is no audit log";
 const NO_REDIRECTS: &str = "redirects of extension servers are never passed on";
 const NO_PEERS: &str = "requests are not passed on to other API servers";
 const NO_JWT: &str = "tokens of other issuers are not accepted";
-const NO_GATES: &str = "what is implemented is on, and versions are not emulated";
+const ONE_VERSION: &str = "no other version is emulated";
 const NO_ELECTION: &str = "there is no coordinated leader election";
 const FIXED_CACHE: &str = "the watch cache keeps all objects and the latest changes of each kind";
 
@@ -17,9 +17,6 @@ const TABLES: &[&[Unsupported]] = &[
     shared::HIDDEN_METRICS,
     shared::PROFILES,
     shared::CONTENTION_PROFILES,
-    shared::FEATURE_GATES,
-    shared::EMULATED_VERSION,
-    shared::VERSIONS,
     shared::SERVING,
     shared::NAMED_CERTIFICATES,
     OWN,
@@ -173,6 +170,8 @@ const OWN: &[Unsupported] = &[
         "enable-priority-and-fairness",
         "requests are classified but share one queue, which --max-requests-inflight limits",
     ),
+    Unsupported::refused("emulated-version", &["", "1.36", "kube=1.36"], ONE_VERSION),
+    Unsupported::no_effect("emulation-forward-compatible", ONE_VERSION),
     Unsupported::refused(
         "encryption-provider-config",
         &[""],
@@ -233,6 +232,11 @@ const OWN: &[Unsupported] = &[
         "max-connection-bytes-per-sec",
         "streams to pods are not slowed down",
     ),
+    Unsupported::refused(
+        "min-compatibility-version",
+        &["", "1.35", "kube=1.35", "1.36", "kube=1.36"],
+        ONE_VERSION,
+    ),
     Unsupported::no_effect(
         "min-request-timeout",
         "watches without a timeout end after 30 to 60 minutes",
@@ -249,11 +253,7 @@ const OWN: &[Unsupported] = &[
     Unsupported::no_effect("peer-advertise-ip", NO_PEERS),
     Unsupported::no_effect("peer-advertise-port", NO_PEERS),
     Unsupported::no_effect("peer-ca-file", NO_PEERS),
-    Unsupported::no_effect(
-        "runtime-config",
-        "the stable versions are served, and no others",
-    ),
-    Unsupported::no_effect("runtime-config-emulation-forward-compatible", NO_GATES),
+    Unsupported::no_effect("runtime-config-emulation-forward-compatible", ONE_VERSION),
     Unsupported::no_effect(
         "send-retry-after-while-not-ready-once",
         "requests are answered as soon as the port is open",
@@ -353,8 +353,6 @@ mod tests {
             ("egress-selector-config-file", "/x"),
             ("profiling", "false"),
             ("storage-backend", "etcd3"),
-            ("feature-gates", "JobTrackingWithFinalizers=true"),
-            ("runtime-config", "api/all=true"),
             ("service-account-lookup", "true"),
             ("cert-dir", "/x"),
         ] {

@@ -48,7 +48,8 @@ async fn sync_services(server: &Server, at_start: bool) -> Result<(), ApiError> 
         server.caches.cached_list(&resource, None)
     };
     let definitions = list("apiextensions.k8s.io", "customresourcedefinitions");
-    let groups = api_kinds::groups().iter();
+    let served = server.caches.served();
+    let groups = served.resources().built_in_groups().iter();
     let built_in = groups.flat_map(|group| {
         group
             .versions

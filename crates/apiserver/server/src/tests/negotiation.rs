@@ -176,3 +176,25 @@ async fn resources_of_a_group_version_are_listed() {
     );
     assert_eq!(server.get("/apis/apps/v9").await.code, 404);
 }
+
+#[tokio::test]
+async fn cbor_is_not_spoken_while_its_gate_is_off() {
+    let server = start_server(&[]).await;
+    server.create_map("a").await;
+    let path = format!("{MAPS}/a");
+    for accept in ["application/cbor", "application/cbor-seq"] {
+        let answer = server
+            .send(request("GET", &path).header("accept", accept), "")
+            .await;
+        assert_eq!(answer.code, 406, "{accept}");
+    }
+    for (method, path, media_type) in [
+        ("POST", MAPS, "application/cbor"),
+        ("PUT", &path, "application/cbor"),
+        ("PATCH", &path, "application/apply-patch+cbor"),
+    ] {
+        let request = request(method, path).header("content-type", media_type);
+        let answer = server.send(request, "\u{a0}").await;
+        assert_eq!(answer.code, 415, "{method} {media_type}");
+    }
+}

@@ -1,0 +1,416 @@
+//! `--runtime-config`: the built-in versions and resources that are served.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::Resource;
+use crate::load::{find, is_stable, resources};
+
+/// Keys that select versions by their stability. A later one overrides an earlier one.
+const SELECTORS: [(&str, fn(&str) -> bool); 4] = [
+    ("api/all", |_| true),
+    ("api/ga", is_stable),
+    ("api/beta", |version| version.contains("beta")),
+    ("api/alpha", |version| version.contains("alpha")),
+];
+
+/// Unstable versions whose kinds have the fields of the stable version, so that they need no code:
+/// conversion changes `apiVersion` only.
+const WITHOUT_CODE: [(&str, &str); 5] = [
+    ("admissionregistration.k8s.io", "v1alpha1"),
+    ("admissionregistration.k8s.io", "v1beta1"),
+    ("networking.k8s.io", "v1beta1"),
+    ("resource.k8s.io", "v1beta2"),
+    ("storage.k8s.io", "v1beta1"),
+];
+
+/// A value of `--runtime-config` that can't be used.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum RuntimeConfigError {
+    /// Neither a selector, nor a version, nor a resource.
+    #[error("runtime-config invalid key {0}")]
+    Key(String),
+    /// Neither true nor false.
+    #[error("invalid value {key}={value}")]
+    Value {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+    /// Nothing would be served.
+    #[error("invalid runtime-config with only api/all=false")]
+    Nothing,
+    /// Names of groups that upstream does not have.
+    #[error("unknown api groups {0}")]
+    Groups(String),
+    /// A version that upstream does not have.
+    #[error("group version {0} that has not been registered")]
+    Version(String),
+    /// A resource is named by its plural.
+    #[error(
+        "invalid key {0}: group/version/resource and resource is always lowercase plural, not {1:?}"
+    )]
+    Plural(String, String),
+    /// Upstream serves this, and this server does not.
+    #[error("{0}=true: this server does not implement it")]
+    NotImplemented(String),
+}
+
+/// The preferences of a command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuntimeConfig {
+    selectors: [Option<bool>; SELECTORS.len()],
+    /// Versions (`apps/v1`) and resources (`apps/v1/deployments`) by name.
+    named: BTreeMap<String, bool>,
+}
+
+/// The built-in resources, with their preferences applied.
+#[derive(Clone, Debug)]
+pub struct BuiltInResources {
+    /// All resources in the order of discovery; `served` says whether they are served.
+    pub resources: Vec<Arc<Resource>>,
+    /// What was enabled in bulk and is not implemented: `GROUP/VERSION/RESOURCE`.
+    pub missing: Vec<String>,
+}
+
+impl RuntimeConfig {
+    /// Parses pairs of the form `KEY=BOOL`. Of several pairs with one key, the last one counts.
+    ///
+    /// # Errors
+    /// A key or value that is malformed or unknown.
+    pub fn parse<'a>(pairs: impl IntoIterator<Item = &'a str>) -> Result<Self, RuntimeConfigError> {
+        let mut values = BTreeMap::new();
+        for pair in pairs.into_iter().filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            values.insert(key.trim(), value.trim());
+        }
+        if values.len() == 1 && values.get("api/all") == Some(&"false") {
+            return Err(RuntimeConfigError::Nothing);
+        }
+        let mut config = RuntimeConfig::default();
+        for ((key, _), preference) in SELECTORS.iter().zip(&mut config.selectors) {
+            if let Some(value) = values.remove(key) {
+                // Upstream accepts other spellings for versions and resources only.
+                *preference = Some(match value {
+                    "true" => true,
+                    "false" => false,
+                    _ => return Err(invalid_value(key, value)),
+                });
+            }
+        }
+        check_groups(values.keys().copied())?;
+        for (key, value) in values {
+            config.add_named(key, value)?;
+        }
+        Ok(config)
+    }
+
+    fn add_named(&mut self, key: &str, value: &str) -> Result<(), RuntimeConfigError> {
+        let (group, version, plural) = split_key(key)?;
+        if !is_registered(group, Some(version)) {
+            return Err(RuntimeConfigError::Version(format!("{group}/{version}")));
+        }
+        if let Some(plural) = plural
+            && plural.to_lowercase() != plural
+        {
+            return Err(RuntimeConfigError::Plural(
+                key.to_owned(),
+                plural.to_owned(),
+            ));
+        }
+        let enabled = match value {
+            "" | "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
+            _ => return Err(invalid_value(key, value)),
+        };
+        let has = |resource: &&Arc<Resource>| {
+            (&*resource.group, &*resource.version) == (group, version)
+                && plural.is_none_or(|plural| resource.plural == plural)
+        };
+        if enabled && !resources().iter().filter(has).any(|r| can_serve(r)) {
+            return Err(RuntimeConfigError::NotImplemented(key.to_owned()));
+        }
+        self.named.insert(key.to_owned(), enabled);
+        Ok(())
+    }
+
+    /// Applies the preferences to the built-in resources.
+    pub fn apply(&self) -> BuiltInResources {
+        let mut missing = Vec::new();
+        let apply = |resource: &Arc<Resource>| {
+            let wanted = self.is_wanted(resource);
+            let served = wanted && can_serve(resource);
+            if wanted && !served {
+                missing.push(resource_key(resource));
+            }
+            if served == resource.served {
+                return resource.clone();
+            }
+            let mut resource = Resource::clone(resource);
+            resource.served = served;
+            Arc::new(resource)
+        };
+        let resources = resources().iter().map(apply).collect();
+        BuiltInResources { resources, missing }
+    }
+
+    /// Returns the preference for the resource, else for its version, else of the selectors.
+    fn is_wanted(&self, resource: &Resource) -> bool {
+        let version = version_key(resource);
+        let named = self.named.get(&resource_key(resource));
+        if let Some(preference) = named.or_else(|| self.named.get(&version)) {
+            return *preference;
+        }
+        let mut preferences = SELECTORS.iter().zip(self.selectors).rev();
+        let selected = preferences.find_map(|((_, matches), preference)| {
+            preference.filter(|_| matches(&resource.version))
+        });
+        selected.unwrap_or_else(|| is_stable(&resource.version))
+    }
+}
+
+/// Returns whether a resource can be served: that of a stable version, or one with its fields.
+fn can_serve(resource: &Resource) -> bool {
+    let (group, version) = (&*resource.group, &*resource.version);
+    is_stable(version)
+        || WITHOUT_CODE.contains(&(group, version)) && find(group, "v1", &resource.plural).is_some()
+}
+
+fn version_key(resource: &Resource) -> String {
+    format!("{}/{}", resource.group, resource.version)
+}
+
+fn resource_key(resource: &Resource) -> String {
+    format!("{}/{}", version_key(resource), resource.plural)
+}
+
+fn invalid_value(key: &str, value: &str) -> RuntimeConfigError {
+    RuntimeConfigError::Value {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    }
+}
+
+fn split_key(key: &str) -> Result<(&str, &str, Option<&str>), RuntimeConfigError> {
+    let mut parts = key.split('/');
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(group), Some(version), plural, None) => Ok((group, version, plural)),
+        _ => Err(RuntimeConfigError::Key(key.to_owned())),
+    }
+}
+
+fn check_groups<'a>(keys: impl Iterator<Item = &'a str>) -> Result<(), RuntimeConfigError> {
+    let mut unknown = Vec::new();
+    for key in keys {
+        let (group, version, _) = split_key(key)?;
+        if !is_registered(group, None) {
+            unknown.push(format!("{group}/{version}"));
+        }
+    }
+    unknown.dedup();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    Err(RuntimeConfigError::Groups(unknown.join(",")))
+}
+
+/// Returns whether upstream has types of a group and version, served or not.
+fn is_registered(group: &str, version: Option<&str>) -> bool {
+    let is_named = |resource: &Arc<Resource>| {
+        resource.group == group && version.is_none_or(|version| resource.version == version)
+    };
+    if resources().iter().any(is_named) {
+        return true;
+    }
+    // Versions that exist in the schema alone, such as apps/v1beta1. Their packages are named by the
+    // first label of the group.
+    let known_group = resources().iter().any(|resource| resource.group == group);
+    let (Some(label), Some(version)) = (group.split('.').next(), version) else {
+        return known_group;
+    };
+    let prefix = format!("k8s.io.api.{label}.{version}.");
+    let mut messages = api_schema::schema().messages().iter();
+    known_group && messages.any(|message| message.name.starts_with(&prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::ResourceSet;
+
+    fn apply(pairs: &[&str]) -> BuiltInResources {
+        RuntimeConfig::parse(pairs.iter().copied()).unwrap().apply()
+    }
+
+    fn is_served(built_in: &BuiltInResources, group: &str, version: &str, plural: &str) -> bool {
+        let set = ResourceSet::with_built_in(&built_in.resources, []);
+        set.find(group, version, plural).unwrap().served
+    }
+
+    /// Returns the fields of a resource and of all types below it, without the version.
+    fn fields_below(resource: &Resource) -> std::collections::BTreeSet<String> {
+        let root = resource.schema.message().unwrap();
+        let package = root.name.strip_suffix(&*resource.kind).unwrap();
+        let stable = package.replace(&format!(".{}.", resource.version), ".v1.");
+        let mut fields = std::collections::BTreeSet::new();
+        let (mut open, mut seen) = (vec![root], Vec::new());
+        while let Some(message) = open.pop() {
+            if seen.contains(&message.name) {
+                continue;
+            }
+            seen.push(message.name);
+            for field in &message.fields {
+                let mut text = format!("{} {field:?}", message.name);
+                // Positions differ between versions, names do not.
+                while let Some((before, rest)) = text.split_once("MessageId(") {
+                    let (at, after) = rest.split_once(')').unwrap();
+                    let message = &api_schema::schema().messages()[at.parse::<usize>().unwrap()];
+                    open.push(message);
+                    text = format!("{before}{}{after}", message.name);
+                }
+                // The names of an enum's values are documentation.
+                let text = text.split(", values:").next().unwrap();
+                // Versions share types of the stable one.
+                let text = text
+                    .replace(package, "PACKAGE.")
+                    .replace(&stable, "PACKAGE.");
+                fields.insert(text);
+            }
+        }
+        fields
+    }
+
+    #[test]
+    fn versions_without_code_have_the_fields_of_the_stable_version() {
+        let mut compared = 0;
+        for resource in resources()
+            .iter()
+            .filter(|r| can_serve(r) && !is_stable(&r.version))
+        {
+            let stable = find(&resource.group, "v1", &resource.plural).unwrap();
+            let (ours, theirs) = (fields_below(resource), fields_below(stable));
+            let difference: Vec<_> = ours.symmetric_difference(&theirs).collect();
+            assert!(difference.is_empty(), "{resource:?}: {difference:#?}");
+            assert_eq!(resource.storage.is_some(), stable.storage.is_some());
+            compared += 1;
+        }
+        assert_eq!(compared, 11);
+    }
+
+    #[test]
+    fn stable_versions_are_served_by_default() {
+        let built_in = apply(&[]);
+        assert!(built_in.missing.is_empty());
+        for (before, after) in resources().iter().zip(&built_in.resources) {
+            assert!(Arc::ptr_eq(before, after), "{before:?}");
+        }
+    }
+
+    #[test]
+    fn more_specific_preference_wins_whatever_the_order() {
+        let pairs = [
+            "apps/v1/deployments=true",
+            "apps/v1=false",
+            "api/ga=true",
+            "api/all=false",
+        ];
+        let forward = apply(&pairs);
+        let backward = apply(&pairs.iter().rev().copied().collect::<Vec<_>>());
+        for built_in in [forward, backward] {
+            assert!(is_served(&built_in, "apps", "v1", "deployments"));
+            assert!(!is_served(&built_in, "apps", "v1", "daemonsets"));
+            assert!(is_served(&built_in, "", "v1", "pods"));
+        }
+    }
+
+    #[test]
+    fn versions_are_turned_on_and_off() {
+        let built_in = apply(&[
+            "/v1/pods=false",
+            "storage.k8s.io/v1beta1",
+            "autoscaling/v1=0",
+        ]);
+        assert!(!is_served(&built_in, "", "v1", "pods"));
+        assert!(is_served(&built_in, "", "v1", "services"));
+        let plural = "volumeattributesclasses";
+        assert!(is_served(&built_in, "storage.k8s.io", "v1beta1", plural));
+        let set = ResourceSet::with_built_in(&built_in.resources, []);
+        let versions = |name: &str| {
+            let mut groups = set.groups().iter();
+            groups
+                .find(|group| group.name == name)
+                .unwrap()
+                .versions
+                .clone()
+        };
+        assert_eq!(versions("storage.k8s.io"), ["v1", "v1beta1"]);
+        assert_eq!(versions("autoscaling"), ["v2"]);
+    }
+
+    #[test]
+    fn bulk_preference_names_what_is_missing() {
+        let built_in = apply(&["api/beta=true"]);
+        let missing = "certificates.k8s.io/v1beta1/clustertrustbundles".to_owned();
+        assert!(built_in.missing.contains(&missing));
+        assert!(is_served(
+            &built_in,
+            "networking.k8s.io",
+            "v1beta1",
+            "ipaddresses"
+        ));
+        assert!(!is_served(
+            &built_in,
+            "admissionregistration.k8s.io",
+            "v1alpha1",
+            "mutatingadmissionpolicies"
+        ));
+        // Of a version in part without code, the rest is named.
+        let built_in = apply(&["resource.k8s.io/v1beta2=true"]);
+        assert_eq!(
+            built_in.missing,
+            ["resource.k8s.io/v1beta2/devicetaintrules"]
+        );
+    }
+
+    #[test]
+    fn wrong_preferences_are_rejected() {
+        for (pair, error) in [
+            ("v1=true", "runtime-config invalid key v1"),
+            ("a/b/c/d=true", "runtime-config invalid key a/b/c/d"),
+            ("api/all=1", "invalid value api/all=1"),
+            ("apps/v1=yes", "invalid value apps/v1=yes"),
+            (
+                "api/all=false",
+                "invalid runtime-config with only api/all=false",
+            ),
+            ("api/legacy=false", "unknown api groups api/legacy"),
+            ("example.com/v1=true", "unknown api groups example.com/v1"),
+            (
+                "apps/v7=false",
+                "group version apps/v7 that has not been registered",
+            ),
+            (
+                "apps/v1/Deployment=false",
+                "invalid key apps/v1/Deployment: group/version/resource and resource is always \
+                 lowercase plural, not \"Deployment\"",
+            ),
+            (
+                "resource.k8s.io/v1alpha3=true",
+                "resource.k8s.io/v1alpha3=true: this server does not implement it",
+            ),
+            (
+                "apps/v1beta1=true",
+                "apps/v1beta1=true: this server does not implement it",
+            ),
+        ] {
+            let found = RuntimeConfig::parse([pair]).unwrap_err();
+            assert_eq!(found.to_string(), error, "{pair}");
+        }
+        // Turning off what is off anyway is no error.
+        apply(&["apps/v1beta1=false", "resource.k8s.io/v1alpha3=false"]);
+    }
+}

@@ -1,0 +1,232 @@
+//! Feature gates of the stock API server.
+//!
+//! Features have no switch here: the data file has the defaults of v1.36, and a gate that is given
+//! another value is rejected if it enables a feature, or warned about if the feature stays on.
+
+use base_telemetry::{MetricsPage, format_labels};
+use std::collections::BTreeMap;
+use thiserror::Error;
+
+const DATA: &str = include_str!("../data/feature-gates-v1.36.txt");
+/// Name of the server in `--feature-gates=kube:NAME=BOOL`.
+const COMPONENT: &str = "kube";
+/// Gates that set all gates of a stage which are not set by name.
+const STAGES: [(&str, &str); 2] = [("AllAlpha", "alpha"), ("AllBeta", "beta")];
+
+/// A value of `--feature-gates` that can't be used.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub(crate) enum FeatureGateError {
+    #[error("component not registered: {0}")]
+    Component(String),
+    #[error("missing bool value for {0}")]
+    NoValue(String),
+    #[error("invalid value of {0}={1}")]
+    Value(String, String),
+    #[error("unrecognized feature gate: {0}")]
+    Unknown(String),
+    #[error("cannot set feature gate {name} to {value}, feature is locked to {}", !value)]
+    Locked { name: &'static str, value: bool },
+    #[error("cannot set feature gate {name} to true: not implemented: {}", missing.join(", "))]
+    NotImplemented {
+        name: &'static str,
+        missing: Vec<&'static str>,
+    },
+}
+
+/// A gate.
+#[derive(Clone, Copy, Debug)]
+struct Gate {
+    name: &'static str,
+    stage: &'static str,
+    default: bool,
+    locked: bool,
+}
+
+/// The gates of this server, which have their defaults.
+pub struct FeatureGates(Vec<Gate>);
+
+impl FeatureGates {
+    /// Checks pairs of the form `NAME=BOOL`. Of several pairs with one name, the last one counts.
+    pub(crate) fn parse<'a>(
+        pairs: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, FeatureGateError> {
+        let gates = Self(DATA.lines().filter_map(parse_gate).collect());
+        let mut given = BTreeMap::new();
+        for pair in pairs.into_iter().filter(|pair| !pair.is_empty()) {
+            let (gate, value) = gates.parse_pair(pair)?;
+            given.insert(gate.name, (gate, value));
+        }
+        for (gate, value) in given.values() {
+            gates.check_value(*gate, *value, |name| given.contains_key(name))?;
+        }
+        Ok(gates)
+    }
+
+    fn parse_pair(&self, pair: &str) -> Result<(Gate, bool), FeatureGateError> {
+        let (component, pair) = pair.split_once(':').unwrap_or(("", pair));
+        if !component.is_empty() && component != COMPONENT {
+            return Err(FeatureGateError::Component(component.to_owned()));
+        }
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (name, value) = (name.trim(), value.trim());
+        let enabled = match value {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
+            _ if !pair.contains('=') => return Err(FeatureGateError::NoValue(name.to_owned())),
+            _ => return Err(FeatureGateError::Value(name.to_owned(), value.to_owned())),
+        };
+        let gate = self.0.iter().find(|gate| gate.name == name);
+        let gate = gate.ok_or_else(|| FeatureGateError::Unknown(name.to_owned()))?;
+        Ok((*gate, enabled))
+    }
+
+    fn check_value(
+        &self,
+        gate: Gate,
+        value: bool,
+        is_given: impl Fn(&str) -> bool,
+    ) -> Result<(), FeatureGateError> {
+        let name = gate.name;
+        if gate.locked && value != gate.default {
+            return Err(FeatureGateError::Locked { name, value });
+        }
+        if matches!(gate.stage, "ga" | "deprecated") {
+            tracing::warn!(name, "the feature gate will be removed in a future release");
+        }
+        let stage = STAGES.iter().find(|(all, _)| *all == name);
+        let is_changed = |other: &&Gate| match stage {
+            Some((_, stage)) => {
+                other.stage == *stage
+                    && !STAGES.iter().any(|(all, _)| *all == other.name)
+                    && !is_given(other.name)
+                    // `AllBeta=false` is a default, too, but it turns off what is on.
+                    && !other.locked
+                    && other.default != value
+            }
+            None => other.name == name && other.default != value,
+        };
+        let changed: Vec<&'static str> = self.0.iter().filter(is_changed).map(|g| g.name).collect();
+        match (changed.is_empty(), value) {
+            (true, _) => Ok(()),
+            (false, true) => Err(FeatureGateError::NotImplemented {
+                name,
+                missing: changed,
+            }),
+            (false, false) => {
+                let features = changed.join(", ");
+                tracing::warn!(name, %features, "features can't be disabled and stay enabled");
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes a gauge for each gate.
+    pub(crate) fn write_metrics(&self, page: &mut MetricsPage) {
+        const NAME: &str = "kubernetes_feature_enabled";
+        page.head(NAME, "gauge", "Stage and enablement of a feature.");
+        for gate in &self.0 {
+            let stage = match gate.stage {
+                "ga" => String::new(),
+                stage => stage.to_uppercase(),
+            };
+            let labels = format_labels(&[("name", gate.name), ("stage", stage.as_str())]);
+            page.sample(NAME, &labels, f64::from(u8::from(gate.default)));
+        }
+    }
+}
+
+/// Parses `NAME STAGE on|off [locked]`; `None` for a comment.
+fn parse_gate(line: &'static str) -> Option<Gate> {
+    let mut words = line.split(' ').filter(|_| !line.starts_with('#'));
+    Some(Gate {
+        name: words.next()?,
+        stage: words.next()?,
+        default: words.next()? == "on",
+        locked: words.next() == Some("locked"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reject(pairs: &[&str]) -> Option<String> {
+        let parsed = FeatureGates::parse(pairs.iter().copied());
+        parsed.err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_line_makes_a_gate() {
+        let gates: Vec<Gate> = DATA.lines().filter_map(parse_gate).collect();
+        assert_eq!(gates.len(), DATA.lines().count() - 1);
+        for gate in gates {
+            let stages = ["alpha", "beta", "ga", "deprecated"];
+            assert!(stages.contains(&gate.stage), "{gate:?}");
+            // Alpha features are off by default.
+            assert!(gate.stage != "alpha" || !gate.default, "{gate:?}");
+        }
+    }
+
+    #[test]
+    fn defaults_can_be_given() {
+        assert_eq!(reject(&[]), None);
+        assert_eq!(
+            reject(&["CBORServingAndStorage=false", "kube:AllAlpha=false"]),
+            None
+        );
+        assert_eq!(
+            reject(&["WatchList=true", "AllBeta=false", ":APIServerTracing=T"]),
+            None
+        );
+        assert_eq!(
+            reject(&["CBORServingAndStorage=true", "CBORServingAndStorage=false"]),
+            None
+        );
+    }
+
+    #[test]
+    fn wrong_gates_are_rejected() {
+        for (pair, error) in [
+            ("Bogus=true", "unrecognized feature gate: Bogus"),
+            ("WatchList", "missing bool value for WatchList"),
+            ("WatchList=yes", "invalid value of WatchList=yes"),
+            ("x:WatchList=true", "component not registered: x"),
+            (
+                "APIServerTracing=false",
+                "cannot set feature gate APIServerTracing to false, feature is locked to true",
+            ),
+            (
+                "CBORServingAndStorage=true",
+                "cannot set feature gate CBORServingAndStorage to true: not implemented: \
+                 CBORServingAndStorage",
+            ),
+        ] {
+            assert_eq!(reject(&[pair]).as_deref(), Some(error), "{pair}");
+        }
+    }
+
+    #[test]
+    fn gate_of_a_stage_names_what_it_would_enable() {
+        let error = reject(&["AllAlpha=true", "CBORServingAndStorage=false"]).unwrap_or_default();
+        assert!(error.contains("APIServingWithRoutine"), "{error}");
+        assert!(!error.contains("CBORServingAndStorage"), "{error}");
+        let error = reject(&["AllBeta=true"]).unwrap_or_default();
+        assert!(error.contains("ClusterTrustBundle,"), "{error}");
+    }
+
+    #[test]
+    fn metrics_have_the_stage_and_the_default() {
+        let mut page = MetricsPage::default();
+        if let Ok(gates) = FeatureGates::parse([]) {
+            gates.write_metrics(&mut page);
+        }
+        let text = page.finish();
+        for line in [
+            "kubernetes_feature_enabled{name=\"CBORServingAndStorage\",stage=\"ALPHA\"} 0\n",
+            "kubernetes_feature_enabled{name=\"WatchList\",stage=\"BETA\"} 1\n",
+            "kubernetes_feature_enabled{name=\"APIServerTracing\",stage=\"\"} 1\n",
+        ] {
+            assert!(text.contains(line), "{line}{text}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `--runtime-config` and `--feature-gates`, as clients see them.
+
+use super::{MAPS, start_over, start_server};
+use serde_json::json;
+use testkit_etcd::FakeEtcd;
+
+const CLASSES: &str = "/apis/storage.k8s.io/v1beta1/volumeattributesclasses";
+
+#[tokio::test]
+async fn disabled_apis_are_not_found() {
+    let flags = ["--runtime-config=apps/v1/daemonsets=false,batch/v1=false,autoscaling/v1=false"];
+    let server = start_server(&flags).await;
+    for (path, code) in [
+        ("/apis/apps/v1/daemonsets", 404),
+        ("/apis/apps/v1/deployments", 200),
+        ("/apis/batch/v1/jobs", 404),
+        ("/apis/batch", 404),
+        ("/apis/autoscaling/v1/horizontalpodautoscalers", 404),
+        ("/apis/autoscaling/v2/horizontalpodautoscalers", 200),
+        (MAPS, 200),
+    ] {
+        assert_eq!(server.get(path).await.code, code, "{path}");
+    }
+    let list = server.get("/apis/apps/v1").await.json();
+    let names: Vec<_> = list["resources"].as_array().unwrap().iter().collect();
+    assert!(names.iter().all(|resource| resource["kind"] != "DaemonSet"));
+    assert!(
+        names
+            .iter()
+            .any(|resource| resource["kind"] == "Deployment")
+    );
+}
+
+#[tokio::test]
+async fn enabled_beta_version_serves_the_stored_objects_of_the_stable_one() {
+    let server = start_server(&[]).await;
+    assert_eq!(server.get(CLASSES).await.code, 404);
+    let etcd = FakeEtcd::start().await;
+    let server = start_over(etcd, &["--runtime-config=storage.k8s.io/v1beta1=true"]).await;
+    let class = json!({"apiVersion": "storage.k8s.io/v1beta1", "kind": "VolumeAttributesClass",
+        "metadata": {"name": "gold"}, "driverName": "example.com", "parameters": {"iops": "9"}});
+    let created = server.write("POST", CLASSES, class).await;
+    assert_eq!(created.code, 201, "{}", created.json());
+    assert_eq!(created.json()["apiVersion"], "storage.k8s.io/v1beta1");
+    let stable = server
+        .get(&format!("{}/gold", CLASSES.replace("v1beta1", "v1")))
+        .await;
+    assert_eq!(stable.json()["apiVersion"], "storage.k8s.io/v1");
+    assert_eq!(stable.json()["parameters"], json!({"iops": "9"}));
+    let group = server.get("/apis/storage.k8s.io").await.json();
+    assert_eq!(group["preferredVersion"]["version"], "v1");
+    assert_eq!(group["versions"].as_array().unwrap().len(), 2);
+}
