@@ -72,7 +72,7 @@ pub struct RuntimeConfig {
 pub struct BuiltInResources {
     /// All resources in the order of discovery; `served` says whether they are served.
     pub resources: Vec<Arc<Resource>>,
-    /// What was enabled in bulk and is not implemented: `GROUP/VERSION/RESOURCE`.
+    /// Resources that were enabled in bulk and are not implemented: `GROUP/VERSION/RESOURCE`.
     pub missing: Vec<String>,
 }
 
