@@ -12,7 +12,7 @@ use rand::Rng;
 use crate::MAX_NODE_SCORE;
 use crate::diagnosis::{Code, Diagnosis, Rejection};
 use crate::node::NodeInfo;
-use crate::plugin::{PostFilterResult, PreFilterResult};
+use crate::plugin::{PluginsRunner, PostFilterResult, PreFilterResult};
 use crate::pod::PodInfo;
 use crate::profile::Profile;
 use crate::snapshot::Snapshot;
@@ -70,11 +70,6 @@ impl<'a> Feasibility<'a> {
         }
     }
 
-    /// Returns the node that a pod is nominated to in memory; the status may lag behind.
-    pub fn nominated_node(&self, pod: &PodInfo) -> Option<Arc<str>> {
-        self.nominations.node_of(pod.uid())
-    }
-
     /// Runs the filters with the node as it is.
     pub fn run_filters(
         &self,
@@ -96,10 +91,18 @@ impl<'a> Feasibility<'a> {
         }
         Ok(())
     }
+}
 
-    /// Runs the filters with the node's nominated pods of equal or higher priority, and again
-    /// without them: the pod must fit whether or not they arrive.
-    pub fn run_filters_with_nominated_pods(
+impl PluginsRunner for Feasibility<'_> {
+    fn snapshot(&self) -> &Snapshot {
+        self.snapshot
+    }
+
+    fn nominated_node(&self, pod: &PodInfo) -> Option<Arc<str>> {
+        self.nominations.node_of(pod.uid())
+    }
+
+    fn run_filters_with_nominated_pods(
         &self,
         state: &CycleState,
         pod: &PodInfo,
@@ -134,8 +137,7 @@ impl<'a> Feasibility<'a> {
         self.run_filters(state, pod, node)
     }
 
-    /// Adds a pod to a node and to the state.
-    pub fn add_pod(
+    fn add_pod(
         &self,
         state: &mut CycleState,
         pod: &PodInfo,
@@ -157,8 +159,7 @@ impl<'a> Feasibility<'a> {
         }
     }
 
-    /// Removes a pod from a node and from the state.
-    pub fn remove_pod(
+    fn remove_pod(
         &self,
         state: &mut CycleState,
         pod: &PodInfo,

@@ -22,12 +22,12 @@ pub use event::{ClusterEvent, EventKind};
 pub use host_ports::{HostPort, PortTable};
 pub use node::{ImageState, Images, NodeInfo};
 pub use plugin::{
-    Bind, BindError, Eviction, Filter, Permit, PermitOutcome, Plugin, PostBind, PostFilter,
+    Bind, BindError, Eviction, Filter, Permit, PermitOutcome, PluginsRunner, PostBind, PostFilter,
     PostFilterResult, PreBind, PreEnqueue, PreFilter, PreFilterResult, PreScore, QueueSort, Rank,
     Reserve, Score,
 };
 pub use pod::{AffinityTerm, PodInfo};
-pub use profile::{ExtensionPoints, Profile, Weighted};
+pub use profile::{ExtensionPoints, Plugin, Profile, Weighted};
 pub use resources::Resources;
 pub use snapshot::{ClaimView, Cluster, Snapshot};
 pub use state::CycleState;

@@ -1,8 +1,7 @@
 //! The extension points, one trait each.
 //!
-//! A plugin implements [`Plugin`] and the traits of its extension points, and registers itself with
-//! each in [`Plugin::register_extension_points`]. All decisions are pure; only PreBind and Bind may wait for the
-//! cluster.
+//! A plugin implements [`crate::Plugin`] and the traits of its extension points, and registers
+//! itself with each. All decisions are pure; only PreBind and Bind may wait for the cluster.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,44 +9,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Pod;
-use serde_json::Value;
 
-use crate::cycle::Feasibility;
 use crate::diagnosis::{Diagnosis, Rejection};
-use crate::event::{ClusterEvent, EventKind};
 use crate::node::NodeInfo;
 use crate::pod::PodInfo;
-use crate::profile::ExtensionPoints;
-use crate::snapshot::{Cluster, Snapshot};
+use crate::snapshot::Snapshot;
 use crate::state::CycleState;
-
-/// A plugin: its construction and registration.
-pub trait Plugin: Send + Sync + Sized + 'static {
-    /// Name in configuration, messages and metrics.
-    const NAME: &'static str;
-
-    /// Creates the plugin from its arguments (`null` if none are configured) and its view of the
-    /// cluster.
-    ///
-    /// # Errors
-    /// A sentence that names the argument.
-    fn new(args: &Value, cluster: &Arc<dyn Cluster>) -> Result<Self, String>;
-
-    /// Registers the plugin with each extension point that it implements.
-    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints);
-
-    /// Returns the kinds of events that may help a pod rejected by this plugin; [`Plugin::queueing_hint`]
-    /// gets no others.
-    fn events_to_register(&self) -> &'static [EventKind] {
-        EventKind::ALL
-    }
-
-    /// Returns whether an event may help a pod rejected by this plugin (queueing hint). True when
-    /// in doubt.
-    fn queueing_hint(&self, _pod: &PodInfo, _event: &ClusterEvent) -> bool {
-        true
-    }
-}
 
 /// Sort key in the queue; the lowest is first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,6 +96,42 @@ pub struct PostFilterResult {
     pub message: String,
 }
 
+/// Runs the PreFilter and Filter plugins of a profile for PostFilter plugins, which try out changes.
+pub trait PluginsRunner {
+    /// Returns the snapshot.
+    fn snapshot(&self) -> &Snapshot;
+
+    /// Returns the node that a pod is nominated to in memory; the status may lag behind.
+    fn nominated_node(&self, pod: &PodInfo) -> Option<Arc<str>>;
+
+    /// Runs the filters with the node's nominated pods of equal or higher priority, and again
+    /// without them: the pod must fit whether or not they arrive.
+    fn run_filters_with_nominated_pods(
+        &self,
+        state: &CycleState,
+        pod: &PodInfo,
+        node: &NodeInfo,
+    ) -> Result<(), Rejection>;
+
+    /// Adds a pod to a node and to the state.
+    fn add_pod(
+        &self,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        added: &Arc<PodInfo>,
+        node: &mut NodeInfo,
+    );
+
+    /// Removes a pod from a node and from the state.
+    fn remove_pod(
+        &self,
+        state: &mut CycleState,
+        pod: &PodInfo,
+        removed: &Arc<PodInfo>,
+        node: &mut NodeInfo,
+    );
+}
+
 /// Tries to make an unschedulable pod schedulable.
 pub trait PostFilter: Send + Sync {
     /// Decides what to do about the unschedulable pod; must be pure.
@@ -137,7 +140,7 @@ pub trait PostFilter: Send + Sync {
         state: &CycleState,
         pod: &PodInfo,
         diagnosis: &Diagnosis,
-        feasibility: &Feasibility<'_>,
+        runner: &dyn PluginsRunner,
     ) -> PostFilterResult;
 }
 

@@ -2,12 +2,43 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::event::{ClusterEvent, EventKind};
 use crate::plugin::{
-    Bind, Filter, Permit, Plugin, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore,
+    Bind, Filter, Permit, PostBind, PostFilter, PreBind, PreEnqueue, PreFilter, PreScore,
     QueueSort, Reserve, Score,
 };
 use crate::pod::PodInfo;
+use crate::snapshot::Cluster;
+
+/// A plugin: its construction and registration.
+pub trait Plugin: Send + Sync + Sized + 'static {
+    /// Name in configuration, messages and metrics.
+    const NAME: &'static str;
+
+    /// Creates the plugin from its arguments (`null` if none are configured) and its view of the
+    /// cluster.
+    ///
+    /// # Errors
+    /// A sentence that names the argument.
+    fn new(args: &Value, cluster: &Arc<dyn Cluster>) -> Result<Self, String>;
+
+    /// Registers the plugin with each extension point that it implements.
+    fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints);
+
+    /// Returns the kinds of events that may help a pod rejected by this plugin; [`Plugin::queueing_hint`]
+    /// gets no others.
+    fn events_to_register(&self) -> &'static [EventKind] {
+        EventKind::ALL
+    }
+
+    /// Returns whether an event may help a pod rejected by this plugin (queueing hint). True when
+    /// in doubt.
+    fn queueing_hint(&self, _pod: &PodInfo, _event: &ClusterEvent) -> bool {
+        true
+    }
+}
 
 /// A plugin at an extension point, with its name and weight.
 pub struct Weighted<P: ?Sized> {

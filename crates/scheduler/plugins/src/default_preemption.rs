@@ -10,10 +10,9 @@ mod candidate;
 
 use std::sync::Arc;
 
-use scheduler_framework::cycle::Feasibility;
 use scheduler_framework::{
     Cluster, ClusterEvent, Code, CycleState, Diagnosis, EventKind, Eviction, ExtensionPoints,
-    NodeInfo, Plugin, PodInfo, PostFilter, PostFilterResult, Rejection,
+    NodeInfo, Plugin, PluginsRunner, PodInfo, PostFilter, PostFilterResult, Rejection,
 };
 use serde_json::Value;
 
@@ -68,7 +67,7 @@ fn build_result(message: impl Into<String>, nominate: Option<String>) -> PostFil
 fn find_ineligibility(
     pod: &PodInfo,
     diagnosis: &Diagnosis,
-    feasibility: &Feasibility<'_>,
+    runner: &dyn PluginsRunner,
 ) -> Option<&'static str> {
     let policy = pod
         .spec()
@@ -78,9 +77,7 @@ fn find_ineligibility(
         return Some("not eligible due to preemptionPolicy=Never.");
     }
     // Uses the nomination in memory: the status may not name the node yet.
-    let node = feasibility
-        .snapshot
-        .node(&feasibility.nominated_node(pod)?)?;
+    let node = runner.snapshot().node(&runner.nominated_node(pod)?)?;
     let hopeless = diagnosis
         .rejections
         .get(&node.name)
@@ -129,7 +126,7 @@ impl DefaultPreemption {
         state: &CycleState,
         pod: &PodInfo,
         node: &Arc<NodeInfo>,
-        feasibility: &Feasibility<'_>,
+        runner: &dyn PluginsRunner,
     ) -> Result<Candidate, Rejection> {
         let (mut state, mut trial) = (state.clone(), (**node).clone());
         let mut lower: Vec<Arc<PodInfo>> = node
@@ -143,11 +140,11 @@ impl DefaultPreemption {
             return Err(Rejection::unresolvable(Self::NAME, NO_VICTIMS));
         }
         for other in &lower {
-            feasibility.remove_pod(&mut state, pod, other, &mut trial);
+            runner.remove_pod(&mut state, pod, other, &mut trial);
         }
         // If the pod does not fit without all of them, no subset helps. This rules out most nodes
         // with one run of the filters.
-        feasibility.run_filters_with_nominated_pods(&state, pod, &trial)?;
+        runner.run_filters_with_nominated_pods(&state, pod, &trial)?;
         // The most important pods are reprieved first, while there is still room.
         lower.sort_by(|a, b| compare_importance(a, b));
         // Budgets are counted in this order: the most important pods use up the allowed
@@ -163,12 +160,12 @@ impl DefaultPreemption {
             .map(|other| (other, true))
             .chain(free.into_iter().map(|other| (other, false)))
         {
-            feasibility.add_pod(&mut state, pod, &other, &mut trial);
-            if feasibility
+            runner.add_pod(&mut state, pod, &other, &mut trial);
+            if runner
                 .run_filters_with_nominated_pods(&state, pod, &trial)
                 .is_err()
             {
-                feasibility.remove_pod(&mut state, pod, &other, &mut trial);
+                runner.remove_pod(&mut state, pod, &other, &mut trial);
                 candidate.victims.push(other);
                 // A violation is possible, only expensive: preemption respects budgets if it can,
                 // and no further.
@@ -186,14 +183,14 @@ impl PostFilter for DefaultPreemption {
         state: &CycleState,
         pod: &PodInfo,
         diagnosis: &Diagnosis,
-        feasibility: &Feasibility<'_>,
+        runner: &dyn PluginsRunner,
     ) -> PostFilterResult {
-        if let Some(why) = find_ineligibility(pod, diagnosis, feasibility) {
+        if let Some(why) = find_ineligibility(pod, diagnosis, runner) {
             return build_result(why, None);
         }
-        let nominated = feasibility.nominated_node(pod).is_some() || pod.nominated_node().is_some();
+        let nominated = runner.nominated_node(pod).is_some() || pod.nominated_node().is_some();
         let clear = nominated.then(String::new);
-        let all = feasibility.snapshot.nodes.len();
+        let all = runner.snapshot().nodes.len();
         // Nodes that rejected the pod for other reasons than their pods are not tried.
         let helpful = |node: &&Arc<NodeInfo>| {
             diagnosis
@@ -201,8 +198,7 @@ impl PostFilter for DefaultPreemption {
                 .get(&node.name)
                 .is_some_and(|rejection| rejection.code == Code::Unschedulable)
         };
-        let nodes: Vec<&Arc<NodeInfo>> =
-            feasibility.snapshot.nodes.iter().filter(helpful).collect();
+        let nodes: Vec<&Arc<NodeInfo>> = runner.snapshot().nodes.iter().filter(helpful).collect();
         // A good candidate is enough in a large cluster; the dry run for all nodes would take
         // seconds.
         let wanted = (all * self.least_share / 100).max(self.least_nodes);
@@ -214,7 +210,7 @@ impl PostFilter for DefaultPreemption {
         tried.absent = Some((all - nodes.len(), not_helpful)).filter(|(count, _)| *count > 0);
         let mut candidates = Vec::new();
         for node in nodes {
-            match self.select_victims_on_node(state, pod, node, feasibility) {
+            match self.select_victims_on_node(state, pod, node, runner) {
                 Ok(candidate) => candidates.push(candidate),
                 Err(rejection) => drop(tried.rejections.insert(node.name.clone(), rejection)),
             }

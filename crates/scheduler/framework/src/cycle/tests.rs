@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::diagnosis::Code;
 use crate::plugin::{
-    Filter, Plugin, PostFilter, PostFilterResult, PreFilter, PreFilterResult, PreScore, Score,
+    Filter, PostFilter, PostFilterResult, PreFilter, PreFilterResult, PreScore, Score,
 };
-use crate::profile::ExtensionPoints;
+use crate::profile::{ExtensionPoints, Plugin};
 use crate::snapshot::Cluster;
 
 /// A plugin that rejects the nodes of one list with a code, and scores by another.
@@ -75,7 +75,7 @@ impl PostFilter for ByName {
         _: &CycleState,
         _: &PodInfo,
         _: &Diagnosis,
-        _: &Feasibility<'_>,
+        _: &dyn PluginsRunner,
     ) -> PostFilterResult {
         PostFilterResult {
             message: "post filter ran".into(),
