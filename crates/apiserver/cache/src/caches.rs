@@ -2,14 +2,12 @@
 
 use crate::changes::{InstallError, NextSet, Request, check_resources};
 use crate::kind::StoredKind;
-use crate::pump;
 use crate::resource::ResourceCache;
 use crate::served::ServedResources;
 use api_kinds::{Name, Resource};
 use apiserver_request::{GroupResource, Observer};
 use apiserver_storage::{Store, StoreError};
 use arc_swap::ArcSwap;
-use base_task::Tasks;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,9 +19,6 @@ const MAX_WAIT: Duration = Duration::from_secs(3);
 // A write to any stored kind arrives as an event well within this time. Only keys outside the
 // prefix, such as the compaction key, move the revision without an event.
 const REQUEST_PROGRESS_AFTER: Duration = Duration::from_millis(50);
-
-/// Requests that may wait for the reader; further callers wait for room.
-const REQUESTS: usize = 64;
 
 /// Reasons why the caches can't serve a read.
 #[derive(Debug, thiserror::Error)]
@@ -59,22 +54,15 @@ pub struct Caches {
 }
 
 impl Caches {
-    /// Creates empty caches of every stored kind below `root` (`/registry`), filled by a task of
-    /// `tasks` until shutdown. If that task ended, the server would serve stale data forever, so
-    /// its end stops the server.
-    pub fn start(store: Store, root: &str, tasks: &Tasks) -> Arc<Self> {
-        Self::start_with(store, root, api_kinds::resources().into(), tasks)
-    }
-
-    /// As [`Caches::start`], with these built-in resources.
-    pub fn start_with(
+    /// Creates empty caches of these built-in resources, which the watch cache reader fills. It
+    /// receives requests to change the served resources through `requests`.
+    pub(crate) fn new(
         store: Store,
         root: &str,
         built_in: Arc<[Arc<Resource>]>,
-        tasks: &Tasks,
-    ) -> Arc<Self> {
-        let (requests, requested) = mpsc::channel(REQUESTS);
-        let caches = Arc::new(Caches {
+        requests: mpsc::Sender<Request>,
+    ) -> Self {
+        Caches {
             store,
             root: root.to_owned(),
             served: ArcSwap::from_pointee(ServedResources::built_in(built_in)),
@@ -83,13 +71,7 @@ impl Caches {
             revision: watch::Sender::new(0),
             connected: AtomicBool::new(false),
             progress_requests: parking_lot::Mutex::default(),
-        });
-        // Critical: without its reader, the server would serve stale data without an error.
-        tasks.spawn_critical(
-            "watch-cache",
-            pump::run_watch(caches.clone(), requested, tasks.shutdown().clone()),
-        );
-        caches
+        }
     }
 
     /// Installs custom resources in all their versions, or replaces the descriptions of those that

@@ -10,7 +10,8 @@ use crate::install::Installation;
 use crate::resource::ResourceCache;
 use crate::served::ServedResources;
 use api_kinds::Name;
-use apiserver_storage::{Change, Feed, StoreError, WatchItem};
+use apiserver_storage::{Change, Feed, Store, StoreError, WatchItem};
+use base_task::Tasks;
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,9 +26,38 @@ const RETRY: Duration = Duration::from_millis(200);
 /// Interval of progress requests while an installation waits for the revision of its list.
 const PROGRESS: Duration = Duration::from_millis(50);
 
+/// Requests that may wait for the reader; further callers wait for room.
+const REQUESTS: usize = 64;
+
 type EntriesByPrefix = HashMap<Name, Vec<(String, Bytes, i64)>>;
 
-pub(crate) async fn run_watch(
+impl Caches {
+    /// Creates empty caches of every stored kind below `root` (`/registry`), filled by a task of
+    /// `tasks` until shutdown. If that task ended, the server would serve stale data forever, so
+    /// its end stops the server.
+    pub fn start(store: Store, root: &str, tasks: &Tasks) -> Arc<Self> {
+        Self::start_with(store, root, api_kinds::resources().into(), tasks)
+    }
+
+    /// As [`Caches::start`], with these built-in resources.
+    pub fn start_with(
+        store: Store,
+        root: &str,
+        built_in: Arc<[Arc<Resource>]>,
+        tasks: &Tasks,
+    ) -> Arc<Self> {
+        let (requests, requested) = mpsc::channel(REQUESTS);
+        let caches = Arc::new(Caches::new(store, root, built_in, requests));
+        // Critical: without its reader, the server would serve stale data without an error.
+        tasks.spawn_critical(
+            "watch-cache",
+            run_watch(caches.clone(), requested, tasks.shutdown().clone()),
+        );
+        caches
+    }
+}
+
+async fn run_watch(
     caches: Arc<Caches>,
     mut requests: mpsc::Receiver<Request>,
     stop: CancellationToken,
@@ -271,8 +301,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
     use apiserver_request::{GroupResource, ObjectEvent, Objects, Observer};
-    use apiserver_storage::{Store, StoreConfig};
-    use base_task::Tasks;
+    use apiserver_storage::StoreConfig;
     use testkit_etcd::FakeEtcd;
 
     fn start_caches(etcd: &FakeEtcd) -> (Arc<Caches>, Tasks) {
