@@ -9,7 +9,7 @@ use crate::changes::{Batch, Request};
 use crate::install::Installation;
 use crate::resource::ResourceCache;
 use crate::served::ServedResources;
-use api_kinds::Name;
+use api_kinds::{Name, Resource};
 use apiserver_storage::{Change, Feed, Store, StoreError, WatchItem};
 use base_task::Tasks;
 use bytes::Bytes;

@@ -3,10 +3,12 @@
 use crate::body::{Body, full_body};
 use crate::compress;
 use crate::context::Context;
+use crate::encode::restyle_json;
+pub use crate::encode::{encode_tree, encode_untyped};
 use crate::negotiate::{Format, MediaType, Transform};
 use crate::transform;
+use api_codec::envelope;
 use api_codec::list::{self, ListMeta};
-use api_codec::{envelope, proto, yaml};
 use api_kinds::{ObjectSchema, Resource};
 use api_meta::{ApiError, Status};
 use api_schema::schema;
@@ -261,77 +263,6 @@ fn strips_type_meta(resource: &Resource) -> bool {
     resource.schema.has_protobuf()
 }
 
-/// Encodes an object.
-pub fn encode_tree(media_type: MediaType, schema: &ObjectSchema, tree: &Value) -> Vec<u8> {
-    match (media_type.format, schema.message()) {
-        (Format::Protobuf, Some(message)) => proto::encode_object(message, tree),
-        _ => restyle_json(media_type, codec::encode_json(schema, tree)),
-    }
-}
-
-/// Encodes JSON without a schema; protobuf falls back to JSON.
-pub fn encode_untyped(media_type: MediaType, tree: &Value) -> Vec<u8> {
-    restyle_json(media_type, serde_json::to_vec(tree).unwrap_or_default())
-}
-
-/// Indents compact JSON if negotiated.
-fn restyle_json(media_type: MediaType, mut bytes: Vec<u8>) -> Vec<u8> {
-    if media_type.format == Format::Yaml {
-        // YAML is rare, so that it takes the detour over JSON, which has the right field names.
-        let tree: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        return yaml::encode(&tree).into_bytes();
-    }
-    if media_type.pretty {
-        return indent_json(&bytes);
-    }
-    bytes.push(b'\n');
-    bytes
-}
-
-/// Indents JSON by two blanks; keeps the order of fields.
-fn indent_json(compact: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(compact.len() * 2);
-    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
-    let mut bytes = compact.iter().copied().peekable();
-    while let Some(byte) = bytes.next() {
-        if in_string {
-            out.push(byte);
-            in_string = escaped || byte != b'"';
-            escaped = byte == b'\\' && !escaped;
-            continue;
-        }
-        match byte {
-            // Brackets and commas inside strings are no structure.
-            b'"' => in_string = true,
-            // Go's encoder keeps empty objects and lists on one line.
-            b'{' | b'[' if bytes.peek().is_some_and(|next| matches!(next, b'}' | b']')) => {
-                out.push(byte);
-                out.extend(bytes.next());
-                continue;
-            }
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => {
-                depth = depth.saturating_sub(1);
-                new_line(&mut out, depth);
-            }
-            _ => {}
-        }
-        out.push(byte);
-        match byte {
-            b'{' | b'[' | b',' => new_line(&mut out, depth),
-            b':' => out.push(b' '),
-            _ => {}
-        }
-    }
-    out.push(b'\n');
-    out
-}
-
-fn new_line(out: &mut Vec<u8>, depth: usize) {
-    out.push(b'\n');
-    out.resize(out.len() + depth * 2, b' ');
-}
-
 fn with_newline(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes.len() + 1);
     out.extend_from_slice(bytes);
@@ -413,14 +344,6 @@ pub fn with_warnings(mut response: Response<Body>, warnings: &[String]) -> Respo
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn indentation() {
-        let out = indent_json(br#"{"a":[1,{"b":"x,\"{"}],"c":{}}"#);
-        let expect =
-            "{\n  \"a\": [\n    1,\n    {\n      \"b\": \"x,\\\"{\"\n    }\n  ],\n  \"c\": {}\n}\n";
-        assert_eq!(String::from_utf8_lossy(&out), expect);
-    }
 
     #[test]
     fn warning_is_quoted_and_kept_on_one_line() {

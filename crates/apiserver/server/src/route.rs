@@ -4,7 +4,9 @@ use crate::body::{Body, Payload};
 use crate::context::Context;
 use crate::method::method_not_allowed;
 use crate::server::Server;
-use crate::{aggregation, discovery, handlers, health, proxy, respond, reviews, zpages};
+use crate::{
+    aggregation, discovery, handlers, health, metrics_page, proxy, respond, reviews, zpages,
+};
 use api_kinds::{ObjectSchema, Resource};
 use api_meta::ApiError;
 use apiserver_request::RequestInfo;
@@ -60,7 +62,7 @@ async fn dispatch_plain(
     let response = match (first, rest) {
         _ if dump.is_some() => dump,
         ("version", None) => Some(respond::plain_json(200, &discovery::version_info())),
-        ("metrics", None) => Some(server.metrics.respond_metrics(server)),
+        ("metrics", None) => Some(metrics_page::respond_metrics(server)),
         ("statusz", None) => Some(zpages::respond_statusz(server, context)),
         ("flagz", None) => Some(zpages::respond_flagz(context)),
         _ => discovery::respond_discovery(server, context, path).await?,

@@ -1,7 +1,7 @@
 //! Tables and partial metadata.
 
+use crate::encode::encode_untyped;
 use crate::negotiate::{Format, MediaType};
-use crate::respond;
 use api_codec::list::ListMeta;
 use api_codec::proto;
 use api_kinds::Resource;
@@ -91,6 +91,6 @@ fn encode_transformed(media_type: MediaType, message: &str, tree: &Value) -> Vec
         Some(message) if media_type.format == Format::Protobuf => {
             proto::encode_object(message, tree)
         }
-        _ => respond::encode_untyped(media_type, tree),
+        _ => encode_untyped(media_type, tree),
     }
 }
