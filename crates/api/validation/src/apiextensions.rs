@@ -4,6 +4,7 @@
 //! which schema, subresources, columns and selectable fields that are equal in all versions are
 //! fields of `spec`. Field paths refer to that form.
 
+mod approval;
 mod conversion;
 mod custom;
 mod definition;
@@ -20,6 +21,7 @@ use definition::SpecOptions;
 use serde_json::Value;
 use std::collections::HashSet;
 
+pub use approval::{APPROVAL_ANNOTATION, Approval, is_protected_group, read_approval};
 pub use conversion::has_valid_conversion_bundle;
 pub use custom::CustomResourceRules;
 
@@ -29,8 +31,6 @@ pub const DEFINITION: Rules = Rules {
     update: validate_definition_update,
     sub: validate_definition_status,
 };
-
-const APPROVED: &str = "api-approved.kubernetes.io";
 
 fn validate_new_definition(object: &Value, errors: &mut Errors) {
     let spec = get(object, "spec");
@@ -116,35 +116,11 @@ fn validate_status(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// State of the annotation with which a group of the Kubernetes project is approved.
-#[derive(PartialEq, Eq)]
-enum Approval {
-    Missing,
-    Bypassed,
-    Approved,
-    Invalid,
-}
-
-fn read_approval(object: &Value) -> Approval {
-    let annotation = text(get(get(object, "metadata"), "annotations"), APPROVED);
-    match annotation {
-        "" => Approval::Missing,
-        reason if reason.starts_with("unapproved") => Approval::Bypassed,
-        address if url::Url::parse(address).is_ok_and(|url| url.has_host()) => Approval::Approved,
-        _ => Approval::Invalid,
-    }
-}
-
 fn validate_approval(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let group = text(get(new, "spec"), "group");
-    let protected = ["k8s.io", "kubernetes.io"].iter().any(|domain| {
-        group
-            .strip_suffix(domain)
-            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    });
     let state = read_approval(new);
     // A controller that updates other fields is not responsible for the approval.
-    if !protected || old.is_some_and(|old| read_approval(old) == state) {
+    if !is_protected_group(group) || old.is_some_and(|old| read_approval(old) == state) {
         return;
     }
     let (metadata, see) = (
@@ -152,13 +128,17 @@ fn validate_approval(new: &Value, old: Option<&Value>, errors: &mut Errors) {
         "see https://github.com/kubernetes/enhancements/pull/1111",
     );
     let at = metadata.child("annotations");
-    let at = at.key(APPROVED);
-    let required = format!("protected groups must have approval annotation \"{APPROVED}\"");
+    let at = at.key(APPROVAL_ANNOTATION);
+    let required =
+        format!("protected groups must have approval annotation \"{APPROVAL_ANNOTATION}\"");
     match state {
         Approval::Missing => errors.required(&at, format!("{required}, {see}")),
         Approval::Invalid => errors.invalid(
             &at,
-            text(get(get(new, "metadata"), "annotations"), APPROVED),
+            text(
+                get(get(new, "metadata"), "annotations"),
+                APPROVAL_ANNOTATION,
+            ),
             format!("{required} with either a URL or a reason starting with \"unapproved\", {see}"),
         ),
         Approval::Approved | Approval::Bypassed => {}

@@ -1,10 +1,12 @@
 //! Workloads of the group `apps`, and ReplicationControllers.
 
+mod owner_selector;
 mod stateful_set;
 mod status;
 mod strategy;
 mod template;
 
+use self::owner_selector::{SelectorMessages, validate_owner_selector};
 use self::status::{StatusFields, validate_workload_status};
 use self::template::{forbid_deadline, require_restart_policy, validate_replica_template};
 use crate::field::{Errors, Path};
@@ -103,23 +105,15 @@ fn validate_selected_template(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let (labels, at) = (get(spec, "selector"), path.child("selector"));
-    // Without a selector the controller would not find its pods again. It is no longer defaulted
-    // from the template since apps/v1.
-    if labels.is_null() {
-        errors.required(&at, "");
-    } else {
-        selector::validate_label_selector(labels, &at, errors);
-        // Upstream says deployment for both kinds.
-        if selector::is_empty_selector(labels) {
-            errors.invalid(&at, json!({}), "empty selector is invalid for deployment");
-        }
-    }
-    // Errors of the template would hide that of the selector.
-    if selector::compile_selector(labels).is_err() {
-        errors.invalid(&at, labels.clone(), "invalid label selector");
+    // Upstream says deployment for both kinds.
+    let messages = SelectorMessages {
+        empty: "empty selector is invalid for deployment",
+        invalid: "invalid label selector",
+    };
+    if !validate_owner_selector(spec, messages, path, errors) {
         return;
     }
+    let labels = get(spec, "selector");
     let (template, at) = (get(spec, "template"), path.child("template"));
     validate_replica_template(template, labels, "ReplicaSet", options, &at, errors);
 }

@@ -3,53 +3,46 @@
 use crate::definition::group;
 use api_meta::Meta;
 use api_strategy::definition::Condition;
+use api_validation::{
+    APPROVAL_ANNOTATION as ANNOTATION, Approval, is_protected_group, read_approval,
+};
 use serde_json::Value;
 
 const KIND: &str = "KubernetesAPIApprovalPolicyConformant";
-const ANNOTATION: &str = "api-approved.kubernetes.io";
 const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
 
 /// Returns the condition of a definition in a protected group; `None` for other groups.
 pub(crate) fn approval_condition(definition: &Value) -> Option<Condition> {
-    if !is_protected(group(definition)) {
+    if !is_protected_group(group(definition)) {
         return None;
     }
     let annotation = definition
         .metadata()
         .and_then(|metadata| metadata.get("annotations")?.get(ANNOTATION)?.as_str())
         .unwrap_or_default();
-    let is_url = url::Url::parse(annotation).is_ok_and(|url| url.has_host());
-    let (status, reason, message) = if annotation.is_empty() {
-        let message =
-            format!("protected groups must have approval annotation {ANNOTATION:?}, {SEE}");
-        ("False", "MissingAnnotation", message)
-    } else if annotation.starts_with("unapproved") {
-        (
-            "False",
-            "UnapprovedAnnotation",
-            format!("not approved: {annotation:?}"),
-        )
-    } else if is_url {
-        (
-            "True",
-            "ApprovedAnnotation",
-            format!("approved in {annotation}"),
-        )
-    } else {
-        let message = format!(
-            "protected groups must have approval annotation {ANNOTATION:?} with either a URL or a reason starting with \
-             \"unapproved\", {SEE}"
-        );
-        ("False", "InvalidAnnotation", message)
+    let (status, reason, message) = match read_approval(definition) {
+        Approval::Missing => {
+            let message =
+                format!("protected groups must have approval annotation {ANNOTATION:?}, {SEE}");
+            ("False", "MissingAnnotation", message)
+        }
+        Approval::Bypassed => {
+            let message = format!("not approved: {annotation:?}");
+            ("False", "UnapprovedAnnotation", message)
+        }
+        Approval::Approved => {
+            let message = format!("approved in {annotation}");
+            ("True", "ApprovedAnnotation", message)
+        }
+        Approval::Invalid => {
+            let message = format!(
+                "protected groups must have approval annotation {ANNOTATION:?} with either a URL or a reason starting with \
+                 \"unapproved\", {SEE}"
+            );
+            ("False", "InvalidAnnotation", message)
+        }
     };
     Some(Condition::new(KIND, status, reason, message))
-}
-
-fn is_protected(group: &str) -> bool {
-    ["k8s.io", "kubernetes.io"].iter().any(|domain| {
-        let rest = group.strip_suffix(domain);
-        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    })
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
+use api_cel::escaping::RESERVED;
 use api_cel::hosts::policy::{PolicyCompiler, Purpose};
 use api_meta::names;
 use api_meta::tree::{get, has, list, opt_text, same, text};
@@ -37,30 +38,6 @@ const PATCHES: [(&str, &str); 2] = [
 ];
 const MOST_ANNOTATIONS: usize = 20;
 const LONGEST_ANNOTATION: usize = 5 * 1024;
-/// Words that CEL keeps for itself.
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
 
 fn validate_validating_policy(object: &Value, old: Option<&Value>, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));

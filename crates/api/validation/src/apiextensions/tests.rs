@@ -422,7 +422,7 @@ fn groups_of_kubernetes_need_an_approval() {
                 object["spec"]["group"] = "x.k8s.io".into();
                 object["metadata"]["name"] = "widgets.x.k8s.io".into();
                 if let Some(annotation) = annotation {
-                    object["metadata"]["annotations"] = json!({APPROVED: annotation});
+                    object["metadata"]["annotations"] = json!({APPROVAL_ANNOTATION: annotation});
                 }
             },
             expected,

@@ -1,12 +1,12 @@
 //! StatefulSets.
 
+use super::owner_selector::{SelectorMessages, validate_owner_selector};
 use super::strategy::validate_stateful_set_strategy;
 use super::template::{forbid_deadline, require_restart_policy};
 use crate::field::{Errors, Path};
 use crate::metadata;
 use crate::pod::{self, PodOptions};
 use crate::rules;
-use crate::selector;
 use api_meta::names;
 use api_meta::tree::{equal, get, has, list, opt, remove, set, text};
 use serde_json::{Value, json};
@@ -116,19 +116,14 @@ fn validate_selector_and_template(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let (labels, at) = (get(spec, "selector"), path.child("selector"));
-    if labels.is_null() {
-        errors.required(&at, "");
-    } else {
-        selector::validate_label_selector(labels, &at, errors);
-        if selector::is_empty_selector(labels) {
-            errors.invalid(&at, json!({}), "empty selector is invalid for statefulset");
-        }
-    }
-    if selector::compile_selector(labels).is_err() {
-        errors.invalid(&at, labels.clone(), "");
+    let messages = SelectorMessages {
+        empty: "empty selector is invalid for statefulset",
+        invalid: "",
+    };
+    if !validate_owner_selector(spec, messages, path, errors) {
         return;
     }
+    let labels = get(spec, "selector");
     let (template, at) = (build_template(spec), path.child("template"));
     pod::validate_template_labels(&template, labels, &at, errors);
     if !tolerances.invalid_template {
