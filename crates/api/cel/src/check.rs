@@ -188,6 +188,8 @@ impl Checker<'_> {
     }
 
     fn check_select(&mut self, expr: &mut Expr) -> Type {
+        // A declared name may contain dots. A variable of a loop hides it: `x.y` is a field of `x`
+        // then.
         if let Some(name) = qualified_name(expr)
             && !self.is_local(name.split('.').next().unwrap_or_default())
             && let Some(found) = self.resolve_name(expr, &name)
@@ -248,6 +250,8 @@ impl Checker<'_> {
         let Some(previous) = previous else {
             return current;
         };
+        // Elements of different types are allowed in the language. Kubernetes rejects literals with
+        // them in a check of its own (`literals`).
         if self.substitutions.is_assignable(&previous, &current) {
             return choose_most_general(&previous, &current);
         }

@@ -102,6 +102,8 @@ impl<'v> Evaluation<'_, 'v> {
         self.budget.charge(cost)?;
         match self.variables.find(name, self.budget) {
             Some(result) => result,
+            // The checker accepts declared names only, so the host has declared a variable for which
+            // it has no value in this request.
             None => Err(EvalError::NoSuchAttribute(name.to_owned())),
         }
     }
@@ -209,6 +211,7 @@ impl<'v> Evaluation<'_, 'v> {
         if right == Ok(deciding) {
             return Ok(Value::Bool(deciding));
         }
+        // Nothing decides: an error of the left term is reported before one of the right.
         left.and(right).map(Value::Bool)
     }
 
@@ -236,6 +239,8 @@ impl<'v> Evaluation<'_, 'v> {
             }
         };
         self.budget.charge(cost)?;
+        // The cost above looks at the size of the outermost value only. The work bounds what is
+        // compared inside of it.
         let equal = equal_within(left, right, self.budget.work_left());
         let equal = equal.ok_or(EvalError::CostLimitExceeded)?;
         Ok(Value::Bool(equal != negated))

@@ -175,16 +175,7 @@ fn expand_all(
     target: Option<Expr>,
     arguments: Vec<Expr>,
 ) -> Expansion {
-    let variables = arguments.len().saturating_sub(1);
-    let mut source = read_loop(target, arguments, variables, SIMPLE_NAME)?;
-    let predicate = take_last(&mut source)?;
-    let init = factory.literal(Value::Bool(true));
-    let accumulator = factory.ident(ACCUMULATOR);
-    let condition = factory.call(NOT_STRICTLY_FALSE, vec![accumulator]);
-    let accumulator = factory.ident(ACCUMULATOR);
-    let step = factory.call("_&&_", vec![accumulator, predicate]);
-    let result = factory.ident(ACCUMULATOR);
-    fold(factory, source, init, condition, step, result)
+    fold_predicate(factory, target, arguments, true)
 }
 
 fn expand_exists(
@@ -192,15 +183,29 @@ fn expand_exists(
     target: Option<Expr>,
     arguments: Vec<Expr>,
 ) -> Expansion {
+    fold_predicate(factory, target, arguments, false)
+}
+
+/// Expands to a loop that starts with `neutral` and ends at the first opposite value.
+fn fold_predicate(
+    factory: &mut dyn ExprFactory,
+    target: Option<Expr>,
+    arguments: Vec<Expr>,
+    neutral: bool,
+) -> Expansion {
     let variables = arguments.len().saturating_sub(1);
     let mut source = read_loop(target, arguments, variables, SIMPLE_NAME)?;
     let predicate = take_last(&mut source)?;
-    let init = factory.literal(Value::Bool(false));
+    // Expressions are created in this order, because their ids follow from it.
+    let init = factory.literal(Value::Bool(neutral));
+    let mut running = factory.ident(ACCUMULATOR);
+    if !neutral {
+        running = factory.call("!_", vec![running]);
+    }
+    let condition = factory.call(NOT_STRICTLY_FALSE, vec![running]);
     let accumulator = factory.ident(ACCUMULATOR);
-    let negated = factory.call("!_", vec![accumulator]);
-    let condition = factory.call(NOT_STRICTLY_FALSE, vec![negated]);
-    let accumulator = factory.ident(ACCUMULATOR);
-    let step = factory.call("_||_", vec![accumulator, predicate]);
+    let operator = if neutral { "_&&_" } else { "_||_" };
+    let step = factory.call(operator, vec![accumulator, predicate]);
     let result = factory.ident(ACCUMULATOR);
     fold(factory, source, init, condition, step, result)
 }

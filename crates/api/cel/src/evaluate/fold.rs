@@ -56,6 +56,8 @@ impl<'v> Evaluation<'_, 'v> {
         let init = self.eval(&fold.init)?;
         let depth = self.locals.len();
         let accumulated = self.run_body(fold, &range, init);
+        // Before the error is returned: an operator around the loop may absorb it, and the slots of
+        // the variables that follow must be right then.
         self.locals.truncate(depth);
         self.locals.push(accumulated?);
         let result = self.eval(&fold.result);
@@ -86,6 +88,8 @@ impl<'v> Evaluation<'_, 'v> {
         index: usize,
         accumulator: Value<'v>,
     ) -> Result<(), EvalError> {
+        // An iteration may have no cost, and loops nest: without this bound a short expression over
+        // a long list would not end in any useful time.
         self.budget.work(1)?;
         let (first, second) = range
             .get(index, fold.has_two)
