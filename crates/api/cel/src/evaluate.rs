@@ -232,6 +232,7 @@ impl<'v> Evaluation<'_, 'v> {
         };
         self.charge_traversal(&sides)?;
         let cost = match left {
+            // Upstream has a cost of its own for `==` of library values, and forgets `!=`.
             Value::Object(_) if !negated => 1,
             _ => {
                 let size = actual_size(left).min(actual_size(right));
