@@ -36,7 +36,8 @@ class Context:
 
     def stop(self):
         if self.server:
-            self.server.terminate()
+            # A graceful stop waits up to a minute for the watches.
+            self.server.kill()
             self.server.wait(20)
 
 
