@@ -207,7 +207,7 @@ def unavailable(c):
     failed = c.kubectl.run("get", "--raw", f"/apis/{GROUP}/v1alpha1/flunders", okay=False)
     assert "ServiceUnavailable" in failed.stderr or "unable to handle" in failed.stderr, failed.stderr
     c.kubectl("delete", "apiservice", f"v1alpha1.{GROUP}", f"v1beta1.{GROUP}")
-    c.kubectl("delete", "namespace", "extension-other", NAMESPACE, "--timeout=60s", timeout=70)
+    c.kubectl("delete", "namespace", "extension-other", NAMESPACE, "--ignore-not-found", "--timeout=60s", timeout=70)
 
 
 if __name__ == "__main__":
