@@ -8,8 +8,11 @@ use thiserror::Error;
 use crate::Resource;
 use crate::load::{find, is_stable, resources};
 
+/// Returns whether a key applies to the version of this name.
+type VersionSelector = fn(&str) -> bool;
+
 /// Keys that select versions by their stability. A later one overrides an earlier one.
-const SELECTORS: [(&str, fn(&str) -> bool); 4] = [
+const SELECTORS: [(&str, VersionSelector); 4] = [
     ("api/all", |_| true),
     ("api/ga", is_stable),
     ("api/beta", |version| version.contains("beta")),
