@@ -7,6 +7,8 @@ use std::net::IpAddr;
 /// Rejects addresses on which only the node itself or its link listens. An IPv4-mapped IPv6 address
 /// is treated as the IPv4 address that a connection to it reaches.
 pub(crate) fn validate_endpoint_ip(address: &str, path: &Path<'_>, errors: &mut Errors) {
+    // Octets with leading zeros are accepted: Endpoints that older versions stored may contain
+    // them.
     let Some(ip) = parse_sloppy_ip(address) else {
         errors.invalid(path, address, "must be a valid IP address");
         return;
@@ -20,9 +22,12 @@ pub(crate) fn validate_endpoint_ip(address: &str, path: &Path<'_>, errors: &mut 
         IpAddr::V4(v4) => v4.octets().starts_with(&[224, 0, 0]),
         IpAddr::V6(v6) => v6.segments().first().is_some_and(|s| s & 0xff0f == 0xff02),
     };
+    // A connection to the unspecified address reaches the node from which it is opened.
     if ip.is_unspecified() {
         errors.invalid(path, address, format!("may not be unspecified ({address})"));
     }
+    // Through such an endpoint, the proxy of each node would forward clients to processes that
+    // listen on localhost only.
     if ip.is_loopback() {
         errors.invalid(
             path,
@@ -37,6 +42,8 @@ pub(crate) fn validate_endpoint_ip(address: &str, path: &Path<'_>, errors: &mut 
             "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
         );
     }
+    // Routers don't forward these groups. The message has upstream's prefix `ff02::/10`, although
+    // the test is for scope 2 with any flags.
     if link_local_multicast {
         errors.invalid(
             path,

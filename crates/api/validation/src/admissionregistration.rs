@@ -14,6 +14,7 @@ use api_meta::names;
 use api_meta::tree::{list, text};
 use serde_json::Value;
 
+// Upstream's limit. The conditions of all webhooks are evaluated while the client's request waits.
 const MOST_CONDITIONS: usize = 64;
 
 /// Validates the names of match conditions, and that each has an expression.

@@ -57,9 +57,12 @@ fn validate_definition_update(new: &Value, old: &Value, errors: &mut Errors) {
     let (new_names, old_names, names) = (get(n, "names"), get(o, "names"), path.child("names"));
     // Before that, names are only a wish: a conflict may still be solved by another name.
     if established {
+        // Stored objects contain the kind, and their keys contain a namespace only with the
+        // namespaced scope.
         rules::validate_immutable(n, o, "scope", &path, errors);
         rules::validate_immutable(new_names, old_names, "kind", &names, errors);
     }
+    // Group and plural are parts of the keys of all stored objects, and of the definition's name.
     rules::validate_immutable(n, o, "group", &path, errors);
     rules::validate_immutable(new_names, old_names, "plural", &names, errors);
     validate_status(new, errors);
@@ -74,6 +77,7 @@ fn validate_definition_status(_subresource: &str, new: &Value, _: &Value, errors
 }
 
 fn is_established(definition: &Value) -> bool {
+    // A client could write the condition twice. The first one counts, as upstream.
     let conditions = list(get(definition, "status"), "conditions");
     let mut found = conditions
         .iter()
@@ -147,6 +151,8 @@ fn validate_approval(new: &Value, old: Option<&Value>, errors: &mut Errors) {
 
 fn validate_preserve_unknown(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let before = old.is_some_and(|old| flag(old, "preserveUnknownFields"));
+    // Definitions of the beta version may keep the flag. A new one would turn off pruning for whole
+    // objects, and with it defaults.
     if flag(new, "preserveUnknownFields") && !before {
         let path = Path::ROOT.child("spec");
         errors.invalid(

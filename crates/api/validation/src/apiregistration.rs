@@ -36,6 +36,7 @@ fn validate_api_service(object: &Value, errors: &mut Errors) {
         version,
         names::dns1035_label(version),
     );
+    // Upstream's message says "less than", but the limit itself is accepted.
     for (field, max) in [("groupPriorityMinimum", 20_000), ("versionPriority", 1000)] {
         let priority = int(spec, field).unwrap_or(0);
         if !(1..=max).contains(&priority) {
@@ -46,6 +47,8 @@ fn validate_api_service(object: &Value, errors: &mut Errors) {
     let insecure = flag(spec, "insecureSkipTLSVerify");
     if has(spec, "service") {
         validate_service_reference(get(spec, "service"), &path.child("service"), errors);
+        // An author who supplies a bundle expects it to be verified, so the contradiction is an
+        // error.
         if insecure && !text(spec, "caBundle").is_empty() {
             let detail = "may not be true if caBundle is present";
             errors.invalid(&path.child("insecureSkipTLSVerify"), true, detail);
@@ -58,6 +61,7 @@ fn validate_api_service(object: &Value, errors: &mut Errors) {
 /// The name is how clients and the aggregator find the object of a version.
 fn validate_api_service_name(object: &Value, required: &str, errors: &mut Errors) {
     let name = text(get(object, "metadata"), "name");
+    // The metadata rules have reported an empty or malformed name.
     if !name.is_empty() && names::path_segment(name).is_empty() && name != required {
         let metadata = Path::ROOT.child("metadata");
         let detail = format!("must be `spec.version+\".\"+spec.group`: \"{required}\"");
@@ -67,7 +71,10 @@ fn validate_api_service_name(object: &Value, required: &str, errors: &mut Errors
 
 fn validate_local_service(spec: &Value, insecure: bool, path: &Path<'_>, errors: &mut Errors) {
     let bundle = text(spec, "caBundle");
+    // This server answers local versions itself, so there is no TLS connection that these fields
+    // could affect.
     if !bundle.is_empty() {
+        // Only the decoded size is shown, because a whole bundle would hide the message.
         let padding = bundle.bytes().rev().take_while(|b| *b == b'=').count();
         let size = (bundle.len() / 4 * 3).saturating_sub(padding);
         errors.invalid(

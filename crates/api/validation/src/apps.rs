@@ -52,6 +52,8 @@ pub const DAEMON_SET: Rules = workload_rules(
     |new, errors| validate_daemon_set(new, &PodOptions::default(), errors),
     |new, old, errors| {
         validate_selector_unchanged(new, old, errors);
+        // Older versions stored selectors with values that are no labels. They are immutable, so an
+        // update has to accept them.
         let labels = get(get(old, "spec"), "selector");
         let mut options = read_options(old);
         options.invalid_selector_values |= selector::has_invalid_values(labels);
@@ -95,6 +97,8 @@ fn validate_sub(fields: &StatusFields, sub: &str, new: &Value, old: &Value, erro
 fn validate_selector_unchanged(new: &Value, old: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
     let (new, old) = (get(new, "spec"), get(old, "spec"));
+    // Pods that a new selector doesn't match would be orphaned, and the controller would create all
+    // replicas again.
     rules::validate_immutable(new, old, "selector", &path, errors);
 }
 

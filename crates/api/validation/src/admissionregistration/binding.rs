@@ -28,6 +28,7 @@ const ACTIONS: [&str; 3] = ["Audit", "Deny", "Warn"];
 const EXCLUSIVE: &str = "name and selector are mutually exclusive";
 
 fn validate_binding(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // The policy need not exist yet: policies and bindings may be created in any order.
     let at = path.child("policyName");
     match text(spec, "policyName") {
         "" => errors.required(&at, ""),
@@ -45,6 +46,8 @@ fn validate_binding(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 fn validate_param_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (name, selector) = (text(reference, "name"), get(reference, "selector"));
     let is_both = !name.is_empty() && !selector.is_null();
+    // The parameter's kind is not known here, so its name has to pass only the rule that holds for
+    // all kinds.
     errors.invalid_each(&path.child("name"), name, names::path_segment(name));
     if is_both {
         errors.forbidden(&path.child("name"), EXCLUSIVE);
@@ -53,9 +56,12 @@ fn validate_param_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
     if is_both {
         errors.forbidden(&path.child("selector"), EXCLUSIVE);
     }
+    // An empty selector is different from none: it selects all parameters in the namespace.
     if name.is_empty() && selector.is_null() {
         errors.required(path, "one of name or selector must be specified");
     }
+    // Upstream has no default for this field: the author decides whether a deleted parameter opens
+    // the gate or closes it.
     let at = path.child("parameterNotFoundAction");
     match text(reference, "parameterNotFoundAction") {
         "" => errors.required(&at, ""),
@@ -84,6 +90,7 @@ fn validate_validating_binding(object: &Value, errors: &mut Errors) {
             errors.duplicate(&at.index(i), *action);
         }
     }
+    // A binding without actions would evaluate its policy for each request without any effect.
     if all.is_empty() {
         errors.required(&at, "at least one validation action is required");
     }

@@ -30,13 +30,18 @@ pub const MUTATING_POLICY: Rules = Rules {
 };
 
 const FAILURE: [&str; 2] = ["Fail", "Ignore"];
+// The API's documentation also lists `Unauthorized`, but upstream's validation has never accepted
+// it.
 const REASONS: [&str; 3] = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const REINVOCATION: [&str; 2] = ["IfNeeded", "Never"];
 const PATCHES: [(&str, &str); 2] = [
     ("ApplyConfiguration", "applyConfiguration"),
     ("JSONPatch", "jsonPatch"),
 ];
+// The values go into the audit event of each request that matches, so their number is limited.
 const MOST_ANNOTATIONS: usize = 20;
+// A value is cut at 10 KiB. The expression has half of that, because concatenation usually makes
+// the value longer than its expression.
 const LONGEST_ANNOTATION: usize = 5 * 1024;
 
 fn validate_validating_policy(object: &Value, old: Option<&Value>, errors: &mut Errors) {
@@ -44,6 +49,7 @@ fn validate_validating_policy(object: &Value, old: Option<&Value>, errors: &mut 
     validate_policy(spec, old, &path, errors);
     let (validations, annotations) = (list(spec, "validations"), list(spec, "auditAnnotations"));
     if validations.is_empty() && annotations.is_empty() {
+        // The error is on both fields, since the author can repair the policy with either.
         for field in ["validations", "auditAnnotations"] {
             let detail = "validations or auditAnnotations must contain at least one item";
             errors.required(&path.child(field), detail);
@@ -107,6 +113,8 @@ fn validate_policy(spec: &Value, old: Option<&Value>, path: &Path<'_>, errors: &
 
 /// Returns whether an update keeps the match conditions and what they depend on.
 fn has_same_conditions(spec: &Value, old: Option<&Value>) -> bool {
+    // Cost limits and the CEL libraries may have become stricter since the conditions were stored.
+    // A client that changes another field must not be rejected for them.
     old.is_some_and(|old| {
         let old = get(old, "spec");
         same(old, spec, "paramKind") && same(old, spec, "matchConditions")
@@ -116,6 +124,7 @@ fn has_same_conditions(spec: &Value, old: Option<&Value>) -> bool {
 fn validate_param_kind(kind: &Value, path: &Path<'_>, errors: &mut Errors) {
     let version = text(kind, "apiVersion");
     let at = path.child("apiVersion");
+    // A version without a group is of the core group: ConfigMaps are common parameters.
     let (group, last) = version.split_once('/').unwrap_or(("", version));
     if version.is_empty() {
         errors.required(&at, "");
@@ -135,6 +144,7 @@ fn validate_param_kind(kind: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
     }
     let name = text(kind, "kind");
+    // Kinds are in camel case. Only the lower-case form can be compared with the rule for labels.
     let problems = names::dns1035_label(&name.to_lowercase());
     if name.is_empty() {
         errors.required(&path.child("kind"), "");
@@ -149,6 +159,7 @@ fn validate_param_kind(kind: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 fn validate_variable(variable: &Value, path: &Path<'_>, errors: &mut Errors) {
     let name = text(variable, "name");
+    // CEL reads a variable as a field of `variables`, which only works for an identifier.
     if name.trim().is_empty() {
         errors.required(&path.child("name"), "name is not specified");
     } else if !is_identifier(name) {
@@ -169,6 +180,8 @@ fn validate_validation(validation: &Value, path: &Path<'_>, errors: &mut Errors)
     if text(validation, "expression").trim().is_empty() {
         errors.required(&path.child("expression"), "expression is not specified");
     }
+    // With the action `Warn` the message is sent in an HTTP header, which can't contain a line
+    // break. A result of the expression is cleaned when it is evaluated.
     for field in ["messageExpression", "message"] {
         let value = text(validation, field);
         if !value.is_empty() && value.trim().is_empty() {
@@ -197,6 +210,7 @@ fn validate_audit_annotations(all: &[Value], policy: &str, path: &Path<'_>, erro
             errors.required(&place, "valueExpression is not specified");
         } else if expression.len() > LONGEST_ANNOTATION {
             let detail = format!("must not exceed {LONGEST_ANNOTATION} bytes in length");
+            // Upstream reports an expression that is too long with the type `Required`.
             errors.required(&place, detail);
         }
         if all.iter().take(i).any(|a| text(a, "key") == key) {
@@ -211,6 +225,7 @@ fn validate_mutation(mutation: &Value, path: &Path<'_>, errors: &mut Errors) {
         return errors.required(&path.child("patchType"), "");
     }
     let known = PATCHES.map(|(kind, _)| kind);
+    // An unknown type doesn't say which of the fields it needs, so there is nothing else to check.
     if !known.contains(&kind) {
         return errors.not_supported(&path.child("patchType"), kind, &known);
     }
@@ -274,6 +289,8 @@ const EXPRESSIONS: [ExpressionField; 5] = [
 
 /// Compiles all expressions of a policy.
 fn validate_expressions(spec: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut Errors) {
+    // Without `paramKind` the variable `params` is not declared, so that a use of it fails here
+    // instead of in each request.
     let mut compiler = PolicyCompiler::new(has(spec, "paramKind"));
     let stored: Vec<&Value> = old.into_iter().map(|old| get(old, "spec")).collect();
     let expressions = Expressions {
@@ -285,6 +302,8 @@ fn validate_expressions(spec: &Value, old: Option<&Value>, path: &Path<'_>, erro
     if !has_same_conditions(spec, old) {
         expressions.validate(&compiler, &MATCH_CONDITIONS, path, errors);
     }
+    // Each variable is added to the environment after it is compiled. It can use the earlier ones
+    // only, which excludes cycles.
     expressions.validate_variables(&mut compiler, path, errors);
     for field in &EXPRESSIONS {
         expressions.validate(&compiler, field, path, errors);

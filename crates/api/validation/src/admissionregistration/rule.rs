@@ -29,6 +29,7 @@ pub(super) fn validate_rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) 
     let versions = texts(rule, "apiVersions");
     let at = path.child("apiVersions");
     validate_wildcard_list(&versions, "API versions", &at, errors);
+    // An empty group is the core group, but there is no empty version.
     for (i, _) in versions.iter().enumerate().filter(|(_, v)| v.is_empty()) {
         errors.required(&at.index(i), "");
     }
@@ -64,6 +65,8 @@ fn validate_resources(all: &[&str], path: &Path<'_>, errors: &mut Errors) {
             is_last_plain = *name != "*";
             continue;
         };
+        // Upstream reads the list once, so only names that follow the covering wildcard are
+        // reported.
         if resources.contains(resource) {
             let detail = format!("if '{resource}/*' is present, must not specify {name}");
             errors.invalid(&at, *name, detail);
@@ -83,6 +86,7 @@ fn validate_resources(all: &[&str], path: &Path<'_>, errors: &mut Errors) {
         let detail = "if '*/*' is present, must not specify other resources";
         errors.invalid(path, all.to_vec(), detail);
     }
+    // The star covers resources without their subresources: `*` beside `pods/log` is not redundant.
     if all.contains(&"*") && is_last_plain {
         let detail = "if '*' is present, must not specify other resources without subresources";
         errors.invalid(path, all.to_vec(), detail);
@@ -111,6 +115,7 @@ pub(super) fn validate_match_resources(resources: &Value, path: &Path<'_>, error
 }
 
 fn validate_named_rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // A rule may match any resource, so the names have to pass only the weakest rule of all kinds.
     let all = texts(rule, "resourceNames");
     let at = path.child("resourceNames");
     for (i, name) in all.iter().enumerate() {

@@ -62,11 +62,15 @@ impl<'a> Options<'a> {
         let names: HashSet<&str> = hooks.iter().map(|hook| text(hook, "name")).collect();
         Self {
             stored: hooks.iter().collect(),
+            // Conditions are compared by position. If a webhook is added or removed, all are
+            // compiled again.
             ignores_conditions: hooks.len() == after.len()
                 && hooks
                     .iter()
                     .zip(after)
                     .all(|(o, n)| same(o, n, "matchConditions")),
+            // The beta version accepted effects that v1 rejects. One old webhook with them exempts
+            // the object, because webhooks have no identity across updates.
             allows_effects: hooks
                 .iter()
                 .any(|hook| !HARMLESS.contains(&text(hook, "sideEffects"))),
@@ -86,6 +90,8 @@ fn validate_webhooks(object: &Value, options: &Options<'_>, errors: &mut Errors)
         let name = text(hook, "name");
         validate_webhook(hook, options, &at, errors);
         validate_review_versions(hook, options, &at.child("admissionReviewVersions"), errors);
+        // A missing name has an error of its own, so two unnamed webhooks are not duplicates as
+        // well.
         let is_repeated = !seen.insert(name);
         if is_repeated && !name.is_empty() && !options.allows_equal_names {
             errors.duplicate(&at.child("name"), name);
@@ -118,6 +124,7 @@ fn validate_webhook(hook: &Value, options: &Options<'_>, path: &Path<'_>, errors
     validate_client_config(get(hook, "clientConfig"), &at, errors);
     if !options.ignores_conditions {
         validate_condition_names(hook, path, errors);
+        // Webhooks have no parameters, so their conditions are compiled without `params`.
         let expressions = Expressions {
             new: hook,
             old: &options.stored,

@@ -36,6 +36,8 @@ impl ConversionOptions {
             .any(|version| REVIEW_VERSIONS.contains(version));
         let bundle = text(get(hook, "clientConfig"), "caBundle");
         Self {
+            // An old list that this server can't use may remain. Otherwise, no other field of the
+            // definition could be changed.
             require_known_review: versions.is_empty() || known,
             allow_malformed_bundle: !established
                 || !bundle.is_empty() && find_bundle_problem(bundle).is_some(),
@@ -60,6 +62,8 @@ pub(super) fn validate_conversion(
         get(hook, "clientConfig"),
         texts(hook, "conversionReviewVersions"),
     );
+    // The paths are those of upstream's internal form, in which the webhook's fields belong to the
+    // conversion itself.
     let at_config = path.child("webhookClientConfig");
     let at_versions = path.child("conversionReviewVersions");
     if strategy == "Webhook" {
@@ -67,6 +71,7 @@ pub(super) fn validate_conversion(
         validate_review_versions(&versions, options, &at_versions, errors);
         return;
     }
+    // A webhook that is never called would surprise the author, who expects a conversion.
     let detail = "should not be set when strategy is not set to Webhook";
     if has(hook, "clientConfig") {
         errors.forbidden(&at_config, detail);
@@ -128,6 +133,7 @@ fn validate_review_versions(
     let mut seen = HashSet::new();
     for (i, version) in all.iter().enumerate() {
         if !seen.insert(version) {
+            // Upstream's error has the type `Invalid` here, not `Duplicate`.
             errors.invalid(&path.index(i), *version, "duplicate version");
             continue;
         }

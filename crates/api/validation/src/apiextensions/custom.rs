@@ -27,9 +27,13 @@ impl CustomResourceRules<'_> {
     /// Validates a new object.
     pub fn validate_create(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Errors::default();
+        // The schema says nothing about an object of another type, so no further error would help
+        // the client.
         if !self.validate_type(object, &mut errors) {
             return errors.0;
         }
+        // Upstream's order: metadata, schema, scale, embedded objects, lists. Clients compare the
+        // first message.
         let path = Path::ROOT.child("metadata");
         validate_metadata(object, self.kind, NameRule::Subdomain, &path, &mut errors);
         add_problems(validate_value(self.schema, object, None), &mut errors);
@@ -68,6 +72,7 @@ impl CustomResourceRules<'_> {
             let old = opt(old, "status");
             add_problems(validate_part(schema, status, old, "status"), &mut errors);
         }
+        // The old `spec` is kept by this request, so the client can't repair its replicas.
         self.validate_scale(new, false, &mut errors);
         self.validate_new_duplicates(new, old, &mut errors);
         errors.0
@@ -76,6 +81,8 @@ impl CustomResourceRules<'_> {
     /// Returns whether rules in CEL are not evaluated because of these errors.
     pub fn blocks_rules(errors: &[FieldError]) -> bool {
         use crate::field::ErrorKind::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
+        // The rules were compiled for the schema's types, and their cost was estimated with its
+        // limits on lengths. Values that break either could not be evaluated safely.
         let blocking = [NotSupported, Required, TooLong, TooMany, TypeInvalid];
         errors.iter().any(|error| blocking.contains(&error.kind))
     }
@@ -117,6 +124,8 @@ impl CustomResourceRules<'_> {
 
     /// Reports duplicates in lists unless the old object had some.
     fn validate_new_duplicates(&self, new: &Value, old: &Value, errors: &mut Errors) {
+        // The lists of both objects are not matched with each other: one old duplicate exempts all
+        // lists, as upstream.
         let found = validate_lists(self.schema, new, &FieldPath::ROOT);
         if !found.is_empty() && validate_lists(self.schema, old, &FieldPath::ROOT).is_empty() {
             add_problems(found, errors);

@@ -41,6 +41,8 @@ impl<'a> SpecOptions<'a> {
             .filter_map(find_schema)
             .collect();
         Self {
+            // The beta version accepted versions without a schema. If one is left, the others need
+            // no schema either.
             schema: SchemaOptions::for_update(&schemas),
             require_schema: list(old, "versions")
                 .iter()
@@ -56,6 +58,7 @@ impl<'a> SpecOptions<'a> {
             .old
             .and_then(|old| list(old, "versions").iter().find(same_name));
         old.is_some_and(|old| {
+            // Only the unchanged list is exempt, so each change has to obey the limit.
             let before = list(old, "selectableFields");
             before.len() > SELECTABLE_LIMIT && before == list(version, "selectableFields")
         })
@@ -76,6 +79,8 @@ struct SharedFields {
 
 impl SharedFields {
     fn find(versions: &[Value]) -> Self {
+        // A single version shares all fields with itself, so its errors have paths that start at
+        // `spec`.
         let equal = |field: &str| {
             let first = versions.first().map(|v| get(v, field));
             versions.iter().all(|v| Some(get(v, field)) == first)
@@ -92,6 +97,7 @@ impl SharedFields {
 /// Validates the `spec` of a definition.
 pub(super) fn validate_spec(spec: &Value, options: &SpecOptions<'_>, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
+    // Several errors may concern one mistake. Clients show the first, so the order is upstream's.
     validate_group_and_scope(spec, &path, errors);
     let versions = list(spec, "versions");
     let preserves = flag(spec, "preserveUnknownFields");
@@ -126,6 +132,7 @@ pub(super) fn validate_spec(spec: &Value, options: &SpecOptions<'_>, errors: &mu
 }
 
 fn validate_group_and_scope(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // Groups without a dot, such as `apps`, are kept for the built-in types.
     let (group, at) = (text(spec, "group"), path.child("group"));
     let problems = dns1123_subdomain(group);
     if group.is_empty() {
@@ -177,6 +184,8 @@ fn has_extensions(versions: &[Value]) -> bool {
             "x-kubernetes-list-type",
         ];
         let lists = ["x-kubernetes-list-map-keys", "x-kubernetes-validations"];
+        // Upstream has booleans for the first two, so false equals absent. The others count as soon
+        // as they are present.
         flags.iter().any(|keyword| flag(node, keyword))
             || present.iter().any(|keyword| has(node, keyword))
             || lists.iter().any(|keyword| !list(node, keyword).is_empty())
@@ -204,6 +213,8 @@ fn validate_versions(
             errors.invalid(&at.child("name"), name, problems.join(","));
         }
         validate_deprecation(version, &at, errors);
+        // A part that all versions share is validated once, by the caller, with the path of the
+        // older form.
         if !shared.schema {
             let status = has_status(version);
             validate_schema(version, status, schema_options, &at.child("schema"), errors);

@@ -17,6 +17,7 @@ pub(super) fn validate_required_names(all: &Value, path: &Path<'_>, errors: &mut
 
 /// Validates the names that are present.
 pub(super) fn validate_names(all: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // The plural is a segment of URLs, and kubectl resolves all these names in lower case.
     for field in ["plural", "singular"] {
         validate_label(text(all, field), &path.child(field), errors);
     }

@@ -37,6 +37,7 @@ pub(crate) fn check_embedded_metadata(object: &Value) -> Vec<FieldProblem> {
     if let Some(metadata) = at_mut(&mut named, "metadata") {
         fill_text(metadata, "name", "fakename");
     }
+    // Whether the embedded kind has a namespace is unknown, so both forms have to pass.
     let kind = Kind {
         group: "",
         version: "",
@@ -45,6 +46,7 @@ pub(crate) fn check_embedded_metadata(object: &Value) -> Vec<FieldProblem> {
     };
     let mut errors = Errors::default();
     let path = Path::ROOT.child("metadata");
+    // The rule for names of the embedded kind is unknown too; this is the weakest one.
     validate_metadata(&named, kind, NameRule::PathSegment, &path, &mut errors);
     errors.0.into_iter().map(convert_error).collect()
 }

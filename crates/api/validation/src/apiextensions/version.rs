@@ -27,16 +27,19 @@ pub(super) fn validate_deprecation(version: &Value, path: &Path<'_>, errors: &mu
         return;
     };
     let at = path.child("deprecationWarning");
+    // The warning is only sent for deprecated versions, so it would have no effect.
     if !flag(version, "deprecated") {
         errors.invalid(&at, warning, "can only be set for deprecated versions");
         return;
     }
+    // Upstream compares the length in bytes, although its message says characters.
     if warning.len() > 256 {
         errors.invalid(&at, warning, "must be <= 256 characters long");
     }
     if warning.is_empty() {
         errors.invalid(&at, warning, "must not be an empty string");
     }
+    // A control character could end the header line and add another one.
     if let Some((i, _)) = warning.char_indices().find(|(_, c)| !is_printable(*c)) {
         let detail = format!(
             "must only contain printable UTF-8 characters; non-printable character found at index {i}"
@@ -56,6 +59,8 @@ pub(super) fn validate_subresources(all: &Value, path: &Path<'_>, errors: &mut E
     let Some(scale) = opt(all, "scale") else {
         return;
     };
+    // A client with access to the subresource `scale` alone writes through these paths. They must
+    // not lead to metadata or to the wrong half of the object.
     let required = [
         ("specReplicasPath", ".spec."),
         ("statusReplicasPath", ".status."),
@@ -109,6 +114,7 @@ pub(super) fn validate_columns(version: &Value, path: &Path<'_>, errors: &mut Er
             errors.invalid(&at.child("format"), format, detail);
         }
         let json_path = text(column, "jsonPath");
+        // The path has this spelling upstream, although the field is `jsonPath`.
         let at = at.child("JSONPath");
         if json_path.is_empty() {
             errors.required(&at, "");
@@ -161,6 +167,7 @@ pub(super) fn validate_selectable_fields(
                 continue;
             }
         };
+        // Name and namespace can be selected for all kinds, and other metadata for none.
         if segments.first().is_some_and(|first| first == "metadata") {
             errors.invalid(&at, json_path, "must not point to fields in metadata");
         }
@@ -173,6 +180,7 @@ pub(super) fn validate_selectable_fields(
             errors.duplicate(&at, json_path);
         }
     }
+    // Invalid paths and duplicates have errors already and don't count, as upstream.
     if known.len() > SELECTABLE_LIMIT && !many_allowed {
         errors.too_many(&at, known.len(), SELECTABLE_LIMIT);
     }

@@ -42,6 +42,8 @@ pub(super) fn validate_stateful_set_update(new: &Value, old: &Value, errors: &mu
         is_update: true,
         invalid_template: false,
     };
+    // If the old object fails under the same rules, its template is exempt. Otherwise, a finalizer
+    // could never be removed from it.
     let mut before = Errors::default();
     validate_spec(o, &options, tolerances, &mut before);
     tolerances.invalid_template = before.len() > 0;
@@ -72,6 +74,7 @@ fn validate_spec(spec: &Value, options: &PodOptions, tolerances: Tolerances, err
     let at = path.child("updateStrategy");
     validate_stateful_set_strategy(get(spec, "updateStrategy"), &at, errors);
     validate_retention(spec, &path, errors);
+    // Claim templates are immutable, so an update could not repair an error in them.
     if !tolerances.is_update {
         let at = path.child("volumeClaimTemplates");
         for (i, claim) in list(spec, "volumeClaimTemplates").iter().enumerate() {
@@ -147,12 +150,15 @@ fn build_template(spec: &Value) -> Value {
         .collect();
     let of_claim =
         |name: &&str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+    // A claim's volume replaces one of the same name in the template, as when the controller
+    // creates a pod.
     let own = list(get(&template, "spec"), "volumes").to_vec();
     let others = own
         .into_iter()
         .filter(|v| !names.contains(&text(v, "name")));
     let volumes: Vec<Value> = names.iter().map(of_claim).chain(others).collect();
     if let Some(pod) = api_meta::tree::at_mut(&mut template, "spec") {
+        // The controller overwrites both in each pod, so the template's values don't matter.
         remove(pod, "subdomain");
         remove(pod, "hostname");
         if !claims.is_empty() || has(pod, "volumes") {

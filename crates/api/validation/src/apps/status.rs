@@ -93,6 +93,7 @@ pub(crate) fn validate_workload_status(
     for field in fields.counts {
         rules::validate_non_negative(status, field, &path, errors);
     }
+    // Rollout tools compare these counts: contradictory ones would end a wait too early.
     let count = |field| int(status, field).unwrap_or(0);
     for field in fields.parts {
         if count(field) > count("replicas") {

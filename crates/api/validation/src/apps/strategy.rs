@@ -48,6 +48,7 @@ fn validate_rolling_update(rolling: &Value, path: &Path<'_>, errors: &mut Errors
         let detail = "may not be 0 when `maxSurge` is 0";
         errors.invalid(&at, unavailable.clone(), detail);
     }
+    // The surge has no upper limit, since it only adds pods.
     rules::validate_at_most_100_percent(unavailable, &at, errors);
 }
 
@@ -92,6 +93,7 @@ pub(super) fn validate_stateful_set_strategy(
     let (rolling, at) = (get(strategy, "rollingUpdate"), path.child("rollingUpdate"));
     match text(strategy, "type") {
         "" => errors.required(path, ""),
+        // Nothing is replaced until a user deletes a pod, so the parameters would have no effect.
         "OnDelete" if !rolling.is_null() => {
             let detail = "only allowed for updateStrategy 'RollingUpdate'";
             errors.invalid(&at, rolling.clone(), detail);
@@ -103,6 +105,8 @@ pub(super) fn validate_stateful_set_strategy(
             if !unavailable.is_null() {
                 let at = at.child("maxUnavailable");
                 rules::validate_non_negative_or_percent(unavailable, &at, errors);
+                // A StatefulSet has no surge, so at least one pod has to be unavailable for a
+                // rollout to proceed.
                 if is_zero(unavailable) {
                     errors.invalid(&at, unavailable.clone(), "cannot be 0");
                 }
