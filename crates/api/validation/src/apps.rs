@@ -191,6 +191,7 @@ fn validate_daemon_set(object: &Value, options: &PodOptions, errors: &mut Errors
 fn validate_new_revision(object: &Value, errors: &mut Errors) {
     rules::validate_non_negative(object, "revision", &Path::ROOT, errors);
     let at = Path::ROOT.child("data");
+    // Upstream decodes raw bytes here. It reports data of another type as missing, with `Required`.
     match get(object, "data") {
         Value::Null => errors.required(&at, "data is mandatory"),
         Value::Object(_) => {}
@@ -200,6 +201,8 @@ fn validate_new_revision(object: &Value, errors: &mut Errors) {
 
 fn validate_revision_update(new: &Value, old: &Value, errors: &mut Errors) {
     rules::validate_non_negative(new, "revision", &Path::ROOT, errors);
+    // A rollback applies the stored revision. If its data could change, the history would be
+    // worthless.
     if !same(new, old, "data") {
         let shown = get(new, "data").clone();
         errors.invalid(&Path::ROOT.child("data"), shown, rules::IMMUTABLE);

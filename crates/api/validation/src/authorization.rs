@@ -7,6 +7,7 @@ use api_meta::semantic::equal_except;
 use api_meta::tree::{get, has, int, list, text, texts};
 use serde_json::{Value, json};
 
+// Upstream's limit, about 136 years. It keeps the sum with the current time far from an overflow.
 const LONGEST_TOKEN: i64 = 1 << 32;
 const OPERATORS: [&str; 4] = ["DoesNotExist", "Exists", "In", "NotIn"];
 
@@ -37,6 +38,7 @@ pub fn validate_review(kind: Kind<'_>, object: &Value) -> Vec<FieldError> {
 fn validate_attributes(spec: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("spec");
     let urls = get(spec, "nonResourceAttributes");
+    // An authorizer answers one question, so a review with both or neither has no defined answer.
     match (has(spec, "resourceAttributes"), urls.is_null()) {
         (true, false) => errors.invalid(
             &path.child("nonResourceAttributes"),
@@ -55,6 +57,7 @@ fn validate_attributes(spec: &Value, errors: &mut Errors) {
 fn validate_subject_review(object: &Value, errors: &mut Errors) {
     let spec = get(object, "spec");
     validate_attributes(spec, errors);
+    // A review of groups alone is allowed: it answers for an unnamed member of them.
     if text(spec, "user").is_empty() && list(spec, "groups").is_empty() {
         errors.invalid(
             &Path::ROOT.child("spec").child("user"),
@@ -67,6 +70,7 @@ fn validate_subject_review(object: &Value, errors: &mut Errors) {
 
 fn validate_empty_metadata(object: &Value, except: &[&str], why: &str, errors: &mut Errors) {
     let metadata = get(object, "metadata");
+    // The server itself writes managedFields before validation, so they are not the client's.
     let ignored: Vec<&str> = except.iter().copied().chain(["managedFields"]).collect();
     if metadata.is_object() && !equal_except(metadata, &json!({}), &ignored) {
         errors.invalid(&Path::ROOT.child("metadata"), metadata.clone(), why);
@@ -90,6 +94,8 @@ fn validate_local_review(object: &Value, errors: &mut Errors) {
             "must match metadata.namespace",
         );
     }
+    // Paths without a resource have no namespace, so access to one namespace must not reveal who
+    // may use them.
     if has(spec, "nonResourceAttributes") {
         errors.invalid(
             &path.child("nonResourceAttributes"),
@@ -121,6 +127,8 @@ fn validate_selector(selector: &Value, of_labels: bool, path: &Path<'_>, errors:
         list(selector, "requirements"),
     );
     let at = path.child("requirements");
+    // Both forms could contradict each other, and the authorizer would have to choose which to
+    // believe.
     match (raw.is_empty(), requirements.is_empty()) {
         (false, false) => errors.invalid(
             &path.child("rawSelector"),
@@ -148,6 +156,7 @@ fn validate_requirement(
     let (key, operator) = (text(requirement, "key"), text(requirement, "operator"));
     let values = texts(requirement, "values");
     let at = path.child("key");
+    // Keys of fields are paths such as `spec.nodeName`, for which there is no common syntax.
     if of_labels {
         errors.invalid_each(&at, key, names::qualified_name(key));
     } else if key.is_empty() {
@@ -164,6 +173,7 @@ fn validate_requirement(
             "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
         );
     }
+    // Values of fields may be any text; only labels have a syntax.
     for (i, value) in values.iter().enumerate().filter(|_| of_labels) {
         errors.invalid_each(&at.index(i), value, names::label_value(value));
     }
@@ -174,6 +184,8 @@ fn validate_token_lifetime(spec: &Value, errors: &mut Errors) {
     let at = path.child("expirationSeconds");
     // Defaulting sets an hour.
     match int(spec, "expirationSeconds").unwrap_or(3600) {
+        // The kubelet renews a token at 80 % of its life. With less than 10 minutes, a short outage
+        // would invalidate it.
         n if n < 600 => errors.invalid(&at, n, "may not specify a duration less than 10 minutes"),
         n if n > LONGEST_TOKEN => {
             errors.invalid(

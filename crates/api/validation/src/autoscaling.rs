@@ -36,6 +36,8 @@ fn validate_autoscaler(object: &Value, old: Option<&Value>, errors: &mut Errors)
     let rule = select_target_rule(reference, old);
     validate_reference(reference, rule, &path.child("scaleTargetRef"), errors);
     let has_bad_metric = old.is_some_and(|old| {
+        // One malformed version in the old metrics exempts all, because metrics have no identity
+        // across updates.
         list(old, "metrics").iter().any(|metric| {
             let described = get(get(metric, "object"), "describedObject");
             find_version_problem(text(described, "apiVersion"), VersionRule::Any).is_some()
@@ -94,6 +96,7 @@ fn validate_replicas(spec: &Value, old: Option<&Value>, path: &Path<'_>, errors:
     } else if max < 0 {
         errors.invalid(&at, max, "must be greater than or equal to 1");
     }
+    // Absent means one replica here, which any valid maximum reaches.
     if min.is_some_and(|min| max < min) {
         errors.invalid(&at, max, "must be greater than or equal to `minReplicas`");
     }
@@ -127,6 +130,8 @@ fn validate_scaling_rules(scaling: &Value, path: &Path<'_>, errors: &mut Errors)
     }
     let known = ["Disabled", "Max", "Min"];
     rules::validate_one_of(scaling, "selectPolicy", &known, path, errors);
+    // Without a policy the controller could never change the replicas; to stop it, `selectPolicy`
+    // is `Disabled`.
     let (policies, at) = (list(scaling, "policies"), path.child("policies"));
     if policies.is_empty() {
         errors.required(&at, "must specify at least one Policy");
@@ -134,6 +139,8 @@ fn validate_scaling_rules(scaling: &Value, path: &Path<'_>, errors: &mut Errors)
     for (i, policy) in policies.iter().enumerate() {
         validate_scaling_policy(policy, &at.index(i), errors);
     }
+    // A negative tolerance would make the controller scale at each evaluation, even without a
+    // deviation.
     if has(scaling, "tolerance")
         && rules::read_quantity(scaling, "tolerance").is_some_and(|q| q.is_negative())
     {
@@ -148,6 +155,7 @@ fn validate_scaling_policy(policy: &Value, path: &Path<'_>, errors: &mut Errors)
         errors.not_supported(&path.child("type"), kind, &known);
     }
     for field in ["value", "periodSeconds"] {
+        // Zero would forbid each step, and absent counts as zero for Go clients.
         let (n, at) = (int(policy, field).unwrap_or(0), path.child(field));
         if n <= 0 {
             errors.invalid(&at, n, "must be greater than zero");

@@ -53,6 +53,7 @@ fn find_text<'a>(item: &'a Value, path: &[&str]) -> &'a str {
 impl Expressions<'_> {
     /// Returns the version whose environment checks an expression.
     fn minor(&self, field: &ExpressionField, source: &str) -> u16 {
+        // Any expression of the old list counts, so that reordered elements keep their environment.
         let is_stored = self.old.iter().any(|old| {
             let items = list(old, field.list);
             items
@@ -83,6 +84,7 @@ impl Expressions<'_> {
         let at = path.child(field.list);
         for (i, variable) in list(self.new, field.list).iter().enumerate() {
             let source = text(variable, "expression");
+            // The missing expression has its own error, from the check of the required fields.
             if source.trim().is_empty() {
                 continue;
             }
@@ -103,6 +105,7 @@ impl Expressions<'_> {
     ) {
         let at = path.child(field.list);
         for (i, item) in list(self.new, field.list).iter().enumerate() {
+            // An element of the other type may contain the field, but has an error for it already.
             if field
                 .only_for
                 .is_some_and(|(member, value)| text(item, member) != value)
@@ -118,6 +121,7 @@ impl Expressions<'_> {
             if source.trim().is_empty() {
                 continue;
             }
+            // The stored form is compared untrimmed, since that is what the old object contains.
             let minor = self.minor(field, stored);
             if let Err(error) = compiler.compile(field.purpose, source, minor) {
                 let item = at.index(i);
@@ -143,6 +147,8 @@ fn report_below(
 fn report(error: &ExpressionError, source: &str, path: &Path<'_>, errors: &mut Errors) {
     match error {
         ExpressionError::Invalid(detail) => errors.invalid(path, source, detail.as_str()),
+        // Upstream's type for these is `InternalError`: the source compiles, but no program can be
+        // made of it.
         ExpressionError::Instantiation(detail) => errors.internal(path, detail.as_str()),
     }
 }
@@ -166,6 +172,8 @@ pub fn validate_device_expression(expression: &str, path: &Path<'_>, errors: &mu
             return errors.invalid(path, expression, detail);
         }
     }
+    // The scheduler evaluates selectors for each device and node. Without a bound, one claim could
+    // stall it for all tenants.
     if program.estimate_cost(&DeviceSizes).max > SELECTOR_LIMIT {
         errors.forbidden(path, "too complex, exceeds cost limit");
     }

@@ -49,7 +49,10 @@ const USAGES: [&str; 23] = [
 ];
 
 fn validate_signing_request(object: &Value, errors: &mut Errors) {
+    // Only new requests are checked: the spec can't change afterwards.
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
+    // The signature proves that the client holds the private key. Without the check, a client could
+    // request a certificate for a key of another.
     if let Err(error) = validate_pem_request(text(spec, "request")) {
         errors.invalid(
             &path.child("request"),
@@ -122,6 +125,7 @@ fn validate_request_conditions(all: &[Value], old: &Value, path: &Path<'_>, erro
     let had_both = count_conditions(old, "Approved") > 0 && count_conditions(old, "Denied") > 0;
     for (i, (condition, kind)) in all.iter().zip(&kinds).enumerate() {
         let at = path.index(i);
+        // An old condition without a type may stay, or nothing could be approved any more.
         if kind.is_empty() && count_conditions(old, "") == 0 {
             errors.required(&at.child("type"), "");
         }
@@ -136,6 +140,8 @@ fn validate_request_conditions(all: &[Value], old: &Value, path: &Path<'_>, erro
             "Denied" => "Approved",
             _ => "none",
         };
+        // The later of two conditions has the error, so the order of the list decides which one it
+        // names.
         let earlier: Vec<&&str> = kinds.iter().take(i).collect();
         if !had_both && earlier.contains(&&other) {
             let detail = "Approved and Denied conditions are mutually exclusive";
@@ -153,10 +159,13 @@ fn validate_issued_certificate(new: &str, old: &str, path: &Path<'_>, errors: &m
     if new == old {
         return;
     }
+    // The value is not shown, since the message would contain the whole certificate.
     if !new.is_empty() && !is_certificate(new) {
         let detail = "must contain at least one CERTIFICATE PEM block";
         errors.invalid(path, "<certificate data>", detail);
     }
+    // Clients take the first certificate that appears. A later one would never be used, but be
+    // audited as issued.
     if !old.is_empty() {
         errors.forbidden(path, "updates may not modify existing certificate content");
     }
@@ -190,6 +199,8 @@ fn validate_signer_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
         errors.required(path, "");
         return;
     }
+    // This signer accepts any subject and guarantees no trust. The API v1 excludes it for new
+    // requests.
     if name == LEGACY_SIGNER {
         errors.invalid(
             path,
@@ -207,6 +218,7 @@ fn validate_signer_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
         return;
     };
     let mut problems = names::dns1123_subdomain(domain);
+    // A domain with one segment could not be owned, so two vendors might choose the same.
     if problems.is_empty() && domain.split('.').count() < 2 {
         problems.push("should be a domain with at least two segments separated by dots".into());
     }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 
 const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
+// Both limits are upstream's; the same numbers stand in the schema of CRDs that embed the type.
 const REASON: usize = 1024;
 const MESSAGE: usize = 32 * 1024;
 const REASON_FORM: &str = "a condition reason must start with alphabetic character, optionally followed by a string of alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')";
@@ -28,6 +29,7 @@ fn validate_condition(condition: &Value, path: &Path<'_>, errors: &mut Errors) {
     let kind = text(condition, "type");
     errors.invalid_each(&path.child("type"), kind, names::qualified_name(kind));
     let status = text(condition, "status");
+    // A missing status has the error for an unsupported one, as upstream.
     if !STATUSES.contains(&status) {
         errors.not_supported(&path.child("status"), status, &STATUSES);
     }
@@ -35,6 +37,7 @@ fn validate_condition(condition: &Value, path: &Path<'_>, errors: &mut Errors) {
         let detail = "must be greater than or equal to zero";
         errors.invalid(&path.child("observedGeneration"), n, detail);
     }
+    // Clients compute from it for how long a state has lasted, so zero time would mislead them.
     if !has(condition, "lastTransitionTime") {
         errors.required(&path.child("lastTransitionTime"), "");
     }

@@ -35,6 +35,7 @@ fn validate_lease_strategy(strategy: &str, path: &Path<'_>, errors: &mut Errors)
     const KNOWN: [&str; 1] = ["OldestEmulationVersion"];
     // Upstream names the field twice.
     let at = path.child("strategy");
+    // Strategies of other vendors have a domain, and this server leaves the election to them.
     if strategy.contains('/') {
         errors.invalid_each(&at, strategy, names::qualified_name(strategy));
     } else if !KNOWN.contains(&strategy) {

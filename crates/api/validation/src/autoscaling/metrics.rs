@@ -52,6 +52,7 @@ fn validate_metric(metric: &Value, rule: VersionRule, path: &Path<'_>, errors: &
     if kind.is_empty() {
         errors.required(&at, "must specify a metric source type");
     }
+    // An empty type is reported as missing and as unsupported, as upstream.
     if !known.contains(&kind) {
         errors.not_supported(&at, kind, &known);
     }
@@ -72,6 +73,8 @@ fn validate_metric(metric: &Value, rule: VersionRule, path: &Path<'_>, errors: &
         // Upstream reports this twice: for the type and for the source that it selects.
         None => errors.not_supported(&at, kind, &known),
     }
+    // A single source of another type has been reported as missing above, so it isn't reported
+    // again.
     if present.len() > 1 {
         for extra in present.iter().filter(|field| Some(**field) != expected) {
             let detail = "must populate the given metric source only";
@@ -160,6 +163,8 @@ fn validate_identifier(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         errors.required(&at.child("name"), "must specify a metric name");
     } else {
+        // The name becomes a segment of the URL of the metrics API, so it must not lead to another
+        // path.
         errors.invalid_each(&at.child("name"), name, names::path_segment(name));
     }
 }
@@ -176,6 +181,7 @@ fn validate_target(target: &Value, path: &Path<'_>, errors: &mut Errors) {
             "must be either Utilization, Value, or AverageValue",
         );
     }
+    // The current value is divided by the target, so zero has no meaning.
     for field in ["value", "averageValue"] {
         if rules::read_quantity(target, field).is_some_and(|q| q.is_negative() || q.is_zero()) {
             let shown = get(target, field).clone();

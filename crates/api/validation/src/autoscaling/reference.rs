@@ -28,6 +28,8 @@ pub(super) fn validate_reference(
         if value.is_empty() {
             errors.required(&path.child(field), "");
         } else {
+            // The name becomes a segment of the URL of the scale subresource. The referenced kind's
+            // own rule is unknown here.
             errors.invalid_each(&path.child(field), value, names::path_segment(value));
         }
     }
@@ -38,6 +40,7 @@ pub(super) fn validate_reference(
 }
 
 pub(super) fn find_version_problem(version: &str, rule: VersionRule) -> Option<String> {
+    // Upstream's parser accepts a lone slash as an empty version.
     let parts = match version {
         "/" => 0,
         other => other.split('/').count(),

@@ -15,6 +15,7 @@ const POLICIES: [&str; 3] = ["Allow", "Forbid", "Replace"];
 
 pub(super) fn validate_new_cron_job(object: &Value, errors: &mut Errors) {
     validate_spec(get(object, "spec"), None, &PodOptions::default(), errors);
+    // Only new objects are checked: an old one with a longer name must still accept other updates.
     let name = text(get(object, "metadata"), "name");
     if name.len() > LONGEST_NAME {
         let at = Path::ROOT.child("metadata");
@@ -37,6 +38,7 @@ fn validate_spec(spec: &Value, old: Option<&Value>, options: &PodOptions, errors
     let path = Path::ROOT.child("spec");
     validate_schedule(spec, old, &path.child("schedule"), errors);
     rules::validate_non_negative(spec, "startingDeadlineSeconds", &path, errors);
+    // The zone database of an earlier release may have had a name that this one lacks.
     if old.is_none_or(|old| !same(spec, old, "timeZone")) {
         validate_time_zone(spec, &path.child("timeZone"), errors);
     }
@@ -44,6 +46,7 @@ fn validate_spec(spec: &Value, old: Option<&Value>, options: &PodOptions, errors
     let at = path.child("jobTemplate");
     let (job, at) = (get(get(spec, "jobTemplate"), "spec"), at.child("spec"));
     validate_job_fields(job, options, &at, errors);
+    // Each run needs a selector of its own. A fixed one would make runs adopt each other's pods.
     if has(job, "selector") {
         let shown = get(job, "selector").clone();
         errors.invalid(
@@ -76,6 +79,7 @@ fn validate_schedule(spec: &Value, old: Option<&Value>, path: &Path<'_>, errors:
         }
         _ => schedule,
     };
+    // A stored schedule is parsed as well: the controller could never run it.
     if let Err(why) = Schedule::parse(bare, None) {
         errors.invalid(path, schedule, why);
     }
@@ -93,6 +97,7 @@ fn validate_time_zone(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let Some(zone) = opt_text(spec, "timeZone") else {
         return;
     };
+    // Go reads the empty name as UTC, which an author who clears the field would not expect.
     if zone.is_empty() {
         errors.invalid(path, zone, "timeZone must be nil or non-empty string");
         return;

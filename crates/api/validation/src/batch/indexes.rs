@@ -6,6 +6,8 @@ use crate::field::go_quote;
 pub(super) type Interval = (i64, i64);
 
 fn parse_index(text: &str, completions: i64) -> Result<i64, String> {
+    // A minus sign never gets here, because the interval is split at `-` first. A plus sign passes,
+    // as in Go.
     let Ok(index) = text.parse::<i64>() else {
         return Err(format!(
             "cannot convert string to integer for index: {}",
@@ -26,6 +28,7 @@ fn parse_interval(text: &str, completions: i64) -> Result<Interval, String> {
                 parse_index(first, completions)?,
                 parse_index(last, completions)?,
             );
+            // `3-3` is rejected as well: a single index is written alone.
             if x >= y {
                 return Err(format!("non-increasing order, previous: {x}, current: {y}"));
             }
@@ -57,6 +60,7 @@ pub(super) fn count_indexes(text: &str, completions: i64) -> Result<i64, String>
 
 /// Returns the first index that is in both sets. Malformed parts are reported elsewhere.
 pub(super) fn find_common_index(one: &str, other: &str, completions: i64) -> Option<i64> {
+    // Upstream's order: malformed sets are reported first, so here they only must not fail.
     let parse = |text: &str| -> Vec<Interval> {
         text.split(',')
             .filter_map(|part| parse_interval(part, completions).ok())

@@ -13,9 +13,14 @@ use serde_json::{Value, json};
 
 /// Bounds of the fields that limit the length of the lists of indexes in the status.
 const PARALLELISM: i64 = 100_000;
+// The status lists the indexes as text, and the whole object has to stay below etcd's limit of 1.5
+// MB.
 const FAILED_INDEXES: i64 = 100_000;
 const MANY_COMPLETIONS: i64 = 100_000;
+// Failed indexes are scattered, so their list hardly compresses to intervals. More completions
+// therefore leave less room for parallel ones.
 const WITH_MANY_COMPLETIONS: i64 = 10_000;
+// Upstream's limit, which is also that of a label's value.
 const MANAGER: usize = 63;
 const UID: &str = "batch.kubernetes.io/controller-uid";
 const NAME: &str = "batch.kubernetes.io/job-name";
@@ -39,6 +44,8 @@ fn validate_job(
     options: &PodOptions,
     errors: &mut Errors,
 ) {
+    // Upstream reports the generated labels before the spec, so this order decides about the first
+    // message.
     validate_generated_labels(object, needs_prefixed_labels, errors);
     let spec = get(object, "spec");
     validate_job_spec(spec, options, errors);
@@ -46,6 +53,7 @@ fn validate_job(
     if text(spec, "completionMode") == "Indexed" && completions > 0 {
         // The controller appends the index to the host names of the pods.
         let name = text(get(object, "metadata"), "name");
+        // The last index is the longest one, so it stands for all of them.
         let longest = format!("{name}-{}", completions - 1);
         if !names::dns1123_label(&longest).is_empty() {
             let at = Path::ROOT.child("metadata");
@@ -116,6 +124,8 @@ fn validate_generated_labels(object: &Value, needs_prefixed_labels: bool, errors
         .into_iter()
         .map(|(k, v)| (k.to_owned(), v.into()))
         .collect();
+    // The selector is tested against the generated labels alone, so one that needs other labels is
+    // rejected.
     let compiled = selector::compile_selector(get(spec, "selector"));
     if compiled.is_ok_and(|c| !c.is_some_and(|c| c.matches_map(Some(&expected)))) {
         let shown = get(spec, "selector").clone();
@@ -137,6 +147,7 @@ pub(super) fn validate_job_fields(
     for field in COUNTS {
         rules::validate_non_negative(spec, field, path, errors);
     }
+    // Without a limit for each index, no index ever fails, and the field would have no effect.
     if has(spec, "maxFailedIndexes") && !has(spec, "backoffLimitPerIndex") {
         let at = path.child("backoffLimitPerIndex");
         errors.required(&at, "when maxFailedIndexes is specified");
@@ -148,6 +159,7 @@ pub(super) fn validate_job_fields(
         } else {
             rules::validate_domain_prefixed_path(manager, &at, errors);
         }
+        // A name that is too long still gets the errors of its syntax, as upstream.
         if manager.len() > MANAGER {
             errors.too_long(&at, MANAGER);
         }
@@ -222,6 +234,8 @@ fn validate_indexed_limits(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         errors.invalid(&at, n, "must be less than or equal to completions");
     }
     limit_field(spec, "maxFailedIndexes", FAILED_INDEXES, "", path, errors);
+    // Without a limit for each index, the status lists completed indexes only, which are mostly
+    // contiguous.
     let has_many = completions.is_some_and(|n| n > MANY_COMPLETIONS);
     if !has_many || !has(spec, "backoffLimitPerIndex") {
         return;
@@ -263,6 +277,7 @@ const FIXED: [&str; 5] = [
 pub(super) fn validate_job_update(new: &Value, old: &Value, errors: &mut Errors) {
     let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
     let mut options = pod::read_template_options(get(o, "template"));
+    // The selector is immutable, so a malformed value in an old job could not be repaired.
     options.invalid_selector_values |= selector::has_invalid_values(get(o, "selector"));
     let labels = get(get(get(o, "template"), "metadata"), "labels");
     let needs_prefixed_labels = has(labels, UID) && has(labels, NAME);
@@ -271,8 +286,12 @@ pub(super) fn validate_job_update(new: &Value, old: &Value, errors: &mut Errors)
     // pass a client would see fewer errors than from upstream.
     validate_job_spec(n, &options, errors);
     validate_completions_update(n, o, &path, errors);
+    // Running pods are found with the selector. Those of the old one would be orphaned and never
+    // counted.
     rules::validate_immutable(n, o, "selector", &path, errors);
     validate_template_update(n, o, old, &path, errors);
+    // The controller has counted pods by these fields already. A change would reinterpret what is
+    // in the status.
     for field in FIXED {
         rules::validate_immutable(n, o, field, &path, errors);
     }
@@ -286,6 +305,8 @@ fn validate_completions_update(new: &Value, old: &Value, path: &Path<'_>, errors
     }
     let at = path.child("completions");
     let shown = get(new, "completions").clone();
+    // A job without indexes that has counted successes can't tell which of them a smaller number
+    // keeps.
     if text(new, "completionMode") != "Indexed" {
         errors.invalid(&at, shown, rules::IMMUTABLE);
     } else if has(new, "completions") && shown != *get(new, "parallelism") {
@@ -305,6 +326,7 @@ fn validate_template_update(
 ) {
     let (after, before) = (get(new, "template"), get(old, "template"));
     let at = path.child("template");
+    // The old object decides: a request that suspends the job can't change the template as well.
     if !has_mutable_template(old, get(old_job, "status")) {
         if !equal(after, before) {
             errors.invalid(&at, after.clone(), rules::IMMUTABLE);
@@ -341,6 +363,7 @@ fn without_placement(spec: &Value) -> Value {
     if let Some(affinity) = at_mut(&mut bare, "affinity") {
         remove(affinity, "nodeAffinity");
     }
+    // Resources may change while a job is suspended, so that a queue can fit it into its quota.
     for field in ["containers", "initContainers"] {
         each_mut(&mut bare, field).for_each(|container| drop(remove(container, "resources")));
     }

@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 
 // Every failed pod is compared with every rule.
 const RULES: usize = 20;
+// An exit code has one byte, and zero is success.
 const EXIT_CODES: usize = 255;
 const CONDITIONS: usize = 20;
+// The text is parsed at each sync of the job, and it is a part of each watch event.
 const INDEXES: usize = 64 * 1024;
 const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 const OPERATORS: [&str; 2] = ["In", "NotIn"];
@@ -53,6 +55,7 @@ pub(super) fn validate_failure_policy(spec: &Value, path: &Path<'_>, errors: &mu
             let detail = "requires the backoffLimitPerIndex to be set";
             errors.invalid(&at.child("action"), action, detail);
         }
+        // A rule with both would not say whether one match is enough.
         let has_codes = has(rule, "onExitCodes");
         let has_conditions = !list(rule, "onPodConditions").is_empty();
         if has_codes {
@@ -74,6 +77,7 @@ fn validate_exit_codes(codes: &Value, spec: &Value, path: &Path<'_>, errors: &mu
     let operator = text(codes, "operator");
     require_known(operator, &OPERATORS, &path.child("operator"), errors);
     let pod = get(get(spec, "template"), "spec");
+    // A misspelt name would never match, and the failures would be retried silently.
     if let Some(name) = opt_text(codes, "containerName") {
         let mut all = ["containers", "initContainers"]
             .iter()
@@ -134,6 +138,7 @@ pub(super) fn validate_success_policy(spec: &Value, path: &Path<'_>, errors: &mu
     }
     let policy = get(spec, "successPolicy");
     if text(spec, "completionMode") != "Indexed" {
+        // Success is defined by indexes. Without them, the rest of the policy can't be judged.
         errors.invalid(path, policy.clone(), "requires indexed completion mode");
         return;
     }
@@ -143,6 +148,7 @@ pub(super) fn validate_success_policy(spec: &Value, path: &Path<'_>, errors: &mu
         let detail = "at least one rules must be specified when the successPolicy is specified";
         errors.required(&at, detail);
     }
+    // The first rule that matches ends the job, so the controller evaluates them at each sync.
     if rules_.len() > RULES {
         errors.too_many(&at, rules_.len(), RULES);
     }
@@ -165,6 +171,7 @@ fn validate_success_rule(rule: &Value, completions: i64, path: &Path<'_>, errors
     let mut total = 0;
     if let Some(indexes) = indexes {
         let at = path.child("succeededIndexes");
+        // The text is still parsed: the parser is linear, and the request's size bounds it.
         if indexes.len() > INDEXES {
             errors.too_long(&at, INDEXES);
         }
@@ -190,6 +197,7 @@ fn validate_success_rule(rule: &Value, completions: i64, path: &Path<'_>, errors
         );
         errors.invalid(&at, count, detail);
     }
+    // More successes than listed indexes could never occur, so the job would not end by this rule.
     if indexes.is_some() && count > total {
         let detail = format!(
             "must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"

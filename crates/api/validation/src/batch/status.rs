@@ -92,6 +92,8 @@ pub(super) fn validate_job_status(new: &Value, old: &Value, errors: &mut Errors)
 }
 
 fn validate_uncounted_pods(status: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // One set for both fields: a pod that is in both would be counted twice when its finalizer is
+    // removed.
     let mut seen = BTreeSet::new();
     for field in ["succeeded", "failed"] {
         let at = path.child(field);
@@ -112,6 +114,8 @@ fn validate_end(change: &Change<'_>, path: &Path<'_>, errors: &mut Errors) {
     let is_complete = job.is("Complete");
     let complete_changed = change.is_condition_changed("Complete");
     let failed_changed = change.is_condition_changed("Failed");
+    // Clients wait for either condition. With both, two clients would come to different
+    // conclusions.
     if (complete_changed || failed_changed) && is_complete && job.is("Failed") {
         let detail = "cannot set Complete=True and Failed=true conditions";
         reject_unshown(&conditions, detail, errors);
@@ -174,11 +178,14 @@ fn validate_finished_job(change: &Change<'_>, path: &Path<'_>, errors: &mut Erro
         let detail = "active>0 is invalid for finished job";
         errors.invalid(&path.child("active"), job.count("active"), detail);
     }
+    // A suspended job without work completes at once, before it has a start time.
     let is_unstarted = flag(job.spec, "suspend") && int(job.spec, "completions") == Some(0);
     if is_due("startTime") && !is_unstarted && !has(job.status, "startTime") {
         let detail = "startTime is required for finished job";
         errors.required(&path.child("startTime"), detail);
     }
+    // Uncounted pods hold the job's finalizer. After the end no controller would remove it, so the
+    // pods would stay.
     let uncounted = get(job.status, UNCOUNTED);
     if is_due(UNCOUNTED) && !equal(uncounted, &Value::Null) {
         let detail = "must be empty for finished job";
@@ -197,6 +204,8 @@ fn validate_indexes(change: &Change<'_>, path: &Path<'_>, errors: &mut Errors) {
         int(job.spec, "completions"),
         has(job.spec, "backoffLimitPerIndex"),
     );
+    // The lists are parsed again on each write that changes them, because a foreign controller may
+    // have written them.
     if let (true, Some(count)) = (completed_changed, completions)
         && let Err(why) = count_indexes(completed, count)
     {
@@ -217,6 +226,7 @@ fn validate_indexes(change: &Change<'_>, path: &Path<'_>, errors: &mut Errors) {
         let detail = "cannot set non-empty completedIndexes when non-indexed completion mode";
         errors.invalid(&completed_at, completed, detail);
     }
+    // An empty text differs from none: it states that the job counts failures by index.
     let Some(failed) = failed else {
         return;
     };
@@ -240,6 +250,7 @@ fn validate_counts(change: &Change<'_>, path: &Path<'_>, errors: &mut Errors) {
         errors.invalid(&path.child("terminating"), job.count("terminating"), detail);
     }
     let is_due = change.is_changed("ready") || change.is_changed("active");
+    // Ready pods are counted among the active ones.
     if is_due && job.count("ready") > job.count("active") {
         let detail = "cannot set more ready pods than active";
         errors.invalid(&path.child("ready"), job.count("ready"), detail);
@@ -265,6 +276,7 @@ fn validate_success(change: &Change<'_>, path: &Path<'_>, errors: &mut Errors) {
 /// Checks the fields that a later status may not revert.
 fn validate_transition(change: &Change<'_>, path: &Path<'_>, errors: &mut Errors) {
     let (new, old, conditions) = (&change.new, &change.old, path.child("conditions"));
+    // Clients that have seen the end may have acted on it, for instance deleted the job's input.
     for kind in ["Failed", "Complete", "FailureTarget"] {
         if old.is(kind) && !new.is(kind) {
             let detail = format!("cannot disable the terminal {kind}=True condition");
@@ -286,6 +298,7 @@ fn validate_transition(change: &Change<'_>, path: &Path<'_>, errors: &mut Errors
     {
         errors.invalid(&path.child("completionTime"), end, rules::IMMUTABLE);
     }
+    // A resumed job starts again, so that its deadline counts from then on.
     let is_resuming =
         old.has_condition("Suspended", "True") && new.has_condition("Suspended", "False");
     if change.is_changed("startTime")
@@ -301,6 +314,7 @@ fn validate_transition(change: &Change<'_>, path: &Path<'_>, errors: &mut Errors
         let detail = "cannot disable the SuccessCriteriaMet=True condition";
         reject_unshown(&conditions, detail, errors);
     }
+    // The condition announces the end, so it can't follow it.
     if old.is("Complete") && !old.is("SuccessCriteriaMet") && new.is("SuccessCriteriaMet") {
         let detail =
             "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions";

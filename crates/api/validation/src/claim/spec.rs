@@ -24,6 +24,7 @@ pub(super) struct Options {
 
 /// Validates the values of access modes of a claim or volume.
 pub(crate) fn validate_mode_values(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // Unknown modes are reported for the list, without an index, as upstream.
     let modes = texts(spec, "accessModes");
     for mode in modes.iter().filter(|m| !ACCESS_MODES.contains(m)) {
         errors.not_supported(path, *mode, &ACCESS_MODES);
@@ -51,6 +52,7 @@ pub(crate) fn validate_claim_template_spec(spec: &Value, path: &Path<'_>, errors
 
 pub(super) fn validate_spec(spec: &Value, options: Options, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("accessModes");
+    // The binder compares modes as sets. An empty set would match each volume.
     if texts(spec, "accessModes").is_empty() {
         errors.required(&at, "at least 1 access mode is required");
     }
@@ -63,9 +65,12 @@ pub(super) fn validate_spec(spec: &Value, options: Options, path: &Path<'_>, err
     validate_mode_values(spec, &at, errors);
     validate_size(spec, &path.child("resources"), errors);
     for field in ["storageClassName", "volumeAttributesClassName"] {
+        // The empty class is valid and differs from none: it asks for a volume without a class.
         if let Some(class) = opt_text(spec, field).filter(|class| !class.is_empty()) {
             errors.invalid_each(&path.child(field), class, names::dns1123_subdomain(class));
         }
+        // Upstream has these checks between the two classes. The order decides about the first
+        // message.
         if field == "storageClassName" {
             rules::validate_one_of(spec, "volumeMode", &VOLUME_MODES, path, errors);
             validate_data_sources(spec, options, path, errors);
@@ -75,6 +80,7 @@ pub(super) fn validate_spec(spec: &Value, options: Options, path: &Path<'_>, err
 
 fn validate_size(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let requests = get(get(spec, "resources"), "requests");
+    // Upstream's path leaves out `requests`.
     let at = path.key("storage");
     match read_quantity(requests, "storage") {
         None => errors.required(&at, ""),
@@ -107,6 +113,8 @@ fn validate_data_sources(spec: &Value, options: Options, path: &Path<'_>, errors
             errors.invalid(path, shown(), detail);
         }
     } else if !source.is_null() {
+        // Both fields are synchronized on creation, so a difference is a contradiction by the
+        // client.
         let is_same = ["apiGroup", "kind", "name"]
             .iter()
             .all(|field| same(source, reference, field));
@@ -119,6 +127,7 @@ fn validate_data_sources(spec: &Value, options: Options, path: &Path<'_>, errors
 fn validate_data_source(source: &Value, allows_groups: bool, path: &Path<'_>, errors: &mut Errors) {
     let (group, kind) = (text(source, "apiGroup"), text(source, "kind"));
     for field in ["name", "kind"] {
+        // Upstream reports the name before the kind.
         if text(source, field).is_empty() {
             errors.required(&path.child(field), "");
         }
@@ -131,6 +140,8 @@ fn validate_data_source(source: &Value, allows_groups: bool, path: &Path<'_>, er
             "must be 'PersistentVolumeClaim' when referencing the default apiGroup",
         );
     }
+    // Upstream checked groups only later, so old claims may have any. The spec is immutable, so
+    // they keep it.
     if !group.is_empty() && !allows_groups {
         let at = path.child("apiGroup");
         errors.invalid_each(&at, group, names::dns1123_subdomain(group));

@@ -27,6 +27,8 @@ pub(super) fn validate_claim_update(new: &Value, old: &Value, errors: &mut Error
     };
     validate_spec(n, options, &path, errors);
     let upgraded = is_class_moved_from_annotation(new, old);
+    // Old clients read the class from here. A change would contradict the volume that is bound
+    // already.
     if !upgraded && class_annotation(new) != class_annotation(old) {
         let metadata = Path::ROOT.child("metadata");
         errors.invalid(
@@ -42,6 +44,7 @@ pub(super) fn validate_claim_update(new: &Value, old: &Value, errors: &mut Error
     ) {
         errors.forbidden(&path, CLAIM_UPDATE);
     }
+    // An update that changes the spec and shrinks it gets both errors, in this order.
     validate_shrinking(new, old, &path, errors);
     // Upstream's path has no `spec`.
     rules::validate_immutable(n, o, "volumeMode", &Path::ROOT, errors);
@@ -65,6 +68,7 @@ fn is_class_moved_from_annotation(new: &Value, old: &Value) -> bool {
 /// Returns the old spec with the volume that the binder sets once.
 fn with_volume_name(old: &Value, new: &Value) -> Value {
     let mut spec = old.clone();
+    // Once set, another name would take the volume from its claim, and the data with it.
     if text(old, "volumeName").is_empty() {
         set(&mut spec, "volumeName", get(new, "volumeName").clone());
     }
@@ -81,6 +85,8 @@ fn comparable_spec(new: &Value, old: &Value, upgraded: bool) -> Value {
     if upgraded || (!has(o, "storageClassName") && is_assigned) {
         set(&mut spec, "storageClassName", Value::Null);
     }
+    // Before the claim is bound, a changed size could race with the provisioner, which has read the
+    // old one.
     if text(get(new, "status"), "phase") == "Bound" {
         let size = get(get(get(o, "resources"), "requests"), "storage").clone();
         if let Some(requests) = spec.pointer_mut("/resources/requests") {
@@ -102,6 +108,7 @@ fn validate_shrinking(new: &Value, old: &Value, path: &Path<'_>, errors: &mut Er
     let (Some(after), Some(before)) = (size(new), size(old)) else {
         return;
     };
+    // The capacity comes from the old object, which the request can't have changed.
     let capacity = read_quantity(get(get(old, "status"), "capacity"), "storage");
     let fits = match capacity {
         Some(capacity) => after > capacity,
@@ -156,6 +163,7 @@ pub(super) fn validate_claim_status(object: &Value, errors: &mut Errors) {
     }
     let at = path.child("allocatedResources");
     for (name, value) in entries(status, "allocatedResources") {
+        // The amount of an invalid name is not checked, as upstream.
         let before = errors.len();
         validate_resource_key(name, &at, errors);
         if errors.len() == before {
@@ -172,6 +180,7 @@ fn validate_amounts(status: &Value, field: &str, path: &Path<'_>, errors: &mut E
 }
 
 fn validate_amount(name: &str, value: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // Text that is no quantity was rejected when the object was decoded.
     if let Some(amount) = parse_quantity(value).filter(|amount| amount.is_negative()) {
         let detail = "must be a valid resource quantity";
         errors.invalid(&path.key(name), amount.value(), detail);
@@ -180,6 +189,7 @@ fn validate_amount(name: &str, value: &Value, path: &Path<'_>, errors: &mut Erro
 
 fn validate_resource_key(name: &str, path: &Path<'_>, errors: &mut Errors) {
     let problems = names::qualified_name(name);
+    // Names of other domains pass: a driver may track resources of its own during an expansion.
     let is_native = !name.contains('/') || name.contains("kubernetes.io/");
     if problems.is_empty() && is_native && name != "storage" {
         errors.not_supported(path, name, &["storage"]);

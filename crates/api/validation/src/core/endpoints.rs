@@ -26,6 +26,7 @@ fn validate_endpoints(object: &Value, errors: &mut Errors) {
     for (i, subset) in list(object, "subsets").iter().enumerate() {
         let at = path.index(i);
         let fields = ["addresses", "notReadyAddresses"];
+        // A subset without addresses adds only ports, which no client could reach.
         if fields.iter().all(|f| list(subset, f).is_empty()) {
             errors.required(&at, "must specify `addresses` or `notReadyAddresses`");
         }
