@@ -7,6 +7,8 @@ use api_meta::names;
 use api_meta::tree::{entries, flag, get, has, int, list, text, texts};
 use serde_json::Value;
 
+// Upstream's limit for all keys and values together. `kubectl apply` stores the whole manifest in
+// one annotation, so large objects reach it first.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 const IMMUTABLE: &str = "field is immutable";
 const STANDARD_FINALIZERS: [&str; 4] = [
@@ -48,6 +50,8 @@ impl NameRule {
         match self {
             NameRule::Subdomain => names::dns1123_subdomain(&masked),
             NameRule::Label => names::dns1123_label(&masked),
+            // A prefix of dots becomes a valid name with its suffix, so only forbidden characters
+            // are errors here.
             NameRule::PathSegment if prefix => names::path_segment(name)
                 .into_iter()
                 .filter(|p| p.contains("may not contain"))
@@ -76,6 +80,8 @@ pub fn validate_metadata(
 ) {
     let meta = get(object, "metadata");
     let generate = text(meta, "generateName");
+    // Prefix and name may both have errors: the name was made from the prefix, so a client sees the
+    // cause first.
     if !generate.is_empty() {
         errors.invalid_each(
             &path.child("generateName"),
@@ -85,6 +91,7 @@ pub fn validate_metadata(
     }
     validate_name(text(meta, "name"), rule, path, errors);
     validate_namespace(text(meta, "namespace"), kind.namespaced, path, errors);
+    // Controllers compare the generation with the one that they have observed.
     if int(meta, "generation").is_some_and(|g| g < 0) {
         errors.invalid(
             &path.child("generation"),
@@ -132,6 +139,8 @@ pub fn validate_labels(parent: &Value, field: &str, path: &Path<'_>, errors: &mu
     for (key, value) in entries(parent, field) {
         errors.invalid_each(&at, key, names::qualified_name(key));
         let value = value.as_str().unwrap_or_default();
+        // Upstream's path has no key here: a client sees the value, and the key only in errors of
+        // the key.
         errors.invalid_each(&at, value, names::label_value(value));
     }
 }
@@ -143,6 +152,7 @@ pub fn validate_annotations(parent: &Value, path: &Path<'_>, errors: &mut Errors
     for (key, value) in entries(parent, "annotations") {
         // Keys of annotations may have upper-case letters in their prefix. Keys of labels may not.
         errors.invalid_each(&at, key, names::qualified_name(&key.to_ascii_lowercase()));
+        // The sum can't overflow: the request has bounded the size of the object before.
         size += key.len() + value.as_str().unwrap_or_default().len();
     }
     if size > ANNOTATIONS_LIMIT {
@@ -154,6 +164,7 @@ fn validate_owner_references(owners: &[Value], path: &Path<'_>, errors: &mut Err
     let mut controller: Option<String> = None;
     for owner in owners {
         let version = text(owner, "apiVersion");
+        // The group may be empty, for owners such as pods and nodes.
         if version.rsplit('/').next().unwrap_or_default().is_empty() {
             errors.invalid(
                 &path.child("apiVersion"),
@@ -174,6 +185,7 @@ fn validate_owner_references(owners: &[Value], path: &Path<'_>, errors: &mut Err
                 "/v1, Kind=Event is disallowed from being an owner",
             );
         }
+        // Two controllers would both count the object as their replica and correct its number.
         if flag(owner, "controller") {
             let this = format!("{}/{}", text(owner, "kind"), text(owner, "name"));
             match &controller {
@@ -220,8 +232,12 @@ pub fn validate_metadata_update(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
+    // The rule for names is not applied again: names are immutable, and older releases accepted
+    // more of them.
     let (new, old) = (get(new, "metadata"), get(old, "metadata"));
     validate_no_new_finalizers(new, old, &path.child("finalizers"), errors);
+    // An observed generation greater than the current one would make a controller skip real
+    // changes.
     if let (Some(n), Some(o)) = (int(new, "generation"), int(old, "generation"))
         && n < o
     {
@@ -250,6 +266,7 @@ fn validate_no_new_finalizers(new: &Value, old: &Value, path: &Path<'_>, errors:
     if !has(old, "deletionTimestamp") {
         return;
     }
+    // Removed finalizers need no check: their controllers have finished.
     let before = texts(old, "finalizers");
     let mut added: Vec<String> = texts(new, "finalizers")
         .iter()

@@ -48,6 +48,7 @@ pub fn validate_one_of(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
+    // An empty text is reported with the list of known values, as upstream does for pointer fields.
     if let Some(value) = get(parent, field).as_str()
         && !known.contains(&value)
     {
@@ -63,6 +64,8 @@ pub fn validate_required_one_of(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
+    // Upstream distinguishes a missing from an unknown value by the error's type, and clients show
+    // it.
     match get(parent, field).as_str().unwrap_or_default() {
         "" => errors.required(&path.child(field), ""),
         value if !known.contains(&value) => errors.not_supported(&path.child(field), value, known),
@@ -78,6 +81,7 @@ pub fn validate_immutable(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
+    // The whole value is shown, not the difference, as upstream does.
     if !api_meta::tree::same(new, old, field) {
         errors.invalid(&path.child(field), get(new, field).clone(), IMMUTABLE);
     }
@@ -122,6 +126,7 @@ pub fn validate_port_number_or_name(value: &Value, path: &Path<'_>, errors: &mut
     match value {
         Value::String(name) => errors.invalid_each(path, name, port_name_problems(name)),
         other => {
+            // A missing port is zero for upstream, so it has the error for the range.
             let n = other.as_i64().unwrap_or(0);
             if let Some(problem) = port_number_problem(n) {
                 errors.invalid(path, n, problem);
@@ -133,6 +138,7 @@ pub fn validate_port_number_or_name(value: &Value, path: &Path<'_>, errors: &mut
 /// Returns the problems of a key of a ConfigMap or Secret.
 pub fn config_key_problems(text: &str) -> Vec<String> {
     let mut out = Vec::new();
+    // The limit of a DNS subdomain, which keys once had to be.
     if text.len() > 253 {
         out.push("must be no more than 253 characters".to_owned());
     }
@@ -158,12 +164,15 @@ pub fn validate_domain_prefixed_path(text: &str, path: &Path<'_>, errors: &mut E
     if text.is_empty() {
         return errors.required(path, "");
     }
+    // Only the first slash separates: the path may contain more.
     let (domain, rest) = text.split_once('/').unwrap_or_default();
     if domain.is_empty() || rest.is_empty() {
         let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
         return errors.invalid(path, text, detail);
     }
     errors.invalid_each(path, domain, names::dns1123_subdomain(domain));
+    // The characters of a path in RFC 3986 except `@`, so that the text can be a part of a URL
+    // unchanged.
     let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
     if !rest.bytes().all(is_allowed) {
         let detail =
@@ -180,6 +189,7 @@ pub fn read_quantity(list: &Value, name: &str) -> Option<Quantity> {
 /// Validates a percentage (`25%`).
 pub fn validate_percentage(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     if let Value::String(text) = value
+        // Signs and fractions are excluded: upstream parses the digits as an integer.
         && !is_percent(text)
     {
         errors.invalid(path, text.as_str(), PERCENT);
@@ -209,6 +219,7 @@ pub fn validate_non_negative_or_percent(value: &Value, path: &Path<'_>, errors: 
 /// Checks that a percentage is at most 100.
 pub fn validate_at_most_100_percent(value: &Value, path: &Path<'_>, errors: &mut Errors) {
     if let Value::String(text) = value
+        // A number with too many digits to parse passes here, as upstream.
         && let Some(n) = text.strip_suffix('%').and_then(|n| n.parse::<i64>().ok())
         && n > 100
     {

@@ -14,6 +14,8 @@ pub const PRIORITY_CLASS: Rules = Rules {
     sub: accept_subresource,
 };
 
+// Priorities above are reserved for the system classes, so that no user's pod can preempt the
+// control plane.
 const HIGHEST: i64 = 1_000_000_000;
 const SYSTEM: [(&str, i64); 2] = [
     ("system-cluster-critical", 2 * HIGHEST),
@@ -22,6 +24,7 @@ const SYSTEM: [(&str, i64); 2] = [
 
 fn validate_priority_class(object: &Value, errors: &mut Errors) {
     let name = text(get(object, "metadata"), "name");
+    // Negative values are valid: such pods are preempted even for pods without a class.
     let value = int(object, "value").unwrap_or(0);
     if name.starts_with("system-") {
         validate_system_class(name, value, flag(object, "globalDefault"), errors);
@@ -50,6 +53,7 @@ fn validate_system_class(name: &str, value: i64, is_default: bool, errors: &mut 
         Some(_) if is_default => format!("globalDefault of {name} PriorityClass must be false"),
         Some(_) => return,
     };
+    // Upstream reports the reserved name whatever is wrong with the class.
     let metadata = Path::ROOT.child("metadata");
     errors.forbidden(&metadata.child("name"), format!("priority class names with 'system-' prefix are reserved for system use only. error: {why}"));
 }

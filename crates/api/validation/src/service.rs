@@ -43,6 +43,7 @@ fn validate_service(object: &Value, old: Option<&Value>, errors: &mut Errors) {
     if errors.len() > before {
         return;
     }
+    // Both annotations have the same effect, and controllers of different releases read either.
     validate_topology_annotations(object, errors);
     let kind = text(spec, "type");
     // A headless Service is a list of addresses in DNS, and an external name an alias. Neither
@@ -52,6 +53,8 @@ fn validate_service(object: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
     validate_fields_by_type(spec, kind, &path, errors);
     validate_service_ports(spec, &path.child("ports"), errors);
+    // An empty selector is valid: the endpoints of such a Service are written by another
+    // controller.
     metadata::validate_labels(spec, "selector", &path, errors);
     validate_session_affinity(spec, &path, errors);
     validate_external_ips(spec, old, &path.child("externalIPs"), errors);
@@ -108,6 +111,8 @@ fn validate_fields_by_type(spec: &Value, kind: &str, path: &Path<'_>, errors: &m
 
 fn validate_external_name(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     const UNUSED: &str = "may not be set for ExternalName services";
+    // An alias gets no address. Old values of a former type are dropped by the strategy before this
+    // check.
     for field in ["clusterIPs", "ipFamilies"] {
         if !list(spec, field).is_empty() {
             errors.forbidden(&path.child(field), UNUSED);
@@ -157,6 +162,7 @@ fn validate_service_port<'a>(
     if let Some(problem) = rules::port_number_problem(number) {
         errors.invalid(&path.child("port"), number, problem);
     }
+    // Defaulting sets TCP, so only an explicit empty text reaches this error as missing.
     rules::validate_required_one_of(port, "protocol", &PROTOCOLS, path, errors);
     rules::validate_port_number_or_name(get(port, "targetPort"), &path.child("targetPort"), errors);
     if let Some(protocol) = opt_text(port, "appProtocol") {
@@ -181,6 +187,7 @@ fn validate_node_ports(spec: &Value, kind: &str, path: &Path<'_>, errors: &mut E
             );
         }
     }
+    // The same number serves two protocols, which the node's kernel tells apart.
     let mut seen = HashSet::new();
     for (i, port) in all.iter().enumerate().filter(|(_, p)| node_port(p) != 0) {
         let key = (node_port(port), text(port, "protocol"));
@@ -221,6 +228,7 @@ fn validate_client_ip_affinity(config: &Value, path: &Path<'_>, errors: &mut Err
     if !has(config, "clientIP") {
         return errors.required(&at, MISSING);
     }
+    // Defaulting sets three hours, so absent means that a client cleared the field.
     match int(get(config, "clientIP"), "timeoutSeconds") {
         None => errors.required(&at.child("timeoutSeconds"), MISSING),
         // The limit exists because proxies keep the affinity of every client in memory.
@@ -234,6 +242,8 @@ fn validate_client_ip_affinity(config: &Value, path: &Path<'_>, errors: &mut Err
 }
 
 fn validate_external_ips(spec: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut Errors) {
+    // Addresses of the old object are exempt: older releases accepted leading zeros, and other
+    // fields must remain changeable.
     let known: HashSet<&str> = old
         .map(|old| texts(get(old, "spec"), "externalIPs"))
         .into_iter()
@@ -245,6 +255,8 @@ fn validate_external_ips(spec: &Value, old: Option<&Value>, path: &Path<'_>, err
             true => Vec::new(),
             false => rules::ip_problems(ip),
         };
+        // Old addresses are exempt from the syntax only. A loopback address is rejected on each
+        // update.
         if problems.is_empty() {
             validate_endpoint_ip(ip, &path.index(i), errors);
         }
@@ -254,6 +266,7 @@ fn validate_external_ips(spec: &Value, old: Option<&Value>, path: &Path<'_>, err
 
 fn validate_source_ranges(object: &Value, kind: &str, old: Option<&Value>, errors: &mut Errors) {
     let ranges = texts(get(object, "spec"), "loadBalancerSourceRanges");
+    // The field wins over the annotation of older releases, which is not even parsed beside it.
     if ranges.is_empty() {
         return validate_source_range_annotation(object, kind, old, errors);
     }
@@ -263,6 +276,8 @@ fn validate_source_ranges(object: &Value, kind: &str, old: Option<&Value>, error
     if kind != "LoadBalancer" {
         errors.forbidden(&at, BALANCERS_ONLY);
     }
+    // Ranges of the old object are exempt from the canonical form, which older releases didn't
+    // demand.
     let known: HashSet<&str> = old
         .map(|old| texts(get(old, "spec"), "loadBalancerSourceRanges"))
         .into_iter()
@@ -290,6 +305,7 @@ fn validate_source_range_annotation(
     if kind != "LoadBalancer" {
         errors.forbidden(&at, BALANCERS_ONLY);
     }
+    // An empty annotation means no restriction, as in cloud controllers.
     if old.and_then(find) != Some(value) && !value.trim().is_empty() {
         for range in value.trim().split(',').map(str::trim) {
             errors.invalid_each(&at, range, rules::cidr_problems(range));
@@ -322,6 +338,8 @@ fn validate_external_traffic_policy(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
+    // External IPs make a Service with the type ClusterIP reachable from outside, so it has the
+    // policy too.
     let kind = text(spec, "type");
     let external = matches!(kind, "NodePort" | "LoadBalancer")
         || (kind == "ClusterIP" && !list(spec, "externalIPs").is_empty());
@@ -340,6 +358,7 @@ fn validate_external_traffic_policy(
         (true, set) if !POLICIES.contains(&set) => errors.not_supported(&at, set, &POLICIES),
         _ => {}
     }
+    // Without the local policy no proxy listens on the port, and a reserved port would be wasted.
     let port = int(spec, "healthCheckNodePort").unwrap_or(0);
     let at = path.child("healthCheckNodePort");
     match (needs_health_check(spec), port) {
@@ -378,6 +397,8 @@ fn validate_internal_traffic_policy(
 
 fn validate_service_update(new: &Value, old: &Value, errors: &mut Errors) {
     let (n, o, path) = (get(new, "spec"), get(old, "spec"), Path::ROOT.child("spec"));
+    // The comparisons come before the rules of the spec, as upstream: a changed address is reported
+    // first.
     validate_cluster_ips_update(n, o, &path, errors);
     validate_ip_families_update(n, o, &path, errors);
     let balancers = text(n, "type") == "LoadBalancer" && text(o, "type") == "LoadBalancer";
@@ -389,6 +410,7 @@ fn validate_service_update(new: &Value, old: &Value, errors: &mut Errors) {
             "may not change once set",
         );
     }
+    // The load balancer was configured with the port and would take all nodes for unhealthy.
     let port = |spec| int(spec, "healthCheckNodePort").unwrap_or(0);
     if needs_health_check(n) && needs_health_check(o) && port(n) != port(o) {
         errors.forbidden(&path.child("healthCheckNodePort"), rules::IMMUTABLE);

@@ -22,6 +22,8 @@ const CONTAINER: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const HUGE: &str = "hugepages-";
 
 fn validate_limit_range(object: &Value, errors: &mut Errors) {
+    // Updates run the same rules without exemptions: old entries that contradict each other can't
+    // be kept.
     let spec = Path::ROOT.child("spec");
     let path = spec.child("limits");
     let mut seen = BTreeSet::new();
@@ -83,6 +85,7 @@ fn validate_limit_item(item: &Value, kind: &str, path: &Path<'_>, errors: &mut E
             "maxLimitRequestRatio",
         ],
     };
+    // Sorted, so that the order of the errors does not depend on the order of the client's keys.
     let resources: BTreeSet<&String> = fields
         .iter()
         .flat_map(|f| entries(item, f).map(|(name, _)| name))
@@ -104,6 +107,8 @@ fn validate_limit_names(
     for (name, _) in entries(item, field) {
         let at = path.key(name);
         validate_standard_name(name, &at, errors);
+        // Claims are limited by names of their own, and qualified types by names that only their
+        // extension knows.
         if !["Pod", "Container"].contains(&kind) {
             continue;
         }
@@ -227,6 +232,8 @@ impl Bounds {
         // A minimum of zero allows any ratio, and the division would have no result.
         let both = self.min.zip(self.max);
         if let Some((low, high)) = both.filter(|(low, _)| low.milli_value() > 0) {
+            // Upstream divides as floating point numbers and shows six digits of the quotient in
+            // the message.
             let limit = high.milli_value() as f64 / low.milli_value() as f64;
             if ratio.milli_value() as f64 / 1000.0 > limit {
                 let detail = format!("ratio {ratio} is greater than max/min = {limit:.6}");

@@ -49,6 +49,8 @@ fn validate_node_annotations(object: &Value, errors: &mut Errors) {
     let path = metadata.child("annotations");
     let annotations = get(get(object, "metadata"), "annotations");
     let taints = text(annotations, TAINTS);
+    // The annotation of old schedulers has no effect any more. Upstream still parses it, so
+    // malformed text is still an error.
     match serde_json::from_str::<Value>(taints) {
         _ if taints.is_empty() => {}
         Ok(Value::Array(taints)) => pod::validate_taints(&taints, &path.child(TAINTS), errors),
@@ -60,6 +62,7 @@ fn validate_node_annotations(object: &Value, errors: &mut Errors) {
         _ if avoided.is_empty() => {}
         Ok(value @ Value::Object(_)) => {
             let at = path.child(AVOID_PODS);
+            // The paths use Go's names of the fields, as upstream's messages do.
             for (i, entry) in list(&value, "preferAvoidPods").iter().enumerate() {
                 validate_avoided_pods(entry, &at.index(i), errors);
             }
@@ -88,6 +91,7 @@ fn validate_node_resources(status: &Value, errors: &mut Errors) {
     for field in ["capacity", "allocatable"] {
         let at = path.child(field);
         for (name, value) in entries(status, field) {
+            // Text that is no quantity was rejected when the object was decoded.
             if let Some(amount) = parse_quantity(value) {
                 pod::validate_resource_quantity(name, amount, value, &at.child(name), errors);
             }
@@ -100,6 +104,8 @@ fn validate_declared_features(status: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("status");
     let path = path.child("declaredFeatures");
     let all = texts(status, "declaredFeatures");
+    // The error concerns the later of two neighbours, and a neighbour that is malformed itself is
+    // compared all the same.
     for (i, feature) in all.iter().enumerate() {
         if let Some(problem) = declared_feature_problem(feature) {
             errors.invalid(&path.index(i), *feature, problem);

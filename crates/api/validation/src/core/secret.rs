@@ -9,6 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+// Upstream's limit for the sum of all values: one large key is as bad for etcd as many small ones.
 const LIMIT: usize = 1024 * 1024;
 const FROZEN: &str = "field is immutable when `immutable` is set";
 const ACCOUNT: &str = "kubernetes.io/service-account.name";
@@ -39,6 +40,7 @@ fn validate_config_map(object: &Value, errors: &mut Errors) {
                 "duplicate of key present in binaryData",
             );
         }
+        // Keys don't count, as upstream.
         size += value.as_str().map_or(0, str::len);
     }
     let binary = Path::ROOT.child("binaryData");
@@ -141,6 +143,8 @@ fn validate_secret(object: &Value, errors: &mut Errors) {
                     );
                 }
             }
+            // Only this type rejects an empty value; a TLS secret may be created first and filled
+            // by a controller later.
             Some("") if kind == "kubernetes.io/ssh-auth" => errors.required(&at, ""),
             Some(_) => {}
         }
@@ -148,6 +152,7 @@ fn validate_secret(object: &Value, errors: &mut Errors) {
 }
 
 fn validate_secret_update(new: &Value, old: &Value, errors: &mut Errors) {
+    // The type decided which keys were required, and controllers select secrets by it.
     rules::validate_immutable(new, old, "type", &Path::ROOT, errors);
     validate_frozen_fields(new, old, &["data"], errors);
     validate_secret(new, errors);

@@ -17,6 +17,8 @@ fn read_options(old: &Value) -> PodOptions {
 
 /// Validates what all changes of a pod's spec share.
 fn validate_changed_object(new: &Value, old: &Value, options: &PodOptions, errors: &mut Errors) {
+    // The whole pod is validated again, with exemptions for what the old one had. Upstream reports
+    // these errors before those of the change.
     object::validate_pod_object(new, options, errors);
     let path = Path::ROOT.child("metadata");
     let (after, before) = (get(new, "metadata"), get(old, "metadata"));
@@ -38,6 +40,7 @@ pub fn validate_pod_update(new: &Value, old: &Value, errors: &mut Errors) {
             return;
         }
     }
+    // Upstream returns here, so a client with two mistakes sees this one alone.
     if !validate_deadline_update(n, o, &path, errors) {
         return;
     }
@@ -53,6 +56,8 @@ pub fn validate_pod_update(new: &Value, old: &Value, errors: &mut Errors) {
     // A new field of the API is immutable without a rule of its own: everything must be equal after
     // the mutable fields are put back.
     let munged = copy_mutable_fields(n, o, gated);
+    // The kubelet reads most of a spec once, when it starts the pod. A change would be stored, but
+    // never happen.
     if !equal(&munged, o) {
         let difference = describe_difference(&munged, o);
         errors.forbidden(&path, format!("{UPDATABLE}\n{difference}"));
@@ -62,6 +67,8 @@ pub fn validate_pod_update(new: &Value, old: &Value, errors: &mut Errors) {
 /// Returns the new spec with all mutable fields reset to their old values.
 fn copy_mutable_fields(new: &Value, old: &Value, gated: bool) -> Value {
     let mut munged = new.clone();
+    // Images may change: the kubelet restarts only the container, and the pod keeps its node and
+    // address.
     for field in ["containers", "initContainers"] {
         let images: Vec<Value> = list(old, field)
             .iter()
@@ -82,6 +89,8 @@ fn copy_mutable_fields(new: &Value, old: &Value, gated: bool) -> Value {
         back.push("nodeSelector");
         restore_node_affinity(&mut munged, old);
     }
+    // Absent and null differ in the comparison below, so a field that the old spec lacks is
+    // removed.
     for field in back {
         if has(old, field) {
             set(&mut munged, field, get(old, field).clone());
@@ -94,6 +103,7 @@ fn copy_mutable_fields(new: &Value, old: &Value, gated: bool) -> Value {
 
 /// Resets the node affinity; pod affinities remain.
 fn restore_node_affinity(munged: &mut Value, old: &Value) {
+    // Pod affinities of a gated pod are immutable: upstream lifts the rule for node affinity only.
     let before = get(get(old, "affinity"), "nodeAffinity").clone();
     if !has(munged, "affinity") && before.is_null() {
         return;
@@ -135,6 +145,8 @@ fn validate_deadline_update(
             errors.invalid(&at, n, "must be between 0 and 2147483647, inclusive");
             false
         }
+        // The kubelet may have ended the pod by the old deadline already, so it can only become
+        // shorter.
         (Some(n), Some(o)) if n > o => {
             errors.invalid(&at, n, "must be less than or equal to previous value");
             false
@@ -163,6 +175,8 @@ fn validate_tolerations_update(
         remove(&mut t, "tolerationSeconds");
         t
     };
+    // Additions are allowed: the node lifecycle controller and admission plugins add tolerations to
+    // running pods.
     let kept: Vec<Value> = list(new, "tolerations").iter().map(bare).collect();
     let mut before = list(old, "tolerations").iter();
     if before.any(|t| !kept.iter().any(|k| equal(k, &bare(t)))) {
@@ -219,6 +233,7 @@ fn validate_ephemeral_containers_update(new: &Value, old: &Value, errors: &mut E
     let path = Path::ROOT.child("spec");
     let at = path.child("ephemeralContainers");
     let after = list(get(new, "spec"), "ephemeralContainers");
+    // The list only grows, so a debugging session can't be hidden by its removal.
     for before in list(get(old, "spec"), "ephemeralContainers") {
         let name = text(before, "name");
         // The kubelet has perhaps started the container, and nothing restarts or stops an ephemeral

@@ -41,6 +41,7 @@ pub(super) fn validate_cluster_ips(
         }
         _ => {}
     }
+    // Families are validated before the addresses, since the errors of the addresses refer to them.
     validate_ip_families(spec, path, errors);
     let known = old.map(|old| texts(get(old, "spec"), "clusterIPs"));
     let before = errors.len();
@@ -49,6 +50,8 @@ pub(super) fn validate_cluster_ips(
     if all.len() > 2 {
         errors.invalid(&at, all.clone(), "may only hold up to 2 values");
     }
+    // Families of malformed addresses are unknown, so the comparisons below would only repeat the
+    // error.
     if !is_valid {
         return;
     }
@@ -68,6 +71,7 @@ pub(super) fn validate_cluster_ips(
 }
 
 fn validate_ip_families(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // A primary and a secondary family at most: the third value is either unknown or a duplicate.
     let families = texts(spec, "ipFamilies");
     let at = path.child("ipFamilies");
     for (i, family) in families.iter().enumerate() {
@@ -83,6 +87,8 @@ fn validate_ip_families(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 fn validate_each_cluster_ip(all: &[&str], known: &[&str], path: &Path<'_>, errors: &mut Errors) {
     for (i, ip) in all.iter().enumerate() {
+        // Only the first value can be `None`; at another place it is reported as a malformed
+        // address.
         if i == 0 && *ip == "None" {
             if all.len() > 1 {
                 errors.invalid(
@@ -103,6 +109,7 @@ fn validate_families_of_ips(ips: &[&str], families: &[&str], path: &Path<'_>, er
             Some(ip) if ip.is_ipv6() => "IPv6",
             _ => "IPv4",
         };
+        // An unknown family has its own error, so the address isn't blamed for it.
         if FAMILIES.contains(family) && found != *family {
             errors.invalid(
                 &path.index(i),
