@@ -28,6 +28,8 @@ impl<'a> Correlation<'a> {
     /// Returns the correlations of the elements of the new list. Only lists of type map have any:
     /// by their keys.
     pub fn elements(&self) -> Elements<'a> {
+        // Built once for each list: a search of the old list for each new element would take
+        // quadratic time.
         let mut by_key = HashMap::new();
         let keyed = self.schema.list_type == Some(ListKind::Map)
             && self.schema.value_type == Some(ValueType::Array);
@@ -49,6 +51,8 @@ impl<'a> Correlation<'a> {
     pub fn is_unchanged(&self) -> bool {
         match (self.new, self.old) {
             (Value::Array(new), Value::Array(old)) if new.len() != old.len() => false,
+            // Keys are unique, so equal lengths and a match for each new element mean that no old
+            // one is left over.
             (Value::Array(new), Value::Array(_))
                 if self.schema.list_type == Some(ListKind::Map) =>
             {
@@ -97,10 +101,13 @@ fn build_key(schema: &Schema, element: &Value) -> Option<String> {
     let mut out = String::new();
     for key in keys {
         let value = map.get(&**key)?;
+        // A key that is a list or an object would make this text as large as the element.
         if !(value.is_string() || value.is_number() || value.is_boolean()) {
             return None;
         }
         out.push_str(&value.to_string());
+        // A separator that no JSON text contains unescaped, so that two keys can't run into each
+        // other.
         out.push('\0');
     }
     Some(out)

@@ -47,6 +47,8 @@ impl Defaults {
                     };
                     let absent = match map.get(&*property.name) {
                         None => true,
+                        // A null is what clients send to clear a field, so it is replaced as if the
+                        // field were absent.
                         Some(value) => value.is_null() && !property.schema.nullable,
                     };
                     if absent && let Some(value) = self.take(default) {
@@ -54,6 +56,7 @@ impl Defaults {
                         self.bytes = self.bytes.saturating_sub(property.name.len());
                     }
                 }
+                // Defaults may themselves lack fields, so the new values are visited as well.
                 for (name, value) in map {
                     if let Some(inner) = schema.member(name) {
                         // The defaults of properties were set above.
@@ -113,6 +116,8 @@ fn measure_value(value: &Value) -> usize {
 /// [`apply_defaults`] when an object is written.
 pub fn prune_nulls(schema: &Schema, object: &mut Value) {
     match object {
+        // Clients written in Go send null for empty maps and lists, which a schema without
+        // `nullable` would reject.
         Value::Object(map) => map.retain(|name, value| {
             let Some(inner) = schema.member(name) else {
                 // Without a schema nothing says that a null is wrong.

@@ -21,6 +21,8 @@ pub struct JsonPath {
 impl JsonPath {
     /// Parses a path such as `.spec.replicas`.
     pub fn parse(text: &str) -> Result<Self, PathError> {
+        // The depth starts at zero here and is bounded by the parser, because filters contain
+        // paths.
         parse::parse_steps(text, 0).map(|steps| Self { steps })
     }
 
@@ -39,6 +41,8 @@ fn walk<'v>(steps: &'v [Step], input: Vec<&'v Value>) -> Result<Vec<&'v Value>, 
     let mut values = input;
     for step in steps {
         values = step.apply(&values)?;
+        // Checked after each step, so one step can exceed the limit by the size of the object at
+        // most.
         if values.len() > RESULT_LIMIT {
             return Err(PathError::Value(format!(
                 "more than {RESULT_LIMIT} results"
@@ -58,6 +62,7 @@ fn list_children(value: &Value) -> Vec<&Value> {
 
 impl Step {
     fn apply<'v>(&'v self, input: &[&'v Value]) -> Result<Vec<&'v Value>, PathError> {
+        // kubectl prints nothing below a null, and neither do printer columns.
         let present = || input.iter().copied().filter(|value| !value.is_null());
         let mut out = Vec::new();
         match self {
@@ -79,6 +84,8 @@ impl Step {
                 }
             }
             Step::Filter(filter) => {
+                // Nulls are not skipped here: upstream reports a filter on something that is no
+                // list.
                 for value in input {
                     filter.select(value, &mut out)?;
                 }
@@ -91,6 +98,7 @@ impl Step {
 
 fn collect_containers<'v>(value: &'v Value, out: &mut Vec<&'v Value>) {
     let children = list_children(value);
+    // The limit is checked inside the recursion as well, since one `..` visits the whole object.
     if children.is_empty() || out.len() > RESULT_LIMIT {
         return;
     }
@@ -120,6 +128,7 @@ impl Slice {
             Some(n) if n < 0 => n.saturating_add(len),
             Some(n) => n,
         };
+        // An empty range is no error, even where an index alone would be out of bounds.
         if start == end {
             return Ok(());
         }
@@ -133,6 +142,7 @@ impl Slice {
         if start > end || step <= 0 {
             return Err(PathError::Value("invalid range of an array".to_owned()));
         }
+        // The range was checked above, so these conversions only satisfy the types.
         let bound = |n: i64| usize::try_from(n).unwrap_or(usize::MAX);
         let part = all.get(bound(start)..bound(end)).unwrap_or_default();
         out.extend(part.iter().step_by(bound(step)));
@@ -147,6 +157,8 @@ impl Filter {
             return Err(PathError::Value(text));
         };
         for element in all {
+            // An element without the field does not match; only the comparison of existing values
+            // can fail.
             let left = walk(&self.left, vec![element]);
             let Some((operator, right)) = &self.comparison else {
                 if left.is_ok_and(|left| !left.is_empty()) {
@@ -162,6 +174,7 @@ impl Filter {
                         out.push(element);
                     }
                 }
+                // Upstream has no rule for which of several values counts.
                 _ => {
                     let text = "can only compare one element at a time".to_owned();
                     return Err(PathError::Value(text));
@@ -191,6 +204,7 @@ impl Operator {
             }
             _ => None,
         };
+        // A text is never converted to a number: upstream compares equal types only.
         let Some(order) = order else {
             return Err(PathError::Value(
                 "incompatible types for comparison".to_owned(),

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 pub fn validate_lists(schema: &Schema, object: &Value, path: &FieldPath<'_>) -> Vec<FieldProblem> {
     let mut out = Vec::new();
     validate_value(schema, object, path, &mut out);
+    // A list in which all elements are equal would otherwise make a response many times as large as
+    // the request.
     out.truncate(MAX_PROBLEMS);
     out
 }
@@ -26,6 +28,8 @@ fn validate_value(
     match value {
         Value::Object(map) => {
             for (name, inner) in map {
+                // Both paths exist upstream: a declared field follows a dot, and a key of a map
+                // stands in brackets.
                 if let Some(schema) = schema.property(name) {
                     validate_value(schema, inner, &path.child(name), out);
                 } else if let Some(schema) = schema.additional_schema() {
@@ -39,6 +43,8 @@ fn validate_value(
                 Some(ListKind::Map) => validate_map(schema, all, path, out),
                 _ => {}
             }
+            // The elements are visited even if the list has duplicates, since lists inside them are
+            // independent.
             if let Some(items) = &schema.items {
                 for (i, inner) in all.iter().enumerate() {
                     validate_value(items, inner, &path.index(i), out);
@@ -51,6 +57,7 @@ fn validate_value(
 
 /// Returns the position of the second one of equal keys, for each key that occurs again.
 fn find_duplicates(keys: impl Iterator<Item = String>) -> Vec<usize> {
+    // Hashing keeps this linear, even for a list that fills a request.
     let mut seen: HashMap<String, u32> = HashMap::new();
     let mut out = Vec::new();
     for (i, key) in keys.enumerate() {
@@ -72,6 +79,7 @@ fn validate_set(all: &[Value], path: &FieldPath<'_>, out: &mut Vec<FieldProblem>
 }
 
 fn validate_map(schema: &Schema, all: &[Value], path: &FieldPath<'_>, out: &mut Vec<FieldProblem>) {
+    // Elements of another type have no keys, so the comparison would report all of them as equal.
     let wrong = all
         .iter()
         .position(|element| !element.is_object() && !element.is_null());

@@ -39,6 +39,7 @@ impl GoNumber {
 
 /// Returns whether a float has no fraction worth mentioning.
 pub(crate) fn is_whole(f: f64) -> bool {
+    // Beyond this, each float is a whole number, and the difference says nothing.
     if !f.is_finite() || f.abs() > MAX_EXACT {
         return false;
     }
@@ -50,6 +51,7 @@ pub(crate) fn is_whole(f: f64) -> bool {
 
 /// Formats a float like Go's `%v`.
 pub(crate) fn format_float(f: f64) -> String {
+    // The logarithm of zero has no exponent.
     let exponent = if f == 0.0 {
         0
     } else {
@@ -86,12 +88,16 @@ pub(crate) fn check_number(
 ) -> Vec<NumberProblem> {
     let mut out = Vec::new();
     let format = checks.and_then(|checks| checks.number_format);
+    // The range of the type is checked before the limits, because upstream's validator for numbers
+    // has this order.
     let range = Range { value_type, format };
     range.check(number, "Checked", &mut out);
     let Some(checks) = checks else {
         return out;
     };
     if let Some(factor) = checks.multiple_of {
+        // A factor or limit that the type can't represent is the fault of the definition. Upstream
+        // reports it for each object.
         let exact = range.check(GoNumber::Float(factor), "MultipleOf", &mut out);
         check_multiple(number, factor, exact, &mut out);
     }
@@ -134,6 +140,7 @@ pub(crate) fn check_number(
 fn compare(number: GoNumber, limit: f64, exact: bool) -> (std::cmp::Ordering, String) {
     match number {
         GoNumber::Int(n) if exact => {
+            // A whole number is compared as one: as a float it would lose digits above 53 bits.
             let limit = limit as i64;
             (n.cmp(&limit), limit.to_string())
         }
@@ -146,6 +153,8 @@ fn check_multiple(number: GoNumber, factor: f64, exact: bool, out: &mut Vec<Numb
         GoNumber::Int(n) if exact => {
             let factor = factor as i64;
             (
+                // A factor of zero, or minus one with the smallest number, would otherwise end the
+                // process.
                 n.checked_rem(factor) == Some(0),
                 factor.to_string(),
                 factor > 0,
@@ -153,6 +162,8 @@ fn check_multiple(number: GoNumber, factor: f64, exact: bool, out: &mut Vec<Numb
         }
         other => {
             let f = other.to_float();
+            // Upstream multiplies by the inverse, which rounds differently from a division. Clients
+            // compare the verdict.
             let quotient = if factor < 1.0 {
                 1.0 / factor * f
             } else {
@@ -180,6 +191,7 @@ impl Range {
     fn check(&self, number: GoNumber, what: &str, out: &mut Vec<NumberProblem>) -> bool {
         let whole = match number {
             GoNumber::Int(n) => Some(n),
+            // `1.0` is a whole number in JSON Schema, so it is valid for an integer.
             GoNumber::Float(f) if f.fract() == 0.0 && f.abs() < 9.3e18 => Some(f as i64),
             GoNumber::Float(_) => None,
         };

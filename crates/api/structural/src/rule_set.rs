@@ -59,6 +59,8 @@ impl RuleSet {
         let Some(root) = &self.root else {
             return outcome;
         };
+        // The estimate of the costs relies on the limits of the schema. An object that violates
+        // them could cost far more.
         if others.into_iter().any(ProblemKind::blocks_rules) {
             let problem = FieldProblem::new(
                 ProblemKind::Invalid,
@@ -79,6 +81,8 @@ impl RuleSet {
         };
         let mut evaluation = Evaluation {
             outcome,
+            // One budget for the whole object: a list of a thousand elements evaluates each of its
+            // rules a thousand times.
             remaining: RUNTIME_BUDGET,
             work: Budget::new(RUNTIME_BUDGET),
         };
@@ -107,6 +111,8 @@ fn compile_node(
     let compiled = match rules.validation_rules() {
         [] => Box::default(),
         all => {
+            // Stored rules may use all libraries that this release knows. Only new rules are held
+            // to older ones.
             let environment = NodeEnvironment::new(&declared, Origin::Stored);
             let compile = |rule| environment.compile(rule, schema);
             all.iter().map(compile).collect()
@@ -124,6 +130,7 @@ fn compile_node(
         Some((property.name.clone(), node))
     });
     let properties: Box<[_]> = properties.collect();
+    // Rules below `allOf` see the value with the schema of the parent, which is the complete one.
     let all_of = rules.checks.iter().flat_map(|checks| &checks.all_of);
     let all_of: Box<[_]> = all_of
         .filter_map(|rules| compile_node(rules, schema, is_root, declarer))
