@@ -7,17 +7,20 @@ use crate::value::{List, Map, Value};
 
 /// Reports whether two values are equal. Values of different types are not, numbers excepted.
 pub fn equal(left: &Value<'_>, right: &Value<'_>) -> bool {
+    // Without a limit, for callers whose operands are small.
     let mut fuel = u64::MAX;
     equal_within(left, right, &mut fuel).unwrap_or(false)
 }
 
 /// The same with a limit: each pair of values takes one unit of fuel; `None` if there is none left.
 pub fn equal_within(left: &Value<'_>, right: &Value<'_>, fuel: &mut u64) -> Option<bool> {
+    // Charged before the comparison, so that a refusal has not done the work.
     *fuel = fuel.checked_sub(1)?;
     Some(match (left, right) {
         (Value::Null, Value::Null) => true,
         (Value::Bool(left), Value::Bool(right)) => left == right,
         (Value::String(left), Value::String(right)) => {
+            // Comparing memory is fast, so 64 bytes cost as much as one step of the interpreter.
             *fuel = fuel.checked_sub(left.len().min(right.len()) as u64 / 64)?;
             left == right
         }
@@ -29,12 +32,14 @@ pub fn equal_within(left: &Value<'_>, right: &Value<'_>, fuel: &mut u64) -> Opti
         (Value::Map(left), Value::Map(right)) => return maps_equal(left, right, fuel),
         (Value::Duration(left), Value::Duration(right)) => left == right,
         (Value::Timestamp(left), Value::Timestamp(right)) => left == right,
+        // Type parameters don't exist at run time: `type([1]) == type(['a'])` holds, as in cel-go.
         (Value::Type(left), Value::Type(right)) => left.runtime_name() == right.runtime_name(),
         (Value::Optional(None), Value::Optional(None)) => true,
         (Value::Optional(Some(left)), Value::Optional(Some(right))) => {
             return equal_within(left, right, fuel);
         }
         (Value::Object(left), Value::Object(right)) => left.is_equal(&**right),
+        // CEL has one line of numbers, on which `1`, `1u` and `1.0` are equal.
         (left, right) => compare_numbers(left, right) == Some(Ordering::Equal),
     })
 }
@@ -43,6 +48,7 @@ fn lists_equal(left: &List<'_>, right: &List<'_>, fuel: &mut u64) -> Option<bool
     if left.len() != right.len() {
         return Some(false);
     }
+    // One list of the pair may be a literal, which has no schema. The other one decides then.
     if let Some(schema) = left.unordered_schema().or(right.unordered_schema()) {
         return unordered_equal(schema, left, right, fuel);
     }
@@ -61,6 +67,7 @@ fn unordered_equal(
     right: &List<'_>,
     fuel: &mut u64,
 ) -> Option<bool> {
+    // Quadratic, as upstream, so the fuel is what bounds it.
     for element in left.iter() {
         let mut found = false;
         for candidate in right.iter() {
@@ -92,6 +99,7 @@ pub fn is_same_element(
         return Some(false);
     };
     for key in schema.list_keys() {
+        // Fields with names that are no identifiers are visible in CEL under an escaped name only.
         let name = crate::escaping::escape(key).unwrap_or_default();
         *fuel = fuel.checked_sub(1)?;
         let same = match (left.get_field(&name), right.get_field(&name)) {
@@ -125,6 +133,7 @@ fn maps_equal(left: &Map<'_>, right: &Map<'_>, fuel: &mut u64) -> Option<bool> {
 pub fn compare(left: &Value<'_>, right: &Value<'_>) -> Option<Ordering> {
     match (left, right) {
         (Value::Bool(left), Value::Bool(right)) => Some(left.cmp(right)),
+        // UTF-8 preserves the order of code points, which is the order that CEL demands.
         (Value::String(left), Value::String(right)) => Some(left.as_bytes().cmp(right.as_bytes())),
         (Value::Bytes(left), Value::Bytes(right)) => Some(left.cmp(right)),
         (Value::Duration(left), Value::Duration(right)) => Some(left.cmp(right)),
@@ -137,6 +146,7 @@ fn compare_numbers(left: &Value<'_>, right: &Value<'_>) -> Option<Ordering> {
     match (left, right) {
         (Value::Int(left), Value::Int(right)) => Some(left.cmp(right)),
         (Value::Uint(left), Value::Uint(right)) => Some(left.cmp(right)),
+        // 128 bits hold both ranges, so no conversion can change the sign.
         (Value::Int(left), Value::Uint(right)) => Some(i128::from(*left).cmp(&(*right).into())),
         (Value::Uint(left), Value::Int(right)) => Some(i128::from(*left).cmp(&(*right).into())),
         (Value::Double(left), Value::Double(right)) => left.partial_cmp(right),

@@ -100,6 +100,7 @@ pub fn scale_cost(size: u64, factor: f64) -> u64 {
 /// Returns the size that cost functions use: that of strings, bytes, lists and maps, otherwise 1.
 pub fn actual_size(value: &Value<'_>) -> u64 {
     match value {
+        // CEL's strings consist of code points, and `size()` and upstream's costs count these.
         Value::String(text) => text.chars().count() as u64,
         Value::Bytes(bytes) => bytes.len() as u64,
         Value::List(list) => list.len() as u64,

@@ -36,6 +36,8 @@ impl SizeEstimates for UnknownSizes {
 
 /// Estimates the cost of a checked expression.
 pub fn estimate(checked: &Checked, sizes: &dyn SizeEstimates) -> Range {
+    // Keyed by expression, because the calls above need the sizes and paths that are found below
+    // them.
     let mut estimator = Estimator {
         checked,
         sizes,
@@ -59,6 +61,7 @@ struct Estimator<'c> {
 impl Estimator<'_> {
     fn cost(&mut self, expr: &Expr) -> Range {
         match &expr.kind {
+            // A literal is created when the program is compiled, so an evaluation costs nothing.
             ExprKind::Unspecified | ExprKind::Literal(_) => Range::ZERO,
             ExprKind::Ident(name) => {
                 let path = match self.scopes.find(name) {
@@ -89,12 +92,14 @@ impl Estimator<'_> {
 
     fn cost_select(&mut self, id: ExprId, select: &Select) -> Range {
         let operand = self.cost(&select.operand);
+        // Kubernetes configures cel-go so that `has()` costs nothing.
         if select.test_only {
             return operand;
         }
         let mut path = self.path_of(&select.operand);
         path.push(select.field.clone());
         self.paths.insert(id, path);
+        // Other operands, for instance dynamic ones, add nothing upstream.
         let has_cost = matches!(
             self.checked.type_of(select.operand.id),
             Type::Map(..) | Type::Struct(_) | Type::Param(_)
@@ -112,6 +117,8 @@ impl Estimator<'_> {
         for element in elements {
             sum = sum.add(self.cost(element));
             let size = self.size_or_unknown(element);
+            // The size of an element is unknown until evaluation, so all of them are covered by one
+            // range.
             item = Some(item.map_or(size, |item| item.union(size)));
         }
         let value = item.unwrap_or(Range::ZERO);
@@ -151,6 +158,7 @@ impl Estimator<'_> {
     }
 
     fn cost_comprehension(&mut self, id: ExprId, fold: &Comprehension) -> Range {
+        // The range is visited before the variables exist, because it can't refer to them.
         let mut sum = self.cost(&fold.range).add(self.cost(&fold.init));
         let accumulator = Local {
             path: self.path_of(&fold.init),
@@ -158,6 +166,8 @@ impl Estimator<'_> {
             entries: self.entries_of(&fold.init),
         };
         let depth = self.scopes.push(&fold.accumulator, accumulator);
+        // `cel.bind` is a comprehension without elements. The general rule would count its body
+        // zero times.
         if is_bind(fold) {
             sum = sum.add(self.cost(&fold.result));
             self.scopes.truncate(depth);
@@ -167,12 +177,17 @@ impl Estimator<'_> {
         self.push_variables(fold);
         let condition = self.cost(&fold.condition);
         let step = self.cost(&fold.step);
+        // The result may use the accumulator, but no longer the loop's variables.
         self.scopes.truncate(depth + 1);
         sum = sum.add(self.cost(&fold.result));
         self.scopes.truncate(depth);
+        // A list without a limit in the schema counts as endless, so nested loops soon exceed each
+        // limit.
         let count = self.size_or_unknown(&fold.range);
         sum = sum.add(count.multiply(step.add(condition)));
         match &fold.init.kind {
+            // `all` and `exists` have a boolean as the result, and `map` and `filter` at most one
+            // element for each step.
             ExprKind::Literal(_) => {
                 if let Some(size) = self.compute_size(&fold.init) {
                     self.computed.insert(id, size);
@@ -207,6 +222,7 @@ impl Estimator<'_> {
         };
         let key_size = entries.as_ref().map(|entries| entries.key);
         let value_size = entries.as_ref().map(|entries| entries.value);
+        // These names can't be fields of a schema in CEL, so paths stay unambiguous.
         let value_part = if is_list { "@items" } else { "@values" };
         match &fold.variable2 {
             Some(second) => {
@@ -225,6 +241,8 @@ impl Estimator<'_> {
     }
 
     fn cost_call(&mut self, expr: &Expr, call: &Call) -> Range {
+        // The value is unchanged, so its size must not be lost. Otherwise `dyn()` would make each
+        // estimate unlimited.
         if call.function == "dyn"
             && let Some(argument) = call.arguments.first()
         {
@@ -246,6 +264,7 @@ impl Estimator<'_> {
         let target = call.target.as_deref().map(|target| self.describe(target));
         let site = CallSite { target, arguments };
         let checked = self.checked;
+        // A call that was not resolved was reported by the type check and is never evaluated.
         let Some(Reference::Overloads(function, overloads)) = checked.reference(expr.id) else {
             return Range::ZERO;
         };
@@ -255,6 +274,7 @@ impl Estimator<'_> {
                 .fold(Range::fixed(1), |sum, cost| sum.add(*cost));
             return sum;
         }
+        // A dynamic argument leaves several overloads, of which any may run.
         let mut total: Option<Range> = None;
         let mut result_size: Option<Range> = None;
         for overload in overloads {
@@ -306,9 +326,11 @@ impl Estimator<'_> {
     ) -> CallEstimate {
         let sum = costs.iter().fold(Range::ZERO, |sum, cost| sum.add(*cost));
         match (overload.id, costs, call.arguments.as_slice()) {
+            // The right side may be skipped, so the least cost is that of the left side alone.
             ("logical_or" | "logical_and", [left, right], _) => {
                 return CallEstimate::new(Range::new(left.min, left.add(*right).max));
             }
+            // Only one branch is evaluated, unlike in a sum of the arguments.
             ("conditional", [condition, yes, no], [_, if_true, if_false]) => {
                 let size = self
                     .size_or_unknown(if_true)
@@ -324,6 +346,7 @@ impl Estimator<'_> {
                 let size = self.size_or_unknown(left).add(self.size_or_unknown(right));
                 return CallEstimate::sized(Range::fixed(1).add(sum), size);
             }
+            // Equality has one overload for all types, so its cost can't be declared there.
             ("equals", _, _) | ("not_equals", _, _) => {
                 return CallEstimate::new(estimate_equality(overload.id, site).add(sum));
             }
@@ -348,6 +371,7 @@ impl Estimator<'_> {
         let result_type = self.checked.type_of(expr.id).clone();
         let known_size = self.compute_size(expr);
         let mut path = self.path_of(expr);
+        // The accumulator is no field of the object, so the schema says nothing about it.
         if path
             .first()
             .is_some_and(|root| root == crate::ast::ACCUMULATOR)
@@ -408,6 +432,8 @@ impl Estimator<'_> {
     }
 
     fn compute_size(&mut self, expr: &Expr) -> Option<Range> {
+        // A size from the expression itself is more exact than that of the schema, so it comes
+        // first.
         if let Some(size) = self.computed.get(&expr.id) {
             return Some(*size);
         }
@@ -473,6 +499,7 @@ fn estimate_equality(id: &str, site: &CallSite) -> Range {
         return Range::fixed(1);
     };
     if id == "equals" && left.result_type == right.result_type {
+        // Upstream charges only `==` for these types in this way and falls through for `!=`.
         match left.result_type.runtime_name() {
             name if CHEAP_TYPES.contains(&name) => return Range::fixed(1),
             "kubernetes.authorization.Decision" => return Range::fixed(1),
@@ -484,6 +511,7 @@ fn estimate_equality(id: &str, site: &CallSite) -> Range {
             _ => {}
         }
     }
+    // A comparison ends at the shorter operand, at the latest.
     let max = left.size().max.min(right.size().max);
     Range::new(u64::from(max > 0), max).scale(STRING_TRAVERSAL_FACTOR)
 }
