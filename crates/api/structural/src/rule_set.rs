@@ -178,6 +178,8 @@ struct Ratchet<'a> {
 
 impl<'a> Ratchet<'a> {
     fn applies(&self) -> bool {
+        // A new field below an unchanged parent can't exist, so the parent decides for parts that
+        // can't be correlated.
         self.current
             .or(self.parent)
             .is_some_and(|correlation| correlation.is_unchanged())
@@ -242,6 +244,8 @@ impl Evaluation {
         if value.is_null() {
             return Ok(());
         }
+        // A null in the old object equals an absent field, so a rule about changes is not
+        // evaluated.
         let old = old.filter(|old| !old.is_null());
         self.evaluate_rules(node, value, old, ratchet, path)?;
         let unratcheted = Ratchet {
@@ -274,6 +278,8 @@ impl Evaluation {
         let Some(items) = &node.items else {
             return Ok(());
         };
+        // Old elements are indexed once for each list, since a search for each element would be
+        // quadratic.
         let before = old.map(|old| {
             Correlation {
                 schema: &node.schema,
@@ -330,6 +336,8 @@ impl Evaluation {
             return self.exhaust(FieldProblem::invalid(path, node.type_text(), OUT_OF_BUDGET));
         }
         for (rule, compiled) in node.rules.iter().zip(&node.compiled) {
+            // A definition may have been stored by an older release that accepted the rule. Its
+            // error concerns each object, not the definition's author.
             if let Some(error) = &compiled.error {
                 let detail = format!("rule compile error: {error}");
                 self.add(FieldProblem::invalid(path, node.type_text(), detail));
@@ -359,6 +367,7 @@ impl Evaluation {
                 Ok(problem) => (problem, false),
                 Err(problem) => (problem, true),
             };
+            // A rule with `oldSelf` is about the change itself, so it is never ratcheted.
             self.add_ratcheted(problem, !compiled.uses_old && ratchet.applies());
             if ends {
                 return Err(Exhausted);
@@ -376,6 +385,8 @@ impl Evaluation {
         variables: &RuleVariables<'_>,
         path: &FieldPath<'_>,
     ) -> Result<bool, Exhausted> {
+        // The limit of the call ends the evaluation while it runs. The sum of all calls is checked
+        // afterwards.
         let (result, cost) = self
             .work
             .limit_call(PER_CALL_LIMIT, |budget| program.evaluate(variables, budget));
@@ -392,6 +403,8 @@ impl Evaluation {
         };
         let text = error.to_string();
         let shown = show_rule(rule);
+        // The remaining rules are skipped: a rule that exceeds its limit would do so for each
+        // element of a list.
         if error.is_cancellation() {
             let detail = format!(
                 "'{text}': no further validation rules will be run due to call cost exceeds limit for rule: {shown}"
@@ -400,6 +413,8 @@ impl Evaluation {
                 .exhaust(FieldProblem::invalid(path, node.type_text(), detail))
                 .map(|()| true);
         }
+        // Upstream adds the hint about macros for this error, because a misspelt macro is a
+        // function that does not exist.
         let detail = match text.starts_with("no such overload") {
             true => format!(
                 "'{text}': call arguments did not match a supported operator, function or macro signature for rule: {shown}"
@@ -421,6 +436,8 @@ impl Evaluation {
         path: &FieldPath<'_>,
     ) -> Result<FieldProblem, FieldProblem> {
         let extended;
+        // The field path of a rule names a field below the value, so that forms can show the
+        // message beside it.
         let path = match &compiled.field_path {
             None => path,
             Some(inner) => {
@@ -434,6 +451,8 @@ impl Evaluation {
                 .evaluate_message(program, rule, variables)
                 .map_err(|detail| FieldProblem::invalid(path, node.type_text(), detail))?,
         };
+        // An expression that fails must not hide the failed rule, so the fixed message stands in
+        // for it.
         let detail = message.unwrap_or_else(|| match &*rule.message {
             "" => format!("failed rule: {}", show_rule(rule)),
             message => message.trim().to_owned(),
@@ -464,6 +483,7 @@ impl Evaluation {
         let (result, cost) = self
             .work
             .limit_call(PER_CALL_LIMIT, |budget| program.evaluate(variables, budget));
+        // Messages are charged as well: otherwise, a cheap rule could have an expensive message.
         if cost > self.remaining {
             return Err("messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run".to_owned());
         }
