@@ -23,7 +23,9 @@ pub const ENDPOINT_SLICE: Rules = Rules {
 const TYPES: [&str; 3] = ["FQDN", "IPv4", "IPv6"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const MOST_ENDPOINTS: usize = 1000;
+// Ports of a slice are those of its Service, which has no limit of its own.
 const MOST_PORTS: usize = 20_000;
+// The addresses of one endpoint are interchangeable, and proxies use the first one only.
 const MOST_ADDRESSES: usize = 100;
 const MOST_TOPOLOGY_LABELS: usize = 16;
 const MOST_HINTS: usize = 8;
@@ -56,6 +58,8 @@ fn validate_endpoint(endpoint: &Value, kind: &str, path: &Path<'_>, errors: &mut
             names::dns1123_subdomain(node),
         );
     }
+    // The field keeps what the beta version had as topology. It can't be written by new clients of
+    // v1.
     let labels = entries(endpoint, "deprecatedTopology").count();
     if labels > MOST_TOPOLOGY_LABELS {
         errors.too_many(
@@ -91,6 +95,8 @@ fn validate_endpoint_addresses(endpoint: &Value, kind: &str, path: &Path<'_>, er
                 &at,
                 errors,
             ),
+            // An IPv6 address has several textual forms. Proxies compare addresses as text, so only
+            // the canonical one is accepted.
             "IPv6" => {
                 let problems = canonical_ip_problems(address);
                 validate_family(address, problems, kind, path, &at, errors);
@@ -123,6 +129,7 @@ fn validate_domain(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.is_empty() {
         return errors.required(path, "");
     }
+    // An absolute name ends with a dot.
     let name = name.strip_suffix('.').unwrap_or(name);
     let problems = names::dns1123_subdomain(name);
     if !problems.is_empty() {
@@ -132,6 +139,7 @@ fn validate_domain(name: &str, path: &Path<'_>, errors: &mut Errors) {
         let detail = "should be a domain with at least two segments separated by dots";
         return errors.invalid(path, name, detail);
     }
+    // A subdomain may be longer than 63 bytes between its dots, but a label of DNS may not.
     for label in name.split('.') {
         errors.invalid_each(path, label, names::dns1123_label(label));
     }
@@ -194,5 +202,6 @@ fn validate_slice_update(new: &Value, old: &Value, errors: &mut Errors) {
     if !same(new, old, "endpoints") {
         validate_endpoints(new, errors);
     }
+    // Proxies keep one table for each family and would not remove the old addresses.
     rules::validate_immutable(new, old, "addressType", &Path::ROOT, errors);
 }

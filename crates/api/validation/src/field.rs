@@ -68,6 +68,8 @@ impl fmt::Display for Path<'_> {
         match self.segment {
             Segment::Empty => Ok(()),
             Segment::Name(name) if nested => write!(f, ".{name}"),
+            // An empty name at the root is upstream's path for errors of the whole object, such as
+            // a size.
             Segment::Name("") => f.write_str("[]"),
             Segment::Name(name) => f.write_str(name),
             Segment::Index(index) => write!(f, "[{index}]"),
@@ -107,6 +109,7 @@ impl ErrorKind {
             ErrorKind::NotFound => "Not found",
             ErrorKind::Required => "Required value",
             ErrorKind::Duplicate => "Duplicate value",
+            // Both have the same text upstream. Only the reason tells them apart.
             ErrorKind::Invalid | ErrorKind::TypeInvalid => "Invalid value",
             ErrorKind::NotSupported => "Unsupported value",
             ErrorKind::Forbidden => "Forbidden",
@@ -158,6 +161,8 @@ impl FieldError {
             text.push_str(": ");
             match value {
                 Value::String(s) => text.push_str(&go_quote(s)),
+                // Upstream formats values with Go's JSON encoder, and conformance tests compare the
+                // text.
                 other => text.push_str(&escape_html(&other.to_string())),
             }
         }
@@ -247,6 +252,7 @@ impl Errors {
         value: Option<Value>,
         detail: impl Into<String>,
     ) {
+        // Further errors are dropped silently, since the object is rejected in any case.
         if self.0.len() >= MOST_ERRORS {
             return;
         }

@@ -26,6 +26,8 @@ fn validate_disruption_budget(object: &Value, invalid_values: bool, errors: &mut
         let detail = "minAvailable and maxUnavailable cannot be both set";
         errors.invalid(&path, spec.clone(), detail);
     }
+    // A percentage above 100 could never be reached, so it would block each eviction and each drain
+    // of a node.
     for field in ["minAvailable", "maxUnavailable"] {
         if let Some(value) = opt(spec, field) {
             let at = path.child(field);
@@ -33,6 +35,8 @@ fn validate_disruption_budget(object: &Value, invalid_values: bool, errors: &mut
             rules::validate_at_most_100_percent(value, &at, errors);
         }
     }
+    // The selector may be empty or absent: the first selects all pods of the namespace, the second
+    // none.
     let at = path.child("selector");
     selector::validate_selector_leniently(get(spec, "selector"), invalid_values, &at, errors);
     let known = ["AlwaysAllow", "IfHealthyBudget"];
@@ -42,6 +46,8 @@ fn validate_disruption_budget(object: &Value, invalid_values: bool, errors: &mut
 fn validate_budget_status(object: &Value, errors: &mut Errors) {
     let (status, path) = (get(object, "status"), Path::ROOT.child("status"));
     validate_conditions(status, &path.child("conditions"), errors);
+    // The eviction API subtracts from the status, so a negative number would be a wrong answer to
+    // all clients.
     for field in [
         "disruptionsAllowed",
         "currentHealthy",

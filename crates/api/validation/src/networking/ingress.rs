@@ -39,6 +39,7 @@ struct Options {
 impl Options {
     fn after(old: &Value) -> Self {
         let spec = get(old, "spec");
+        // One old name exempts all of them, because the entries have no identity across updates.
         let secrets = list(spec, "tls").iter().map(|tls| text(tls, "secretName"));
         let has_invalid_rule = |rule: &Value| {
             let mut errors = Errors::default();
@@ -58,6 +59,8 @@ impl Options {
 
 fn validate_new_ingress(object: &Value, errors: &mut Errors) {
     validate_ingress(object, &Options::default(), errors);
+    // Updates are not checked, so that an old object can move from the annotation to the field in
+    // steps.
     let annotation = opt_text(get(get(object, "metadata"), "annotations"), CLASS);
     let class = opt_text(get(object, "spec"), "ingressClassName");
     // Controllers of different classes would both serve it.
@@ -88,6 +91,7 @@ fn validate_ingress(object: &Value, options: &Options, errors: &mut Errors) {
     for (i, rule) in ingress_rules.iter().enumerate() {
         let at = at.index(i);
         let host = text(rule, "host");
+        // The host is compared with the `Host` header of requests, in which clients send a name.
         if parse_sloppy_ip(host).is_some() {
             let detail = "must be a DNS name, not an IP address";
             errors.invalid(&at.child("host"), host, detail);
@@ -126,9 +130,11 @@ fn validate_host(host: &str, path: &Path<'_>, errors: &mut Errors) {
     if !host.contains('*') {
         return errors.invalid_each(path, host, names::dns1123_subdomain(host));
     }
+    // The length includes the wildcard, since both are one name in a certificate.
     if host.len() > 253 {
         errors.invalid(path, host, "must be no more than 253 characters");
     }
+    // The star stands for the first label only, as in certificates.
     let rest = host.strip_prefix("*.");
     if !rest.is_some_and(|rest| names::dns1123_subdomain(rest).is_empty()) {
         errors.invalid(path, host, WILDCARD);
@@ -172,6 +178,7 @@ fn validate_matched_path(value: &str, path: &Path<'_>, errors: &mut Errors) {
     if !value.starts_with('/') {
         errors.invalid(path, value, "must be an absolute path");
     }
+    // An encoded slash is one of them: some proxies decode it before they match, and others after.
     for bad in ["//", "/./", "/../", "%2f", "%2F"] {
         if value.contains(bad) {
             errors.invalid(path, value, format!("must not contain '{bad}'"));
@@ -205,6 +212,7 @@ fn validate_service_backend(service: &Value, path: &Path<'_>, errors: &mut Error
     let port = get(service, "port");
     let at = at.child("port");
     match (text(port, "name"), int(port, "number").unwrap_or(0)) {
+        // Upstream reports the port at the path of the backend.
         ("", 0) => errors.required(path, "port name or number is required"),
         ("", number) => {
             if let Some(problem) = rules::port_number_problem(number) {
@@ -237,6 +245,8 @@ fn validate_ingress_status_update(
 ) {
     if subresource == "status" {
         let status = Path::ROOT.child("status");
+        // Addresses of the old status are exempt, so that a controller can write the rest of the
+        // status.
         let balancer = |object| get(get(object, "status"), "loadBalancer");
         let path = status.child("loadBalancer");
         validate_load_balancer_status(balancer(new), balancer(old), &path, errors);
@@ -249,12 +259,14 @@ fn validate_ingress_class(object: &Value, errors: &mut Errors) {
     if controller.len() > LONGEST_CONTROLLER {
         errors.too_long(&path.child("controller"), LONGEST_CONTROLLER);
     }
+    // The name selects the controller that serves the class, and a domain keeps vendors apart.
     rules::validate_domain_prefixed_path(controller, &path.child("controller"), errors);
     let (parameters, at) = (get(spec, "parameters"), path.child("parameters"));
     if parameters.is_null() {
         return;
     }
     validate_object_reference(parameters, &at, errors);
+    // An empty namespace differs from none: only the latter fits to a cluster-scoped parameter.
     let namespace = opt_text(parameters, "namespace");
     let place = at.child("namespace");
     match (opt_text(parameters, "scope"), namespace) {
@@ -274,6 +286,8 @@ fn validate_ingress_class(object: &Value, errors: &mut Errors) {
 }
 
 fn validate_ingress_class_update(new: &Value, old: &Value, errors: &mut Errors) {
+    // The old controller would leave its load balancers behind, because it ignores classes of
+    // others.
     rules::validate_immutable(
         get(new, "spec"),
         get(old, "spec"),
@@ -281,5 +295,6 @@ fn validate_ingress_class_update(new: &Value, old: &Value, errors: &mut Errors) 
         &Path::ROOT.child("spec"),
         errors,
     );
+    // The comparison comes first, as upstream.
     validate_ingress_class(new, errors);
 }

@@ -33,11 +33,14 @@ fn read_options(old: Option<&Value>) -> Options<'_> {
             cidrs: HashSet::new(),
         };
     };
+    // Blocks of both directions are known, so that one may move from ingress to egress unchanged.
     let peers = DIRECTIONS.iter().flat_map(|(direction, peers)| {
         let rules = list(spec, direction).iter();
         rules.flat_map(move |rule| list(rule, peers))
     });
     Options {
+        // Upstream derives the exemption from the pod selector alone and applies it to the peers as
+        // well.
         allows_values: selector::has_invalid_values(get(spec, "podSelector")),
         cidrs: peers
             .map(|peer| get(peer, "ipBlock"))
@@ -75,6 +78,7 @@ fn validate_network_policy(object: &Value, old: Option<&Value>, errors: &mut Err
     }
     let at = path.child("policyTypes");
     let types = texts(spec, "policyTypes");
+    // Upstream stops here, so unknown types of a long list are not reported.
     if types.len() > 2 {
         return errors.invalid(&at, types, "may not specify more than two policyTypes");
     }
@@ -92,6 +96,7 @@ fn validate_policy_port(port: &Value, path: &Path<'_>, errors: &mut Errors) {
     if has(port, "port") {
         rules::validate_port_number_or_name(number, &path.child("port"), errors);
     }
+    // A range starts at a number. A name may stand for different numbers in different pods.
     match (end, number) {
         (None, _) => {}
         (Some(end), Value::Null) => errors.invalid(
@@ -148,12 +153,15 @@ fn validate_policy_peer(peer: &Value, options: &Options<'_>, path: &Path<'_>, er
 fn validate_ip_block(block: &Value, known: &HashSet<&str>, path: &Path<'_>, errors: &mut Errors) {
     let cidr = text(block, "cidr");
     let at = path.child("cidr");
+    // Without a block, the exceptions have nothing to be compared with.
     if cidr.is_empty() {
         return errors.required(&at, "");
     }
     if !known.contains(cidr) {
         errors.invalid_each(&at, cidr, rules::cidr_problems(cidr));
     }
+    // The tolerant parser is used for comparisons, so that old blocks with leading zeros are still
+    // compared.
     let Some(outer) = parse_sloppy_cidr(cidr) else {
         return;
     };

@@ -24,6 +24,7 @@ pub fn validate_containers(
     // Names are unique over all lists: statuses, logs and metrics are found by name alone.
     let mut names: HashSet<&str> = HashSet::new();
     let at = path.child("containers");
+    // Init containers alone would only prepare a pod in which nothing runs.
     if list(spec, "containers").is_empty() {
         errors.required(&at, "");
     }
@@ -60,6 +61,8 @@ fn validate_app_containers<'a>(
         probe::validate_probes(one, context, &at, errors);
         restart::validate_container_restart(one, false, &at, errors);
     }
+    // All containers share the network of the pod, so two of them can't listen on one port of the
+    // node.
     validate_host_port_conflicts(all, path, errors);
 }
 
@@ -110,6 +113,7 @@ fn validate_init_container(
             errors.forbidden(&path.child(field), detail);
         }
     }
+    // An older release accepted the policy, and it is immutable in a pod.
     if context.options.restart_of_init_containers {
         return;
     }
@@ -167,6 +171,7 @@ pub fn validate_images(spec: &Value, fields: &[&str], path: &Path<'_>, errors: &
         let at = path.child(field);
         for (i, container) in list(spec, field).iter().enumerate() {
             let image = text(container, "image");
+            // The kubelet would fail with `InvalidImageName`, long after the pod was accepted.
             if image.trim() != image {
                 errors.invalid(&at.index(i).child("image"), image, WHITE_SPACE);
             }
@@ -216,6 +221,7 @@ fn validate_ephemeral_container<'a>(
     // The target shares its process namespace with the debugger. A name that no container has can
     // be no target.
     let target = text(container, "targetContainerName");
+    // Another debugger can't be a target, since it may have ended already.
     let mut others = ["containers", "initContainers"]
         .iter()
         .flat_map(|field| list(spec, field));
@@ -248,6 +254,7 @@ fn validate_ports(container: &Value, path: &Path<'_>, errors: &mut Errors) {
         let at = path.index(i);
         let name = text(port, "name");
         if !name.is_empty() {
+            // A malformed name is not entered into the set, so it has one error only.
             let problems = rules::port_name_problems(name);
             if problems.is_empty() && !names.insert(name) {
                 errors.duplicate(&at.child("name"), name);
@@ -282,6 +289,8 @@ fn validate_host_port_conflicts(containers: &[Value], path: &Path<'_>, errors: &
                 continue;
             };
             let (protocol, ip) = (text(port, "protocol"), text(port, "hostIP"));
+            // Two addresses of one node may have the same port, so the address is a part of the
+            // key.
             let key = format!("{protocol}/{ip}/{number}");
             if !taken.insert(key.clone()) {
                 errors.duplicate(&at.index(j).child("hostPort"), key);

@@ -33,6 +33,7 @@ pub fn validate_probes(
         for counter in COUNTERS {
             rules::validate_non_negative(probe, counter, &at, errors);
         }
+        // With zero, the container would be killed without any time to end.
         let grace = int(probe, "terminationGracePeriodSeconds");
         let grace_at = at.child("terminationGracePeriodSeconds");
         if let Some(seconds) = grace.filter(|n| *n <= 0) {

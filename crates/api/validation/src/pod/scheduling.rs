@@ -83,12 +83,15 @@ fn validate_toleration(toleration: &Value, compares: bool, path: &Path<'_>, erro
         "Lt" | "Gt" => errors.not_supported(&at, operator, &["Equal", "Exists", "Gt", "Lt"]),
         other => errors.not_supported(&at, other, &["Equal", "Exists"]),
     }
+    // An empty effect matches all effects.
     if !effect.is_empty() && !EFFECTS.contains(&effect) {
         errors.not_supported(&path.child("effect"), effect, &EFFECTS);
     }
 }
 
 fn validate_number(value: &str, path: &Path<'_>, errors: &mut Errors) {
+    // The scheduler compares text of taints as numbers. A canonical form makes equal numbers equal
+    // labels.
     let digits = value.strip_prefix('-').unwrap_or(value);
     let is_decimal = !digits.is_empty()
         && digits.bytes().all(|b| b.is_ascii_digit())
@@ -97,6 +100,8 @@ fn validate_number(value: &str, path: &Path<'_>, errors: &mut Errors) {
         let detail = "must be a valid decimal integer in canonical form";
         errors.invalid(path, value, detail);
     }
+    // Upstream reports the form and the parser's error separately, so a malformed number has two
+    // errors.
     if value.parse::<i64>().is_err() {
         let quoted = crate::field::go_quote(value);
         let why = if is_decimal {
@@ -120,6 +125,8 @@ pub fn validate_spread_constraints(
     errors: &mut Errors,
 ) {
     let all = list(spec, "topologySpreadConstraints");
+    // Two constraints for one domain and action could demand different skews, so the pair is the
+    // key.
     let kind = |constraint| {
         (
             text(constraint, "topologyKey"),
@@ -189,6 +196,7 @@ fn validate_spread_constraint(
 
 /// Returns whether a selector of a topology spread constraint is invalid.
 pub fn has_invalid_spread_selectors(spec: &Value) -> bool {
+    // The errors are counted only, so their paths don't matter.
     let mut errors = Errors::default();
     for constraint in list(spec, "topologySpreadConstraints") {
         let selector = get(constraint, "labelSelector");
@@ -236,6 +244,7 @@ pub fn validate_taints(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
         } else if !EFFECTS.contains(&effect) {
             errors.not_supported(&at.child("effect"), effect, &EFFECTS);
         }
+        // The value is no part of the identity: `kubectl taint` replaces it by key and effect.
         if seen.contains(&(key, effect)) {
             errors.duplicate(&at, taint.clone());
         }
