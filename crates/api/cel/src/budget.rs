@@ -36,6 +36,8 @@ impl Budget {
 
     /// Adds a cost.
     pub fn charge(&mut self, cost: u64) -> Result<(), EvalError> {
+        // The cost is recorded even above the limit, so that the caller can charge it to a budget
+        // of its own.
         self.used = self.used.saturating_add(cost);
         if self.used > self.limit {
             Err(EvalError::CostLimitExceeded)
@@ -51,6 +53,8 @@ impl Budget {
 
     /// Adds work that has no cost.
     pub fn work(&mut self, units: u64) -> Result<(), EvalError> {
+        // The same error as for costs: to a client it makes no difference which of the two limits
+        // was reached.
         match self.work_left.checked_sub(units) {
             Some(left) => {
                 self.work_left = left;
@@ -91,6 +95,8 @@ impl Budget {
 
     /// Takes the work of a split evaluation from this budget. The cost is not added.
     pub fn absorb_work(&mut self, part: &Budget) {
+        // The part started with this budget's work, so less is left after it; a stale part can't
+        // add any.
         self.work_left = self.work_left.min(part.work_left);
     }
 }

@@ -66,6 +66,8 @@ impl<'v> Evaluation<'_, 'v> {
             Node::Constant(value) => Ok(value.clone()),
             Node::Variable(name, cost) => self.read_variable(name, *cost),
             Node::Local(slot, cost) => {
+                // Charged before the read, as for all nodes: an exhausted budget ends the
+                // evaluation without further work.
                 self.budget.charge(*cost)?;
                 self.locals
                     .get(*slot)
@@ -76,6 +78,7 @@ impl<'v> Evaluation<'_, 'v> {
             Node::Index(indexing) => self.index(indexing),
             Node::And(terms) => self.combine(&terms.0, &terms.1, false),
             Node::Or(terms) => self.combine(&terms.0, &terms.1, true),
+            // Only the chosen branch is evaluated, so an error in the other one has no effect.
             Node::Conditional(parts) => match self.eval(&parts.0)? {
                 Value::Bool(true) => self.eval(&parts.1),
                 Value::Bool(false) => self.eval(&parts.2),
@@ -118,6 +121,7 @@ impl<'v> Evaluation<'_, 'v> {
         let found = match operand {
             Value::Map(map) => map.get(&key),
             Value::List(_) => {
+                // The error is charged like a success, as in cel-go.
                 self.budget.charge(selection.cost + selection.start_cost)?;
                 return Err(EvalError::message(
                     "unsupported index type 'string' in list",
@@ -138,6 +142,8 @@ impl<'v> Evaluation<'_, 'v> {
             Ok(unwrapped) => unwrapped,
             Err(absent) => return self.finish_absent(indexing.start_cost, absent),
         };
+        // The index is evaluated after the operand, so an absent optional operand leaves it without
+        // a cost.
         let index = self.eval(&indexing.index)?;
         let is_absent = |found: &Option<Value<'v>>| found.is_none() && mode == Mode::Optional;
         let missing_key = || EvalError::NoSuchKey(describe_index(&index));
@@ -149,16 +155,20 @@ impl<'v> Evaluation<'_, 'v> {
                         format!("unsupported index type '{}' in list", found.runtime_name());
                     return Err(EvalError::Message(message));
                 };
+                // A negative index fails this conversion and is out of bounds, as in cel-go.
                 let found = usize::try_from(place)
                     .ok()
                     .and_then(|place| list.get(place));
                 if is_absent(&found) {
+                    // cel-go doesn't count the step for an absent element, and the total cost
+                    // decides about later rules.
                     self.budget.refund(indexing.refund);
                 }
                 let missing = || EvalError::IndexOutOfBounds(place.to_string());
                 self.finish(found, mode, (indexing.cost, indexing.start_cost), missing)
             }
             Value::Map(map) => {
+                // A value that can't be a key is in no map, so it isn't found rather than an error.
                 let found = Key::from_value(&index).and_then(|key| map.get(&key));
                 if is_absent(&found) {
                     self.budget.refund(indexing.refund);
@@ -203,6 +213,8 @@ impl<'v> Evaluation<'_, 'v> {
 
     /// Evaluates `&&` or `||`: the deciding value wins over an error of the other term.
     fn combine(&mut self, left: &Node, right: &Node, deciding: bool) -> Eval<'v> {
+        // Both sides commute: `a || b` holds if one of them does, even if the other one is an
+        // error.
         let left = self.eval_term(left)?;
         if left == Ok(deciding) {
             return Ok(Value::Bool(deciding));
@@ -231,6 +243,7 @@ impl<'v> Evaluation<'_, 'v> {
             return Err(EvalError::NoSuchOverload);
         };
         self.charge_traversal(&sides)?;
+        // Upstream has a fixed cost for library types in `==` only.
         let cost = match left {
             // Upstream has a cost of its own for `==` of library values, and forgets `!=`.
             Value::Object(_) if !negated => 1,
@@ -256,6 +269,8 @@ impl<'v> Evaluation<'_, 'v> {
     }
 
     fn contains(&mut self, list: &List<'_>, value: &Value<'_>) -> Eval<'v> {
+        // The cost counts elements and not what each comparison reads, so the work bounds the
+        // latter.
         for element in list.iter() {
             let equal = equal_within(&element, value, self.budget.work_left());
             if equal.ok_or(EvalError::CostLimitExceeded)? {
@@ -297,6 +312,7 @@ impl<'v> Evaluation<'_, 'v> {
     fn call(&mut self, call: &CallStep) -> Eval<'v> {
         let arguments = self.eval_arguments(&call.arguments)?;
         self.charge_traversal(&arguments)?;
+        // The first one counts: overloads for the same arguments don't exist.
         let Some(overload) = call.overloads.iter().find(|found| found.admits(&arguments)) else {
             return Err(no_overload(&call.function, &arguments));
         };
@@ -308,6 +324,7 @@ impl<'v> Evaluation<'_, 'v> {
             let list = list.clone();
             return self.contains(&list, value);
         }
+        // Functions that may do much more work than their cost suggests count it themselves.
         let result = match overload.bounded {
             Some(bounded) => bounded(&arguments, self.budget.work_left()),
             None => (overload.implementation)(&arguments),
@@ -315,6 +332,7 @@ impl<'v> Evaluation<'_, 'v> {
         // A call that fails costs as much as one that succeeds.
         let value = result.as_ref().unwrap_or(&Value::Null);
         let known = overload.cost.filter(|_| call.has_cost);
+        // The result is an argument of the cost, so it is charged after the call, as in cel-go.
         let cost = known.and_then(|cost| cost(&arguments, value)).unwrap_or(1);
         self.budget.charge(cost)?;
         result
@@ -330,6 +348,7 @@ impl<'v> Evaluation<'_, 'v> {
                 _ => 0,
             })
             .sum();
+        // One unit for each call as well, so that a loop of free calls ends.
         self.budget.work(1 + bytes as u64 / 64)
     }
 
@@ -344,6 +363,7 @@ impl<'v> Evaluation<'_, 'v> {
                 (true, other) => return Err(not_optional(&other)),
             }
         }
+        // The same for any length: the elements have paid for themselves.
         self.budget.charge(LIST_CREATE_COST)?;
         Ok(Value::list(values))
     }
@@ -363,6 +383,7 @@ impl<'v> Evaluation<'_, 'v> {
                 (true, Value::Optional(Some(inner))) => (*inner).clone(),
                 (true, other) => return Err(not_optional(&other)),
             };
+            // An error and not the last value, because CEL has no order of entries.
             if map.insert(key, value).is_some() {
                 return Err(EvalError::message("Failed with repeated key"));
             }
@@ -381,6 +402,7 @@ fn not_optional(value: &Value<'_>) -> EvalError {
 
 /// Looks into an optional operand, whose selections are optional too. `Err` is the result if it is absent.
 fn unwrap_operand(operand: Value<'_>, mode: Mode) -> Result<(Value<'_>, Mode), Value<'_>> {
+    // Presence stays a boolean, so that `has()` on an absent optional is false instead of absent.
     match (operand, mode) {
         (Value::Optional(None), Mode::Presence) => Err(Value::Bool(false)),
         (Value::Optional(None), _) => Err(Value::Optional(None)),
@@ -398,6 +420,7 @@ fn list_index(index: &Value<'_>) -> Option<i128> {
     match index {
         Value::Int(index) => Some((*index).into()),
         Value::Uint(index) => Some((*index).into()),
+        // JSON has one type of numbers, so a whole number that came as a double is a valid index.
         Value::Double(index) if index.trunc() == *index => Some(*index as i128),
         _ => None,
     }

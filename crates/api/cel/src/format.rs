@@ -16,6 +16,7 @@ pub fn decode_base64(text: &str) -> Option<Vec<u8>> {
 
 /// Parses a date (`2026-01-31`) as midnight UTC.
 pub fn parse_date(text: &str) -> Option<Timestamp> {
+    // The parser accepts more forms, such as a sign before the year, so the length is fixed.
     let date: jiff::civil::Date = (text.len() == 10).then(|| text.parse().ok())??;
     date.to_zoned(jiff::tz::TimeZone::UTC)
         .ok()
@@ -30,6 +31,7 @@ pub fn parse_timestamp(text: &str) -> Option<Timestamp> {
             .get(range)
             .is_some_and(|part| part.iter().all(u8::is_ascii_digit))
     };
+    // The parser accepts more than RFC 3339, for instance a space instead of `T`.
     let shaped = digits(0..4)
         && bytes.get(4) == Some(&b'-')
         && bytes.get(10) == Some(&b'T')
@@ -41,6 +43,7 @@ pub fn parse_timestamp(text: &str) -> Option<Timestamp> {
 
 /// Reports whether a point in time lies between the years 1 and 9999.
 pub fn in_range(timestamp: Timestamp) -> bool {
+    // The last second before the year 1 has the same whole seconds if it is counted from below.
     let before_year_one =
         timestamp.as_second() == MIN_TIMESTAMP && timestamp.subsec_nanosecond() < 0;
     (MIN_TIMESTAMP..=MAX_TIMESTAMP).contains(&timestamp.as_second()) && !before_year_one

@@ -18,6 +18,7 @@ pub fn check_literals(checked: &Checked) -> Vec<Issue> {
         let ExprKind::Call(call) = &expr.kind else {
             return;
         };
+        // Only a literal is known before evaluation. Other arguments fail when they are evaluated.
         let Some(literal) = call.arguments.last() else {
             return;
         };
@@ -52,6 +53,8 @@ pub fn check_homogeneous(checked: &Checked) -> Vec<Issue> {
     let mut exempt = HashSet::new();
     let mut issues = Vec::new();
     visit(&checked.expr, &mut |expr| {
+        // The whole call is exempt with its nested lists, as in cel-go, since they may be arguments
+        // of the format.
         if matches!(&expr.kind, ExprKind::Call(call) if call.function == EXEMPT) {
             visit(expr, &mut |part| {
                 exempt.insert(part.id);
@@ -64,6 +67,8 @@ pub fn check_homogeneous(checked: &Checked) -> Vec<Issue> {
             ExprKind::List(list) => {
                 let elements = list.elements.iter().enumerate();
                 let elements = elements.map(|(at, part)| (part, list.optional.contains(&at)));
+                // cel-go stops at the first element of a list that differs, but reports all entries
+                // of a map.
                 issues.extend(find_mismatches(checked, elements).take(1));
             }
             ExprKind::Map(entries) => {

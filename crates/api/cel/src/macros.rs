@@ -78,6 +78,8 @@ fn fail<T>(id: ExprId, message: &str) -> Result<T, Unexpanded> {
 
 fn read_variable(expr: &Expr, message: &str) -> Result<String, Unexpanded> {
     match &expr.kind {
+        // A variable with this name would hide the accumulator, and the loop would compute
+        // something else.
         ExprKind::Ident(name) if name == ACCUMULATOR || name == "__result__" => fail(
             expr.id,
             "iteration variable overwrites accumulator variable",
@@ -103,6 +105,7 @@ fn read_loop(
     variables: usize,
     message: &str,
 ) -> Result<Loop, Unexpanded> {
+    // Without a receiver it may be a function of the same name, which the type check looks up.
     let Some(range) = target else {
         return Err(Unexpanded::Call(None, arguments));
     };
@@ -116,6 +119,7 @@ fn read_loop(
         return Err(Unexpanded::Call(Some(range), rest));
     };
     let second = names.next();
+    // One of them would hide the other, so the key or the value could not be read.
     if let Some((id, name)) = &second
         && *name == variable
     {
@@ -155,6 +159,7 @@ fn take_last(source: &mut Loop) -> Result<Expr, Unexpanded> {
 
 fn expand_has(_: &mut dyn ExprFactory, _: Option<Expr>, mut arguments: Vec<Expr>) -> Expansion {
     match arguments.pop() {
+        // Only a selection can be absent. The existence of any other expression is no question.
         Some(Expr {
             id,
             kind: ExprKind::Select(select),
