@@ -62,6 +62,7 @@ const MOST_SHOWN: usize = 16;
 const EXISTS_ONLY: &str = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
 
 fn is_quota_resource(name: &str) -> bool {
+    // Limits of huge pages equal their requests, so a quota counts the requests only.
     let huge = ["hugepages-", "requests.hugepages-"];
     COMPUTE.contains(&name) || OTHERS.contains(&name) || huge.iter().any(|p| name.starts_with(p))
 }
@@ -95,6 +96,8 @@ fn validate_amounts(parent: &Value, field: &str, path: &Path<'_>, errors: &mut E
     for (name, value) in entries(parent, field) {
         let at = path.key(name);
         validate_standard_name(name, &at, errors);
+        // A name with a slash may be an extended resource or a count of objects, as in
+        // `count/deployments.apps`.
         if !name.contains('/') && !is_quota_resource(name) {
             errors.invalid(&at, name.as_str(), "must be a standard resource for quota");
         }
@@ -107,6 +110,8 @@ fn validate_amounts(parent: &Value, field: &str, path: &Path<'_>, errors: &mut E
 
 /// Returns the limited resources that the quota can't count within the scope.
 fn misplaced_resources<'a>(spec: &'a Value, scope: &'a str) -> impl Iterator<Item = &'a String> {
+    // Resources of other domains can be in any scope, since the server doesn't know what they
+    // count.
     entries(spec, "hard")
         .map(|(name, _)| name)
         .filter(move |name| is_quota_resource(name) && !scope_allows(scope, name))
@@ -124,6 +129,7 @@ fn validate_scopes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(path, all.clone(), "unsupported scope applied to resource");
         }
     }
+    // No pod is in both, so the quota would limit nothing.
     for pair in CONFLICTS {
         if pair.iter().all(|scope| all.contains(scope)) {
             errors.invalid(path, all.clone(), "conflicting scopes");
@@ -149,6 +155,7 @@ fn validate_scope_selector(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for pair in CONFLICTS {
         let names = |scope: &&str| all.iter().any(|r| text(r, "scopeName") == *scope);
         if pair.iter().all(names) {
+            // Upstream shows the plain scopes here, although the conflict is in the selector.
             errors.invalid(&path, get(spec, "scopes").clone(), "conflicting scopes");
         }
     }
@@ -163,6 +170,7 @@ fn validate_scope_operator(requirement: &Value, scope: &str, path: &Path<'_>, er
     }
     let empty = list(requirement, "values").is_empty();
     let at = path.child("values");
+    // Operators have the rules of label selectors, because the quota converts them into one.
     match operator {
         "In" | "NotIn" if empty => errors.required(
             &at,
@@ -184,6 +192,7 @@ fn validate_scope_operator(requirement: &Value, scope: &str, path: &Path<'_>, er
 
 fn validate_quota_update(new: &Value, old: &Value, errors: &mut Errors) {
     validate_quota_spec(new, errors);
+    // The order does not matter, so a client may sort the list.
     let scopes =
         |object| -> BTreeSet<&str> { texts(get(object, "spec"), "scopes").into_iter().collect() };
     // The usage in the status counts pods of the old scopes.

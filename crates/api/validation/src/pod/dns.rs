@@ -28,6 +28,7 @@ pub fn validate_host_name(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
     }
     let name = text(spec, "hostnameOverride");
+    // A longer name would be accepted here and fail when the kubelet starts the pod.
     if name.len() > HOST_NAME {
         errors.too_long(&at, HOST_NAME);
     }
@@ -38,6 +39,8 @@ pub fn validate_host_name(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 pub fn validate_host_aliases(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (i, alias) in list(spec, "hostAliases").iter().enumerate() {
         let at = path.index(i);
+        // The kubelet writes the entries into `/etc/hosts` unchanged, so a line break in one could
+        // add others.
         let ip = text(alias, "ip");
         errors.invalid_each(&at.child("ip"), ip, rules::ip_problems(ip));
         let hosts = at.child("hostnames");
@@ -53,6 +56,7 @@ pub fn validate_dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let config = get(spec, "dnsConfig");
     let servers = list(config, "nameservers");
     let at = path.child("nameservers");
+    // Without the cluster's configuration, a container would have no way to resolve any name.
     if text(spec, "dnsPolicy") == "None" {
         if config.is_null() {
             errors.required(path, "must provide `dnsConfig` when `dnsPolicy` is None");
@@ -76,6 +80,7 @@ pub fn validate_dns_config(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     validate_search_paths(&texts(config, "searches"), &path.child("searches"), errors);
     let at = path.child("options");
+    // Values of options are free: libraries of containers know options that Kubernetes doesn't.
     for (i, option) in list(config, "options").iter().enumerate() {
         if text(option, "name").is_empty() {
             errors.required(&at.index(i), "must not be empty");
@@ -88,6 +93,7 @@ fn validate_search_paths(searches: &[&str], at: &Path<'_>, errors: &mut Errors) 
         let detail = format!("must not have more than {SEARCH_PATHS} search paths");
         errors.invalid(at, searches.to_vec(), detail);
     }
+    // The spaces count, since resolvers limit the line as a whole.
     if searches.join(" ").len() > SEARCH_CHARACTERS {
         let detail = format!(
             "must not have more than {SEARCH_CHARACTERS} characters (including spaces) in the search list"
@@ -111,6 +117,7 @@ fn subdomain_problems(name: &str) -> Vec<String> {
     }
     let is_edge = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let is_label = |label: &str| {
+        // One underscore may precede the label, as in `_tcp`.
         let bytes = label.strip_prefix('_').unwrap_or(label).as_bytes();
         bytes.iter().all(|b| is_edge(b) || matches!(b, b'-' | b'_'))
             && bytes.first().is_some_and(is_edge)

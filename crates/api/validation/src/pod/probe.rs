@@ -91,6 +91,7 @@ fn validate_handler(
 }
 
 fn validate_sleep(sleep: &Value, context: &PodContext<'_>, path: &Path<'_>, errors: &mut Errors) {
+    // The sleep is a part of the grace period, and the kubelet kills the container at its end.
     let seconds = int(sleep, "seconds").unwrap_or(0);
     // A missing grace period is reported elsewhere.
     if let Some(grace) = context.grace_period
@@ -103,6 +104,7 @@ fn validate_sleep(sleep: &Value, context: &PodContext<'_>, path: &Path<'_>, erro
 }
 
 fn validate_http_get(get_: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // Defaulting sets a slash, so an empty path comes from callers without defaults.
     if text(get_, "path").is_empty() {
         errors.required(&path.child("path"), "");
     }
@@ -114,6 +116,8 @@ fn validate_http_get(get_: &Value, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("httpHeaders");
     for header in list(get_, "httpHeaders") {
         let name = text(header, "name");
+        // The kubelet sends the names as header fields of its own requests, so nothing else may
+        // stand in them.
         let good = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         if !good {
             let detail = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name', regex used for validation is '[-A-Za-z0-9]+')";

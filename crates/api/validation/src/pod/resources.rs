@@ -90,6 +90,7 @@ pub fn validate_standard_name(name: &str, path: &Path<'_>, errors: &mut Errors) 
     let problems = names::qualified_name(name);
     let good = problems.is_empty();
     errors.invalid_each(path, name, problems);
+    // Sizes of huge pages depend on the architecture, so there is no list of them.
     let huge = [HUGE, "requests.hugepages-", "limits.hugepages-"]
         .iter()
         .any(|p| name.starts_with(p));
@@ -110,6 +111,7 @@ pub fn validate_resource_quantity(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
+    // Zero is valid: a container may state that it needs none of a resource.
     if amount.is_negative() {
         errors.invalid(path, shown.clone(), NEGATIVE);
     }
@@ -205,6 +207,7 @@ fn validate_named_amount(
     errors: &mut Errors,
 ) {
     if whole_pod {
+        // A name that is malformed has its error already and is not also reported as unsupported.
         let before = errors.len();
         validate_standard_name(name, path, errors);
         // The pod's cgroup limits exactly these; the kubelet counts storage and devices container
@@ -219,6 +222,8 @@ fn validate_named_amount(
         return;
     };
     validate_resource_quantity(name, amount, value, path, errors);
+    // Old pods with broken pages are exempt: their resources are immutable, but their labels are
+    // not.
     if name.starts_with(HUGE)
         && !options.indivisible_huge_pages
         && !is_multiple_of_page(name, amount)
@@ -234,6 +239,7 @@ fn is_multiple_of_page(name: &str, amount: Quantity) -> bool {
     let Ok(size) = size.parse::<Quantity>() else {
         return false;
     };
+    // The division is checked, since the size comes from the name and may be zero.
     let is_whole = !size.is_negative() && size.milli_value() % 1000 == 0;
     is_whole && amount.value().checked_rem(size.value()) == Some(0)
 }
@@ -264,6 +270,7 @@ pub fn validate_resize_policy(
     let mut seen: Vec<&str> = Vec::new();
     for (i, policy) in items(container, "resizePolicy").iter().enumerate() {
         let name = text(policy, "resourceName");
+        // Two policies for one resource would contradict each other about a restart.
         if seen.contains(&name) {
             errors.duplicate(&path.index(i), name);
         }
