@@ -40,6 +40,8 @@ pub const CLUSTER_ROLE_BINDING: Rules = path_named_rules(
 );
 
 fn validate_role(object: &Value, namespaced: bool, errors: &mut Errors) {
+    // Whether a client may grant these rights is decided by the registry, not here: an update by a
+    // controller may keep them.
     let path = Path::ROOT.child("rules");
     for (i, rule) in list(object, "rules").iter().enumerate() {
         validate_policy_rule(rule, namespaced, &path.index(i), errors);
@@ -57,6 +59,8 @@ fn validate_role(object: &Value, namespaced: bool, errors: &mut Errors) {
             "at least one clusterRoleSelector required if aggregationRule is non-nil",
         );
     }
+    // Cluster roles are aggregated from all that match, so a broken selector would silently remove
+    // rights.
     for (i, one) in selectors.iter().enumerate() {
         selector::validate_label_selector(one, &at.index(i), errors);
         if selector::compile_selector(one).is_err() {
@@ -66,6 +70,7 @@ fn validate_role(object: &Value, namespaced: bool, errors: &mut Errors) {
 }
 
 fn validate_policy_rule(rule: &Value, namespaced: bool, path: &Path<'_>, errors: &mut Errors) {
+    // A rule without verbs grants nothing, which the author of a role can't have meant.
     if list(rule, "verbs").is_empty() {
         errors.required(
             &path.child("verbs"),
@@ -94,6 +99,7 @@ fn validate_policy_rule(rule: &Value, namespaced: bool, path: &Path<'_>, errors:
         }
         return;
     }
+    // The core group is the empty text in the list. An empty list would grant nothing.
     if groups.is_empty() {
         errors.required(
             &path.child("apiGroups"),
@@ -110,6 +116,8 @@ fn validate_policy_rule(rule: &Value, namespaced: bool, path: &Path<'_>, errors:
 
 fn validate_role_binding(object: &Value, kinds: &[&str], errors: &mut Errors) {
     let (role, path) = (get(object, "roleRef"), Path::ROOT.child("roleRef"));
+    // Other groups are kept for other authorizers' roles, so a typo must not be read as the
+    // default.
     let group = text(role, "apiGroup");
     if group != GROUP {
         errors.not_supported(&path.child("apiGroup"), group, &[GROUP]);
@@ -118,6 +126,7 @@ fn validate_role_binding(object: &Value, kinds: &[&str], errors: &mut Errors) {
     if !kinds.contains(&kind) {
         errors.not_supported(&path.child("kind"), kind, kinds);
     }
+    // The role need not exist, so that roles and bindings can be applied in any order.
     let name = text(role, "name");
     if name.is_empty() {
         errors.required(&path.child("name"), "");
@@ -125,6 +134,7 @@ fn validate_role_binding(object: &Value, kinds: &[&str], errors: &mut Errors) {
         errors.invalid_each(&path.child("name"), name, names::path_segment(name));
     }
     let at = Path::ROOT.child("subjects");
+    // Only role bindings may refer to both kinds.
     let namespaced = kinds.len() > 1;
     for (i, subject) in list(object, "subjects").iter().enumerate() {
         validate_subject(subject, namespaced, &at.index(i), errors);
@@ -141,6 +151,8 @@ fn validate_subject(subject: &Value, namespaced: bool, path: &Path<'_>, errors: 
             if !name.is_empty() {
                 errors.invalid_each(&path.child("name"), name, names::dns1123_subdomain(name));
             }
+            // Service accounts are objects of the core group, while users and groups are only
+            // names.
             if !group.is_empty() {
                 errors.not_supported(&path.child("apiGroup"), group, &[""]);
             }
@@ -149,6 +161,7 @@ fn validate_subject(subject: &Value, namespaced: bool, path: &Path<'_>, errors: 
                 errors.required(&path.child("namespace"), "");
             }
         }
+        // Their names come from the authenticator, so they have no syntax here.
         "User" | "Group" => {
             if group != GROUP {
                 errors.not_supported(&path.child("apiGroup"), group, &[GROUP]);

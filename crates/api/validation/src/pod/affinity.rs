@@ -41,6 +41,8 @@ fn validate_node_affinity(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
+    // Terms are alternatives, and their expressions have to match together. No term at all would
+    // match no node.
     if has(affinity, REQUIRED) {
         let invalid_values = options.invalid_node_affinity_values;
         let at = path.child(REQUIRED);
@@ -87,6 +89,7 @@ pub fn has_invalid_node_values(spec: &Value) -> bool {
 
 /// Returns whether a selector of a pod affinity is invalid.
 pub fn has_invalid_pod_selectors(spec: &Value) -> bool {
+    // Only the number of errors counts here: the old pod is not reported to the client.
     let mut errors = Errors::default();
     for field in ["podAffinity", "podAntiAffinity"] {
         let affinity = get(get(spec, "affinity"), field);
@@ -138,6 +141,8 @@ fn validate_node_requirement(
                 "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
             );
         }
+        // A label is compared with one number. Upstream doesn't check here that it is a number; the
+        // scheduler then finds no match.
         "Gt" | "Lt" if count != 1 => {
             errors.required(
                 &at,
@@ -153,6 +158,8 @@ fn validate_node_requirement(
     }
     let key = text(expression, "key");
     errors.invalid_each(&path.child("key"), key, names::qualified_name(key));
+    // A value that no label can have never matches. Stored pods may have one, and their affinity is
+    // immutable.
     for (i, value) in values.iter().enumerate().filter(|_| !invalid_values) {
         let value = value.as_str().unwrap_or_default();
         errors.invalid_each(&at.index(i), value, names::label_value(value));
@@ -163,6 +170,7 @@ fn validate_field_requirement(expression: &Value, path: &Path<'_>, errors: &mut 
     let values = list(expression, "values");
     match text(expression, "operator") {
         "In" | "NotIn" => {
+            // The scheduler turns the name into a direct look-up of one node.
             if values.len() != 1 {
                 errors.required(
                     &path.child("values"),
@@ -221,12 +229,14 @@ fn validate_pod_affinity_term(
         selector::validate_selector_leniently(get(term, field), invalid_values, &at, errors);
     }
     for namespace in texts(term, "namespaces") {
+        // Upstream's path lacks the `s` of the field.
         let at = path.child("namespace");
         errors.invalid_each(&at, namespace, names::dns1123_label(namespace));
     }
     match_keys::validate_match_keys(term, path, errors);
     let key = text(term, "topologyKey");
     let at = path.child("topologyKey");
+    // An empty key has the second error as well, from the rule for names.
     if key.is_empty() {
         errors.required(&at, "can not be empty");
     }

@@ -36,12 +36,15 @@ pub const DEVICE_CLASS: Rules = Rules {
     sub: accept_subresource,
 };
 
+// The limits are upstream's. The scheduler searches combinations of devices, so each limit bounds a
+// factor of that search.
 const MOST_REQUESTS: usize = 32;
 const MOST_ALTERNATIVES: usize = 8;
 const MOST_SELECTORS: usize = 32;
 const MOST_CONSTRAINTS: usize = 32;
 const MOST_CONFIGS: usize = 32;
 const MOST_TOLERATIONS: usize = 16;
+// The compiler's work grows with the text, before any cost can be estimated.
 const LONGEST_EXPRESSION: usize = 10 * 1024;
 const MODES: [&str; 2] = ["All", "ExactCount"];
 const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
@@ -61,6 +64,7 @@ fn validate_claim_template(object: &Value, errors: &mut Errors) {
 }
 
 fn validate_template_metadata(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // Only labels and annotations are copied into claims, so anything else would be lost silently.
     for (field, value) in meta
         .as_object()
         .into_iter()
@@ -73,6 +77,7 @@ fn validate_template_metadata(meta: &Value, path: &Path<'_>, errors: &mut Errors
             "uid" => "uID",
             other => other,
         };
+        // Clients in Go send empty values for fields that they have not set.
         let empty = value.as_array().is_some_and(Vec::is_empty) || value == "";
         if !empty {
             errors.forbidden(&path.child(spelled), "may not be set");
@@ -84,6 +89,8 @@ fn validate_device_claim(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (devices, path) = (get(spec, "devices"), path.child("devices"));
     let requests = list(devices, "requests");
     let at = path.child("requests");
+    // A list that is too long is not looked into: each element may contain expressions, which are
+    // costly to compile.
     if !exceeds(requests, MOST_REQUESTS, &at, errors) {
         for (i, request) in requests.iter().enumerate() {
             validate_device_request(request, &at.index(i), errors);
@@ -92,6 +99,8 @@ fn validate_device_claim(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
         let keys = requests.iter().map(|request| text(request, "name").into());
         validate_unique(keys, &at, errors);
     }
+    // Read even if the list is too long, so that references to existing requests are not reported
+    // as unknown.
     let known = request_names(devices);
     let constraints = list(devices, "constraints");
     let at = path.child("constraints");
@@ -116,6 +125,8 @@ fn validate_device_request(request: &Value, path: &Path<'_>, errors: &mut Errors
     let name = text(request, "name");
     errors.invalid_each(&path.child("name"), name, names::dns1123_label(name));
     let alternatives = list(request, "firstAvailable");
+    // An older client drops fields that it doesn't know. An object with neither was probably
+    // written by one.
     match (has(request, "exactly"), !alternatives.is_empty()) {
         (false, false) => errors.required(
             path,
@@ -145,6 +156,7 @@ fn validate_alternatives(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
         errors.invalid_each(&at.child("name"), name, names::dns1123_label(name));
         validate_exact_request(sub, &at, errors);
     }
+    // Allocation results name the alternative, so its name has to be unique within the request.
     validate_unique(all.iter().map(|sub| text(sub, "name").into()), path, errors);
 }
 
@@ -158,6 +170,7 @@ fn validate_exact_request(request: &Value, path: &Path<'_>, errors: &mut Errors)
     let mode = text(request, "allocationMode");
     let count = int(request, "count").unwrap_or(0);
     match mode {
+        // `All` depends on the devices that a node has, so a number would contradict it.
         "All" if count != 0 => errors.invalid(
             &path.child("count"),
             count,
