@@ -17,6 +17,7 @@ pub struct Substitutions {
 impl Substitutions {
     /// Creates a type parameter that occurs nowhere else.
     pub fn new_param(&mut self) -> Type {
+        // Fresh names keep the parameters of two calls apart, even of one function.
         let name = format!("_var{}", self.count);
         self.count += 1;
         Type::Param(name.into())
@@ -29,6 +30,7 @@ impl Substitutions {
 
     fn attempt(&mut self, test: impl FnOnce(&mut Self) -> bool) -> bool {
         let start = self.trail.len();
+        // A failed overload may have bound parameters on its way, which the next one must not see.
         let holds = test(self);
         while !holds && self.trail.len() > start {
             if let Some((name, previous)) = self.trail.pop() {
@@ -75,6 +77,8 @@ impl Substitutions {
         if let Type::Param(param) = from {
             return self.substitute_param(to, param, from).0;
         }
+        // A dynamic value is checked at run time. An error has been reported, so it must not cause
+        // more of them.
         if is_dyn_or_error(from) || is_dyn_or_error(to) {
             return true;
         }
@@ -103,6 +107,7 @@ impl Substitutions {
             if *other == bound {
                 return (true, true);
             }
+            // The more general type is kept, so that a list of `int` and `dyn` is a list of `dyn`.
             if self.assign(other, &bound) {
                 let general = choose_most_general(other, &bound);
                 if !self.refers_to(&general, param) {
@@ -112,6 +117,8 @@ impl Substitutions {
             }
             return (false, true);
         }
+        // A parameter inside its own meaning would make the type endless, and each later visit a
+        // loop.
         if self.refers_to(other, param) {
             return (false, false);
         }
@@ -165,6 +172,7 @@ pub fn instantiate(
     fresh: &mut HashMap<Arc<str>, Type>,
 ) -> Type {
     match declared {
+        // One signature shares its parameters: both arguments of `T == T` have one type.
         Type::Param(name) => fresh
             .entry(name.clone())
             .or_insert_with(|| substitutions.new_param())
@@ -246,6 +254,7 @@ pub fn unwrap_optional(checked: &Type) -> (Type, bool) {
 
 /// Returns the number of nodes of a type, at most `limit`.
 pub fn count_nodes(counted: &Type, limit: usize) -> usize {
+    // Nested types can double with each step, so the count ends at the limit.
     let mut count = 1;
     for inner in counted.parameters() {
         if count >= limit {

@@ -41,6 +41,7 @@ pub fn parse_tokens(
     issues: Vec<Issue>,
     settings: &Settings,
 ) -> Result<Parsed, Vec<Issue>> {
+    // Identifiers start at 1, so that zero can stand for a node without a position.
     let mut parser = Parser {
         tokens,
         position: 0,
@@ -88,6 +89,8 @@ impl Parser<'_> {
     }
 
     pub(super) fn expect(&mut self, symbol: &str) -> Parse<u32> {
+        // The messages are those of upstream's generated parser, because clients show and compare
+        // them.
         if let Some(offset) = self.accept(symbol) {
             return Ok(offset);
         }
@@ -140,6 +143,8 @@ impl Parser<'_> {
     }
 
     pub(super) fn checked(&mut self, expr: Expr, height: u16) -> Parse<Node> {
+        // Later passes visit the tree recursively, so its height is bounded here once for all of
+        // them.
         if height > MAX_DEPTH {
             return self.stop_too_deep();
         }
@@ -175,6 +180,7 @@ impl Parser<'_> {
 
     pub(super) fn parse_expr(&mut self) -> Parse<Node> {
         self.depth += 1;
+        // The parser is recursive itself: brackets alone add depth without a node.
         if self.depth > MAX_DEPTH {
             return self.stop_too_deep();
         }
@@ -195,17 +201,20 @@ impl Parser<'_> {
     pub(super) fn parse_unary(&mut self) -> Parse<Node> {
         let (symbol, function) = match self.peek() {
             Token::Symbol("!") => ("!", "!_"),
+            // The sign belongs to a number: without it, the smallest integer could not be written.
             Token::Symbol("-") if !matches!(self.peek_at(1), Token::Int(_) | Token::Double(_)) => {
                 ("-", "-_")
             }
             _ => return self.parse_member(),
         };
+        // A loop and not a recursion, so that thousands of signs need no stack.
         let first = self.offset();
         let mut count = 0;
         while self.accept(symbol).is_some() {
             count += 1;
         }
         let operand = self.parse_member()?;
+        // As in cel-go, an even number of signs leaves no call behind, which the cost depends on.
         if count % 2 == 0 {
             Ok(operand)
         } else {
@@ -225,6 +234,7 @@ impl Parser<'_> {
                 };
                 let index = self.parse_expr()?;
                 self.expect("]")?;
+                // The rest is still parsed, so that one response names all errors.
                 if function == "_[?_]" && !self.settings.optional_syntax {
                     node = self.placeholder(offset, "unsupported syntax '[?'".into())?;
                 } else {
@@ -322,6 +332,7 @@ impl Parser<'_> {
             Some(_) => Some(self.parse_list(")")?),
             None => None,
         };
+        // Checked after the arguments, so that errors within them are reported as well.
         if RESERVED.contains(&name.as_str()) {
             return self.placeholder(start, format!("reserved identifier: {name}"));
         }
@@ -335,6 +346,8 @@ impl Parser<'_> {
     fn find_struct_name(&self) -> Option<(String, usize)> {
         let mut name = String::new();
         let mut length = 0;
+        // Only a brace decides that a name was a type, so the parser looks ahead over the whole
+        // name.
         loop {
             let Token::Ident(part) = self.peek_at(length) else {
                 return None;
@@ -371,6 +384,7 @@ impl Parser<'_> {
         let negative = self.accept("-").is_some();
         let value = match self.peek().clone() {
             Token::Int(digits) => parse_int(&digits, negative).map(Value::Int).ok_or("int"),
+            // An overflow is an error in cel-go, not infinity.
             Token::Double(digits) => match digits.parse::<f64>() {
                 Ok(value) if value.is_finite() => {
                     Ok(Value::Double(if negative { -value } else { value }))
@@ -471,6 +485,7 @@ impl Parser<'_> {
             .unwrap_or(0);
         let target = target.map(|node| node.expr);
         let arguments: Vec<Expr> = arguments.into_iter().map(|node| node.expr).collect();
+        // The last one wins, so that a library can replace a macro of the language.
         let found = self.settings.macros.iter().rev().find(|candidate| {
             candidate.name == function
                 && candidate.receiver == target.is_some()
@@ -481,6 +496,8 @@ impl Parser<'_> {
             Some(found) => {
                 self.macro_offset = offset;
                 match (found.expand)(self, target, arguments) {
+                    // The expansion nests its arguments deeper, so macros within macros soon reach
+                    // the limit.
                     Ok(expr) => return self.checked(expr, height + MACRO_HEIGHT),
                     Err(Unexpanded::Call(target, arguments)) => (target, arguments),
                     Err(Unexpanded::Error(error)) => {
@@ -514,6 +531,7 @@ impl ExprFactory for Parser<'_> {
 
     fn copy(&mut self, expr: &Expr) -> Expr {
         let mut copied = expr.clone();
+        // A copy gets identifiers of its own, because types and costs are stored by them.
         copy_expr(&mut copied, &mut |id| {
             let offset = self.positions.get(id as usize).copied().unwrap_or_default();
             self.new_id(offset)

@@ -8,10 +8,13 @@ pub fn translate_pattern(pattern: &str) -> Result<String, &'static str> {
     let mut output = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
     let mut depth = 0_u32;
+    // The pattern comes from clients, so the translation is one pass without a way back.
     while let Some(first) = rest.chars().next() {
         let after = rest.get(first.len_utf8()..).unwrap_or_default();
         depth = match first {
             '(' => depth + 1,
+            // RE2's own messages are returned, since the other library's would differ from
+            // upstream's.
             ')' => depth.checked_sub(1).ok_or("unexpected )")?,
             _ => depth,
         };
@@ -57,6 +60,7 @@ fn translate_repeat<'p>(after: &'p str, output: &mut String) -> Result<&'p str, 
         Some((low, high)) => is_count(low) && (high.is_empty() || is_count(high)),
         None => is_count(counts),
     });
+    // RE2 reads a brace that starts no count as a character. The other library reports it.
     if !valid {
         output.push_str("\\{");
         return Ok(after);
@@ -65,6 +69,8 @@ fn translate_repeat<'p>(after: &'p str, output: &mut String) -> Result<&'p str, 
         .unwrap_or_default()
         .split(',')
         .filter(|count| !count.is_empty());
+    // RE2's limit. Counts multiply when they are nested, and so would the memory of the compiled
+    // pattern.
     if !limits.all(|count| count.parse::<u32>().is_ok_and(|count| count <= MAX_REPEAT)) {
         return Err("invalid repeat count");
     }
