@@ -38,6 +38,7 @@ pub(crate) fn coerce_below(
         unknown: Vec::new(),
     };
     coercer.coerce(object, schema, is_root, path)?;
+    // Sorted, so that the warnings of equal requests are equal.
     coercer.unknown.sort_unstable();
     Ok(coercer.unknown)
 }
@@ -86,6 +87,8 @@ impl Coercer {
         map: &mut Map<String, Value>,
         path: &FieldPath<'_>,
     ) -> Result<(), FieldProblem> {
+        // An object from the store must remain readable after the schema has changed, so a wrong
+        // type is dropped there and not an error.
         for field in ["apiVersion", "kind"] {
             match map.get(field) {
                 None | Some(Value::String(_)) => {}
@@ -106,6 +109,8 @@ impl Coercer {
             return Ok(());
         };
         let at = path.child("metadata");
+        // Metadata of custom resources has the same Go type as that of built-in kinds, so it is
+        // decoded in the same way.
         match decode_metadata(metadata.clone()) {
             Ok((canonical, unknown)) => {
                 *metadata = canonical;
@@ -123,6 +128,7 @@ impl Coercer {
             return;
         };
         let mut kept = Map::new();
+        // Each field is decoded alone, so that one of a wrong type doesn't take the others with it.
         for (name, value) in std::mem::take(map) {
             let single = Value::Object(Map::from_iter([(name, value)]));
             if let Ok((Value::Object(valid), unknown)) = decode_metadata(single) {
@@ -134,6 +140,7 @@ impl Coercer {
     }
 
     fn report_unknown(&mut self, fields: &[String], path: &FieldPath<'_>) {
+        // Each unknown field becomes a warning in a header, whose number has to be bounded.
         let room = MAX_PROBLEMS.saturating_sub(self.unknown.len());
         self.unknown.extend(
             fields
@@ -182,6 +189,7 @@ fn validate_below(
     path: &FieldPath<'_>,
     out: &mut Vec<FieldProblem>,
 ) {
+    // An object may embed thousands of resources, and each problem shows a value.
     if out.len() >= MAX_PROBLEMS {
         return;
     }
@@ -244,6 +252,7 @@ fn validate_resource(
             }
         }
     }
+    // Metadata is optional in an embedded resource, unlike its type.
     let Some(found) = object.get("metadata") else {
         return;
     };
@@ -256,6 +265,7 @@ fn validate_resource(
         return;
     }
     out.extend(metadata(object).into_iter().map(|mut problem| {
+        // The check knows only the resource itself, so the path to it is put before its fields.
         if !path.is_root() {
             problem.field = format!("{path}.{}", problem.field);
         }
@@ -266,6 +276,8 @@ fn validate_resource(
 type TextCheck = fn(&str) -> Option<String>;
 
 fn find_version_problem(version: &str) -> Option<String> {
+    // An empty version was reported before, so each other text is a version with or without a
+    // group.
     let slashes = version.matches('/').count();
     (slashes > 1).then(|| format!("unexpected GroupVersion string: {version}"))
 }

@@ -87,6 +87,7 @@ pub(crate) fn check_topology(
     path: &FieldPath<'_>,
     out: &mut Vec<FieldProblem>,
 ) {
+    // False is the default. Writing it would suggest that a parent with true can be overruled.
     let keyword = "x-kubernetes-preserve-unknown-fields";
     if get(node, keyword) == &Value::Bool(false) {
         let at = path.child(keyword);
@@ -119,6 +120,8 @@ pub(crate) fn check_topology(
         path,
         out,
     );
+    // Server-side apply owns whole elements of a set. A part of an element could not have an owner
+    // of its own.
     if require_atomic_sets && list_type == Some("set") && text(node, "type") == "array" {
         check_atomic_items(get(node, "items"), &path.child("items"), out);
     }
@@ -129,6 +132,7 @@ pub(crate) fn check_topology(
         path,
         out,
     );
+    // Keys without the list type would have no effect, although the author expects a merge by key.
     if !list(node, "x-kubernetes-list-map-keys").is_empty() {
         let at = path.child("x-kubernetes-list-type");
         let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
@@ -234,6 +238,7 @@ fn check_list_map(node: &Value, path: &FieldPath<'_>, out: &mut Vec<FieldProblem
         return;
     }
     let at = at.child("properties");
+    // Keys are compared as text and appear in field paths, which only scalars can.
     for key in &keys {
         let property = get(items, "properties").get(*key);
         if let Some(property) = property
@@ -269,6 +274,7 @@ pub(crate) fn check_list_keys(node: &Value, path: &FieldPath<'_>, out: &mut Vec<
         return;
     }
     let at = path.child("items");
+    // A null has no identity, so two of them could not be merged by key or distinguished in a set.
     if flag(items, "nullable") {
         let detail = format!("cannot be nullable when x-kubernetes-list-type is {list_type}");
         out.push(FieldProblem::forbidden(&at.child("nullable"), detail));
@@ -283,6 +289,7 @@ pub(crate) fn check_list_keys(node: &Value, path: &FieldPath<'_>, out: &mut Vec<
             continue;
         };
         let at = at.key(key);
+        // An element without its key could not be found again by server-side apply.
         if !required.contains(key) && !has(property, "default") {
             let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
             out.push(FieldProblem::required(&at.child("default"), detail));

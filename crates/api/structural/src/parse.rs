@@ -63,6 +63,7 @@ impl Parser {
                 "schemas must not be nested more than {MAX_DEPTH} levels deep"
             ));
         }
+        // Rejected first, so that the model never contains a keyword that it would ignore.
         reject_unsupported(node)?;
         let mut schema = Schema {
             value_type: opt_text(node, "type")
@@ -83,6 +84,7 @@ impl Parser {
             rules: parse_rules(node),
             ..Schema::default()
         };
+        // Definitions repeat large parts in each version, so equal nodes are shared.
         let mut key = describe_keywords(node, &schema);
         if let Some(items) = opt(node, "items") {
             let items = self.parse_node(items, depth + 1)?;
@@ -156,6 +158,7 @@ impl Parser {
             push_child(key, "not", &child);
             checks.not = Some(child);
         }
+        // Most nodes have no such keyword, so they don't get the memory for them.
         let junctors = checks.not.is_some()
             || [&checks.all_of, &checks.any_of, &checks.one_of]
                 .iter()
@@ -226,6 +229,7 @@ impl Parser {
     }
 
     fn intern(&mut self, name: &str) -> Arc<str> {
+        // Names such as `name` and `type` occur thousands of times in one cluster's definitions.
         if let Some(known) = self.names.get(name) {
             return known.clone();
         }
