@@ -24,8 +24,10 @@ pub fn validate_volumes<'a>(
     path: &Path<'_>,
     errors: &mut Errors,
 ) -> Volumes<'a> {
+    // A template has no name yet, so the names of its claims are unknown.
     let pod = metadata.map_or("", |metadata| text(metadata, "name"));
     let volumes = items(spec, "volumes");
+    // The controller names the claims of ephemeral volumes in this way.
     let created: Vec<String> = volumes
         .iter()
         .filter(|volume| has(volume, "ephemeral") && !pod.is_empty())
@@ -48,6 +50,7 @@ pub fn validate_volumes<'a>(
         if errors.len() == before {
             known.insert(name, volume);
         }
+        // The claim is deleted with the pod, so a second use would lose its data.
         let claim = text(get(volume, "persistentVolumeClaim"), "claimName");
         if created.iter().any(|name| name == claim) {
             let at = at.child("persistentVolumeClaim");
@@ -88,6 +91,7 @@ impl Volumes<'_> {
             if !paths.insert(target) {
                 errors.invalid(&at.child("mountPath"), target, "must be unique");
             }
+            // A volume is either a file system or a block device, never both in one container.
             if devices.contains_key(name) {
                 let detail = "must not already exist in volumeDevices";
                 errors.invalid(&at.child("name"), name, detail);
@@ -134,6 +138,7 @@ impl Volumes<'_> {
             if paths.contains(target) {
                 errors.invalid(&path_at, target, "must be unique");
             }
+            // The path is inside the container and must not depend on a parent directory.
             if target.split('/').any(|part| part == "..") {
                 errors.invalid(&path_at, target, "can not contain backsteps ('..')");
             } else {
@@ -160,6 +165,7 @@ fn validate_sub_paths(mount: &Value, list: &Path<'_>, at: &Path<'_>, errors: &mu
     if expression.is_empty() {
         return;
     }
+    // Both give the path below the volume, and neither has precedence.
     if !sub_path.is_empty() {
         let detail = "subPathExpr and subPath are mutually exclusive";
         errors.invalid(&at.child("subPathExpr"), expression, detail);
@@ -186,6 +192,7 @@ fn validate_propagation(mount: &Value, container: &Value, list: &Path<'_>, error
     match opt_text(mount, "recursiveReadOnly") {
         None | Some("Disabled") => {}
         Some("Enabled" | "IfPossible") => {
+            // The recursive form extends a read-only mount to those below it.
             if !flag(mount, "readOnly") {
                 errors.forbidden(&at, "may only be specified when readOnly is true");
             }

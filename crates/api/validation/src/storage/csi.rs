@@ -40,6 +40,8 @@ pub const VOLUME_ATTACHMENT: Rules = Rules {
 const FS_GROUP: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
 const LIFECYCLES: [&str; 2] = ["Ephemeral", "Persistent"];
 const LONGEST_TOKEN: i64 = 1 << 32;
+// The same size as for annotations. The driver returns the data, and the object has to fit into the
+// store.
 const METADATA_LIMIT: usize = 256 * 1024;
 const MESSAGE_LIMIT: usize = 1024;
 
@@ -75,6 +77,7 @@ fn validate_csi_driver(object: &Value, errors: &mut Errors) {
             "must be greater than or equal to 10 seconds",
         );
     }
+    // Without tokens, the field would have no effect.
     if has(spec, "serviceAccountTokenInSecrets") && list(spec, "tokenRequests").is_empty() {
         errors.invalid(
             &path.child("serviceAccountTokenInSecrets"),
@@ -145,6 +148,7 @@ fn validate_node_driver<'a>(
     if id.is_empty() {
         errors.required(&path.child("nodeID"), "");
     }
+    // The limit for identifiers of nodes in the CSI specification.
     if id.len() > 256 {
         errors.invalid(&path.child("nodeID"), id, "must be 256 characters or less");
     }
@@ -170,6 +174,7 @@ fn validate_node_driver<'a>(
 fn validate_csi_node_update(new: &Value, old: &Value, errors: &mut Errors) {
     validate_csi_node(new, errors);
     let spec = Path::ROOT.child("spec");
+    // Drivers may be added and removed, so only those in both lists are compared.
     let drivers = |object| list(get(object, "spec"), "drivers");
     for before in drivers(old) {
         for driver in drivers(new) {
@@ -204,8 +209,10 @@ fn validate_storage_capacity(object: &Value, allows_values: bool, errors: &mut E
 }
 
 fn validate_storage_capacity_update(new: &Value, old: &Value, errors: &mut Errors) {
+    // Old topologies are exempt from the rule for values, because they can't be changed.
     let allows_values = selector::has_invalid_values(get(old, "nodeTopology"));
     validate_storage_capacity(new, allows_values, errors);
+    // The scheduler indexes capacities by both. Another topology or class is another object.
     for field in ["nodeTopology", "storageClassName"] {
         rules::validate_immutable(new, old, field, &Path::ROOT, errors);
     }
@@ -268,5 +275,7 @@ fn validate_attachment_status(status: &Value, errors: &mut Errors) {
 
 fn validate_volume_attachment_update(new: &Value, old: &Value, errors: &mut Errors) {
     validate_volume_attachment(new, errors);
+    // The driver has perhaps attached the volume already, and would not detach it from the old
+    // node.
     rules::validate_immutable(new, old, "spec", &Path::ROOT, errors);
 }

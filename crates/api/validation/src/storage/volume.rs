@@ -77,6 +77,8 @@ fn validate_volume(object: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
     rules::validate_one_of(spec, "volumeMode", &VOLUME_MODES, &path, errors);
     validate_attributes_class_name(spec, &path, errors);
+    // Other sources ignore the annotation, which would look to its author as if the options were
+    // set.
     let has_options = has(get(metadata, "annotations"), MOUNT_OPTIONS);
     if has_options && !MOUNTED.iter().any(|source| has(spec, source)) {
         errors.forbidden(
@@ -99,6 +101,7 @@ fn validate_access_modes(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
 
 fn validate_capacity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let mut all = entries(spec, "capacity");
+    // An empty capacity has both errors, as upstream.
     if all.next().is_none() {
         errors.required(path, "");
     }
@@ -111,6 +114,7 @@ fn validate_capacity(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             continue;
         };
         let at = path.key(name);
+        // A negative amount has two errors: as a quantity, and as a size.
         if amount.is_negative() {
             errors.invalid(&at, amount.value(), "must be a valid resource quantity");
         }
@@ -174,6 +178,7 @@ fn validate_attributes_class_name(spec: &Value, path: &Path<'_>, errors: &mut Er
 /// volumes of pods).
 pub(super) fn validate_inline_volume(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     const INLINE: &str = "may not be specified in the context of inline volumes";
+    // Such a volume is never bound, so these fields could have no effect.
     for field in ["claimRef", "capacity", "nodeAffinity", "storageClassName"] {
         let is_set = match get(spec, field) {
             Value::Object(map) => field != "capacity" || !map.is_empty(),
