@@ -39,6 +39,8 @@ pub fn library() -> Library {
     ];
     let position = |id, run: Implementation| {
         let element = Type::param("A");
+        // The parameter ties the element to the list, so a search for another type fails when the
+        // rule is compiled.
         let arguments = vec![Type::list(element.clone()), element];
         vec![with_cost(Overload::receiver(id, arguments, Type::Int, run))]
     };
@@ -158,6 +160,8 @@ fn select<'v>(values: &[Value<'v>], name: &str, side: Ordering) -> Result<Value<
             best = Some(element);
         }
     }
+    // No value would be right for an empty list, so upstream has an error and rules ask for the
+    // size first.
     best.ok_or_else(|| EvalError::message(format!("{name} called on empty list")))
 }
 
@@ -181,6 +185,7 @@ fn fold<'v, T>(
 
 fn sum_int<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     fold(values, 0_i64, |sum, element| match element {
+        // Overflow is an error and never wraps, so that a rule can't be satisfied by a huge number.
         Value::Int(number) => sum
             .checked_add(*number)
             .ok_or(EvalError::Overflow("integer")),
@@ -226,6 +231,7 @@ fn find_position<'v>(
     let [Value::List(list), wanted] = values else {
         return Err(EvalError::NoSuchOverload);
     };
+    // The cost counts texts and elements, but nested values are compared again for each position.
     let mut fuel = MAX_COMPARISONS;
     for index in indices {
         let Some(element) = list.get(index) else {
@@ -299,6 +305,7 @@ pub(crate) fn list_cost<'v>(values: &[Value<'v>], _: &Value<'v>) -> Option<u64> 
 /// Estimates the cost of `indexOf` and the other functions of this library, also on strings.
 pub(crate) fn estimate_list(site: &CallSite) -> Option<CallEstimate> {
     let target = site.target.as_ref()?;
+    // The element's size counts for texts only, whose comparison may read all of it.
     let cost = match target.element_type() {
         Some(Type::String | Type::Bytes) => per_element(target),
         Some(_) => target.size(),

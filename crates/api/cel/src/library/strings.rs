@@ -152,6 +152,7 @@ fn out_of_range<T>(index: i64) -> Result<T, EvalError> {
 /// Returns the byte at which a character starts; the length of the text for the index after the
 /// last character.
 fn byte_at(text: &str, index: usize) -> Option<usize> {
+    // The end is a valid position, for instance of an empty substring.
     let after = (text.chars().count() == index).then_some(text.len());
     text.char_indices()
         .nth(index)
@@ -267,6 +268,7 @@ fn upper_ascii<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
 
 fn trim<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     let text = take_text(values)?;
+    // A part of the text is returned without a copy if the text is borrowed from the object.
     let start = text.len() - text.trim_start().len();
     Ok(part(text, start, start + text.trim().len()))
 }
@@ -285,6 +287,8 @@ fn replace<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     // A negative limit means no limit.
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let count = text.matches(&**old).take(limit).count();
+    // The size is computed before the text is built: each match of one character may insert a long
+    // text.
     let growth = count.saturating_mul(new.len().saturating_sub(old.len()));
     check_text(text.len().saturating_add(growth))?;
     Ok(Value::string(text.replacen(&**old, new, limit)))
@@ -348,6 +352,7 @@ fn substring<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
         [Value::String(text), Value::Int(start), Value::Int(end)] => (text, *start, Some(*end)),
         _ => return Err(EvalError::NoSuchOverload),
     };
+    // Upstream reports a reversed range before indices out of range.
     if let Some(end) = end.filter(|end| start > *end) {
         let message = format!("invalid substring range. start: {start}, end: {end}");
         return Err(EvalError::message(message));
@@ -385,6 +390,8 @@ fn join<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
             let shown = super::string_format::describe(&element);
             return Err(EvalError::message(format!("join: invalid input: {shown}")));
         };
+        // Checked for each element, so that a long separator or element can't fill the memory
+        // first.
         check_text(joined.len().saturating_add(text.len()))?;
         joined.push_str(text);
     }
