@@ -17,6 +17,8 @@ enum Level {
 pub fn check_structure(schema: &Schema, path: &FieldPath<'_>) -> Vec<FieldProblem> {
     let mut problems = Vec::new();
     let mut patterns = Vec::new();
+    // The memory of compiled patterns adds up over the schema, so they are measured together and
+    // first.
     collect_patterns(schema, &mut patterns);
     if !fit_together(patterns.into_iter()) {
         // Not one problem each: they would be compiled again.
@@ -25,6 +27,8 @@ pub fn check_structure(schema: &Schema, path: &FieldPath<'_>) -> Vec<FieldProble
     }
     check_node(schema, Level::Root, path, &mut problems);
     check_completeness(schema, path, &mut problems);
+    // Upstream visits maps in random order and sorts the errors, so equal definitions get equal
+    // messages.
     problems.sort_by_cached_key(ToString::to_string);
     problems
 }
@@ -58,6 +62,7 @@ fn check_node(schema: &Schema, level: Level, path: &FieldPath<'_>, out: &mut Vec
     }
     match &schema.items {
         Some(items) => check_node(items, Level::Item, &path.child("items"), out),
+        // Pruning would not know what to keep of the elements.
         None if schema.value_type == Some(ValueType::Array) => {
             out.push(FieldProblem::required(
                 &path.child("items"),
@@ -72,6 +77,7 @@ fn check_node(schema: &Schema, level: Level, path: &FieldPath<'_>, out: &mut Vec
     }
     if let Some(additional) = &schema.additional {
         let at = path.child("additionalProperties");
+        // The root is always an object with a type and metadata, never a free map.
         if level == Level::Root {
             out.push(FieldProblem::forbidden(&at, "must not be used at the root"));
         }
@@ -101,6 +107,7 @@ fn check_extensions(schema: &Schema, path: &FieldPath<'_>, out: &mut Vec<FieldPr
         (schema.embedded, "x-kubernetes-embedded-resource"),
     ];
     for (set, keyword) in conflicts {
+        // The value is a scalar, so it has no fields to preserve and can't be a resource.
         if schema.int_or_string && set {
             out.push(FieldProblem::invalid(&path.child(keyword), true, detail));
         }
@@ -128,6 +135,7 @@ fn check_type(schema: &Schema, level: Level, path: &FieldPath<'_>, out: &mut Vec
             format!("must not be empty {place}"),
         ));
     }
+    // A resource has fixed fields, and a map would accept any of them with one type.
     if schema.embedded && schema.additional.is_some() {
         let detail = "must not be used if x-kubernetes-embedded-resource is set";
         out.push(FieldProblem::forbidden(
@@ -142,6 +150,7 @@ fn check_type(schema: &Schema, level: Level, path: &FieldPath<'_>, out: &mut Vec
             "must be object at the root",
         ));
     }
+    // Otherwise, pruning would leave nothing of the resource but its metadata.
     if schema.embedded && !schema.preserves_unknown && schema.properties.is_empty() {
         let detail = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields";
         out.push(FieldProblem::required(&path.child("properties"), detail));
@@ -157,6 +166,7 @@ fn check_metadata(
 ) {
     let is_resource = level == Level::Root || schema.embedded;
     let at = path.child("properties");
+    // The server compares both as text before the schema is used.
     for name in ["kind", "apiVersion"] {
         if let Some(inner) = schema.property(name).filter(|_| is_resource)
             && inner.value_type != Some(ValueType::String)
@@ -182,6 +192,8 @@ fn check_metadata(
             "must be object",
         ));
     }
+    // The rules of metadata are those of all kinds. A schema may only narrow the names, as some
+    // controllers need.
     if level == Level::Root && !restricts_names_only(metadata) {
         let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
         out.push(FieldProblem::forbidden(&at, detail));
@@ -229,6 +241,8 @@ fn check_validations(
     if let Some(not) = &checks.not {
         check_nested(not, false, &path.child("not"), out);
     }
+    // A pattern that can't be compiled would reject each object, so it is rejected with the
+    // definition.
     if let Some(pattern) = &checks.pattern
         && let Err(error) = pattern.check()
     {
