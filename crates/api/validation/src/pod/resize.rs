@@ -37,6 +37,8 @@ pub fn validate_resize(new: &Value, old: &Value, options: &PodOptions, errors: &
         return;
     }
     let claims = "nodeAllocatableResourceClaimStatuses";
+    // Devices were allocated together with these resources, so the scheduler would have to decide
+    // again.
     if !list(get(old, "status"), claims).is_empty() {
         let detail = "pods with node allocatable resource claims cannot be resized";
         errors.forbidden(&path, detail);
@@ -60,6 +62,7 @@ pub fn validate_resize(new: &Value, old: &Value, options: &PodOptions, errors: &
             validate_container_resize(new, old, &at.index(i).child("resources"), errors);
         }
     }
+    // The comparison of the rest would only repeat the errors of the containers.
     let count = errors.len();
     for field in LISTS {
         validate_only_compute_changed(after, before, field, &path, errors);
@@ -146,6 +149,8 @@ fn validate_container_resize(new: &Value, old: &Value, path: &Path<'_>, errors: 
     for part in PARTS {
         let after = get(get(new, "resources"), part);
         let mut before = entries(get(old, "resources"), part);
+        // Without an amount, the container would belong to another class, or be without a limit at
+        // once.
         if before.any(|(name, _)| after.get(name).is_none()) {
             let detail = format!("resource {part} cannot be removed");
             errors.forbidden(&path.child(part), detail);
@@ -170,6 +175,8 @@ fn validate_only_compute_changed(
             &without_compute(&json!({"containers": [after]})),
             &without_compute(&json!({"containers": [before]})),
         );
+        // Upstream has different paths for both kinds: that of the spec here, and that of the
+        // container below.
         if field == "containers" {
             if !is_equal {
                 errors.forbidden(path, "only cpu and memory resources are mutable");
@@ -182,6 +189,7 @@ fn validate_only_compute_changed(
             errors.forbidden(&at, detail);
         }
         let mut policies = list(after, "resizePolicy").iter();
+        // An init container that has completed can't be restarted for a new amount.
         if !is_sidecar(after) && policies.any(|p| text(p, "restartPolicy") == "RestartContainer") {
             let detail = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
             errors.forbidden(&at, detail);

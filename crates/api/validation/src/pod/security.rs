@@ -89,6 +89,7 @@ fn validate_sysctls(spec: &Value, options: &PodOptions, path: &Path<'_>, errors:
         } else if seen.contains(&name) {
             errors.duplicate(&at, name);
         }
+        // Old pods may have both, and the kubelet has rejected or started them long ago.
         if !options.host_sysctls {
             validate_host_sysctl(name, spec, &at, errors);
         }
@@ -179,6 +180,7 @@ fn validate_escalation(context: &Value, path: &Path<'_>, errors: &mut Errors) {
         errors.invalid(path, context.clone(), detail);
     }
     let added = list(get(context, "capabilities"), "add");
+    // Only this spelling, as upstream: the one without the prefix, which runtimes use, passes.
     if added.iter().any(|c| c == "CAP_SYS_ADMIN") {
         let detail =
             "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";

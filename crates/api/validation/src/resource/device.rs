@@ -11,6 +11,8 @@ use api_meta::names;
 use api_meta::tree::{entries, flag, get, has, list, opt_text, same, text, texts};
 use serde_json::Value;
 
+// The limits are upstream's: a slice with many devices has to fit into the store and into the
+// scheduler's memory.
 const MOST_ENTRIES: usize = 32;
 const MOST_ATTRIBUTE_VALUES: usize = 48;
 const MOST_TAINTS: usize = 16;
@@ -65,6 +67,8 @@ fn validate_entry_counts(device: &Value, path: &Path<'_>, errors: &mut Errors) {
             format!("the total number of attributes and capacities must not exceed {MOST_ENTRIES}");
         errors.invalid(path, total, detail);
     }
+    // A list counts with each of its values, so that a limit on attributes can't be bypassed with
+    // lists.
     let values: usize = entries(device, "attributes")
         .map(|(_, value)| {
             LISTS
@@ -104,6 +108,8 @@ fn validate_attribute(value: &Value, path: &Path<'_>, errors: &mut Errors) {
             }
         }
     }
+    // An older server drops types that it doesn't know, so an attribute without a value is an
+    // error.
     let kinds = SCALARS
         .iter()
         .chain(&LISTS)
