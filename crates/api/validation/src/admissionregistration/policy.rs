@@ -181,7 +181,7 @@ fn validate_validation(validation: &Value, path: &Path<'_>, errors: &mut Errors)
         errors.required(&path.child("expression"), "expression is not specified");
     }
     // With the action `Warn` the message is sent in an HTTP header, which can't contain a line
-    // break. A result of the expression is cleaned when it is evaluated.
+    // break. If the expression yields one, `message` replaces its result.
     for field in ["messageExpression", "message"] {
         let value = text(validation, field);
         if !value.is_empty() && value.trim().is_empty() {

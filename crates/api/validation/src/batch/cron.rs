@@ -38,7 +38,6 @@ fn validate_spec(spec: &Value, old: Option<&Value>, options: &PodOptions, errors
     let path = Path::ROOT.child("spec");
     validate_schedule(spec, old, &path.child("schedule"), errors);
     rules::validate_non_negative(spec, "startingDeadlineSeconds", &path, errors);
-    // The zone database of an earlier release may have had a name that this one lacks.
     if old.is_none_or(|old| !same(spec, old, "timeZone")) {
         validate_time_zone(spec, &path.child("timeZone"), errors);
     }
@@ -94,6 +93,8 @@ fn validate_schedule(spec: &Value, old: Option<&Value>, path: &Path<'_>, errors:
 }
 
 fn validate_time_zone(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
+    // Called for a changed zone only: the zone database of an earlier release may have had a name
+    // that this one lacks.
     let Some(zone) = opt_text(spec, "timeZone") else {
         return;
     };
