@@ -13,6 +13,7 @@ use crate::field::{Errors, Path};
 use api_meta::names;
 use api_meta::tree::{list, text};
 use serde_json::Value;
+use std::collections::HashSet;
 
 // Upstream's limit. The conditions of all webhooks are evaluated while the client's request waits.
 const MOST_CONDITIONS: usize = 64;
@@ -24,6 +25,7 @@ fn validate_condition_names(parent: &Value, path: &Path<'_>, errors: &mut Errors
     if all.len() > MOST_CONDITIONS {
         errors.too_many(&path, all.len(), MOST_CONDITIONS);
     }
+    let mut seen = HashSet::new();
     for (i, condition) in all.iter().enumerate() {
         let at = path.index(i);
         if text(condition, "expression").trim().is_empty() {
@@ -36,7 +38,7 @@ fn validate_condition_names(parent: &Value, path: &Path<'_>, errors: &mut Errors
             continue;
         }
         errors.invalid_each(&at, name, names::qualified_name(name));
-        if all.iter().take(i).any(|c| text(c, "name") == name) {
+        if !seen.insert(name) {
             errors.duplicate(&at, name);
         }
     }

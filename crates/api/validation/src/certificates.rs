@@ -9,6 +9,7 @@ use api_meta::names;
 use api_meta::tree::{get, int, list, text, texts};
 use base64::Engine;
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// Rules of CertificateSigningRequests. Upstream accepts any name that is valid in a path. Control
 /// characters are rejected here, because names are printed to terminals.
@@ -123,6 +124,7 @@ fn validate_request_conditions(all: &[Value], old: &Value, path: &Path<'_>, erro
         .iter()
         .any(|c| count_conditions(old, text(c, "type")) > 1);
     let had_both = count_conditions(old, "Approved") > 0 && count_conditions(old, "Denied") > 0;
+    let mut earlier = HashSet::new();
     for (i, (condition, kind)) in all.iter().zip(&kinds).enumerate() {
         let at = path.index(i);
         // An old condition without a type may stay, or nothing could be approved any more.
@@ -142,12 +144,11 @@ fn validate_request_conditions(all: &[Value], old: &Value, path: &Path<'_>, erro
         };
         // The later of two conditions has the error, so the order of the list decides which one it
         // names.
-        let earlier: Vec<&&str> = kinds.iter().take(i).collect();
-        if !had_both && earlier.contains(&&other) {
+        if !had_both && earlier.contains(other) {
             let detail = "Approved and Denied conditions are mutually exclusive";
             errors.invalid(path, *kind, detail);
         }
-        if !had_repeated && earlier.contains(&kind) {
+        if !earlier.insert(*kind) && !had_repeated {
             errors.duplicate(&at.child("type"), *kind);
         }
     }

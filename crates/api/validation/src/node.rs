@@ -7,6 +7,7 @@ use crate::pod;
 use crate::rules;
 use api_meta::tree::{get, has, list, text};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 pub const RUNTIME_CLASS: Rules = Rules {
     name: NameRule::Subdomain,
@@ -36,8 +37,9 @@ fn validate_runtime_class(object: &Value, errors: &mut Errors) {
         pod::validate_tolerations(all, &at, errors);
         // They are merged with those of pods by what they tolerate, not by how long.
         let key = |t: &Value| ["key", "operator", "value", "effect"].map(|f| text(t, f).to_owned());
+        let mut seen = HashSet::new();
         for (i, toleration) in all.iter().enumerate() {
-            if all.iter().take(i).any(|t| key(t) == key(toleration)) {
+            if !seen.insert(key(toleration)) {
                 errors.duplicate(&at.index(i), toleration.clone());
             }
         }

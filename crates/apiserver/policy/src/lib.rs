@@ -30,8 +30,8 @@ mod validating;
 
 pub use conditions::MatchConditions;
 pub use metrics::PolicyMetrics;
-pub use param_access::ParamAccessCheck;
 pub use mutating_plugin::MutatingPolicies;
+pub use param_access::ParamAccessCheck;
 pub use params::{ParamObjects, ParamResource};
 pub use patch::PatchObjects;
 pub use plugin::{PolicySetup, ValidatingPolicies};

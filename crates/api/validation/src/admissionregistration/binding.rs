@@ -8,6 +8,7 @@ use crate::selector;
 use api_meta::names;
 use api_meta::tree::{get, has, text, texts};
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// Rules of bindings of validating policies, which also specify the actions on a violation.
 pub const VALIDATING_BINDING: Rules = Rules {
@@ -82,11 +83,12 @@ fn validate_validating_binding(object: &Value, errors: &mut Errors) {
     validate_binding(spec, &path, errors);
     let all = texts(spec, "validationActions");
     let at = path.child("validationActions");
+    let mut seen = HashSet::new();
     for (i, action) in all.iter().enumerate() {
         if !ACTIONS.contains(action) {
             errors.not_supported(&at.index(i), *action, &ACTIONS);
         }
-        if all.iter().take(i).any(|a| a == action) {
+        if !seen.insert(*action) {
             errors.duplicate(&at.index(i), *action);
         }
     }

@@ -13,6 +13,7 @@ use api_cel::hosts::policy::{PolicyCompiler, Purpose};
 use api_meta::names;
 use api_meta::tree::{get, has, list, opt_text, same, text};
 use serde_json::Value;
+use std::collections::HashSet;
 
 /// Rules of validating policies.
 pub const VALIDATING_POLICY: Rules = Rules {
@@ -198,6 +199,7 @@ fn validate_audit_annotations(all: &[Value], policy: &str, path: &Path<'_>, erro
         let detail = format!("must not have more than {MOST_ANNOTATIONS} auditAnnotations");
         errors.invalid(path, all.to_vec(), detail);
     }
+    let mut seen = HashSet::new();
     for (i, annotation) in all.iter().enumerate() {
         let at = path.index(i);
         let key = text(annotation, "key");
@@ -213,7 +215,7 @@ fn validate_audit_annotations(all: &[Value], policy: &str, path: &Path<'_>, erro
             // Upstream reports an expression that is too long with the type `Required`.
             errors.required(&place, detail);
         }
-        if all.iter().take(i).any(|a| text(a, "key") == key) {
+        if !seen.insert(key) {
             errors.duplicate(&at.child("key"), key);
         }
     }

@@ -6,7 +6,7 @@ use crate::selector;
 use api_meta::names;
 use api_meta::tree::{get, has, list, texts};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 /// A deleted object can't be changed.
@@ -118,9 +118,10 @@ fn validate_named_rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
     // A rule may match any resource, so the names have to pass only the weakest rule of all kinds.
     let all = texts(rule, "resourceNames");
     let at = path.child("resourceNames");
+    let mut seen = HashSet::new();
     for (i, name) in all.iter().enumerate() {
         errors.invalid_each(&at.index(i), name, names::path_segment(name));
-        if all.iter().take(i).any(|n| n == name) {
+        if !seen.insert(*name) {
             errors.duplicate(&at.index(i), *name);
         }
     }

@@ -180,8 +180,9 @@ fn validate_review_versions(
     if all.is_empty() {
         return errors.required(path, "must specify one of v1, v1beta1");
     }
+    let mut seen = HashSet::new();
     for (i, version) in all.iter().enumerate() {
-        if all.iter().take(i).any(|v| v == version) {
+        if !seen.insert(*version) {
             errors.invalid(&path.index(i), *version, "duplicate version");
         } else {
             errors.invalid_each(&path.index(i), version, names::dns1035_label(version));

@@ -6,6 +6,7 @@ use crate::rules;
 use api_meta::names;
 use api_meta::tree::{get, has, int, list, opt_text, text};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 // Every failed pod is compared with every rule.
 const RULES: usize = 20;
@@ -93,19 +94,19 @@ fn validate_exit_codes(codes: &Value, spec: &Value, path: &Path<'_>, errors: &mu
     } else if values.len() > EXIT_CODES {
         errors.too_many(&at, values.len(), EXIT_CODES);
     }
-    let mut seen: Vec<i64> = Vec::new();
-    let mut is_ordered = true;
+    let mut seen = HashSet::new();
+    let (mut is_ordered, mut before) = (true, i64::MIN);
     for (i, value) in values.iter().enumerate() {
         let n = value.as_i64().unwrap_or(0);
         // Zero is success, which no failure policy is asked about.
         if n == 0 && operator == "In" {
             errors.invalid(&at.index(i), n, "must not be 0 for the In operator");
         }
-        is_ordered &= seen.last().is_none_or(|before| *before <= n);
-        if seen.contains(&n) {
+        is_ordered &= before <= n;
+        before = n;
+        if !seen.insert(n) {
             errors.duplicate(&at.index(i), n);
         }
-        seen.push(n);
     }
     // Ordered values make the list a set: equal policies are equal objects.
     if !is_ordered {

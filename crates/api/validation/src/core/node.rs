@@ -10,6 +10,7 @@ use api_meta::names;
 use api_meta::tree::{entries, flag, get, has, int, list, opt_text, same, text, texts};
 use api_semantics::quantities::parse_quantity;
 use serde_json::Value;
+use std::collections::HashSet;
 
 pub const NODE: Rules = Rules {
     name: NameRule::Subdomain,
@@ -163,8 +164,9 @@ fn validate_node_update(new: &Value, old: &Value, errors: &mut Errors) {
     validate_declared_features(status, errors);
     let at = Path::ROOT.child("status");
     let addresses = list(status, "addresses");
+    let mut seen = HashSet::new();
     for (i, address) in addresses.iter().enumerate() {
-        if addresses.iter().take(i).any(|earlier| earlier == address) {
+        if !seen.insert(address) {
             errors.duplicate(&at.child("addresses").index(i), address.clone());
         }
     }

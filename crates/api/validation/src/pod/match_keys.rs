@@ -5,6 +5,7 @@ use crate::field::{Errors, Path};
 use api_meta::names;
 use api_meta::tree::{entries, get, has, list, text, texts};
 use serde_json::Value;
+use std::collections::{HashMap, HashSet};
 
 const DOUBLE: &str = "exists in both matchLabelKeys and labelSelector";
 const NO_SELECTOR: &str = "must not be specified when labelSelector is not set";
@@ -40,19 +41,19 @@ fn validate_label_keys(term: &Value, field: &str, path: &Path<'_>, errors: &mut 
 /// Checks that the author did not select by a key of `matchLabelKeys`, beside the requirement that
 /// the strategy has added.
 fn validate_no_own_requirement(term: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let keys = texts(term, "matchLabelKeys");
+    // Of a key that is listed twice, the last place counts, as upstream.
+    let places: HashMap<&str, usize> = texts(term, "matchLabelKeys").into_iter().zip(0..).collect();
     let selector = get(term, "labelSelector");
-    let mut seen: Vec<&str> = entries(selector, "matchLabels")
+    let mut seen: HashSet<&str> = entries(selector, "matchLabels")
         .map(|(key, _)| key.as_str())
         .collect();
     for expression in list(selector, "matchExpressions") {
         let key = text(expression, "key");
-        if let Some(i) = keys.iter().rposition(|k| *k == key)
-            && seen.contains(&key)
+        if !seen.insert(key)
+            && let Some(i) = places.get(key)
         {
-            errors.invalid(&path.index(i), key, DOUBLE);
+            errors.invalid(&path.index(*i), key, DOUBLE);
         }
-        seen.push(key);
     }
 }
 

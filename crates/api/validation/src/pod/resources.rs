@@ -8,7 +8,7 @@ use api_meta::tree::{entries, get, list as items, text};
 use api_meta::{Quantity, names};
 use api_semantics::quantities::parse_quantity;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 const CONTAINER: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 pub(crate) const HUGE: &str = "hugepages-";
@@ -267,14 +267,14 @@ pub fn validate_resize_policy(
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, policy) in items(container, "resizePolicy").iter().enumerate() {
         let name = text(policy, "resourceName");
         // Two policies for one resource would contradict each other about a restart.
         if seen.contains(&name) {
             errors.duplicate(&path.index(i), name);
         }
-        seen.push(name);
+        seen.insert(name);
         let action = text(policy, "restartPolicy");
         for (value, known) in [(name, &COMPUTE), (action, &RESIZE_POLICIES)] {
             match value {

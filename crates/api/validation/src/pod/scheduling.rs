@@ -8,6 +8,7 @@ use crate::selector;
 use api_meta::names;
 use api_meta::tree::{get, has, int, list, opt_text, text};
 use serde_json::Value;
+use std::collections::{HashMap, HashSet};
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const NOT_POSITIVE: &str = "must be greater than zero";
@@ -133,6 +134,7 @@ pub fn validate_spread_constraints(
             text(constraint, "whenUnsatisfiable"),
         )
     };
+    let last: HashMap<_, usize> = (0..).zip(all).map(|(i, c)| (kind(c), i)).collect();
     for (i, constraint) in all.iter().enumerate() {
         let at = path.index(i);
         let (key, when) = kind(constraint);
@@ -148,11 +150,7 @@ pub fn validate_spread_constraints(
             errors.not_supported(&at.child("whenUnsatisfiable"), when, &UNSATISFIABLE);
         }
         // The first of two equal constraints is reported, as in upstream.
-        if all
-            .iter()
-            .skip(i + 1)
-            .any(|other| kind(other) == (key, when))
-        {
+        if last.get(&(key, when)).is_some_and(|last| *last > i) {
             let at = at.child("{topologyKey, whenUnsatisfiable}");
             errors.duplicate(&at, format!("{{{key}, {when}}}"));
         }
@@ -219,20 +217,20 @@ pub fn validate_readiness_gates(spec: &Value, path: &Path<'_>, errors: &mut Erro
 
 /// Validates scheduling gates.
 pub fn validate_scheduling_gates(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, gate) in list(spec, "schedulingGates").iter().enumerate() {
         let name = text(gate, "name");
         errors.invalid_each(&path.index(i), name, names::qualified_name(name));
         if seen.contains(&name) {
             errors.duplicate(&path.index(i), name);
         }
-        seen.push(name);
+        seen.insert(name);
     }
 }
 
 /// Validates the taints of a node.
 pub fn validate_taints(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Vec<(&str, &str)> = Vec::new();
+    let mut seen: HashSet<(&str, &str)> = HashSet::new();
     for (i, taint) in all.iter().enumerate() {
         let at = path.index(i);
         let (key, effect) = (text(taint, "key"), text(taint, "effect"));
@@ -248,6 +246,6 @@ pub fn validate_taints(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
         if seen.contains(&(key, effect)) {
             errors.duplicate(&at, taint.clone());
         }
-        seen.push((key, effect));
+        seen.insert((key, effect));
     }
 }

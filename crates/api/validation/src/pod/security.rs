@@ -6,6 +6,7 @@ use crate::field::{Errors, Path};
 use crate::rules;
 use api_meta::tree::{flag, get, has, list, text};
 use serde_json::Value;
+use std::collections::HashSet;
 
 const POLICIES: [(&str, [&str; 2]); 2] = [
     ("fsGroupChangePolicy", ["Always", "OnRootMismatch"]),
@@ -76,7 +77,7 @@ pub fn validate_user_or_group_id(id: &Value, path: &Path<'_>, errors: &mut Error
 }
 
 fn validate_sysctls(spec: &Value, options: &PodOptions, path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, sysctl) in list(get(spec, CONTEXT), "sysctls").iter().enumerate() {
         let at = path.index(i);
         let at = at.child("name");
@@ -93,7 +94,7 @@ fn validate_sysctls(spec: &Value, options: &PodOptions, path: &Path<'_>, errors:
         if !options.host_sysctls {
             validate_host_sysctl(name, spec, &at, errors);
         }
-        seen.push(name);
+        seen.insert(name);
     }
 }
 

@@ -155,12 +155,13 @@ pub(super) fn validate_binding_conditions(parent: &Value, path: &Path<'_>, error
             }
         }
     }
-    let ready = texts(parent, "bindingConditions");
+    let ready: HashSet<&str> = texts(parent, "bindingConditions").into_iter().collect();
     for field in FIELDS {
         let at = path.child(field);
         let all = texts(parent, field);
+        let mut seen = HashSet::new();
         for (i, name) in all.iter().enumerate() {
-            if all.iter().take(i).any(|n| n == name) {
+            if !seen.insert(*name) {
                 errors.duplicate(&at.index(i), *name);
             }
             if field != "bindingConditions" && ready.contains(name) {

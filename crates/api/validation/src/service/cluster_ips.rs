@@ -5,6 +5,7 @@ use crate::ip::{is_dual_stack, parse_sloppy_ip};
 use crate::rules;
 use api_meta::tree::{get, list, opt_text, same, text, texts};
 use serde_json::Value;
+use std::collections::HashSet;
 
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 const FAMILY_POLICIES: [&str; 3] = ["PreferDualStack", "RequireDualStack", "SingleStack"];
@@ -74,11 +75,12 @@ fn validate_ip_families(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     // A primary and a secondary family at most: the third value is either unknown or a duplicate.
     let families = texts(spec, "ipFamilies");
     let at = path.child("ipFamilies");
+    let mut seen = HashSet::new();
     for (i, family) in families.iter().enumerate() {
         if !FAMILIES.contains(family) {
             errors.not_supported(&at.index(i), *family, &FAMILIES);
         }
-        if families.iter().take(i).any(|f| f == family) {
+        if !seen.insert(*family) {
             errors.duplicate(&at.index(i), *family);
         }
     }

@@ -7,7 +7,7 @@ use crate::rules;
 use api_meta::names;
 use api_meta::tree::{entries, has, list, same, text, texts};
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 pub const STORAGE_CLASS: Rules = Rules {
     name: NameRule::Subdomain,
@@ -73,7 +73,7 @@ fn validate_parameters(object: &Value, errors: &mut Errors) {
 
 fn validate_allowed_topologies(object: &Value, errors: &mut Errors) {
     let path = Path::ROOT.child("allowedTopologies");
-    let mut seen: Vec<BTreeMap<&str, BTreeSet<&str>>> = Vec::new();
+    let mut seen: HashSet<BTreeMap<&str, BTreeSet<&str>>> = HashSet::new();
     for (i, term) in list(object, "allowedTopologies").iter().enumerate() {
         let at = path.index(i);
         let at = at.child("matchLabelExpressions");
@@ -81,7 +81,7 @@ fn validate_allowed_topologies(object: &Value, errors: &mut Errors) {
         if seen.contains(&topology) {
             errors.duplicate(&at, "");
         }
-        seen.push(topology);
+        seen.insert(topology);
     }
 }
 

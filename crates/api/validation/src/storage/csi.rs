@@ -11,6 +11,7 @@ use api_meta::names;
 use api_meta::semantic::equal_except;
 use api_meta::tree::{entries, get, has, int, list, opt_text, same, text, texts};
 use serde_json::Value;
+use std::collections::HashSet;
 
 pub const CSI_DRIVER: Rules = Rules {
     name: NameRule::Subdomain,
@@ -88,7 +89,7 @@ fn validate_csi_driver(object: &Value, errors: &mut Errors) {
 }
 
 fn validate_token_requests(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, request) in list(spec, "tokenRequests").iter().enumerate() {
         let at = path.index(i);
         let audience = text(request, "audience");
@@ -97,7 +98,7 @@ fn validate_token_requests(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.duplicate(&at.child("audience"), audience);
             continue;
         }
-        seen.push(audience);
+        seen.insert(audience);
         let at = at.child("expirationSeconds");
         let seconds = int(request, "expirationSeconds");
         // The same minimum as for tokens that pods mount.
@@ -131,7 +132,7 @@ fn validate_csi_driver_update(new: &Value, old: &Value, errors: &mut Errors) {
 fn validate_csi_node(object: &Value, errors: &mut Errors) {
     let spec = Path::ROOT.child("spec");
     let path = spec.child("drivers");
-    let mut seen: Vec<&str> = Vec::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     for (i, driver) in list(get(object, "spec"), "drivers").iter().enumerate() {
         validate_node_driver(driver, &mut seen, &path.index(i), errors);
     }
@@ -139,7 +140,7 @@ fn validate_csi_node(object: &Value, errors: &mut Errors) {
 
 fn validate_node_driver<'a>(
     driver: &'a Value,
-    seen: &mut Vec<&'a str>,
+    seen: &mut HashSet<&'a str>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
@@ -157,14 +158,15 @@ fn validate_node_driver<'a>(
     if seen.contains(&name) {
         errors.duplicate(&path.child("name"), name);
     }
-    seen.push(name);
+    seen.insert(name);
     let keys = texts(driver, "topologyKeys");
-    for (i, key) in keys.iter().enumerate() {
+    let mut known = HashSet::new();
+    for key in &keys {
         // Upstream reports keys at the driver.
         if key.is_empty() {
             errors.required(path, "");
         }
-        if keys.iter().take(i).any(|k| k == key) {
+        if !known.insert(*key) {
             errors.duplicate(path, *key);
         }
         errors.invalid_each(path, key, names::qualified_name(key));
