@@ -6,10 +6,11 @@ use crate::list::List;
 use crate::object::{DynamicObject, PartialObject};
 use crate::watch_event::{WatchEvent, decode_line};
 use k8s_openapi::api::{
-    apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization,
-    autoscaling::v2 as autoscaling_v2, batch::v1 as batch, certificates::v1 as certificates,
-    coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery,
-    node::v1 as node, policy::v1 as policy, rbac::v1 as rbac, storage::v1 as storage,
+    admissionregistration::v1 as admission, apps::v1 as apps, authentication::v1 as authentication,
+    authorization::v1 as authorization, autoscaling::v2 as autoscaling_v2, batch::v1 as batch,
+    certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
+    discovery::v1 as discovery, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
+    storage::v1 as storage,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde_json::Error;
@@ -34,7 +35,7 @@ macro_rules! decode {
 
 // A kind that is missing here does not compile where it is used: add it.
 decode! {
-    DynamicObject, PartialObject, Status, apps::ControllerRevision, apps::DaemonSet,
+    DynamicObject, PartialObject, Status, admission::ValidatingAdmissionPolicy, apps::ControllerRevision, apps::DaemonSet,
     apps::Deployment, apps::ReplicaSet, apps::StatefulSet, authentication::TokenRequest, authentication::TokenReview,
     authorization::SubjectAccessReview, autoscaling_v2::HorizontalPodAutoscaler, batch::CronJob,
     batch::Job, certificates::CertificateSigningRequest, coordination::Lease, core::ConfigMap,

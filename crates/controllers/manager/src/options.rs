@@ -163,6 +163,8 @@ pub struct Workers {
     concurrent_service_syncs: usize,
     #[arg(long, value_name = "N", default_value_t = 5)]
     concurrent_disruption_syncs: usize,
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    concurrent_validating_admission_policy_status_syncs: usize,
 }
 
 impl Options {
@@ -186,6 +188,9 @@ impl Options {
             "serviceaccount-token-controller" => w.concurrent_serviceaccount_token_syncs,
             "service-lb-controller" => w.concurrent_service_syncs,
             "disruption-controller" => w.concurrent_disruption_syncs,
+            "validatingadmissionpolicy-status-controller" => {
+                w.concurrent_validating_admission_policy_status_syncs
+            }
             _ => 2,
         }
         // Without a worker a controller would be idle without a sign. The maximum protects the API

@@ -121,6 +121,11 @@ const TABLE: &[Row] = &[
         &["clusterrole-aggregation"],
         |s, _, _| controllers_auth::add_role_aggregation(s),
     ),
+    row(
+        "validatingadmissionpolicy-status-controller",
+        &[],
+        |s, _, n| controllers_auth::add_policy_status_controller(s, n),
+    ),
     row("resourcequota-controller", &["resourcequota"], |s, i, n| {
         controllers_namespaces::add_quota_controller(s, n, i.deletions)
     }),
@@ -297,7 +302,6 @@ const ABSENT: &[(&str, &[&str])] = &[
     ),
     ("token-cleaner-controller", &["tokencleaner"]),
     ("ttl-controller", &["ttl"]),
-    ("validatingadmissionpolicy-status-controller", &[]),
 ];
 
 const fn row(name: &'static str, aliases: &'static [&'static str], start: Start) -> Row {

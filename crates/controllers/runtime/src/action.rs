@@ -55,6 +55,9 @@ pub enum Verb {
     Merge(Option<&'static str>),
     /// Strategic merge patch, of the named subresource if given.
     Strategic(Option<&'static str>),
+    /// Server-side apply of the status subresource by the named manager, which takes over the fields
+    /// of others.
+    ApplyStatus(&'static str),
     /// DELETE with the body as options.
     Delete,
     /// POST of the body to a subresource.
@@ -284,7 +287,7 @@ pub fn describe_actions(actions: &[Action]) -> Vec<String> {
         let verb = match &w.verb {
             Verb::Create => "create",
             Verb::Update => "update",
-            Verb::UpdateStatus => "status",
+            Verb::UpdateStatus | Verb::ApplyStatus(_) => "status",
             Verb::Merge(None) | Verb::Strategic(None) => "patch",
             Verb::Merge(Some(sub))
             | Verb::Strategic(Some(sub))

@@ -266,6 +266,11 @@ fn build_request(write: &Write) -> Result<Request, Error> {
             with_sub(path, *sub),
             "application/strategic-merge-patch+json",
         ),
+        Verb::ApplyStatus(manager) => (
+            m::PATCH,
+            format!("{path}/status?fieldManager={manager}&force=true"),
+            "application/apply-patch+yaml",
+        ),
         Verb::Delete => (m::DELETE, path, "application/json"),
         Verb::Post(sub) => (m::POST, format!("{path}/{sub}"), "application/json"),
         Verb::Put(sub) => (m::PUT, format!("{path}/{sub}"), "application/json"),

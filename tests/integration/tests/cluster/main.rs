@@ -10,6 +10,7 @@ mod garbage_collection;
 mod jobs;
 mod namespaces;
 mod pods;
+mod policies;
 mod quota;
 mod scheduling;
 mod signing;

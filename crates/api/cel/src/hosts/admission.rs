@@ -30,6 +30,18 @@ pub const REQUEST_RESOURCE: &str = "authorizer.requestResource";
 /// Type of the variable [`VARIABLES`]. The host's provider declares its fields.
 pub const VARIABLES_TYPE: &str = "kubernetes.variables";
 
+/// Types of the objects that the expressions of a policy read. An evaluation takes them as they are;
+/// these types are for a check without a request.
+#[derive(Clone)]
+pub struct ObjectTypes {
+    /// Type of [`OBJECT`] and [`OLD_OBJECT`].
+    pub object: Type,
+    /// Type of [`PARAMS`].
+    pub params: Type,
+    /// Fields of both.
+    pub providers: Vec<Arc<dyn TypeProvider>>,
+}
+
 /// Variables and types that not all expressions have.
 #[derive(Clone, Default)]
 pub struct AdmissionVariables {
@@ -41,6 +53,8 @@ pub struct AdmissionVariables {
     pub patches: bool,
     /// Fields of the variable `variables`.
     pub variables: Option<Arc<dyn TypeProvider>>,
+    /// Types of the objects; without them they have any type.
+    pub objects: Option<ObjectTypes>,
 }
 
 /// Type of [`REQUEST`]. Objects and options have no fields of their own here: the objects are
@@ -122,6 +136,13 @@ pub static NAMESPACE_SHAPE: LazyLock<Arc<Shape>> = LazyLock::new(|| {
 pub fn create_admission(minor: u16, variables: AdmissionVariables) -> Environment {
     let mut types = ShapeTypes::new([&*REQUEST_SHAPE, &*NAMESPACE_SHAPE])
         .with_other(variables.variables.clone());
+    let (mut object, mut params) = (Type::Dyn, Type::Dyn);
+    if let Some(objects) = variables.objects {
+        (object, params) = (objects.object, objects.params);
+        for provider in objects.providers {
+            types = types.with_other(Some(provider));
+        }
+    }
     if variables.patches {
         types = types.with_patches();
     }
@@ -131,12 +152,12 @@ pub fn create_admission(minor: u16, variables: AdmissionVariables) -> Environmen
     }
     environment.with(|declarations| {
         declarations.set_provider(Arc::new(types));
-        declarations.add_variable(OBJECT, Type::Dyn);
-        declarations.add_variable(OLD_OBJECT, Type::Dyn);
+        declarations.add_variable(OBJECT, object.clone());
+        declarations.add_variable(OLD_OBJECT, object);
         declarations.add_variable(REQUEST, REQUEST_SHAPE.value_type());
         declarations.add_variable(NAMESPACE_OBJECT, NAMESPACE_SHAPE.value_type());
         if variables.params {
-            declarations.add_variable(PARAMS, Type::Dyn);
+            declarations.add_variable(PARAMS, params);
         }
         if variables.authorizer {
             declarations.add_variable(AUTHORIZER, authorizer_type());

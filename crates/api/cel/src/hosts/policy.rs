@@ -7,9 +7,12 @@ use std::sync::Arc;
 
 use crate::environment::TypeProvider;
 use crate::program::{Environment, Program};
+use crate::source::CompileError;
 use crate::types::Type;
 
-use super::admission::{AdmissionVariables, VARIABLES, VARIABLES_TYPE, create_admission};
+use super::admission::{
+    AdmissionVariables, ObjectTypes, VARIABLES, VARIABLES_TYPE, create_admission,
+};
 
 /// The purpose of an expression of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +68,7 @@ pub enum ExpressionError {
 #[derive(Default)]
 pub struct PolicyCompiler {
     has_params: bool,
+    objects: Option<ObjectTypes>,
     variables: BTreeMap<String, Type>,
     environments: RefCell<BTreeMap<(u16, bool, bool), Environment>>,
 }
@@ -75,6 +79,26 @@ impl PolicyCompiler {
         PolicyCompiler {
             has_params,
             ..PolicyCompiler::default()
+        }
+    }
+
+    /// Creates a compiler that knows the types of the objects, for a check without a request.
+    pub fn with_types(has_params: bool, objects: ObjectTypes) -> Self {
+        PolicyCompiler {
+            objects: Some(objects),
+            ..PolicyCompiler::new(has_params)
+        }
+    }
+
+    /// Checks an expression, whatever the type of its result.
+    ///
+    /// # Errors
+    /// The expression is invalid. One whose literals fail to compute is not: the types are right.
+    pub fn check_types(&self, source: &str, minor: u16) -> Result<(), CompileError> {
+        let compiled = self.environment(Purpose::Variable, minor).compile(source);
+        match compiled {
+            Err(error) if !error.is_instantiation => Err(error),
+            _ => Ok(()),
         }
     }
 
@@ -144,6 +168,7 @@ impl PolicyCompiler {
                 authorizer: purpose.has_authorizer(),
                 patches: purpose.has_patches(),
                 variables,
+                objects: self.objects.clone(),
             },
         );
         // Each is also a variable of its own, so that it is evaluated only when it is used.

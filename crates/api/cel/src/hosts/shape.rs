@@ -159,12 +159,12 @@ impl JsonSchema for Shape {
     }
 }
 
-/// Resolves the object types of shapes, those of patches, and those of another provider.
+/// Resolves the object types of shapes, those of patches, and those of other providers.
 #[derive(Default)]
 pub struct ShapeTypes {
     shapes: HashMap<&'static str, Arc<Shape>>,
     has_patches: bool,
-    other: Option<Arc<dyn TypeProvider>>,
+    others: Vec<Arc<dyn TypeProvider>>,
 }
 
 /// Type of an operation of a JSON Patch.
@@ -199,7 +199,7 @@ impl ShapeTypes {
     /// Adds another provider, as for the type of the variable `variables`.
     #[must_use]
     pub fn with_other(mut self, other: Option<Arc<dyn TypeProvider>>) -> Self {
-        self.other = other;
+        self.others.extend(other);
         self
     }
 
@@ -237,19 +237,17 @@ impl TypeProvider for ShapeTypes {
             Some(shape) => shape
                 .find(&unescape(field)?)
                 .map(|field| field.value_type()),
-            None => self
-                .find_patch_field(type_name, field)
-                .or_else(|| self.other.as_ref()?.find_field(type_name, field)),
+            None => self.find_patch_field(type_name, field).or_else(|| {
+                let mut others = self.others.iter();
+                others.find_map(|other| other.find_field(type_name, field))
+            }),
         }
     }
 
     fn has_type(&self, type_name: &str) -> bool {
         self.shapes.contains_key(type_name)
             || self.has_patch_type(type_name)
-            || self
-                .other
-                .as_ref()
-                .is_some_and(|other| other.has_type(type_name))
+            || self.others.iter().any(|other| other.has_type(type_name))
     }
 
     fn find_type(&self, name: &str) -> Option<Type> {
@@ -257,7 +255,7 @@ impl TypeProvider for ShapeTypes {
         if self.has_patch_type(name) {
             return Some(Type::object(name));
         }
-        self.other.as_ref()?.find_type(name)
+        self.others.iter().find_map(|other| other.find_type(name))
     }
 }
 

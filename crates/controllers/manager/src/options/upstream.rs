@@ -63,10 +63,6 @@ const OWN: &[Unsupported] = &[
         "concurrent-resourceclaim-syncs",
         "resource claims are not made from templates",
     ),
-    Unsupported::no_effect(
-        "concurrent-validating-admission-policy-status-syncs",
-        "admission policies are not type-checked",
-    ),
     Unsupported::no_effect("controller-shutdown-timeout", "controllers have 5 s to end"),
     Unsupported::no_effect("configure-cloud-routes", CLOUD),
     Unsupported::no_effect(
