@@ -1,13 +1,14 @@
 //! Server-side apply.
 
-use crate::compare::{by_step, compare_objects, fields_of};
+use crate::compare::{compare_objects, fields_of, index_elements};
 use crate::last_applied::{find_client_applied, update_annotation};
-use crate::managers::{self, Entry};
+use crate::managers::{self, APPLY, Entry, Identity};
 use crate::path::Step;
 use crate::set::FieldSet;
 use crate::shape::Shape;
-use crate::track::{Writer, give_ownership, take_from_others, without_managed_fields};
+use crate::track::{Writer, considered_fields, give_ownership, take_from_others};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
 /// Fields that other managers own and to which the intent gives another value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,20 +42,15 @@ pub fn apply_intent(
     if let (Some(live), true) = (live, entries.is_empty()) {
         entries.push(before_first_apply(writer, shape, live));
     }
-    let identity = writer.identity("Apply");
-    let mut intended = without_managed_fields(intent);
-    if let Some(map) = intended.as_object_mut() {
-        writer
-            .ignored
-            .iter()
-            .for_each(|field| drop(map.remove(*field)));
-        if map
+    let identity = writer.identity(APPLY);
+    let mut intended = considered_fields(writer, intent);
+    if let Some(map) = intended.as_object_mut()
+        && map
             .get("metadata")
             .and_then(Value::as_object)
             .is_some_and(Map::is_empty)
-        {
-            map.remove("metadata");
-        }
+    {
+        map.remove("metadata");
     }
     let wanted = fields_of(shape, &intended);
     let empty = Value::Object(Map::new());
@@ -63,12 +59,12 @@ pub fn apply_intent(
     let mut merged = merge_values(shape, live_value, intent);
     let before = entries
         .iter()
-        .find(|e| e.identity == identity)
+        .find(|e| e.identity.is_same_owner(&identity))
         .map(|e| e.fields.clone())
         .unwrap_or_default();
     let others = entries
         .iter()
-        .filter(|e| e.identity != identity)
+        .filter(|e| !e.identity.is_same_owner(&identity))
         .fold(FieldSet::default(), |all, e| all.union(&e.fields));
     // Remove fields that the manager applied before, no longer applies, and no other manager owns.
     let abandoned = before.difference(&wanted).difference(&others);
@@ -79,11 +75,11 @@ pub fn apply_intent(
         &wanted.clone().union(&others),
     );
     // Conflicts come from values that change. Another manager's field with the same value is
-    // shared.
+    // shared, and a field that this path does not write is not changed.
     let difference = compare_objects(
         shape,
-        &without_managed_fields(live_value),
-        &without_managed_fields(&merged),
+        &considered_fields(writer, live_value),
+        &considered_fields(writer, &merged),
     );
     if !force {
         reject_conflicts(&entries, writer, live_value, &difference.changed_paths())?;
@@ -102,10 +98,11 @@ fn reject_conflicts(
     live: &Value,
     changed: &FieldSet,
 ) -> Result<(), ApplyError> {
-    let mut conflicts = find_conflicts(entries, writer, writer.manager, changed);
+    let own = writer.identity(APPLY);
+    let mut conflicts = find_conflicts(entries, &own, changed);
     if !conflicts.is_empty() {
         let contested = changed.difference(&find_client_applied(writer, live));
-        conflicts = find_conflicts(entries, writer, writer.manager, &contested);
+        conflicts = find_conflicts(entries, &own, &contested);
     }
     if conflicts.is_empty() {
         Ok(())
@@ -118,44 +115,38 @@ fn reject_conflicts(
 fn before_first_apply(writer: &Writer<'_>, shape: Shape<'_>, live: &Value) -> Entry {
     let mut identity = writer.identity("Update");
     identity.manager = "before-first-apply".into();
-    // The entry stands for writes by any path.
-    identity.subresource.clear();
     Entry {
         identity,
         time: writer.now.to_owned(),
-        fields: fields_of(shape, &without_managed_fields(live)),
+        fields: fields_of(shape, &considered_fields(writer, live)),
     }
 }
 
-fn find_conflicts(
-    entries: &[Entry],
-    writer: &Writer<'_>,
-    own: &str,
-    changed: &FieldSet,
-) -> Vec<(String, String)> {
+fn find_conflicts(entries: &[Entry], own: &Identity, changed: &FieldSet) -> Vec<(String, String)> {
+    let mut foreign: Vec<&Entry> = entries
+        .iter()
+        .filter(|entry| !entry.identity.is_same_owner(own))
+        .collect();
+    foreign.sort_by(|a, b| a.identity.cmp(&b.identity));
     let mut all = Vec::new();
-    let foreign = |e: &&Entry| {
-        !(e.is_apply() && e.identity.manager == own && e.identity.subresource == writer.subresource)
-    };
-    for entry in entries.iter().filter(foreign) {
-        let who = match entry.is_apply() {
-            // An applier is named without its version, which does not help to find it.
-            true => format!("{:?}", entry.identity.manager),
-            false => format!(
-                "{:?} using {}",
-                entry.identity.manager, entry.identity.api_version
-            ),
-        };
-        all.extend(
-            entry
-                .fields
-                .intersection(changed)
-                .paths()
-                .into_iter()
-                .map(|path| (who.clone(), path)),
-        );
+    for entry in foreign {
+        let who = describe_owner(&entry.identity);
+        let contested = entry.fields.intersection(changed).paths().into_iter();
+        all.extend(contested.map(|path| (who.clone(), path)));
     }
     all
+}
+
+fn describe_owner(identity: &Identity) -> String {
+    let mut who = format!("{:?}", identity.manager);
+    if !identity.subresource.is_empty() {
+        who.push_str(&format!(" with subresource {:?}", identity.subresource));
+    }
+    // An applier is named without its version, which does not help to find it.
+    if identity.operation != APPLY {
+        who.push_str(&format!(" using {}", identity.api_version));
+    }
+    who
 }
 
 /// Returns the live value with the intent's fields merged in.
@@ -174,7 +165,7 @@ pub(crate) fn merge_values(shape: Shape<'_>, live: &Value, intent: &Value) -> Va
             Value::Object(out)
         }
         (Value::Array(present), Value::Array(wanted)) if shape.is_list() => {
-            merge_lists(shape, live, present, wanted)
+            merge_lists(shape, present, wanted)
         }
         // Atomic values, and values whose type changed, are replaced as a whole.
         (_, wanted) => wanted.clone(),
@@ -182,51 +173,52 @@ pub(crate) fn merge_values(shape: Shape<'_>, live: &Value, intent: &Value) -> Va
 }
 
 /// Merges lists: the intent's order, with live elements that it does not name at their old
-/// positions.
-fn merge_lists(shape: Shape<'_>, live: &Value, present: &[Value], wanted: &[Value]) -> Value {
-    let known = by_step(shape, Some(live));
-    let intended_steps: Vec<Step> = wanted.iter().map(|element| shape.step(element)).collect();
-    let mut rest = wanted.iter().zip(&intended_steps).peekable();
-    let mut out = Vec::with_capacity(present.len() + wanted.len());
-    let take = |element: &Value, step: &Step| match known.get(step) {
-        Some(present) => merge_values(shape.element(), present, element),
-        None => element.clone(),
+/// positions. Live duplicates stay unless the intent names them: they are nobody's mistake to mend
+/// here, and Kubernetes tolerates them.
+fn merge_lists(shape: Shape<'_>, present: &[Value], wanted: &[Value]) -> Value {
+    let live = index_elements(shape, present);
+    let live_steps: Vec<Step> = present.iter().map(|element| shape.step(element)).collect();
+    let steps: Vec<Step> = wanted.iter().map(|element| shape.step(element)).collect();
+    let named: BTreeSet<&Step> = steps.iter().collect();
+    // The order of the elements of both lists, by which a live element is moved.
+    let mut shared = steps
+        .iter()
+        .filter(|step| live.contains_key(*step))
+        .peekable();
+    let mut merged: BTreeSet<&Step> = BTreeSet::new();
+    let mut out = Vec::with_capacity(present.len().max(wanted.len()));
+    let take = |element: &Value, step: &Step| match live.get(step).map(Vec::as_slice) {
+        Some([present]) => merge_values(shape.element(), present, element),
+        // Which of several duplicates is meant can't be known: the intent replaces them.
+        _ => element.clone(),
     };
-    for element in present {
-        let step = shape.step(element);
-        if !intended_steps.contains(&step) {
-            out.push(element.clone());
-            continue;
-        }
-        // First all elements of the intent up to this one.
-        while let Some((element, wanted)) = rest.next_if(|(_, wanted)| **wanted != step) {
-            if is_already_merged(&out, shape, wanted) {
+    let mut left = present.iter().zip(&live_steps).peekable();
+    let mut right = wanted.iter().zip(&steps).peekable();
+    loop {
+        if let Some((element, step)) = left.peek().copied() {
+            let is_next = right.peek().is_some_and(|(_, next)| *next == step);
+            if !named.contains(&step) {
+                out.push(element.clone());
+                left.next();
                 continue;
             }
-            out.push(take(element, wanted));
+            let moved = right.peek().is_some() && shared.peek().is_some_and(|next| *next != step);
+            if is_next || moved || merged.contains(&step) {
+                left.next();
+            }
+            if moved && !is_next {
+                continue;
+            }
         }
-        if let Some((element, wanted)) = rest.next() {
-            out.push(take(element, wanted));
-        }
-    }
-    out.extend(rest.map(|(element, wanted)| take(element, wanted)));
-    dedup_list(shape, out)
-}
-
-fn is_already_merged(out: &[Value], shape: Shape<'_>, step: &Step) -> bool {
-    out.iter().any(|element| shape.step(element) == *step)
-}
-
-/// Removes duplicates; the first one stays.
-fn dedup_list(shape: Shape<'_>, list: Vec<Value>) -> Value {
-    let mut seen = Vec::new();
-    let mut out = Vec::with_capacity(list.len());
-    for element in list {
-        let step = shape.step(&element);
-        if !seen.contains(&step) {
-            seen.push(step);
-            out.push(element);
-        }
+        let Some((element, step)) = right.next() else {
+            if left.peek().is_none() {
+                break;
+            }
+            continue;
+        };
+        merged.insert(step);
+        out.push(take(element, step));
+        shared.next_if(|next| *next == step);
     }
     Value::Array(out)
 }
@@ -448,5 +440,120 @@ mod tests {
         )
         .unwrap_err();
         assert_eq!(error.conflicts[0].0, "\"before-first-apply\" using v1");
+    }
+
+    #[test]
+    fn live_duplicates_stay_unless_the_intent_names_them() {
+        let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
+        for (live, intent, expect) in [
+            (json!(["a", "a"]), json!(["b"]), json!(["a", "a", "b"])),
+            (json!(["a", "b", "a"]), json!(["a"]), json!(["a", "b"])),
+            (
+                json!(["a", "b", "b"]),
+                json!(["c", "a"]),
+                json!(["c", "a", "b", "b"]),
+            ),
+            (
+                json!(["a", "b", "c"]),
+                json!(["c", "a"]),
+                json!(["b", "c", "a"]),
+            ),
+            (
+                json!(["a", "b"]),
+                json!(["b", "c", "a"]),
+                json!(["b", "c", "a"]),
+            ),
+            (
+                json!(["x", "a"]),
+                json!(["b", "a", "c"]),
+                json!(["x", "b", "a", "c"]),
+            ),
+        ] {
+            let shape = Shape::of_object(writer("a").schema);
+            let merged = merge_values(
+                shape,
+                &finalizers(live.clone()),
+                &finalizers(intent.clone()),
+            );
+            assert_eq!(merged, finalizers(expect), "{live} and {intent}");
+        }
+    }
+
+    #[test]
+    fn duplicates_of_a_keyed_list_are_replaced_as_a_whole() {
+        let ports = |ports: Value| json!({"spec": {"ports": ports}});
+        let live = ports(json!([
+            {"port": 1, "protocol": "TCP", "name": "x", "nodePort": 5},
+            {"port": 1, "protocol": "TCP", "name": "y"},
+            {"port": 2, "protocol": "TCP", "name": "z", "nodePort": 6}
+        ]));
+        let intent = ports(json!([
+            {"port": 1, "protocol": "TCP", "name": "n"},
+            {"port": 2, "protocol": "TCP", "name": "m"}
+        ]));
+        let shape = Shape::of_object(service("a").schema);
+        let expect = ports(json!([
+            {"port": 1, "protocol": "TCP", "name": "n"},
+            {"port": 2, "protocol": "TCP", "name": "m", "nodePort": 6}
+        ]));
+        assert_eq!(merge_values(shape, &live, &intent), expect);
+    }
+
+    #[test]
+    fn conflicts_name_subresource_and_version_and_are_sorted_by_manager() {
+        let entry = |manager: &str, operation: &str, subresource: &str, field: &str| {
+            let fields = json!({"f:data": {format!("f:{field}"): {}}});
+            json!({"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1",
+                "subresource": subresource, "time": "2026-01-01T00:00:00Z", "fieldsV1": fields})
+        };
+        let live = json!({"metadata": {"managedFields": [entry("z", "Apply", "", "a"),
+            entry("m", "Update", "status", "b"), entry("k", "Update", "", "c")]},
+            "data": {"a": "1", "b": "1", "c": "1"}});
+        let intent = json!({"data": {"a": "2", "b": "2", "c": "2"}});
+        let error = apply_intent(&writer("own"), Some(&live), &intent, false).unwrap_err();
+        let expect = [
+            ("\"k\" using v1", ".data.c"),
+            ("\"m\" with subresource \"status\" using v1", ".data.b"),
+            ("\"z\"", ".data.a"),
+        ];
+        assert_eq!(
+            error.conflicts,
+            expect.map(|(who, at)| (who.to_owned(), at.to_owned()))
+        );
+    }
+
+    #[test]
+    fn ignored_fields_neither_conflict_nor_are_owned() {
+        let live = apply(&writer("a"), None, &json!({"data": {"x": "1"}}));
+        let other = Writer {
+            ignored: &["data", "metadata.labels"],
+            ..writer("b")
+        };
+        let intent = json!({"metadata": {"labels": {"l": "1"}, "annotations": {"n": "1"}},
+            "data": {"x": "2"}});
+        let object = apply(&other, Some(&live), &intent);
+        let entries = object["metadata"]["managedFields"].as_array().unwrap();
+        let own = entries
+            .iter()
+            .find(|entry| entry["manager"] == "b")
+            .unwrap();
+        assert_eq!(
+            own["fieldsV1"],
+            json!({"f:metadata": {"f:annotations": {"f:n": {}}}})
+        );
+    }
+
+    #[test]
+    fn applier_keeps_one_entry_when_it_changes_the_version() {
+        let intent = json!({"data": {"x": "1"}});
+        let first = apply(&writer("a"), None, &intent);
+        let newer = Writer {
+            api_version: "v2",
+            ..writer("a")
+        };
+        let second = apply(&newer, Some(&first), &intent);
+        let entries = second["metadata"]["managedFields"].as_array().unwrap();
+        assert_eq!(entries.len(), 1);
+        assert_eq!(entries[0]["apiVersion"], "v2");
     }
 }

@@ -93,28 +93,64 @@ fn compare_elements(
     path: &mut Vec<Step>,
     out: &mut Comparison,
 ) {
-    let (old, new) = (by_step(shape, old), by_step(shape, new));
+    let (old, new) = (elements_of(shape, old), elements_of(shape, new));
     let only_new = new.keys().filter(|step| !old.contains_key(*step));
     for step in old.keys().chain(only_new) {
+        let before = old.get(step).map_or(&[][..], Vec::as_slice);
+        let after = new.get(step).map_or(&[][..], Vec::as_slice);
         path.push(step.clone());
-        walk_values(
-            shape.element(),
-            old.get(step).copied(),
-            new.get(step).copied(),
-            path,
-            out,
-        );
+        compare_duplicates(shape.element(), before, after, path, out);
         path.pop();
     }
 }
 
-/// Maps a list's elements by their identifying step.
-pub(crate) fn by_step<'v>(shape: Shape<'_>, list: Option<&'v Value>) -> BTreeMap<Step, &'v Value> {
+/// Compares the elements of one step. Duplicates are owned as a whole, by their common path.
+fn compare_duplicates(
+    shape: Shape<'_>,
+    old: &[&Value],
+    new: &[&Value],
+    path: &mut Vec<Step>,
+    out: &mut Comparison,
+) {
+    match (old, new) {
+        ([] | [_], [] | [_]) => {
+            walk_values(shape, old.first().copied(), new.first().copied(), path, out);
+        }
+        ([_, _, ..], [_, _, ..]) => {
+            if old != new {
+                out.modified.insert(path);
+            }
+        }
+        ([_, _, ..], _) => {
+            if let Some(new) = new.first() {
+                walk_values(shape, None, Some(new), path, out);
+            }
+            out.removed.insert(path);
+        }
+        (_, _) => {
+            if let Some(old) = old.first() {
+                walk_values(shape, Some(old), None, path, out);
+            }
+            out.added.insert(path);
+        }
+    }
+}
+
+fn elements_of<'v>(shape: Shape<'_>, list: Option<&'v Value>) -> BTreeMap<Step, Vec<&'v Value>> {
     let list = list.and_then(Value::as_array);
-    list.into_iter()
-        .flatten()
-        .map(|element| (shape.step(element), element))
-        .collect()
+    index_elements(shape, list.map_or(&[], Vec::as_slice))
+}
+
+/// Maps a list's elements by their identifying step; duplicates have the same one.
+pub(crate) fn index_elements<'v>(
+    shape: Shape<'_>,
+    list: &'v [Value],
+) -> BTreeMap<Step, Vec<&'v Value>> {
+    let mut all: BTreeMap<Step, Vec<&Value>> = BTreeMap::new();
+    for element in list {
+        all.entry(shape.step(element)).or_default().push(element);
+    }
+    all
 }
 
 /// Returns every path that an intent sets.
@@ -139,9 +175,11 @@ fn collect_fields(shape: Shape<'_>, value: &Value, set: &mut FieldSet) {
             }
         }
         Value::Array(list) if shape.is_list() => {
-            for element in list {
-                let child = set.children.entry(shape.step(element)).or_default();
-                collect_fields(shape.element(), element, child);
+            for (step, elements) in index_elements(shape, list) {
+                let child = set.children.entry(step).or_default();
+                if let [element] = elements.as_slice() {
+                    collect_fields(shape.element(), element, child);
+                }
                 // Removing an element is a change of its own, apart from the fields in it.
                 child.member = true;
             }

@@ -14,11 +14,13 @@ mod last_applied;
 mod managers;
 mod mutation;
 mod path;
+mod scale;
 mod set;
 mod shape;
 mod track;
 
 pub use apply::{ApplyError, ApplyOutcome, apply_intent};
-pub use mutation::{MergeError, merge_object};
+pub use mutation::{MergeError, check_elements_of, merge_object};
+pub use scale::{set_object_owners, set_scale_owners};
 pub use set::FieldSet;
 pub use track::{Writer, track_update};

@@ -7,15 +7,28 @@ use serde_json::{Value, json};
 // Controllers with generated names would otherwise let the metadata grow with every write.
 /// Maximum number of update entries; older ones are merged into one.
 const MOST_UPDATES: usize = 10;
+/// The operation of server-side apply.
+pub(crate) const APPLY: &str = "Apply";
 const ANCIENT: &str = "ancient-changes";
 
 /// The identity of an entry.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity {
     pub(crate) manager: String,
     pub(crate) operation: String,
     pub(crate) api_version: String,
     pub(crate) subresource: String,
+}
+
+impl Identity {
+    /// Returns whether both are one owner. An applier is the same in every version, or it could not
+    /// move to another one.
+    pub(crate) fn is_same_owner(&self, other: &Identity) -> bool {
+        self.manager == other.manager
+            && self.operation == other.operation
+            && self.subresource == other.subresource
+            && (self.operation == APPLY || self.api_version == other.api_version)
+    }
 }
 
 /// An entry.
@@ -29,7 +42,7 @@ pub(crate) struct Entry {
 impl Entry {
     /// Returns whether an apply created the entry.
     pub(crate) fn is_apply(&self) -> bool {
-        self.identity.operation == "Apply"
+        self.identity.operation == APPLY
     }
 }
 
@@ -67,7 +80,6 @@ pub(crate) fn write_entries(object: &mut Value, mut entries: Vec<Entry>) {
     // A manager that owns nothing has no entry.
     entries.retain(|entry| !entry.fields.is_empty());
     entries.sort_by(|a, b| entry_order(a).cmp(&entry_order(b)));
-    let entries = cap_entries(entries);
     if entries.is_empty() {
         object.metadata_mut().remove("managedFields");
         return;
@@ -78,47 +90,41 @@ pub(crate) fn write_entries(object: &mut Value, mut entries: Vec<Entry>) {
         .insert("managedFields".into(), list.into());
 }
 
-fn entry_order(entry: &Entry) -> (bool, &str, &str, &str) {
-    let Identity {
-        manager,
-        subresource,
-        ..
-    } = &entry.identity;
+fn entry_order(entry: &Entry) -> (bool, &str, &Identity) {
     // Upstream's order, which clients see.
-    (!entry.is_apply(), &entry.time, manager, subresource)
+    (!entry.is_apply(), &entry.time, &entry.identity)
 }
 
-/// Merges the oldest updates into one entry.
-fn cap_entries(entries: Vec<Entry>) -> Vec<Entry> {
-    let updates = entries.iter().filter(|e| !e.is_apply()).count();
-    let mut excess = updates.saturating_sub(MOST_UPDATES);
+/// Merges the oldest updates of each version into one entry, until there are few enough.
+///
+/// Appliers are never merged: without its own entry, an applier could not remove a field by omitting
+/// it.
+pub(crate) fn cap_updates(entries: &mut Vec<Entry>) {
+    entries.retain(|entry| !entry.fields.is_empty());
+    let count = entries.iter().filter(|entry| !entry.is_apply()).count();
+    let mut excess = count.saturating_sub(MOST_UPDATES);
     if excess == 0 {
-        return entries;
+        return;
     }
-    // The merged entry counts as one of the allowed.
-    excess += 1;
-    let (mut kept, mut ancient): (Vec<Entry>, Option<Entry>) = (Vec::new(), None);
-    for entry in entries {
-        // Appliers are never merged: without its own entry, an applier could not remove a field by
-        // omitting it.
-        if entry.is_apply() || excess == 0 {
-            kept.push(entry);
-            continue;
-        }
-        excess -= 1;
-        ancient = Some(match ancient {
-            None => entry,
-            Some(old) => Entry {
-                fields: old.fields.union(&entry.fields),
-                ..entry
-            },
+    entries.sort_by(|a, b| entry_order(a).cmp(&entry_order(b)));
+    let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
+    for entry in entries.drain(..) {
+        // Fields of two versions can't share an entry: their paths differ.
+        let older = kept.iter_mut().find(|other| {
+            !other.is_apply() && other.identity.api_version == entry.identity.api_version
         });
+        match older {
+            Some(bucket) if excess > 0 && !entry.is_apply() => {
+                excess -= 1;
+                bucket.identity.manager = ANCIENT.into();
+                bucket.identity.subresource.clear();
+                bucket.fields = std::mem::take(&mut bucket.fields).union(&entry.fields);
+                bucket.time = entry.time;
+            }
+            _ => kept.push(entry),
+        }
     }
-    kept.extend(ancient.map(|mut entry| {
-        entry.identity.manager = ANCIENT.into();
-        entry
-    }));
-    kept
+    *entries = kept;
 }
 
 fn to_json(entry: &Entry) -> Value {

@@ -105,6 +105,24 @@ fn check_elements(shape: Shape<'_>, elements: &[Value], path: &str) -> Result<()
     Ok(())
 }
 
+/// Checks that the elements of keyed lists and sets can be told from each other.
+///
+/// # Errors
+/// The first list with an element without its keys, or with two of the same keys.
+pub fn check_elements_of(schema: &ObjectSchema, object: &Value) -> Result<(), String> {
+    // Atomic values are the manager's as a whole in an apply.
+    let checked = check_partial(
+        Shape::of_object(schema),
+        object,
+        &mut String::new(),
+        &mut Vec::new(),
+    );
+    match checked {
+        Err(MergeError::Untyped(why)) => Err(why),
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

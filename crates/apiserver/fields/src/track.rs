@@ -19,7 +19,8 @@ pub struct Writer<'a> {
     pub subresource: &'a str,
     /// The schema of that version.
     pub schema: &'a ObjectSchema,
-    /// Members of the object that such a write does not set, whatever the body contains (`status`).
+    /// Fields that such a write does not set, whatever the body contains (`status`,
+    /// `metadata.labels`).
     pub ignored: &'a [&'a str],
     /// The current time.
     pub now: &'a str,
@@ -39,7 +40,11 @@ impl Writer<'_> {
 /// Records in `new` the fields that the writer changed; `old` is `None` for a create. Without a
 /// change nothing is updated.
 pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
-    let mut entries = managers::read_entries(new);
+    // A permission to write a subresource is none to change who owns the fields of the object.
+    let mut entries = match old {
+        Some(old) if !writer.subresource.is_empty() => managers::read_entries(old),
+        _ => managers::read_entries(new),
+    };
     // A single empty entry requests a reset.
     let cleared = matches!(entries.as_slice(), [only] if only.fields.is_empty() && only.identity.manager.is_empty());
     if cleared {
@@ -70,6 +75,7 @@ pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
             .difference(&difference.removed)
             .union(&difference.changed_paths())
     });
+    managers::cap_updates(&mut entries);
     managers::write_entries(new, entries);
 }
 
@@ -83,7 +89,7 @@ pub(crate) fn take_from_others(
     let gone = difference.changed_paths().union(&difference.removed);
     for entry in entries
         .iter_mut()
-        .filter(|entry| entry.identity != *identity)
+        .filter(|entry| !entry.identity.is_same_owner(identity))
     {
         entry.fields = entry.fields.difference(&gone);
     }
@@ -96,9 +102,15 @@ pub(crate) fn give_ownership(
     now: &str,
     change: impl FnOnce(&FieldSet) -> FieldSet,
 ) {
-    let before = entries.iter().position(|entry| entry.identity == identity);
+    let before = entries
+        .iter()
+        .position(|entry| entry.identity.is_same_owner(&identity));
     let entry = match before {
-        Some(at) => &mut entries[at],
+        Some(at) => {
+            // An applier that changes to another version keeps its entry.
+            entries[at].identity = identity;
+            &mut entries[at]
+        }
         None => {
             entries.push(Entry {
                 identity,
@@ -118,19 +130,21 @@ pub(crate) fn give_ownership(
 }
 
 /// Returns the object without the fields that this kind of write does not set.
-fn considered_fields(writer: &Writer<'_>, object: &Value) -> Value {
+pub(crate) fn considered_fields(writer: &Writer<'_>, object: &Value) -> Value {
     let mut object = without_managed_fields(object);
-    if let Some(map) = object.as_object_mut() {
-        writer
-            .ignored
-            .iter()
-            .for_each(|field| drop(map.remove(*field)));
+    for path in writer.ignored {
+        let (parents, field) = path.rsplit_once('.').unwrap_or(("", path));
+        let mut names = parents.split('.').filter(|name| !name.is_empty());
+        let parent = names.try_fold(&mut object, |at, name| at.get_mut(name));
+        if let Some(map) = parent.and_then(Value::as_object_mut) {
+            map.remove(field);
+        }
     }
     object
 }
 
 /// Returns the object without the fields that no manager can own.
-pub(crate) fn without_managed_fields(object: &Value) -> Value {
+fn without_managed_fields(object: &Value) -> Value {
     // Fields that the server sets: upstream's strip set.
     const OF_METADATA: [&str; 9] = [
         "name",

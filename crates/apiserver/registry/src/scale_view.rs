@@ -66,6 +66,11 @@ fn custom_paths(resource: &Resource) -> Option<&ScalePaths> {
     }
 }
 
+/// Returns the path of the wanted replicas.
+pub(crate) fn replicas_path(resource: &Resource) -> &str {
+    custom_paths(resource).map_or("spec.replicas", |paths| &*paths.spec_replicas)
+}
+
 /// Checks that an object has replicas: a Scale without them would scale a custom resource to zero.
 ///
 /// # Errors

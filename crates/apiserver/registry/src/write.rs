@@ -82,7 +82,7 @@ impl Write {
         })
     }
 
-    /// Returns the top-level fields that a write through this path does not set, so that it does
+    /// Returns the fields that a write through this path does not set, so that it does
     /// not own them.
     fn ignored_fields(&self) -> &'static [&'static str] {
         match (
@@ -91,9 +91,23 @@ impl Write {
             &*self.resource.plural,
         ) {
             ("", "certificates.k8s.io", "certificatesigningrequests") => &["spec", "status"],
-            ("status", "certificates.k8s.io", "certificatesigningrequests")
-            | ("status", "", "nodes") => &["metadata", "spec"],
-            ("status", ..) if self.resource.is_custom() => &["metadata", "spec"],
+            ("status", "certificates.k8s.io", "certificatesigningrequests") => {
+                &["spec", "status.conditions"]
+            }
+            ("approval", "certificates.k8s.io", "certificatesigningrequests") => {
+                &["spec", "status.certificate"]
+            }
+            ("status", "apps", "deployments") => &["spec", "metadata.labels"],
+            ("status", "", "pods") => &[
+                "spec",
+                "metadata.deletionTimestamp",
+                "metadata.ownerReferences",
+            ],
+            ("status", group, plural)
+                if self.resource.is_custom() || resets_metadata(group, plural) =>
+            {
+                &["metadata", "spec"]
+            }
             // As upstream's GetResetFields: a controller that writes the status must not own the
             // spec.
             ("status", ..) => &["spec"],
@@ -153,5 +167,22 @@ impl Write {
             warnings: Default::default(),
             reinvocation: Default::default(),
         }
+    }
+}
+
+/// Returns whether a write of the status keeps the metadata of the object.
+fn resets_metadata(group: &str, plural: &str) -> bool {
+    match group {
+        "admissionregistration.k8s.io"
+        | "apiextensions.k8s.io"
+        | "apiregistration.k8s.io"
+        | "flowcontrol.apiserver.k8s.io"
+        | "internal.apiserver.k8s.io"
+        | "resource.k8s.io"
+        | "storage.k8s.io"
+        | "storagemigration.k8s.io" => true,
+        "networking.k8s.io" => plural == "servicecidrs",
+        "scheduling.k8s.io" => plural == "podgroups",
+        _ => false,
     }
 }

@@ -9,10 +9,10 @@ use crate::pipeline;
 use crate::respond;
 use crate::server::Server;
 use api_codec::{Strictness, yaml};
-use api_kinds::Resource;
+use api_kinds::{ObjectSchema, Resource};
 use api_meta::{ApiError, Cause, Details, Meta, Reason};
 use apiserver_convert::codec;
-use apiserver_fields::ApplyError;
+use apiserver_fields::{ApplyError, Writer};
 use apiserver_registry::{Mode, Update, Write};
 use bytes::Bytes;
 use http::Response;
@@ -35,26 +35,13 @@ pub async fn handle_apply(
     resource: &Arc<Resource>,
     body: Bytes,
 ) -> Result<Response<Body>, ApiError> {
-    let mut write = options::parse_write(context, resource, "PatchOptions")?;
-    // Ownership by the name of a program would make two users of it share fields.
-    if context.query.text("fieldManager").is_empty() {
-        let message = "Required value: is required for apply patch".to_owned();
-        let cause = Cause {
-            reason: "FieldValueRequired".into(),
-            message,
-            field: "fieldManager".into(),
-        };
-        return Err(ApiError::invalid(
-            "meta.k8s.io",
-            "PatchOptions",
-            "",
-            vec![cause],
-        ));
-    }
-    // managedFields keeps applied and updated fields of one manager in separate entries.
-    write.applies = true;
-    let force = context.query.flag("force");
-    let intent = read_intent(context, resource, &write, &body)?;
+    let (mut write, force) = parse_apply(context, resource)?;
+    let target = Target {
+        api_version: &resource.api_version(),
+        kind: &resource.kind,
+        schema: &resource.schema,
+    };
+    let intent = read_intent(context, target, &write, &body)?;
     let (code, object) = match apply_to_existing(server, &mut write, resource, &intent, force).await
     {
         Err(error) if error.reason == Reason::NotFound && write.subresource.is_empty() => {
@@ -73,9 +60,77 @@ pub async fn handle_apply(
     ))
 }
 
-fn read_intent(
+/// Applies a Scale: the manager owns the replicas of the object behind it.
+pub async fn handle_apply_scale(
+    server: &Server,
     context: &Context,
     resource: &Arc<Resource>,
+    schema: &ObjectSchema,
+    body: Bytes,
+) -> Result<Response<Body>, ApiError> {
+    let (mut write, force) = parse_apply(context, resource)?;
+    let target = Target {
+        api_version: "autoscaling/v1",
+        kind: "Scale",
+        schema,
+    };
+    let intent = read_intent(context, target, &write, &body)?;
+    let writer = write.clone();
+    let change = |scale: &Value| {
+        let applied = writer.as_writer(|writer| {
+            let writer = Writer {
+                api_version: target.api_version,
+                schema,
+                ..*writer
+            };
+            apiserver_fields::apply_intent(&writer, Some(scale), &intent, force)
+        });
+        Ok(applied.map_err(conflict_error)?.object)
+    };
+    let scale = server
+        .registry
+        .update_scale(&mut write, &change, false)
+        .await?;
+    Ok(respond::with_warnings(
+        respond::object_response(context, 200, None, schema, &scale)?,
+        &write.warnings,
+    ))
+}
+
+/// The type that the URL takes.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    schema: &'a ObjectSchema,
+}
+
+/// Parses the options of an apply; also returns `force`.
+fn parse_apply(context: &Context, resource: &Arc<Resource>) -> Result<(Write, bool), ApiError> {
+    let mut write = options::parse_write(context, resource, "PatchOptions")?;
+    // Ownership by the name of a program would make two users of it share fields.
+    if context.query.text("fieldManager").is_empty() {
+        let message = "Required value: is required for apply patch".to_owned();
+        let cause = Cause {
+            reason: "FieldValueRequired".into(),
+            message,
+            field: "fieldManager".into(),
+        };
+        return Err(ApiError::invalid(
+            "meta.k8s.io",
+            "PatchOptions",
+            "",
+            vec![cause],
+        ));
+    }
+    // managedFields keeps applied and updated fields of one manager in separate entries.
+    write.applies = true;
+    Ok((write, context.query.flag("force")))
+}
+
+fn read_intent(
+    context: &Context,
+    target: Target<'_>,
     write: &Write,
     body: &[u8],
 ) -> Result<Value, ApiError> {
@@ -85,7 +140,7 @@ fn read_intent(
     let (tree, duplicates) = yaml::parse(body).map_err(malformed)?;
     let text = |name: &str| tree.get(name).and_then(Value::as_str).unwrap_or_default();
     // Ownership is recorded per version, so that the type can not be implied.
-    if text("kind") != resource.kind || text("apiVersion") != resource.api_version() {
+    if text("kind") != target.kind || text("apiVersion") != target.api_version {
         let (kind, version) = (text("kind"), text("apiVersion"));
         return Err(ApiError::bad_request(format!(
             "the type of the object ({version}, {kind}) does not match that of the URL"
@@ -110,22 +165,27 @@ fn read_intent(
     }
     // The intent stays as sent: the canonical form would add fields that the manager does not
     // apply.
-    let (_, problems) = codec::check_tree(&resource.schema, tree.clone())
+    let (_, problems) = codec::check_tree(target.schema, tree.clone())
         .map_err(|e| ApiError::bad_request(e.to_string()))?;
-    match problems.first() {
-        None => Ok(without_nulls(tree)),
-        Some(problem) => Err(undeclared_field(resource, &tree, &problem.to_string())),
+    if let Some(problem) = problems.first() {
+        let problem = problem.to_string();
+        let field = problem.split('"').nth(1).unwrap_or_default();
+        let why = format!(".{field}: field not declared in schema");
+        return Err(untyped_intent(target, &tree, &why));
     }
+    let intent = without_nulls(tree);
+    // An element that can't be told from another has no owner.
+    apiserver_fields::check_elements_of(target.schema, &intent)
+        .map_err(|why| untyped_intent(target, &intent, &why))?;
+    Ok(intent)
 }
 
-fn undeclared_field(resource: &Resource, intent: &Value, problem: &str) -> ApiError {
+fn untyped_intent(target: Target<'_>, intent: &Value, why: &str) -> ApiError {
     // Upstream returns the error of its typed schema unconverted, hence the text and the 500.
-    let field = problem.split('"').nth(1).unwrap_or_default();
     let name = format!("{}/{}", intent.namespace(), intent.name());
-    let (version, kind) = (resource.api_version(), &*resource.kind);
-    let text = format!(
-        "failed to create typed patch object ({name}; {version}, Kind={kind}): .{field}: field not declared in schema"
-    );
+    let (version, kind) = (target.api_version, target.kind);
+    let text =
+        format!("failed to create typed patch object ({name}; {version}, Kind={kind}): {why}");
     ApiError::new(Reason::Unknown(500), text)
 }
 
@@ -201,24 +261,23 @@ async fn apply_as_create(
 /// Builds the 409 with a cause for each conflicting field.
 fn conflict_error(error: ApplyError) -> ApiError {
     let conflicts = &error.conflicts;
-    let mut text = match conflicts.as_slice() {
+    let text = match conflicts.as_slice() {
         [(who, field)] => format!("Apply failed with 1 conflict: conflict with {who}: {field}"),
-        many => format!("Apply failed with {} conflicts: ", many.len()),
-    };
-    if conflicts.len() > 1 {
-        let mut managers: Vec<&String> = conflicts.iter().map(|(who, _)| who).collect();
-        managers.dedup();
-        for who in managers {
-            let fields = conflicts
-                .iter()
-                .filter(|(w, _)| w == who)
-                .map(|(_, field)| format!("\n- {field}"));
-            text.push_str(&format!(
-                "conflicts with {who}:{}",
-                fields.collect::<String>()
-            ));
+        many => {
+            let mut lines = Vec::new();
+            // The conflicts are sorted by their owner.
+            for group in many.chunk_by(|a, b| a.0 == b.0) {
+                lines.extend(
+                    group
+                        .first()
+                        .map(|(who, _)| format!("conflicts with {who}:")),
+                );
+                lines.extend(group.iter().map(|(_, field)| format!("- {field}")));
+            }
+            let count = many.len();
+            format!("Apply failed with {count} conflicts: {}", lines.join("\n"))
         }
-    }
+    };
     // kubectl recognizes the reason Conflict and appends its advice about `--force-conflicts`.
     let cause = |(who, field): &(String, String)| Cause {
         reason: "FieldManagerConflict".into(),

@@ -56,14 +56,6 @@ impl Patch {
                 Kind::Merge(parse_tree(&body)?)
             }
             STRATEGIC_PATCH if strategic => Kind::Strategic(parse_tree(&body)?),
-            // Only `scale` gets here with it: applies of whole objects never reach this parser.
-            APPLY if strategic => {
-                return Err(unsupported_media_type(&[
-                    JSON_PATCH,
-                    MERGE_PATCH,
-                    STRATEGIC_PATCH,
-                ]));
-            }
             _ if !strategic => {
                 return Err(unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, APPLY]));
             }

@@ -1,6 +1,6 @@
 //! Routes subresources to their handlers.
 
-use super::{options, patch::Patch, read, write};
+use super::{apply, options, patch::Patch, read, write};
 use crate::body::Body;
 use crate::context::Context;
 use crate::decode::{self, Expected};
@@ -104,6 +104,9 @@ async fn handle_scale(
         check_scalable(resource, &object)?;
         let scale = scale_of(resource, &object);
         return respond::object_response(context, 200, None, schema, &scale);
+    }
+    if context.info.verb == "patch" && apply::is_apply(context) {
+        return apply::handle_apply_scale(server, context, resource, schema, body).await;
     }
     let mut write = options::parse_write(context, resource, "UpdateOptions")?;
     let scale = if context.info.verb == "patch" {
