@@ -314,6 +314,21 @@ fn failure_policy_does_not_match_exit_code_zero_with_in() {
     );
 }
 
+/// With a search for each value, this list would take hours: the request's size is the only other
+/// limit.
+#[test]
+fn exit_codes_beyond_the_limit_are_counted_in_one_pass() {
+    let values: Vec<i64> = (1..=1_000_000).collect();
+    let rule = json!({"action": "FailJob", "onExitCodes": {"operator": "In", "values": values}});
+    create(
+        JOB,
+        job(json!({"podFailurePolicy": {"rules": [rule]}})),
+        &[
+            "spec.podFailurePolicy.rules[0].onExitCodes.values: Too many: 1000000: must have at most 255 items",
+        ],
+    );
+}
+
 #[test]
 fn cron_job_needs_a_valid_schedule() {
     create(
