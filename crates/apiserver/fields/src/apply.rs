@@ -173,8 +173,8 @@ pub(crate) fn merge_values(shape: Shape<'_>, live: &Value, intent: &Value) -> Va
 }
 
 /// Merges lists: the intent's order, with live elements that it does not name at their old
-/// positions. Live duplicates stay unless the intent names them: they are nobody's mistake to mend
-/// here, and Kubernetes tolerates them.
+/// positions. Live duplicates stay unless the intent names them, because Kubernetes tolerates
+/// them.
 fn merge_lists(shape: Shape<'_>, present: &[Value], wanted: &[Value]) -> Value {
     let live = index_elements(shape, present);
     let live_steps: Vec<Step> = present.iter().map(|element| shape.step(element)).collect();

@@ -105,7 +105,7 @@ fn check_elements(shape: Shape<'_>, elements: &[Value], path: &str) -> Result<()
     Ok(())
 }
 
-/// Checks that the elements of keyed lists and sets can be told from each other.
+/// Checks that the elements of keyed lists and sets are distinguishable.
 ///
 /// # Errors
 /// The first list with an element without its keys, or with two of the same keys.

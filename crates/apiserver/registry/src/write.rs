@@ -92,8 +92,10 @@ impl Write {
         ) {
             ("", "certificates.k8s.io", "certificatesigningrequests") => &["spec", "status"],
             ("status", "certificates.k8s.io", "certificatesigningrequests") => {
-                &["spec", "status.conditions"]
+                &["metadata", "spec", "status.conditions"]
             }
+            // The stock server keeps the metadata of these, yet records no manager for it.
+            ("status", "", "nodes") => &["metadata", "spec"],
             ("approval", "certificates.k8s.io", "certificatesigningrequests") => {
                 &["spec", "status.certificate"]
             }
@@ -174,7 +176,6 @@ impl Write {
 fn resets_metadata(group: &str, plural: &str) -> bool {
     match group {
         "admissionregistration.k8s.io"
-        | "apiextensions.k8s.io"
         | "apiregistration.k8s.io"
         | "flowcontrol.apiserver.k8s.io"
         | "internal.apiserver.k8s.io"

@@ -174,7 +174,7 @@ fn read_intent(
         return Err(untyped_intent(target, &tree, &why));
     }
     let intent = without_nulls(tree);
-    // An element that can't be told from another has no owner.
+    // An ambiguous element has no owner.
     apiserver_fields::check_elements_of(target.schema, &intent)
         .map_err(|why| untyped_intent(target, &intent, &why))?;
     Ok(intent)
