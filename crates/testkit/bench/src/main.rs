@@ -1,9 +1,10 @@
-//! Figures of a running cluster, pod start against the runtime's own floor, of decisions at the
-//! size of large clusters, and of single components. Prints one JSON value.
+//! Figures of a running cluster, pod start against the runtime's own floor, of what extends the API,
+//! of decisions at the size of large clusters, and of single components. Prints one JSON value.
 #![allow(clippy::print_stdout)]
 
 mod controllers;
 mod events;
+mod extension;
 mod floor;
 mod node;
 mod pods;
@@ -41,6 +42,8 @@ enum What {
     /// Calls of the runtime for each container, and delays by blocking work, with a kubelet in this
     /// process
     Node(node::Options),
+    /// Custom resources, webhooks and admission policies, at a running API server
+    Extension(extension::Options),
 }
 
 #[tokio::main]
@@ -53,6 +56,7 @@ async fn main() -> anyhow::Result<()> {
         What::Requests(options) => requests::measure(&options).await?,
         What::Events(options) => events::measure(&options).await?,
         What::Node(options) => node::measure(&options).await?,
+        What::Extension(options) => extension::measure(&options).await?,
     };
     println!("{figures}");
     Ok(())

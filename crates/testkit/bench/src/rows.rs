@@ -21,6 +21,19 @@ impl Rows {
             .push(json!({"what": what, "size": size, "count": count}));
     }
 
+    /// Adds an amount in another unit.
+    pub fn add_amount(&mut self, what: &str, size: impl Serialize, unit: &str, amount: f64) {
+        let amount = (amount * 1e3).round() / 1e3;
+        self.0
+            .push(json!({"what": what, "size": size, unit: amount}));
+    }
+
+    /// Adds the ratio of two times.
+    pub fn add_ratio(&mut self, what: &str, size: impl Serialize, time: Duration, to: Duration) {
+        let ratio = time.as_secs_f64() / to.as_secs_f64().max(f64::MIN_POSITIVE);
+        self.add_amount(what, size, "ratio", ratio);
+    }
+
     /// Returns the table as JSON.
     pub fn into_json(self) -> Value {
         Value::Array(self.0)

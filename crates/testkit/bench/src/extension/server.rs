@@ -1,0 +1,206 @@
+//! The measured API server: its requests, processor time and memory.
+
+use anyhow::{Context, ensure};
+use client::{Client, Config, Request};
+use http::Method;
+use serde_json::Value;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use tokio::process::Command;
+
+/// Unit of times in `/proc/PID/stat`: USER_HZ is 100 on all of Linux's common architectures.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Timeout of a state that a measurement waits for.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Flags of the running server that would collide with those of a second one.
+const OWN_FLAGS: [&str; 3] = ["--secure-port", "--advertise-port", "--port-file"];
+
+/// Cost of some work.
+#[derive(Clone, Copy, Default)]
+pub struct Cost {
+    /// Elapsed time.
+    pub wall: Duration,
+    /// Processor time of the server.
+    pub cpu: Duration,
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.wall += other.wall;
+        self.cpu += other.cpu;
+    }
+}
+
+impl Cost {
+    /// Returns the mean over `count` units of work.
+    pub fn divide_by(self, count: u32) -> Self {
+        Self {
+            wall: self.wall / count.max(1),
+            cpu: self.cpu / count.max(1),
+        }
+    }
+}
+
+/// An API server in a process of its own.
+pub struct Server {
+    pid: u32,
+    config: Config,
+    client: Client,
+}
+
+impl Server {
+    /// Creates a client of the server and checks that the process exists.
+    pub fn new(kubeconfig: &Path, pid: u32) -> anyhow::Result<Self> {
+        let config = Config::from_kubeconfig(kubeconfig)?;
+        let client = Client::new(config.clone());
+        let server = Self {
+            pid,
+            config,
+            client,
+        };
+        server.read_cpu().context("the API server's process")?;
+        Ok(server)
+    }
+
+    /// Returns the client.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Reads the processor time of the process.
+    pub fn read_cpu(&self) -> anyhow::Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
+        parse_cpu(&stat).context("no times in /proc/PID/stat")
+    }
+
+    /// Reads the resident memory of the process, in kB.
+    pub fn read_memory(&self) -> anyhow::Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        Ok(number.context("no VmRSS in /proc/PID/status")?.parse()?)
+    }
+
+    /// Runs `work` and returns its cost.
+    pub async fn measure<T>(
+        &self,
+        work: impl Future<Output = anyhow::Result<T>>,
+    ) -> anyhow::Result<(T, Cost)> {
+        let (begun, before) = (Instant::now(), self.read_cpu()?);
+        let result = work.await?;
+        let wall = begun.elapsed();
+        let cpu = self.read_cpu()?.saturating_sub(before);
+        Ok((result, Cost { wall, cpu }))
+    }
+
+    /// Sends a POST with a JSON body.
+    pub async fn create(&self, path: &str, body: &Value) -> client::Result<()> {
+        self.client.bytes(Request::post(path, body)?).await?;
+        Ok(())
+    }
+
+    /// Deletes the objects of a collection that a measurement has created.
+    pub async fn delete_all(&self, collection: &str, selector: &str) -> anyhow::Result<()> {
+        let path = format!("{collection}?labelSelector={selector}&gracePeriodSeconds=0");
+        let mut request = Request::new(Method::DELETE, path);
+        request.timeout = Some(PATIENCE);
+        self.client.bytes(request).await?;
+        Ok(())
+    }
+
+    /// Waits until GET of a path succeeds.
+    pub async fn wait_for(&self, path: &str) -> anyhow::Result<()> {
+        wait_for(&self.client, path).await
+    }
+
+    /// Starts a second server with the command line of the first one on another port, and stops it.
+    /// Returns the times from the start to `/readyz` and until `served` is served.
+    pub async fn start_second(&self, served: &str) -> anyhow::Result<(Duration, Duration)> {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
+            .local_addr()?
+            .port();
+        let mut command = self.second_command(port)?;
+        let client = Client::new(Config {
+            server: format!("https://127.0.0.1:{port}"),
+            ..self.config.clone()
+        });
+        let begun = Instant::now();
+        let mut child = command.spawn()?;
+        wait_for(&client, "/readyz").await?;
+        let ready = begun.elapsed();
+        wait_for(&client, served).await?;
+        let complete = begun.elapsed();
+        child.kill().await?;
+        Ok((ready, complete))
+    }
+
+    fn second_command(&self, port: u16) -> anyhow::Result<Command> {
+        let folder = format!("/proc/{}", self.pid);
+        let line = std::fs::read_to_string(format!("{folder}/cmdline"))?;
+        let mut command = Command::new(std::fs::read_link(format!("{folder}/exe"))?);
+        command
+            .args(keep_flags(&line))
+            .arg(format!("--secure-port={port}"))
+            .current_dir(format!("{folder}/cwd"))
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .kill_on_drop(true);
+        Ok(command)
+    }
+}
+
+/// Returns user and system time of a line of `/proc/PID/stat`, without those of children.
+fn parse_cpu(stat: &str) -> Option<Duration> {
+    // The name in parentheses may contain spaces.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut times = fields.split_whitespace().skip(11);
+    let user: u32 = times.next()?.parse().ok()?;
+    let system: u32 = times.next()?.parse().ok()?;
+    Some(TICK * user.checked_add(system)?)
+}
+
+/// Returns the flags of a command line without those that belong to one server only.
+fn keep_flags(line: &str) -> Vec<&str> {
+    let mut kept = Vec::new();
+    let mut words = line.split('\0').filter(|word| !word.is_empty()).skip(1);
+    while let Some(word) = words.next() {
+        let name = word.split('=').next().unwrap_or_default();
+        if !OWN_FLAGS.contains(&name) {
+            kept.push(word);
+        } else if !word.contains('=') {
+            words.next();
+        }
+    }
+    kept
+}
+
+async fn wait_for(client: &Client, path: &str) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    while let Err(error) = client.bytes(Request::get(path)).await {
+        ensure!(begun.elapsed() < PATIENCE, "{path}: {error}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_read_behind_a_name_with_spaces() {
+        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194304 9 0 0 0 150 25 99 99 20 0 1 0 5 6 7";
+        assert_eq!(parse_cpu(stat), Some(Duration::from_millis(1750)));
+        assert_eq!(parse_cpu("7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn second_server_gets_no_flag_of_the_first_ones_port() {
+        let line =
+            "kube-apiserver\0--secure-port\x006443\0--v=2\0--port-file=/p\0--etcd-servers=e\0";
+        assert_eq!(keep_flags(line), ["--v=2", "--etcd-servers=e"]);
+    }
+}
