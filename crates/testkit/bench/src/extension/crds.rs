@@ -27,6 +27,9 @@ pub async fn measure(
 ) -> anyhow::Result<()> {
     let result = install_and_start(server, count, rounds, rows).await;
     server.delete_all(DEFINITIONS, SELECTOR).await?;
+    for index in 0..count {
+        server.wait_until_gone(&collection(index)).await?;
+    }
     result
 }
 

@@ -116,6 +116,19 @@ impl Server {
         wait_for(&self.client, path).await
     }
 
+    /// Waits until a path is not found: a deleted resource is served until the server has seen the
+    /// deletion.
+    pub async fn wait_until_gone(&self, path: &str) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        loop {
+            match self.client.bytes(Request::get(path)).await {
+                Err(error) if error.is_not_found() => return Ok(()),
+                other => ensure!(begun.elapsed() < PATIENCE, "{path} remains: {other:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     /// Starts a second server with the command line of the first one on another port, and stops it.
     /// Returns the times from the start to `/readyz` and until `served` is served.
     pub async fn start_second(&self, served: &str) -> anyhow::Result<(Duration, Duration)> {
