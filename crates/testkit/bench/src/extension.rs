@@ -47,7 +47,7 @@ pub struct Options {
     rounds: u32,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Part {
     /// Install of CustomResourceDefinitions, and start of a server with them
     Crds,
@@ -64,6 +64,8 @@ pub async fn measure(options: &Options) -> anyhow::Result<Value> {
     let server = Server::new(&options.kubeconfig, options.pid)?;
     let mut rows = Rows::default();
     for part in &options.parts {
+        // On standard error: the run takes minutes, and the figures are on standard output.
+        eprintln!("measuring {part:?}");
         match part {
             Part::Crds => crds::measure(&server, options.crds, options.rounds, &mut rows).await?,
             Part::Objects => {

@@ -119,7 +119,7 @@ async fn create_policies(
 
 /// Waits until a policy denies the object that only it denies.
 async fn wait_until_denied(server: &Server, number: usize) -> anyhow::Result<()> {
-    let mut denied = config_map(0);
+    let mut denied = config_map(0, 0);
     if let Some(name) = denied.pointer_mut("/metadata/name") {
         *name = json!(format!("deny-{number}"));
     }

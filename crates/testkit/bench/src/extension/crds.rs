@@ -103,7 +103,7 @@ async fn install(server: &Server, indices: std::ops::Range<usize>) -> anyhow::Re
         .map(|index| async move { server.create(DEFINITIONS, &definition(index)).await });
     created
         .buffer_unordered(CALLERS)
-        .try_collect::<Vec<()>>()
+        .try_collect::<Vec<usize>>()
         .await?;
     for index in indices {
         server.wait_for(&collection(index)).await?;

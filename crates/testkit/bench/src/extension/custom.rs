@@ -158,20 +158,18 @@ pub fn object(number: usize) -> Value {
         "metadata": {"name": format!("bench-{number}"), "labels": labels()}, "spec": sections})
 }
 
-/// Returns a ConfigMap whose JSON is as long as that of the custom object.
-pub fn config_map(number: usize) -> Value {
+/// Returns a ConfigMap whose JSON is `extra` bytes longer than that of the custom object.
+pub fn config_map(number: usize, extra: usize) -> Value {
     let mut map = json!({"apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": {"name": format!("bench-{number}"), "labels": labels()}, "data": {"a": ""}});
-    let missing = object(number)
-        .to_string()
-        .len()
-        .saturating_sub(map.to_string().len());
-    // Ten values, as a ConfigMap of settings has; each costs the punctuation of its key.
+        "metadata": {"name": format!("bench-{number}"), "labels": labels()}, "data": {}});
+    let missing = (object(number).to_string().len() + extra).saturating_sub(map.to_string().len());
+    // Ten values, as a ConfigMap of settings has. Each costs the punctuation of its key, 10 bytes.
     let data: Map<String, Value> = (0..10)
         .map(|i| {
+            let length = missing / 10 + usize::from(i < missing % 10);
             (
                 format!("key{i}"),
-                json!("v".repeat((missing / 10).saturating_sub(9))),
+                json!("v".repeat(length.saturating_sub(10))),
             )
         })
         .collect();
@@ -193,7 +191,10 @@ mod tests {
 
     #[test]
     fn config_map_is_as_long_as_the_custom_object() {
-        let lengths = [object(77), config_map(77)].map(|object| object.to_string().len());
-        assert!(lengths[0].abs_diff(lengths[1]) < 20, "{lengths:?}");
+        let length = object(77).to_string().len();
+        for extra in [0, 488] {
+            let found = config_map(77, extra).to_string().len();
+            assert!(found.abs_diff(length + extra) <= 1, "{found}");
+        }
     }
 }

@@ -96,10 +96,10 @@ impl Server {
         Ok((result, Cost { wall, cpu }))
     }
 
-    /// Sends a POST with a JSON body.
-    pub async fn create(&self, path: &str, body: &Value) -> client::Result<()> {
-        self.client.bytes(Request::post(path, body)?).await?;
-        Ok(())
+    /// Sends a POST with a JSON body. Returns the length of the response.
+    pub async fn create(&self, path: &str, body: &Value) -> client::Result<usize> {
+        let response = self.client.bytes(Request::post(path, body)?).await?;
+        Ok(response.len())
     }
 
     /// Deletes the objects of a collection that a measurement has created.
