@@ -359,3 +359,23 @@ fn write_macro(choices: &mut Choices<'_>, depth: usize, out: &mut String) {
     write_expression(choices, depth - 1, out);
     out.push(')');
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choices::random_bytes;
+
+    #[test]
+    fn text_of_no_choices_is_a_variable() {
+        assert_eq!(build_expression(&mut Choices::new(&[])), "self");
+    }
+
+    #[test]
+    fn all_macros_occur() {
+        let texts = (0..500).map(|seed| build_expression(&mut Choices::new(&random_bytes(seed))));
+        let all = texts.collect::<Vec<_>>().concat();
+        for name in MACROS {
+            assert!(all.contains(&format!(".{name}(")), "{name}");
+        }
+    }
+}

@@ -82,3 +82,30 @@ fn run_strategic_merge(choices: &mut Choices<'_>) {
         assert!(measure_depth(&patched) <= depth.max(1), "too deep: {patch}");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choices::random_bytes;
+
+    #[test]
+    fn some_patches_of_each_format_apply() {
+        let mut applied = [0; 2];
+        for seed in 0..500 {
+            let bytes = random_bytes(seed);
+            let mut choices = Choices::new(&bytes);
+            let pointer = build_pointer(&mut choices);
+            let operations = json!([{"op": "add", "path": pointer, "value": 1}]);
+            let object = json!({"a": {"b": {}}, "c": [1], "spec": {}});
+            let patched = json_patch(object, operations.to_string().as_bytes());
+            applied[0] += usize::from(patched.is_ok());
+            let Some(message) = pick_message(&mut choices) else {
+                continue;
+            };
+            let object = build_object(&mut choices, message, 9, false);
+            let patch = build_object(&mut choices, message, 9, true);
+            applied[1] += usize::from(strategic_merge(message, object, &patch).is_ok());
+        }
+        assert!(applied.iter().all(|count| *count > 50), "{applied:?}");
+    }
+}

@@ -109,3 +109,34 @@ fn add_directive(choices: &mut Choices<'_>, field: &Field, members: &mut Map<Str
     };
     members.insert(key, value);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choices::random_bytes;
+
+    #[test]
+    fn all_kinds_have_messages() {
+        for at in 0..KINDS.len() {
+            let bytes = [u8::try_from(at).unwrap_or(0)];
+            assert!(pick_message(&mut Choices::new(&bytes)).is_some(), "{at}");
+        }
+    }
+
+    #[test]
+    fn only_patches_have_directives() {
+        let count = |directives| {
+            let texts = (0..300).filter_map(|seed| {
+                let bytes = random_bytes(seed);
+                let mut choices = Choices::new(&bytes);
+                let message = pick_message(&mut choices)?;
+                Some(build_object(&mut choices, message, 9, directives).to_string())
+            });
+            texts
+                .filter(|text| text.contains("$setElementOrder"))
+                .count()
+        };
+        assert_eq!(count(false), 0);
+        assert!(count(true) > 10);
+    }
+}

@@ -46,20 +46,20 @@ fn feed(target: fn(&[u8]), runs: u64) {
 
 #[test]
 fn random_expressions_end() {
-    feed(run_expression, 6_000);
+    feed(run_expression, 2_500);
 }
 
 #[test]
 fn random_schemas_end() {
-    feed(run_schema, 3_000);
+    feed(run_schema, 2_500);
 }
 
 #[test]
 fn random_patches_end() {
-    feed(run_patch, 4_000);
+    feed(run_patch, 1_500);
 }
 
 #[test]
 fn random_applies_end() {
-    feed(run_apply, 3_000);
+    feed(run_apply, 2_500);
 }

@@ -22,7 +22,7 @@ pub struct Options {
     /// Process id of the API server
     #[arg(long)]
     pid: u32,
-    /// What to measure
+    /// Parts to measure
     #[arg(
         long,
         value_enum,

@@ -1,7 +1,7 @@
 //! Creates with a validating webhook, and with ValidatingAdmissionPolicies.
 
 use super::creates::{DRY_RUN, measure_creates};
-use super::custom::{SELECTOR, config_map, labels};
+use super::custom::{SELECTOR, build_config_map, build_labels};
 use super::server::{Cost, Server};
 use crate::rows::Rows;
 use anyhow::ensure;
@@ -35,9 +35,9 @@ pub async fn measure_webhook(
     .await;
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": "extension-bench", "labels": labels()},
+        "metadata": {"name": "extension-bench", "labels": build_labels()},
         "webhooks": [{"name": "allow.extension-bench.example.com", "sideEffects": "None",
-            "admissionReviewVersions": ["v1"], "rules": [rule()],
+            "admissionReviewVersions": ["v1"], "rules": [build_rule()],
             "clientConfig": {"url": webhook.url("/allow"),
                 "caBundle": STANDARD.encode(webhook.authority())}}],
     });
@@ -90,15 +90,15 @@ async fn create_policies(
     for number in 0..policies {
         let name = format!("extension-bench-{number}");
         let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name, "labels": labels()},
-        "spec": {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule()]},
+        "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name, "labels": build_labels()},
+        "spec": {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [build_rule()]},
             "validations": [
                 {"expression": format!("object.metadata.name != 'deny-{number}'")},
                 {"expression": "!has(object.data) || object.data.all(k, size(k) < 64)"},
             ]}});
         let binding = json!({"apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": name, "labels": labels()},
+            "metadata": {"name": name, "labels": build_labels()},
             "spec": {"policyName": name, "validationActions": ["Deny"]}});
         server
             .create(&format!("{GROUP}/validatingadmissionpolicies"), &policy)
@@ -119,7 +119,7 @@ async fn create_policies(
 
 /// Waits until a policy denies the object that only it denies.
 async fn wait_until_denied(server: &Server, number: usize) -> anyhow::Result<()> {
-    let mut denied = config_map(0, 0);
+    let mut denied = build_config_map(0, 0);
     if let Some(name) = denied.pointer_mut("/metadata/name") {
         *name = json!(format!("deny-{number}"));
     }
@@ -131,7 +131,7 @@ async fn wait_until_denied(server: &Server, number: usize) -> anyhow::Result<()>
     Ok(())
 }
 
-fn rule() -> Value {
+fn build_rule() -> Value {
     json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
         "resources": ["configmaps"]})
 }

@@ -1,6 +1,6 @@
 //! Install of CustomResourceDefinitions, and start of a server with them.
 
-use super::custom::{SELECTOR, collection, definition};
+use super::custom::{SELECTOR, build_definition, collection_path};
 use super::server::{Cost, Server};
 use crate::rows::Rows;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -28,7 +28,7 @@ pub async fn measure(
     let result = install_and_start(server, count, rounds, rows).await;
     server.delete_all(DEFINITIONS, SELECTOR).await?;
     for index in 0..count {
-        server.wait_until_gone(&collection(index)).await?;
+        server.wait_until_gone(&collection_path(index)).await?;
     }
     result
 }
@@ -41,12 +41,14 @@ async fn install_and_start(
 ) -> anyhow::Result<()> {
     // The first definitions also pay for code that runs for the first time.
     for index in 0..2.min(count) {
-        install(server, index..index + 1).await?;
+        install_definitions(server, index..index + 1).await?;
     }
     let single = 2.min(count)..(2 + SINGLE).min(count);
     let mut total = Cost::default();
     for index in single.clone() {
-        let ((), cost) = server.measure(install(server, index..index + 1)).await?;
+        let ((), cost) = server
+            .measure(install_definitions(server, index..index + 1))
+            .await?;
         total += cost;
     }
     let mean = total.divide_by(single.len() as u32);
@@ -57,7 +59,7 @@ async fn install_and_start(
     let (cpu, memory) = (server.read_cpu()?, server.read_memory()?);
     let rest = single.end..count;
     let added = rest.len().max(1);
-    let ((), cost) = server.measure(install(server, rest)).await?;
+    let ((), cost) = server.measure(install_definitions(server, rest)).await?;
     rows.add_time("CRDs until all served", added, cost.wall);
     rows.add_time(
         "CRDs until all served: server CPU per CRD",
@@ -78,35 +80,50 @@ async fn install_and_start(
     let mut complete = Vec::new();
     for _ in 0..rounds {
         let (first, last) = server
-            .start_second(&collection(count.saturating_sub(1)))
+            .start_second(&collection_path(count.saturating_sub(1)))
             .await?;
         ready.push(first);
         complete.push(last);
     }
-    rows.add_time("start to readyz, median", count, median(ready));
+    rows.add_time("start to readyz, median", count, find_median(ready));
     rows.add_time(
         "start until the last CRD is served, median",
         count,
-        median(complete),
+        find_median(complete),
     );
     Ok(())
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
+fn find_median(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
 /// Creates definitions and waits until all are served, which follows the condition Established.
-async fn install(server: &Server, indices: std::ops::Range<usize>) -> anyhow::Result<()> {
+async fn install_definitions(
+    server: &Server,
+    indices: std::ops::Range<usize>,
+) -> anyhow::Result<()> {
     let created = stream::iter(indices.clone())
-        .map(|index| async move { server.create(DEFINITIONS, &definition(index)).await });
+        .map(|index| async move { server.create(DEFINITIONS, &build_definition(index)).await });
     created
         .buffer_unordered(CALLERS)
         .try_collect::<Vec<usize>>()
         .await?;
     for index in indices {
-        server.wait_for(&collection(index)).await?;
+        server.wait_for(&collection_path(index)).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_is_that_of_the_sorted_times() {
+        let times = [5, 1, 3].map(Duration::from_millis);
+        assert_eq!(find_median(times.to_vec()), Duration::from_millis(3));
+        assert_eq!(find_median(Vec::new()), Duration::ZERO);
+    }
 }

@@ -1,6 +1,8 @@
 //! Lists and watches of custom objects, compared with ConfigMaps of the same size.
 
-use super::custom::{GROUP, SELECTOR, collection, config_map, definition, object};
+use super::custom::{
+    GROUP, SELECTOR, build_config_map, build_definition, build_object, collection_path,
+};
 use super::server::{Cost, Server};
 use crate::rows::Rows;
 use anyhow::bail;
@@ -22,7 +24,7 @@ pub async fn measure(
     rows: &mut Rows,
 ) -> anyhow::Result<()> {
     let result = create_and_read(server, count, rounds, rows).await;
-    for path in [CONFIG_MAPS, &collection(0), DEFINITIONS] {
+    for path in [CONFIG_MAPS, &collection_path(0), DEFINITIONS] {
         server.delete_all(path, SELECTOR).await?;
     }
     result
@@ -34,16 +36,19 @@ async fn create_and_read(
     rounds: u32,
     rows: &mut Rows,
 ) -> anyhow::Result<()> {
-    server.create(DEFINITIONS, &definition(0)).await?;
-    server.wait_for(&collection(0)).await?;
+    server.create(DEFINITIONS, &build_definition(0)).await?;
+    server.wait_for(&collection_path(0)).await?;
     let kinds = [
-        ("custom objects", collection(0)),
+        ("custom objects", collection_path(0)),
         ("ConfigMaps", CONFIG_MAPS.to_owned()),
     ];
     let extra = compare_lengths(server).await?;
-    let builders: [&dyn Fn(usize) -> Value; 2] = [&object, &|number| config_map(number, extra)];
+    let builders: [&dyn Fn(usize) -> Value; 2] =
+        [&build_object, &|number| build_config_map(number, extra)];
     for ((what, path), build) in kinds.iter().zip(builders) {
-        let ((), cost) = server.measure(create(server, path, count, build)).await?;
+        let ((), cost) = server
+            .measure(create_objects(server, path, count, build))
+            .await?;
         let each = cost.cpu / count.max(1) as u32;
         rows.add_time(&format!("create of {what}: server CPU each"), count, each);
     }
@@ -51,8 +56,8 @@ async fn create_and_read(
     // The first round is not counted: caches and connections are filled then.
     for round in 0..=rounds {
         for ((_, path), (lists, watches)) in kinds.iter().zip(&mut totals) {
-            let (bytes, list) = server.measure(list(server, path)).await?;
-            let ((), watch) = server.measure(watch(server, path, count)).await?;
+            let (bytes, list) = server.measure(list_objects(server, path)).await?;
+            let ((), watch) = server.measure(watch_objects(server, path, count)).await?;
             if round > 0 {
                 *lists += list;
                 *watches += watch;
@@ -95,14 +100,16 @@ async fn create_and_read(
 /// have more fields.
 async fn compare_lengths(server: &Server) -> anyhow::Result<usize> {
     let dry_run = |path: &str| format!("{path}?dryRun=All");
-    let custom = server.create(&dry_run(&collection(0)), &object(0)).await?;
+    let custom = server
+        .create(&dry_run(&collection_path(0)), &build_object(0))
+        .await?;
     let map = server
-        .create(&dry_run(CONFIG_MAPS), &config_map(0, 0))
+        .create(&dry_run(CONFIG_MAPS), &build_config_map(0, 0))
         .await?;
     Ok(custom.saturating_sub(map))
 }
 
-async fn create(
+async fn create_objects(
     server: &Server,
     path: &str,
     count: usize,
@@ -118,12 +125,12 @@ async fn create(
 }
 
 /// Lists in one page, as informers do. Returns the length of the response.
-async fn list(server: &Server, path: &str) -> anyhow::Result<usize> {
+async fn list_objects(server: &Server, path: &str) -> anyhow::Result<usize> {
     Ok(server.client().bytes(Request::get(path)).await?.len())
 }
 
 /// Watches until the events of all existing objects have arrived, one line each.
-async fn watch(server: &Server, path: &str, count: usize) -> anyhow::Result<()> {
+async fn watch_objects(server: &Server, path: &str, count: usize) -> anyhow::Result<()> {
     let path = format!("{path}?watch=true&resourceVersion=0&timeoutSeconds=120");
     let mut body = server.client().stream(Request::get(path)).await?;
     let mut lines = 0;

@@ -216,4 +216,14 @@ mod tests {
             "kube-apiserver\0--secure-port\x006443\0--v=2\0--port-file=/p\0--etcd-servers=e\0";
         assert_eq!(keep_flags(line), ["--v=2", "--etcd-servers=e"]);
     }
+
+    #[test]
+    fn cost_of_nothing_is_no_division_by_zero() {
+        let cost = Cost {
+            wall: Duration::from_secs(4),
+            cpu: Duration::from_secs(2),
+        };
+        assert_eq!(cost.divide_by(2).cpu, Duration::from_secs(1));
+        assert_eq!(cost.divide_by(0).wall, Duration::from_secs(4));
+    }
 }
