@@ -8,6 +8,7 @@
 //! schema that is no message.
 
 mod convert;
+mod converter;
 mod enablement;
 mod load;
 mod model;
@@ -16,6 +17,7 @@ mod select;
 mod set;
 
 pub use convert::convert;
+pub use converter::{Conversion, Converter};
 pub use enablement::{BuiltInResources, RuntimeConfig, RuntimeConfigError};
 pub use load::{find, find_kind, groups, is_stable, resources, served};
 pub use model::{Group, GroupVersion, Name, Resource, Storage, Subresource};

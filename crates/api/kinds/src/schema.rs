@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crate::Converter;
 use api_meta::tree::{flag, get, list, text};
 use api_schema::Message;
 use api_structural::{Column, JsonPath, RuleSet, ScalePaths, Schema, parse_unchecked, print_text};
@@ -22,6 +23,14 @@ impl ObjectSchema {
         match self {
             ObjectSchema::BuiltIn(message) => Some(message),
             ObjectSchema::Custom(_) => None,
+        }
+    }
+
+    /// Returns what converts custom resources between versions.
+    pub fn converter(&self) -> Option<&Arc<dyn Converter>> {
+        match self {
+            ObjectSchema::BuiltIn(_) => None,
+            ObjectSchema::Custom(schema) => schema.converter.as_ref(),
         }
     }
 
@@ -56,6 +65,8 @@ pub struct CustomSchema {
     pub selectable_fields: Box<[SelectableField]>,
     /// Warning for each request, if the version is deprecated.
     pub deprecation: Option<Box<str>>,
+    /// Converts between versions; without one, versions differ in their name only.
+    pub converter: Option<Arc<dyn Converter>>,
     // Compiled when the first object is written: most definitions have few writes, and a server
     // with many of them must start fast.
     rules: OnceLock<Arc<RuleSet>>,
@@ -108,6 +119,7 @@ impl CustomSchema {
                 .map(SelectableField::parse)
                 .collect::<Result<_, _>>()?,
             deprecation: None,
+            converter: None,
             rules: OnceLock::new(),
         })
     }
@@ -130,6 +142,7 @@ impl Default for CustomSchema {
             columns: parse_columns(&Value::Null).unwrap_or_default(),
             selectable_fields: Box::default(),
             deprecation: None,
+            converter: None,
             rules: OnceLock::new(),
         }
     }

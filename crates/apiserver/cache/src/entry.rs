@@ -27,6 +27,8 @@ pub struct Entry {
     json: OnceLock<Bytes>,
     proto: OnceLock<Bytes>,
     broken: Option<Box<str>>,
+    /// Stored in another version, from which only the converter of the definition leads here.
+    foreign: bool,
 }
 
 impl Entry {
@@ -50,11 +52,13 @@ impl Entry {
             json: OnceLock::new(),
             proto: OnceLock::new(),
             broken: None,
+            foreign: false,
         };
         match decoded {
             Ok(mut tree) => {
                 set_revision(&mut tree, revision);
                 entry.labels = labels_of(&tree);
+                entry.foreign = is_foreign(&kind.resource, &tree);
                 entry.fields = fields_of(kind, &tree);
                 (entry, Some(tree))
             }
@@ -83,6 +87,7 @@ impl Entry {
             json: OnceLock::new(),
             proto: OnceLock::new(),
             broken: self.broken.clone(),
+            foreign: self.foreign,
         }
     }
 
@@ -123,7 +128,39 @@ impl Entry {
         &self.kind
     }
 
-    /// Decodes the object in the stored version.
+    /// Returns whether only the converter of the definition can build the object in this version.
+    pub fn needs_converter(&self, resource: &Resource) -> bool {
+        let kind = &self.kind.resource;
+        kind.schema.converter().is_some() && (self.foreign || !resource.is_same_version(kind))
+    }
+
+    /// Returns whether a custom resource is stored in another version than the storage version.
+    pub fn is_outdated(&self) -> bool {
+        let ObjectSchema::Custom(_) = &self.kind.resource.schema else {
+            return false;
+        };
+        let stored: Result<Value, _> = serde_json::from_slice(&self.stored);
+        let version = self.kind.resource.api_version();
+        stored.is_ok_and(|tree| {
+            tree.get("apiVersion")
+                .is_some_and(|found| *found != *version)
+        })
+    }
+
+    /// Fails closed: relabelled without its converter, the object would be wrong.
+    fn require_conversion(&self, resource: &Resource) -> Result<(), ApiError> {
+        if !self.needs_converter(resource) {
+            return Ok(());
+        }
+        let kind = &self.kind.resource.kind;
+        let text = format!(
+            "{kind} {:?} was not converted to {}",
+            self.key, resource.version
+        );
+        Err(ApiError::internal(text))
+    }
+
+    /// Decodes the object in the stored version. With a converter, it may be an older one.
     pub fn decode_tree(&self) -> Result<Value, ApiError> {
         let decoded = match &self.broken {
             None => decode_stored(&self.kind.resource, &self.stored).map_err(|e| e.to_string()),
@@ -144,6 +181,7 @@ impl Entry {
 
     /// Decodes the object in a served version.
     pub fn tree_as(&self, resource: &Resource) -> Result<Value, ApiError> {
+        self.require_conversion(resource)?;
         Ok(convert_object(
             &self.kind.resource,
             resource,
@@ -173,6 +211,7 @@ impl Entry {
         made: &OnceLock<Bytes>,
         encode: impl Fn(&ObjectSchema, &Value) -> Result<Vec<u8>, ApiError>,
     ) -> Result<Bytes, ApiError> {
+        self.require_conversion(resource)?;
         // Only the storage version is kept encoded. Other versions are rare, and keeping each would
         // multiply the memory of every object.
         if !resource.is_same_version(&self.kind.resource) {
@@ -189,9 +228,17 @@ impl Entry {
 
     /// Encodes the JSON from a decoded tree.
     pub(crate) fn prepare_json(&self, tree: &Value) {
+        if self.foreign {
+            return;
+        }
         self.json
             .get_or_init(|| codec::encode_json(&self.kind.resource.schema, tree).into());
     }
+}
+
+fn is_foreign(resource: &Resource, tree: &Value) -> bool {
+    let version = tree.get("apiVersion").and_then(Value::as_str);
+    resource.schema.converter().is_some() && version != Some(&resource.api_version())
 }
 
 /// Sets `metadata.resourceVersion`.

@@ -11,6 +11,7 @@
 
 mod caches;
 mod changes;
+mod converted;
 mod entry;
 mod event;
 mod history;
@@ -27,6 +28,7 @@ mod watcher;
 
 pub use caches::{CacheError, Caches};
 pub use changes::InstallError;
+pub use converted::{convert_entries, convert_entry};
 pub use entry::Entry;
 pub use event::{CacheEvent, EventType};
 pub use kind::StoredKind;

@@ -55,6 +55,13 @@ pub fn coerce_changed(schema: &CustomSchema, tree: &mut Value) {
     apply_defaults(&schema.structural, tree);
 }
 
+/// Removes from a converted object what its version does not have. It is not defaulted, as upstream.
+pub(crate) fn coerce_converted(schema: &CustomSchema, tree: &mut Value) {
+    // Invalid parts are left for validation.
+    let _ = coerce_metadata(&schema.structural, tree, false, true);
+    prune_unknown(schema, tree);
+}
+
 fn prune_unknown(schema: &CustomSchema, tree: &mut Value) -> Vec<String> {
     if schema.preserve_unknown {
         return Vec::new();

@@ -2,6 +2,7 @@
 
 pub mod codec;
 mod custom;
+mod foreign;
 mod stored;
 
 use api_kinds::{ObjectSchema, Resource};
@@ -9,6 +10,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 pub use custom::coerce_changed;
+pub use foreign::{convert_custom, convert_one};
 pub use stored::{StoredError, decode_stored, encode_stored};
 
 /// Converts an object from version `from` to version `to` of the same kind.

@@ -87,6 +87,10 @@ fn decode_custom(
             resource.kind
         )));
     }
+    if schema.converter.is_some() && api_version != resource.api_version() {
+        // The schema is that of another version. The reader converts.
+        return Ok(object);
+    }
     coerce_stored(schema, &mut object);
     // Conversion strategy None: versions differ in their name only.
     Ok(with_type_meta(resource, object))

@@ -8,7 +8,7 @@ use crate::definition::{
 };
 use crate::names::{AcceptedNames, TakenNames, accept_names, has_all_names};
 use crate::resources::build_resources;
-use api_kinds::Resource;
+use api_kinds::{Converter, Resource};
 use api_meta::tree::{get, text};
 use api_meta::{ApiError, Meta, Reason};
 use apiserver_cache::InstallError;
@@ -26,9 +26,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Concurrent status writes; the store commits them together.
 const AT_ONCE: usize = 32;
 
+/// Builds the converter of a definition, if it has one.
+pub type BuildConverter = Box<dyn Fn(&Value) -> Option<Arc<dyn Converter>> + Send + Sync>;
+
 /// The definitions of a server.
 pub struct Definitions {
     registry: Arc<Registry>,
+    converters: BuildConverter,
     backlog: Arc<Backlog>,
     cleanup: Arc<Cleanup>,
     synced: AtomicBool,
@@ -83,10 +87,16 @@ fn hash_text(text: &str) -> u64 {
 impl Definitions {
     /// Serves the definitions that the watch cache shows, until shutdown. `backlog` is the one of
     /// the [`TerminatingGuard`](crate::TerminatingGuard).
-    pub fn start(registry: Arc<Registry>, backlog: Arc<Backlog>, tasks: &Tasks) -> Arc<Self> {
+    pub fn start(
+        registry: Arc<Registry>,
+        backlog: Arc<Backlog>,
+        converters: BuildConverter,
+        tasks: &Tasks,
+    ) -> Arc<Self> {
         let definitions = Arc::new(Definitions {
             cleanup: Arc::new(Cleanup::new(registry.clone(), tasks.clone())),
             registry,
+            converters,
             backlog,
             synced: AtomicBool::new(false),
         });
@@ -177,7 +187,8 @@ impl Definitions {
                 // Deleted and created again: watches of the old one must end.
                 self.uninstall(known, name).await;
             }
-            match build_resources(definition) {
+            let converter = (self.converters)(definition);
+            match build_resources(definition, converter.as_ref()) {
                 Ok(built) if built.iter().any(|resource| resource.served) => {
                     resources.extend(built.iter().cloned());
                     installs.push((name.to_owned(), wanted, built));

@@ -2,7 +2,7 @@
 
 use crate::definition::{accepted_names, group, is_terminating};
 use api_kinds::{
-    CustomSchema, Name, ObjectSchema, Resource, SchemaError, Storage, Subresource,
+    Converter, CustomSchema, Name, ObjectSchema, Resource, SchemaError, Storage, Subresource,
     compare_versions, custom_prefix,
 };
 use api_meta::tree::{flag, get, list, opt_text, text, texts};
@@ -37,10 +37,14 @@ pub enum BuildError {
 
 /// Builds one resource for each version of a definition, under its accepted names. Versions that
 /// are not served are included with `served: false`, because objects may be stored in them.
+/// Without the converter that a definition needs, only its storage version is served.
 ///
 /// # Errors
 /// The definition, which an older server may have stored without checks, can't be served.
-pub fn build_resources(definition: &Value) -> Result<Vec<Arc<Resource>>, BuildError> {
+pub fn build_resources(
+    definition: &Value,
+    converter: Option<&Arc<dyn Converter>>,
+) -> Result<Vec<Arc<Resource>>, BuildError> {
     let spec = get(definition, "spec");
     let versions = list(spec, "versions");
     let storage = versions.iter().find(|version| flag(version, "storage"));
@@ -49,18 +53,18 @@ pub fn build_resources(definition: &Value) -> Result<Vec<Arc<Resource>>, BuildEr
     let stored = Storage {
         prefix: custom_prefix(group(definition), plural),
         api_version: format!("{}/{}", group(definition), text(storage, "name")).into(),
-        schema: build_schema(spec, storage)?,
+        schema: build_schema(spec, storage, converter)?,
     };
     let converts = text(get(spec, "conversion"), "strategy") == "Webhook";
     let mut resources = Vec::with_capacity(versions.len());
     for version in versions {
         let is_stored = flag(version, "storage");
         // Converted without the webhook, objects of the other versions would be wrong.
-        let served = flag(version, "served") && (is_stored || !converts);
+        let served = flag(version, "served") && (is_stored || !converts || converter.is_some());
         let schema = if is_stored {
             stored.schema.clone()
         } else {
-            build_schema(spec, version)?
+            build_schema(spec, version, converter)?
         };
         let mut resource = build_version(definition, version, schema, &stored);
         resource.served = served;
@@ -69,10 +73,15 @@ pub fn build_resources(definition: &Value) -> Result<Vec<Arc<Resource>>, BuildEr
     Ok(resources)
 }
 
-fn build_schema(spec: &Value, version: &Value) -> Result<ObjectSchema, BuildError> {
+fn build_schema(
+    spec: &Value,
+    version: &Value,
+    converter: Option<&Arc<dyn Converter>>,
+) -> Result<ObjectSchema, BuildError> {
     let mut schema = CustomSchema::parse(spec, version)
         .map_err(|error| BuildError::Schema(text(version, "name").to_owned(), error))?;
     schema.deprecation = deprecation_warning(spec, version);
+    schema.converter = converter.cloned();
     Ok(ObjectSchema::Custom(Arc::new(schema)))
 }
 
@@ -89,6 +98,8 @@ fn build_version(
     } else {
         VERBS
     };
+    // Entries of the cache have the values of the storage version only.
+    let is_stored = storage.api_version.rsplit('/').next() == Some(text(version, "name"));
     let mut resource = Resource {
         group: group(definition).to_owned().into(),
         version: text(version, "name").to_owned().into(),
@@ -100,7 +111,7 @@ fn build_version(
         categories: own_all(texts(names, "categories")),
         namespaced: text(get(definition, "spec"), "scope") == "Namespaced",
         verbs: verbs.to_vec(),
-        selectable_fields: selectable_fields(&schema),
+        selectable_fields: selectable_fields(&schema, is_stored),
         schema,
         subresources: Vec::new(),
         storage: Some(storage.clone()),
@@ -140,9 +151,11 @@ fn own_all(names: Vec<&str>) -> Vec<Name> {
         .collect()
 }
 
-fn selectable_fields(schema: &ObjectSchema) -> Vec<Name> {
+fn selectable_fields(schema: &ObjectSchema, is_stored: bool) -> Vec<Name> {
     let mut fields: Vec<Name> = vec!["metadata.name".into(), "metadata.namespace".into()];
-    if let ObjectSchema::Custom(custom) = schema {
+    if let ObjectSchema::Custom(custom) = schema
+        && (is_stored || custom.converter.is_none())
+    {
         let declared = custom.selectable_fields.iter();
         fields.extend(declared.map(|field| Name::from(field.name.to_string())));
     }
@@ -198,7 +211,7 @@ mod tests {
     }
 
     fn build(definition: &Value) -> Vec<Arc<Resource>> {
-        build_resources(definition).unwrap()
+        build_resources(definition, None).unwrap()
     }
 
     #[test]
@@ -290,7 +303,7 @@ mod tests {
         let mut broken = definition();
         broken["spec"]["versions"][1]["storage"] = json!(false);
         assert!(matches!(
-            build_resources(&broken),
+            build_resources(&broken, None),
             Err(BuildError::NoStorage)
         ));
     }

@@ -196,16 +196,21 @@ mod tests {
                 is_namespaced: true,
             })
         }
-        fn find_object(&self, _: &GroupVersionResource, _: &str, _: &str) -> Option<Value> {
-            None
+        fn find_object(
+            &self,
+            _: &GroupVersionResource,
+            _: &str,
+            _: &str,
+        ) -> Result<Option<Value>, String> {
+            Ok(None)
         }
         fn list_objects(
             &self,
             _: &GroupVersionResource,
             _: Option<&str>,
             _: &Selector,
-        ) -> Vec<Value> {
-            Vec::new()
+        ) -> Result<Vec<Value>, String> {
+            Ok(Vec::new())
         }
     }
 

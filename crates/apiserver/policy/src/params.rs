@@ -37,19 +37,26 @@ pub trait ParamObjects: Send + Sync {
     /// Returns the resource that serves a kind.
     fn find_resource(&self, api_version: &str, kind: &str) -> Option<ParamResource>;
     /// Returns an object in the resource's version.
+    ///
+    /// # Errors
+    /// The object exists and has no form in this version. It must not count as missing: a policy
+    /// that allows requests without parameters would fail open.
     fn find_object(
         &self,
         resource: &GroupVersionResource,
         namespace: &str,
         name: &str,
-    ) -> Option<Value>;
+    ) -> Result<Option<Value>, String>;
     /// Returns the objects of a namespace, or all, that a selector matches.
+    ///
+    /// # Errors
+    /// One of the objects has no form in the resource's version.
     fn list_objects(
         &self,
         resource: &GroupVersionResource,
         namespace: Option<&str>,
         selector: &Selector,
-    ) -> Vec<Value>;
+    ) -> Result<Vec<Value>, String>;
 }
 
 /// Returns the parameters for each of which a policy is evaluated; null stands for none.
@@ -106,7 +113,7 @@ fn find_params(
             Err("paramRef.name and paramRef.selector are mutually exclusive".to_owned())
         }
         (false, true) => {
-            let object = objects.find_object(&found.resource, namespace, name);
+            let object = objects.find_object(&found.resource, namespace, name)?;
             Ok(object.into_iter().collect())
         }
         (true, false) => {
@@ -114,7 +121,7 @@ fn find_params(
                 .map_err(|error| error.to_string())?
                 .unwrap_or_default();
             let namespace = found.is_namespaced.then_some(namespace);
-            Ok(objects.list_objects(&found.resource, namespace, &selector))
+            objects.list_objects(&found.resource, namespace, &selector)
         }
         (true, true) => Err("one of name or selector must be provided".to_owned()),
     }
@@ -153,9 +160,12 @@ mod tests {
             of: &GroupVersionResource,
             namespace: &str,
             name: &str,
-        ) -> Option<Value> {
-            let all = self.list_objects(of, Some(namespace), &Selector::default());
-            all.into_iter().find(|object| object.name() == name)
+        ) -> Result<Option<Value>, String> {
+            if name == "broken" {
+                return Err("not converted".to_owned());
+            }
+            let all = self.list_objects(of, Some(namespace), &Selector::default())?;
+            Ok(all.into_iter().find(|object| object.name() == name))
         }
 
         fn list_objects(
@@ -163,12 +173,16 @@ mod tests {
             _: &GroupVersionResource,
             namespace: Option<&str>,
             selector: &Selector,
-        ) -> Vec<Value> {
+        ) -> Result<Vec<Value>, String> {
+            if namespace == Some("broken") {
+                return Err("not converted".to_owned());
+            }
             let all = vec![map("a", "1"), map("b", "2")];
-            all.into_iter()
+            Ok(all
+                .into_iter()
                 .filter(|object| namespace.is_none_or(|name| name == object.namespace()))
                 .filter(|object| selector.matches_map(object.labels()))
-                .collect()
+                .collect())
         }
     }
 
@@ -209,6 +223,19 @@ mod tests {
         ] {
             let found = collect("ConfigMap", &reference, namespace).unwrap();
             assert_eq!(found, expect, "{reference}");
+        }
+    }
+
+    #[test]
+    fn parameter_that_can_not_be_converted_is_not_missing() {
+        for (reference, namespace) in [
+            (json!({"name": "broken"}), "n"),
+            (json!({"selector": {}}), "broken"),
+        ] {
+            let mut reference = reference;
+            reference["parameterNotFoundAction"] = json!("Allow");
+            let error = collect("ConfigMap", &reference, namespace).unwrap_err();
+            assert_eq!(error, "not converted", "{reference}");
         }
     }
 

@@ -136,14 +136,24 @@ impl ParamObjects for Params {
         })
     }
 
-    fn find_object(&self, of: &GroupVersionResource, _: &str, name: &str) -> Option<Value> {
-        let all = self.list_objects(of, None, &Selector::default());
-        all.into_iter().find(|object| object.name() == name)
+    fn find_object(
+        &self,
+        of: &GroupVersionResource,
+        _: &str,
+        name: &str,
+    ) -> Result<Option<Value>, String> {
+        let all = self.list_objects(of, None, &Selector::default())?;
+        Ok(all.into_iter().find(|object| object.name() == name))
     }
 
-    fn list_objects(&self, _: &GroupVersionResource, _: Option<&str>, _: &Selector) -> Vec<Value> {
+    fn list_objects(
+        &self,
+        _: &GroupVersionResource,
+        _: Option<&str>,
+        _: &Selector,
+    ) -> Result<Vec<Value>, String> {
         let param = |name: &str, limit: i64| json!({"metadata": {"name": name}, "limit": limit});
-        vec![param("p1", 1), param("p2", 2)]
+        Ok(vec![param("p1", 1), param("p2", 2)])
     }
 }
 

@@ -55,6 +55,7 @@ impl Registry {
         write.namespace = entry.namespace().to_owned();
         write.name = entry.name().to_owned();
         match self.delete(&mut write, options).await {
+            // The list has converted it.
             Ok(_) => entry.tree_as(&write.resource).map(Some),
             // The list may be older than another client's delete. The desired state is reached all
             // the same.

@@ -10,7 +10,7 @@ use crate::strategy::{
 };
 use crate::write::Write;
 use api_meta::{ApiError, Meta, Reason};
-use apiserver_convert::{convert_object, encode_stored};
+use apiserver_convert::{convert_one, encode_stored};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
 use serde_json::Value;
@@ -103,6 +103,8 @@ impl Registry {
         as_stored(write, &mut object);
         let cache = self.write_cache(write)?;
         let kind = cache.kind();
+        // Also of a dry run: a conversion that fails would fail the real create.
+        let converted = convert_one(&write.resource, &kind.resource, object.clone()).await?;
         // Nothing is written, so the cache has to show whether the name exists. It may lag behind,
         // as a real create may lose a race.
         if write.dry_run {
@@ -115,10 +117,7 @@ impl Registry {
                 None => Ok(object),
             };
         }
-        let stored = encode_stored(
-            &kind.resource,
-            &convert_object(&write.resource, &kind.resource, object.clone()),
-        );
+        let stored = encode_stored(&kind.resource, &converted);
         let key = self.caches.store_key(kind, &write.namespace, name);
         match self
             .store

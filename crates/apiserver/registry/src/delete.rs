@@ -10,7 +10,7 @@ use crate::registry::Registry;
 use crate::write::Write;
 use crate::{meta, namespaces, propagation};
 use api_meta::{ApiError, Meta};
-use apiserver_convert::{convert_object, encode_stored};
+use apiserver_convert::{convert_one, encode_stored};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
 use serde_json::Value;
@@ -90,7 +90,7 @@ impl Registry {
                     &key,
                     revision,
                 )
-                .await
+                .await?
             {
                 Err(StoreError::Conflict(_)) => {}
                 Err(e) => return Err(store_error(&e)),
@@ -119,7 +119,37 @@ impl Registry {
         &self,
         write: &Write,
         plan: DeletionPlan,
+        object: Value,
+        key: &str,
+        revision: i64,
+    ) -> Result<Result<DeleteOutcome, StoreError>, ApiError> {
+        let stored = match &plan {
+            DeletionPlan::RequestDeletion(object) if !write.dry_run => {
+                Some(self.encode_marked(write, object).await?)
+            }
+            _ => None,
+        };
+        Ok(self
+            .write_plan(write, plan, object, stored, key, revision)
+            .await)
+    }
+
+    async fn encode_marked(&self, write: &Write, object: &Value) -> Result<Vec<u8>, ApiError> {
+        let resource = self.storage_version(write);
+        let mut object = object.clone();
+        // The store's revision is the resourceVersion. A stored copy would be wrong after this
+        // write.
+        object.metadata_mut().remove("resourceVersion");
+        let converted = convert_one(&write.resource, &resource, object).await?;
+        Ok(encode_stored(&resource, &converted))
+    }
+
+    async fn write_plan(
+        &self,
+        write: &Write,
+        plan: DeletionPlan,
         mut object: Value,
+        stored: Option<Vec<u8>>,
         key: &str,
         revision: i64,
     ) -> Result<DeleteOutcome, StoreError> {
@@ -151,14 +181,7 @@ impl Registry {
                 })
             }
             DeletionPlan::RequestDeletion(mut object) => {
-                let resource = self.storage_version(write);
-                // The store's revision is the resourceVersion. A stored copy would be wrong after
-                // this write.
-                object.metadata_mut().remove("resourceVersion");
-                let stored = encode_stored(
-                    &resource,
-                    &convert_object(&write.resource, &resource, object.clone()),
-                );
+                let stored = stored.unwrap_or_default();
                 let written = self
                     .store
                     .update(key, stored.into(), revision, self.key_ttl(write))

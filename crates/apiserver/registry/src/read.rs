@@ -5,8 +5,8 @@ use crate::registry::Registry;
 use crate::write::Write;
 use api_kinds::Resource;
 use api_meta::{ApiError, Cause, Reason};
-use apiserver_cache::{Entry, ResourceCache, Selection, Snapshot};
-use apiserver_convert::convert_object;
+use apiserver_cache::{Entry, ResourceCache, Selection, Snapshot, convert_entries, convert_entry};
+use apiserver_convert::convert_one;
 use apiserver_storage::StoreError;
 use serde_json::Value;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Registry {
     /// Returns one object, at least as fresh as `resource_version` requires (empty: current).
     pub async fn get(
         &self,
-        resource: &Resource,
+        resource: &Arc<Resource>,
         namespace: &str,
         name: &str,
         resource_version: &str,
@@ -56,9 +56,10 @@ impl Registry {
             .find_cache(&resource.group, &resource.plural)
             .ok_or_else(ApiError::no_such_path)?;
         self.wait_for_version(resource_version).await?;
-        cache
+        let entry = cache
             .get(&cache.kind().object_key(namespace, name))
-            .ok_or_else(|| ApiError::not_found(&resource.group, &resource.plural, name))
+            .ok_or_else(|| ApiError::not_found(&resource.group, &resource.plural, name))?;
+        convert_entry(resource, entry).await
     }
 
     /// Waits until the caches are as fresh as a read with this `resourceVersion` requires; returns
@@ -77,7 +78,7 @@ impl Registry {
     /// Returns a list, or a page of one.
     pub async fn list(
         &self,
-        resource: &Resource,
+        resource: &Arc<Resource>,
         query: &ListQuery,
     ) -> Result<ListResult, ApiError> {
         let cache = self
@@ -94,7 +95,9 @@ impl Registry {
         } else {
             self.resume_list(&cache, query, &prefix).await?
         };
-        Ok(list_page(&snapshot, query, &prefix, &start))
+        let mut page = list_page(&snapshot, query, &prefix, &start);
+        page.entries = convert_entries(resource, page.entries).await?;
+        Ok(page)
     }
 
     async fn read_snapshot(
@@ -252,7 +255,7 @@ impl Registry {
         );
         match tree {
             Some(tree) => Ok(Some((
-                convert_object(&kind.resource, &write.resource, tree),
+                convert_one(&kind.resource, &write.resource, tree).await?,
                 stored.revision,
             ))),
             None => entry

@@ -15,7 +15,8 @@ use crate::strategy::{
 use crate::write::Write;
 use api_kinds::Resource;
 use api_meta::{ApiError, Cause, Meta, Reason};
-use apiserver_convert::{codec, convert_object, encode_stored};
+use apiserver_cache::{Entry, convert_entry};
+use apiserver_convert::{codec, convert_one, encode_stored};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
 use serde_json::Value;
@@ -127,6 +128,7 @@ impl Registry {
         let Some(entry) = cache.get(&cache.kind().object_key(&write.namespace, &write.name)) else {
             return Ok(None);
         };
+        let entry = convert_entry(&write.resource, entry).await?;
         Ok(Some((entry.tree_as(&write.resource)?, entry.revision)))
     }
 
@@ -271,11 +273,37 @@ impl Registry {
                 .await?;
         }
         meta::set_revision(&mut new, revision);
+        if write.dry_run {
+            return Ok(Outcome::Done(new));
+        }
         // As upstream, an update that changes nothing writes nothing: no event wakes the watchers.
-        if new == old || write.dry_run {
+        // Except for an older version in the store: storage migration rewrites it that way.
+        if new == old && !self.is_outdated(write, key, revision).await? {
             return Ok(Outcome::Done(new));
         }
         self.store_change(write, key, new, revision).await
+    }
+
+    /// Returns whether the object of a revision is stored in an older version of its definition.
+    async fn is_outdated(&self, write: &Write, key: &str, revision: i64) -> Result<bool, ApiError> {
+        if !write.resource.is_custom() {
+            return Ok(false);
+        }
+        let cache = self.write_cache(write)?;
+        let kind = cache.kind();
+        let object_key = kind.object_key(&write.namespace, &write.name);
+        if let Some(entry) = cache.get(&object_key).filter(|e| e.revision == revision) {
+            return Ok(entry.is_outdated());
+        }
+        let stored = self.store.read_key(key).await;
+        let Some(stored) = stored.map_err(|e| store_error(&e))? else {
+            return Ok(false);
+        };
+        Ok(
+            Entry::new(kind, &object_key, &stored.value, stored.revision)
+                .0
+                .is_outdated(),
+        )
     }
 
     async fn store_change(
@@ -302,7 +330,7 @@ impl Registry {
         bare.metadata_mut().remove("resourceVersion");
         let stored = encode_stored(
             &kind.resource,
-            &convert_object(&write.resource, &kind.resource, bare),
+            &convert_one(&write.resource, &kind.resource, bare).await?,
         );
         let written = self
             .store

@@ -12,6 +12,7 @@ mod body;
 mod bootstrap;
 mod compress;
 mod context;
+mod conversion;
 mod credentials;
 mod decode;
 mod discovery;

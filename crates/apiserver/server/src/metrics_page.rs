@@ -19,6 +19,7 @@ pub fn respond_metrics(server: &Server) -> Response<Body> {
     server.metrics.write_authentication(&mut page);
     write_parts(&mut page, server);
     server.webhook_metrics.write_metrics(&mut page);
+    server.conversion_metrics.write_metrics(&mut page);
     server.policy_metrics.write_metrics(&mut page);
     server.feature_gates.write_metrics(&mut page);
     page.write_process(FileDescriptors::read());

@@ -4,7 +4,7 @@ use crate::webhooks::ServedKinds;
 use api_kinds::{ObjectSchema, Resource};
 use api_meta::{Meta, Selector};
 use apiserver_admission::PolicyPlugins;
-use apiserver_cache::Caches;
+use apiserver_cache::{Caches, Entry};
 use apiserver_convert::codec;
 use apiserver_policy::{
     MutatingPolicies, ParamAccessCheck, ParamObjects, ParamResource, PatchObjects, PolicyMetrics,
@@ -121,6 +121,11 @@ fn with_type(mut object: Value, row: &Resource) -> Value {
     object
 }
 
+fn read_param(entry: &Entry, row: &Resource) -> Result<Value, String> {
+    let object = entry.tree_as(row).map_err(|error| error.to_string())?;
+    Ok(with_type(object, row))
+}
+
 impl ParamObjects for CachedParams {
     fn find_resource(&self, api_version: &str, kind: &str) -> Option<ParamResource> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -144,11 +149,14 @@ impl ParamObjects for CachedParams {
         resource: &GroupVersionResource,
         namespace: &str,
         name: &str,
-    ) -> Option<Value> {
-        let row = self.find_row(resource)?;
-        let cache = self.0.find_cache(&resource.group, &resource.resource)?;
-        let entry = cache.get(&cache.kind().object_key(namespace, name))?;
-        Some(with_type(entry.tree_as(&row).ok()?, &row))
+    ) -> Result<Option<Value>, String> {
+        let row = self.find_row(resource);
+        let cache = self.0.find_cache(&resource.group, &resource.resource);
+        let (Some(row), Some(cache)) = (row, cache) else {
+            return Ok(None);
+        };
+        let entry = cache.get(&cache.kind().object_key(namespace, name));
+        entry.map(|entry| read_param(&entry, &row)).transpose()
     }
 
     fn list_objects(
@@ -156,21 +164,25 @@ impl ParamObjects for CachedParams {
         resource: &GroupVersionResource,
         namespace: Option<&str>,
         selector: &Selector,
-    ) -> Vec<Value> {
+    ) -> Result<Vec<Value>, String> {
         let row = self.find_row(resource);
         let cache = self.0.find_cache(&resource.group, &resource.resource);
         let (Some(row), Some(cache)) = (row, cache) else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
         let prefix = namespace.map_or(String::new(), |name| format!("{name}/"));
         // The revision of the snapshot is not used, so that any number will do.
         let snapshot = cache.snapshot(0);
         let entries = snapshot.range_entries(&prefix, "");
-        let objects = entries.filter_map(|entry| entry.tree_as(&row).ok());
-        objects
-            .filter(|object| selector.matches_map(object.labels()))
-            .map(|object| with_type(object, &row))
-            .collect()
+        let mut objects = Vec::new();
+        for entry in entries {
+            // Before the selector: a conversion may change labels.
+            let object = read_param(&entry, &row)?;
+            if selector.matches_map(object.labels()) {
+                objects.push(object);
+            }
+        }
+        Ok(objects)
     }
 }
 
@@ -204,8 +216,8 @@ mod tests {
             assert_eq!(found, expect, "{version} {kind}");
         }
         let maps = GroupVersionResource::new("", "v1", "configmaps");
-        assert!(params.find_object(&maps, "n", "a").is_none());
+        assert!(params.find_object(&maps, "n", "a").unwrap().is_none());
         let all = params.list_objects(&maps, Some("n"), &Selector::default());
-        assert!(all.is_empty());
+        assert!(all.unwrap().is_empty());
     }
 }

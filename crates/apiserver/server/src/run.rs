@@ -2,6 +2,7 @@
 
 use crate::aggregation::{self, Aggregation};
 use crate::bootstrap::{self, Steps};
+use crate::conversion::webhook_converters;
 use crate::discovery::Discovery;
 use crate::feature_gates::FeatureGates;
 use crate::flow::{self, FlowControl};
@@ -21,7 +22,9 @@ use apiserver_policy::PolicyMetrics;
 use apiserver_registry::{Allocators, Registry, RegistryOptions, ServiceOptions};
 use apiserver_request::{Authorizer, Objects};
 use apiserver_storage::{Store, compact_regularly};
-use apiserver_webhook::WebhookMetrics;
+use apiserver_webhook::{
+    ConversionClient, ConversionMetrics, Credentials, Transport, WebhookMetrics,
+};
 use base_serve::{bind_listener, serve_http, write_port_file};
 use base_task::{CancellationToken, Tasks};
 use base_tls::{ClientAuth, Offer, ServerTls, server_config_with};
@@ -163,7 +166,15 @@ pub(crate) fn build_server(
         services: Allocators::new(services),
     };
     let registry = Registry::new(store.clone(), caches.clone(), registry_options);
-    let definitions = Definitions::start(registry.clone(), definitions, tasks);
+    let conversion_metrics = Arc::new(ConversionMetrics::default());
+    let transport = Transport::new(
+        tasks.clone(),
+        webhooks::build_resolver(options, &objects),
+        Credentials::default(),
+    );
+    let converters =
+        webhook_converters(ConversionClient::new(transport, conversion_metrics.clone()));
+    let definitions = Definitions::start(registry.clone(), definitions, converters, tasks);
     // From here on quota is charged; no request was served before.
     slot.set(Arc::new(quotas::Quotas(registry.clone())));
     let interval = parse_duration(
@@ -190,6 +201,7 @@ pub(crate) fn build_server(
         discovery: Discovery::new(&address),
         metrics: ServerMetrics::default(),
         webhook_metrics,
+        conversion_metrics,
         definitions,
         feature_gates,
         policy_metrics,

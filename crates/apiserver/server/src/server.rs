@@ -16,7 +16,7 @@ use apiserver_crd::Definitions;
 use apiserver_policy::PolicyMetrics;
 use apiserver_registry::Registry;
 use apiserver_storage::Store;
-use apiserver_webhook::WebhookMetrics;
+use apiserver_webhook::{ConversionMetrics, WebhookMetrics};
 use base_task::Tasks;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,8 @@ pub struct Server {
     pub metrics: ServerMetrics,
     /// Metrics of admission webhooks.
     pub webhook_metrics: Arc<WebhookMetrics>,
+    /// Metrics of conversion webhooks.
+    pub conversion_metrics: Arc<ConversionMetrics>,
     /// The life cycle of custom resource definitions.
     pub definitions: Arc<Definitions>,
     /// The feature gates, for `/metrics`.

@@ -136,6 +136,15 @@ impl Kinds for ServedKinds {
         to: &GroupVersionResource,
     ) -> Result<Value, String> {
         match (self.find(from), self.find(to)) {
+            // Without the webhook's conversion, the object would be wrong.
+            (Some(from), Some(to))
+                if from.schema.converter().is_some() && !from.is_same_version(&to) =>
+            {
+                Err(format!(
+                    "unable to convert to {}: the conversion webhook is not called here",
+                    to.api_version()
+                ))
+            }
             (Some(from), Some(to)) => Ok(apiserver_convert::convert_object(&from, &to, object)),
             _ => Err(format!(
                 "unable to convert to {}: unknown kind",

@@ -1,5 +1,6 @@
 //! CustomResourceDefinitions, and the resources that they define.
 
+mod conversion;
 mod deletion;
 mod names;
 mod openapi;

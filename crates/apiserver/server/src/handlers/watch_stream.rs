@@ -16,7 +16,7 @@ use api_codec::{envelope, proto, watch};
 use api_kinds::Resource;
 use api_meta::ApiError;
 use api_schema::schema;
-use apiserver_cache::{Delivery, Entry, Subscription};
+use apiserver_cache::{Delivery, Entry, Subscription, convert_entries};
 use bytes::Bytes;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
@@ -32,6 +32,8 @@ use tokio_stream::wrappers::ReceiverStream;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Time of the last bookmark before the watch ends.
 const BEFORE_END: Duration = Duration::from_secs(2);
+/// Existing objects that are converted together: bounds the memory of a watch.
+const BACKLOG_PART: usize = 100;
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
 /// Encodes events in one representation.
@@ -201,9 +203,7 @@ impl Stream {
     async fn send_events(&mut self, subscription: Subscription) -> Result<(), StreamEnd> {
         // From the start of the stream: the backlog counts, too, or a slow client would never end.
         let ends = Instant::now() + self.options.timeout;
-        for delivery in &subscription.backlog {
-            self.send_event(delivery).await?;
-        }
+        self.send_backlog(&subscription.backlog).await?;
         // The backlog reaches this revision even if its last event is older.
         self.sent = subscription.revision;
         // Reflectors that stream their lists count as synced only after this bookmark.
@@ -217,7 +217,9 @@ impl Stream {
             tokio::select! {
                 // The cache closes the queue of a watcher that is too slow; the client then watches
                 // again from its last revision.
-                change = changes.recv() => self.send_event(&change.ok_or(StreamEnd)?).await?,
+                change = changes.recv() => {
+                    self.send_events_of(&[change.ok_or(StreamEnd)?]).await?;
+                }
                 () = tokio::time::sleep_until(next_bookmark), if self.options.bookmarks => {
                     self.catch_up(&mut changes).await?;
                     next_bookmark = self.following_bookmark(ends);
@@ -249,7 +251,7 @@ impl Stream {
     async fn catch_up(&mut self, changes: &mut mpsc::Receiver<Delivery>) -> Result<(), StreamEnd> {
         let revision = self.server.caches.revision();
         while let Ok(change) = changes.try_recv() {
-            self.send_event(&change).await?;
+            self.send_events_of(&[change]).await?;
         }
         // Never backwards: an event that arrived meanwhile may be newer than this revision.
         self.sent = self.sent.max(revision);
@@ -268,11 +270,36 @@ impl Stream {
         self.server.metrics.watch_event(&self.frames.resource);
         match self.frames.encode_event(delivery) {
             Ok(frame) => self.out.send(frame).await.map_err(|_| StreamEnd),
-            Err(error) => {
-                // Report the error: skipping the event would leave the client with a stale object.
-                let _ = self.out.send(self.frames.encode_error(&error)).await;
-                Err(StreamEnd)
+            Err(error) => Err(self.report_error(&error).await),
+        }
+    }
+
+    /// Reports an error: skipping the event would leave the client with a stale object.
+    async fn report_error(&self, error: &ApiError) -> StreamEnd {
+        let _ = self.out.send(self.frames.encode_error(error)).await;
+        StreamEnd
+    }
+
+    async fn send_backlog(&mut self, backlog: &[Delivery]) -> Result<(), StreamEnd> {
+        for part in backlog.chunks(BACKLOG_PART) {
+            self.send_events_of(part).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends events, converted together.
+    async fn send_events_of(&mut self, part: &[Delivery]) -> Result<(), StreamEnd> {
+        let entries = part.iter().map(|delivery| delivery.entry.clone()).collect();
+        // The task of this watch: a slow webhook delays no other client.
+        match convert_entries(&self.frames.resource, entries).await {
+            Ok(entries) => {
+                for (delivery, entry) in part.iter().zip(entries) {
+                    let event = delivery.event;
+                    self.send_event(&Delivery { event, entry }).await?;
+                }
+                Ok(())
             }
+            Err(error) => Err(self.report_error(&error).await),
         }
     }
 }
