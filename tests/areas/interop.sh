@@ -1,9 +1,9 @@
-# Other projects' client libraries and extensions: Python's client and kopf, client-go, an operator on controller-runtime, Helm's
-# library, the sample extension server. Versions are pinned in tests/interop; Go's build cache is outside the clone.
+# Other projects' client libraries and extensions: Python's client and kopf, the JavaScript client, client-go, operators on
+# controller-runtime and kube-rs, Helm's library, the sample extension server. Versions are pinned in tests/interop.
 . tests/lib/need.sh
 . tests/lib/cluster.sh
 GO_PROGRAMS="go typed operator helm" PYTHON_PROGRAMS="python python-operator"
-[ "$LIST" = yes ] && { printf 'interop/%s\n' $GO_PROGRAMS $PYTHON_PROGRAMS extension; exit; }
+[ "$LIST" = yes ] && { printf 'interop/%s\n' $GO_PROGRAMS $PYTHON_PROGRAMS javascript kube-rs extension; exit; }
 
 # build_go NAME: builds a program of the Go module; `go` is its main package.
 build_go() {
@@ -28,6 +28,30 @@ prepare() {
     echo "skip interop/python: the Python packages could not be installed: $(tail -1 "$WORK/pip.log" 2>/dev/null)"
     rm -rf "$WORK/venv"
   fi
+  prepare_javascript
+  prepare_kube_rs
+}
+
+prepare_javascript() {
+  wanted interop/javascript || return 0
+  command -v npm >/dev/null || { echo "skip interop/javascript: there is no npm"; return 0; }
+  cp -r tests/interop/javascript "$WORK/javascript"
+  (cd "$WORK/javascript" && npm ci --ignore-scripts --no-audit --no-fund) >"$WORK/npm.log" 2>&1 && return 0
+  echo "skip interop/javascript: its packages could not be installed: $(grep -m1 'npm error' "$WORK/npm.log")"
+  rm -rf "$WORK/javascript"
+}
+
+# Its dependencies are fetched first: without a registry this is a skip, and code that doesn't compile is a failure.
+prepare_kube_rs() {
+  local manifest=tests/interop/kube-rs/Cargo.toml
+  wanted interop/kube-rs || return 0
+  if ! cargo fetch --locked --manifest-path "$manifest" >"$WORK/kube-rs.log" 2>&1; then
+    echo "skip interop/kube-rs: its crates could not be fetched: $(tail -1 "$WORK/kube-rs.log")"
+  elif ! CARGO_TARGET_DIR="$CARGO_TARGET_DIR/kube-rs" cargo build --locked --quiet --manifest-path "$manifest" >"$WORK/kube-rs.log" 2>&1; then
+    echo "FAIL interop/kube-rs/build: $(grep -m1 '^error' "$WORK/kube-rs.log")"
+  else
+    cp "$CARGO_TARGET_DIR/kube-rs/debug/kube-operator" "$WORK/interop-kube-rs"
+  fi
 }
 
 # The network of its own has no way to the registries: everything is built before.
@@ -47,6 +71,8 @@ for name in $PYTHON_PROGRAMS; do
   fi
 done
 for name in $GO_PROGRAMS; do [ ! -x "$WORK/interop-$name" ] || "$WORK/interop-$name" "$KUBECONFIG"; done
+[ ! -d "$WORK/javascript" ] || node "$WORK/javascript/client.js" "$KUBECONFIG"
+[ ! -x "$WORK/interop-kube-rs" ] || "$WORK/interop-kube-rs" "$KUBECONFIG"
 if [ ! -x "$WORK/interop-extension" ]; then :
 elif [ -z "${OWN_NETWORK:-}" ]; then echo "skip interop/extension: needs root for a network namespace"
 elif ! KUBECTL=$(kubectl_path); then echo "skip interop/extension: there is no kubectl on this machine"
