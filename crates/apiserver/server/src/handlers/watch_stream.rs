@@ -287,8 +287,14 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends events, converted together.
+    /// Sends events, converted together if the kind has a converter.
     async fn send_events_of(&mut self, part: &[Delivery]) -> Result<(), StreamEnd> {
+        if self.frames.resource.schema.converter().is_none() {
+            for delivery in part {
+                self.send_event(delivery).await?;
+            }
+            return Ok(());
+        }
         let entries = part.iter().map(|delivery| delivery.entry.clone()).collect();
         // The task of this watch: a slow webhook delays no other client.
         match convert_entries(&self.frames.resource, entries).await {
