@@ -177,7 +177,7 @@ impl ParamObjects for CachedParams {
         let mut objects = Vec::new();
         for entry in entries {
             // Before the selector: a conversion may change labels.
-            let object = read_param(&entry, &row)?;
+            let object = read_param(entry, &row)?;
             if selector.matches_map(object.labels()) {
                 objects.push(object);
             }
