@@ -1,8 +1,10 @@
 // The JavaScript client (@kubernetes/client-node) against a running cluster: informer, watch, list pages, patches, server-side
-// apply, custom resources. Prints one line a check.
+// apply, custom resources, HEAD over HTTP/2. Prints one line a check.
 //
 //     node client.js KUBECONFIG
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import http2 from 'node:http2';
 import * as k8s from '@kubernetes/client-node';
 
 const NAMESPACE = 'javascript-client';
@@ -149,13 +151,32 @@ async function customObjects() {
   await until(() => isNotFound(() => custom.getNamespacedCustomObject(one)));
 }
 
+/** Sends HEAD over HTTP/2, where DATA in the response is a protocol error. */
+async function head() {
+  const tls = {};
+  await config.applyToHTTPSOptions(tls);
+  const session = http2.connect(config.getCurrentCluster().server, { ca: tls.ca, cert: tls.cert, key: tls.key });
+  try {
+    for (const path of ['/version', `/api/v1/namespaces/${NAMESPACE}`, '/none']) {
+      const request = session.request({ ':method': 'HEAD', ':path': path });
+      const [headers] = await once(request.resume(), 'response');
+      await once(request, 'end');
+      assert.equal(request.rstCode, http2.constants.NGHTTP2_NO_ERROR, path);
+      assert.equal(headers[':status'], path === '/none' ? 404 : 200, path);
+      assert(Number(headers['content-length']) > 0, path);
+    }
+  } finally {
+    session.close();
+  }
+}
+
 async function deleteNamespace() {
   await core.deleteNamespace({ name: NAMESPACE });
   await until(() => isNotFound(() => core.readNamespace({ name: NAMESPACE })), 60);
 }
 
 const CHECKS = {
-  create, pages, informer, watch: watchFromRevision, patch, apply, 'custom-objects': customObjects, delete: deleteNamespace,
+  create, pages, informer, watch: watchFromRevision, patch, apply, 'custom-objects': customObjects, head, delete: deleteNamespace,
 };
 for (const [name, check] of Object.entries(CHECKS)) {
   const line = await check().then(() => `ok interop/javascript/${name}`,

@@ -2,6 +2,8 @@
 
 use api_meta::{ApiError, Reason};
 use bytes::{Bytes, BytesMut};
+use http::Response;
+use http::header::CONTENT_LENGTH;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Incoming};
@@ -27,6 +29,21 @@ pub fn full_body(bytes: impl Into<Bytes>) -> Body {
     Full::new(bytes.into())
         .map_err(|never| match never {})
         .boxed_unsync()
+}
+
+/// Replaces a body by an empty one; `Content-Length` keeps the length of the omitted body if that
+/// is known.
+pub fn omit_body(response: Response<Body>) -> Response<Body> {
+    let (mut parts, body) = response.into_parts();
+    // hyper omits the body of a response to HEAD in HTTP/1.1 only. In HTTP/2, clients report DATA
+    // as a protocol error.
+    if let Some(length) = body.size_hint().exact().filter(|length| *length > 0) {
+        parts
+            .headers
+            .entry(CONTENT_LENGTH)
+            .or_insert_with(|| length.into());
+    }
+    Response::from_parts(parts, full_body(Bytes::new()))
 }
 
 /// A request's body until a handler takes it. A body that no handler took is discarded before the
@@ -110,4 +127,25 @@ async fn collect_body(mut body: Incoming) -> Result<Bytes, ApiError> {
         ));
     }
     Ok(bytes.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn omitted_body_ends_the_stream_and_keeps_its_length() {
+        let response = omit_body(Response::new(full_body("four")));
+        assert!(response.body().is_end_stream());
+        assert_eq!(response.headers()[CONTENT_LENGTH], "4");
+    }
+
+    #[test]
+    fn omitted_empty_body_keeps_the_declared_length() {
+        let mut response = Response::new(full_body(""));
+        assert!(omit_body(response).headers().is_empty());
+        response = Response::new(full_body(""));
+        response.headers_mut().insert(CONTENT_LENGTH, 7.into());
+        assert_eq!(omit_body(response).headers()[CONTENT_LENGTH], "7");
+    }
 }

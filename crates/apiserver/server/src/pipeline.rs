@@ -2,7 +2,7 @@
 //! classification, authorization, then the handler of the path (admission and the registry follow
 //! inside writes).
 
-use crate::body::{Body, Payload};
+use crate::body::{Body, Payload, omit_body};
 use crate::context::Context;
 use crate::inflight::is_long_running;
 use crate::options::parse_duration;
@@ -13,7 +13,7 @@ use api_meta::{ApiError, Reason};
 use apiserver_authz::forbidden_error;
 use apiserver_request::{Attributes, Authorizer, Decision, RequestInfo, User};
 use futures::FutureExt;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use std::panic::AssertUnwindSafe;
@@ -23,8 +23,19 @@ use std::time::{Duration, Instant};
 /// First segments of kubelet paths that run a command in a container or checkpoint one.
 const KUBELET_STREAMS: [&str; 6] = ["exec", "attach", "portForward", "run", "cri", "checkpoint"];
 
-/// Handles a request.
-pub async fn handle_request(server: Arc<Server>, mut request: Request<Incoming>) -> Response<Body> {
+/// Handles a request. The response to HEAD has no body.
+pub async fn handle_request(server: Arc<Server>, request: Request<Incoming>) -> Response<Body> {
+    let is_head = request.method() == Method::HEAD;
+    let response = respond_to(server, request).await;
+    if is_head {
+        omit_body(response)
+    } else {
+        response
+    }
+}
+
+/// Runs the handler chain, and counts the request.
+async fn respond_to(server: Arc<Server>, mut request: Request<Incoming>) -> Response<Body> {
     let begun = Instant::now();
     // Taken now: `into_parts` below consumes the request, and with it the upgrade.
     let upgrade = request
