@@ -286,6 +286,27 @@ mod tests {
     }
 
     #[test]
+    fn abandoned_list_is_removed_from_an_applied_empty_struct() {
+        let writer = Writer {
+            subresource: "status",
+            schema: &api_kinds::find(
+                "admissionregistration.k8s.io",
+                "v1",
+                "validatingadmissionpolicies",
+            )
+            .unwrap()
+            .schema,
+            ..writer("a")
+        };
+        let warning = json!({"fieldRef": "spec.validations[0].expression", "warning": "w"});
+        let first = json!({"status": {"typeChecking": {"expressionWarnings": [warning]}}});
+        let first = apply_intent(&writer, None, &first, false).unwrap().object;
+        let second = json!({"status": {"typeChecking": {}}});
+        let second = apply_intent(&writer, Some(&first), &second, false).unwrap();
+        assert_eq!(second.object["status"], json!({"typeChecking": {}}));
+    }
+
+    #[test]
     fn abandoned_field_is_removed_and_field_of_another_manager_conflicts() {
         let first = apply_intent(
             &writer("a"),

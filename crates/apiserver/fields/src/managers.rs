@@ -55,6 +55,23 @@ pub(crate) fn read_entries(object: &Value) -> Vec<Entry> {
     list.into_iter().flatten().map(parse_entry).collect()
 }
 
+/// Returns whether an object requests that its owners are forgotten: by an empty list, or by a
+/// single empty entry.
+pub(crate) fn requests_reset(object: &Value) -> bool {
+    let list = object
+        .metadata()
+        .and_then(|m| m.get("managedFields"))
+        .and_then(Value::as_array);
+    match list.map(Vec::as_slice) {
+        Some([]) => true,
+        Some([only]) => {
+            let entry = parse_entry(only);
+            entry.fields.is_empty() && entry.identity.manager.is_empty()
+        }
+        _ => false,
+    }
+}
+
 fn parse_entry(value: &Value) -> Entry {
     let text = |name: &str| {
         value

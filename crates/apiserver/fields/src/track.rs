@@ -45,13 +45,14 @@ pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
         Some(old) if !writer.subresource.is_empty() => managers::read_entries(old),
         _ => managers::read_entries(new),
     };
-    // A single empty entry requests a reset.
-    let cleared = matches!(entries.as_slice(), [only] if only.fields.is_empty() && only.identity.manager.is_empty());
-    if cleared {
-        return managers::write_entries(new, Vec::new());
+    if writer.subresource.is_empty() && managers::requests_reset(new) {
+        entries.clear();
+        // As upstream: a created object has an owner, whatever it asks for.
+        if old.is_some() {
+            return managers::write_entries(new, entries);
+        }
     }
-    // A client that drops managedFields keeps the stored owners; only the single empty entry above
-    // resets.
+    // A client that drops managedFields keeps the stored owners.
     if let (true, Some(old)) = (entries.is_empty(), old) {
         entries = managers::read_entries(old);
     }
@@ -274,17 +275,29 @@ mod tests {
     }
 
     #[test]
-    fn single_empty_entry_resets_the_owners() {
+    fn empty_list_or_single_empty_entry_resets_the_owners() {
         let mut one = json!({"data": {"x": "1"}});
         track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one);
-        let mut two = one.clone();
-        two["metadata"]["managedFields"] = json!([{}]);
-        track_update(
-            &writer("second", "2026-01-01T00:00:01Z"),
-            Some(&one),
-            &mut two,
-        );
-        assert!(two["metadata"].get("managedFields").is_none());
+        for (sent, resets) in [(json!([]), true), (json!([{}]), true), (Value::Null, false)] {
+            let mut two = one.clone();
+            two["metadata"]["managedFields"] = sent.clone();
+            track_update(
+                &writer("second", "2026-01-01T00:00:01Z"),
+                Some(&one),
+                &mut two,
+            );
+            let kept = two["metadata"].get("managedFields").is_some();
+            assert_eq!(kept, !resets, "{sent}");
+        }
+    }
+
+    #[test]
+    fn created_object_has_an_owner_in_spite_of_a_reset() {
+        for sent in [json!([]), json!([{}])] {
+            let mut object = json!({"metadata": {"managedFields": sent}, "data": {"x": "1"}});
+            track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut object);
+            assert_eq!(object["metadata"]["managedFields"][0]["manager"], "first");
+        }
     }
 
     #[test]

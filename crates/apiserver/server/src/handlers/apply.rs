@@ -45,6 +45,13 @@ pub async fn handle_apply(
     let (code, object) = match apply_to_existing(server, &mut write, resource, &intent, force).await
     {
         Err(error) if error.reason == Reason::NotFound && write.subresource.is_empty() => {
+            // As upstream: `generateName` makes no name, and the URL's is not implied.
+            if intent.name().is_empty() {
+                let name = &write.name;
+                return Err(ApiError::bad_request(format!(
+                    "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+                )));
+            }
             // `patch` alone must not create objects.
             pipeline::authorize_verb(server, context, "create")?;
             (
@@ -245,11 +252,8 @@ async fn apply_as_create(
             "uid mismatch: the provided object specified uid, and no existing object was found",
         ));
     }
-    let mut intent = intent.clone();
-    let name = write.name.clone();
-    intent.set_meta_str("name", &name);
     let applied = write
-        .as_writer(|writer| apiserver_fields::apply_intent(writer, None, &intent, force))
+        .as_writer(|writer| apiserver_fields::apply_intent(writer, None, intent, force))
         .map_err(conflict_error)?;
     // Converts to canonical form; unknown fields were rejected when the intent was read.
     let (object, _) = codec::check_tree(&write.resource.schema, applied.object)
