@@ -40,7 +40,7 @@ pub fn validate_positive(parent: &Value, field: &str, path: &Path<'_>, errors: &
     }
 }
 
-/// Validates a string that may be absent or empty, or else must be in `known`.
+/// Validates a string that may be absent, or else must be in `known`.
 pub fn validate_one_of(
     parent: &Value,
     field: &str,

@@ -2,7 +2,7 @@
 
 use crate::webhooks::ServedKinds;
 use api_kinds::{ObjectSchema, Resource};
-use api_meta::{Meta, Selector};
+use api_meta::Selector;
 use apiserver_admission::PolicyPlugins;
 use apiserver_cache::{Caches, Entry};
 use apiserver_convert::codec;
@@ -174,15 +174,18 @@ impl ParamObjects for CachedParams {
         // The revision of the snapshot is not used, so that any number will do.
         let snapshot = cache.snapshot(0);
         let entries = snapshot.range_entries(&prefix, "");
-        let mut objects = Vec::new();
-        for entry in entries {
-            // Before the selector: a conversion may change labels.
-            let object = read_param(entry, &row)?;
-            if selector.matches_map(object.labels()) {
-                objects.push(object);
-            }
-        }
-        Ok(objects)
+        // A conversion may change labels.
+        let foreign = row.schema.converter().is_some();
+        // Before the objects are decoded: a tenant may fill the namespace with others.
+        let entries =
+            entries.filter(|entry| foreign || selector.matches(|key| entry.label(key)));
+        let objects = entries.map(|entry| read_param(entry, &row));
+        objects
+            .filter(|object| {
+                let selected = |object: &Value| selector.matches_map(object.labels());
+                object.as_ref().map_or(true, selected)
+            })
+            .collect()
     }
 }
 
