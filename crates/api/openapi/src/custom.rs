@@ -1,8 +1,8 @@
-//! The custom resources that documents describe.
+//! The resources that documents describe.
 
 use std::sync::Arc;
 
-use api_kinds::{Resource, ResourceSet};
+use api_kinds::{Group, Resource, ResourceSet};
 use serde_json::Value;
 
 /// A CustomResourceDefinition. Only the build of a document reads it: the index would be slow if it
@@ -14,10 +14,16 @@ pub trait Definition: Send + Sync {
     fn load(&self) -> Option<Value>;
 }
 
-/// The served versions of custom resources with their definitions, sorted. A document is built
-/// from the definition, because the model of a schema keeps no descriptions.
-#[derive(Clone, Default)]
-pub struct CustomResources(Vec<CustomVersion>);
+/// The served versions of custom resources with their definitions, sorted, beside the built-in
+/// resources that are served. A document is built from the definition, because the model of a
+/// schema keeps no descriptions.
+#[derive(Clone)]
+pub struct CustomResources {
+    versions: Vec<CustomVersion>,
+    // `--runtime-config` decides which ones, so that the static table is not enough.
+    built_in: Vec<Arc<Resource>>,
+    built_in_groups: Vec<Group>,
+}
 
 /// A served version of a custom resource.
 #[derive(Clone)]
@@ -26,12 +32,21 @@ pub(crate) struct CustomVersion {
     pub(crate) definition: Arc<dyn Definition>,
 }
 
+impl Default for CustomResources {
+    /// Returns no custom resources beside the built-in ones that are served by default.
+    fn default() -> Self {
+        Self::new(&ResourceSet::new([]), |_| None)
+    }
+}
+
 impl CustomResources {
-    /// Collects the served custom resources of a set. `find` returns a definition by its name; a
-    /// resource without one is left out.
+    /// Collects the served resources of a set. `find` returns a definition by its name; a
+    /// custom resource without one is left out.
     pub fn new(set: &ResourceSet, find: impl Fn(&str) -> Option<Arc<dyn Definition>>) -> Self {
-        let served = set.served().filter(|resource| resource.is_custom());
-        let mut versions: Vec<CustomVersion> = served
+        let (custom, built_in): (Vec<_>, Vec<_>) =
+            set.served().partition(|resource| resource.is_custom());
+        let mut versions: Vec<CustomVersion> = custom
+            .into_iter()
             .filter_map(|resource| {
                 Some(CustomVersion {
                     definition: find(&resource.group_resource())?,
@@ -40,17 +55,36 @@ impl CustomResources {
             })
             .collect();
         versions.sort_by(|a, b| a.key().cmp(&b.key()));
-        CustomResources(versions)
+        CustomResources {
+            versions,
+            built_in: built_in.into_iter().cloned().collect(),
+            built_in_groups: set.built_in_groups().to_vec(),
+        }
+    }
+
+    /// Returns the groups and versions with served built-in resources.
+    pub(crate) fn built_in_groups(&self) -> &[Group] {
+        &self.built_in_groups
+    }
+
+    /// Returns the served built-in resources of a group and version.
+    pub(crate) fn built_in_of<'a>(
+        &'a self,
+        group: &'a str,
+        version: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Resource>> {
+        let of_version = move |row: &&Arc<Resource>| row.group == group && row.version == version;
+        self.built_in.iter().filter(of_version)
     }
 
     /// Returns all of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &CustomVersion> {
-        self.0.iter()
+        self.versions.iter()
     }
 
     /// Returns each group and version once.
     pub(crate) fn versions(&self) -> impl Iterator<Item = (&str, &str)> + Clone {
-        self.0
+        self.versions
             .chunk_by(|a, b| a.group_version() == b.group_version())
             .filter_map(|chunk| chunk.first().map(CustomVersion::group_version))
     }
@@ -58,9 +92,9 @@ impl CustomResources {
     /// Returns the resources of a group and version.
     pub(crate) fn of_version(&self, group: &str, version: &str) -> &[CustomVersion] {
         let key = (group, version);
-        let start = self.0.partition_point(|v| v.group_version() < key);
-        let end = self.0.partition_point(|v| v.group_version() <= key);
-        self.0.get(start..end).unwrap_or_default()
+        let start = self.versions.partition_point(|v| v.group_version() < key);
+        let end = self.versions.partition_point(|v| v.group_version() <= key);
+        self.versions.get(start..end).unwrap_or_default()
     }
 }
 

@@ -40,9 +40,7 @@ impl<'a> Operations<'a> {
             has_built_in: false,
             has_custom: false,
         };
-        for resource in api_kinds::served()
-            .filter(|resource| resource.group == group && resource.version == version)
-        {
+        for resource in custom.built_in_of(group, version) {
             operations.has_built_in = true;
             operations.add_with_subresources(resource);
         }

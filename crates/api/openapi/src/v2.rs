@@ -22,8 +22,7 @@ pub fn hash(custom: &CustomResources) -> String {
 pub fn document(custom: &CustomResources) -> Value {
     let descriptions = Descriptions::load();
     let (mut paths, mut definitions) = (Map::new(), Map::new());
-    let none = CustomResources::default();
-    let all: Vec<(&str, &str)> = v3::list_versions(&none).collect();
+    let all: Vec<(&str, &str)> = v3::list_built_in(custom).collect();
     // One document for all groups. kubectl older than 1.27 reads nothing else.
     for (group, version) in v3::list_versions(custom) {
         let mut operations = Operations::new(group, version, custom);

@@ -58,6 +58,10 @@ fn version_hash(group: &str, version: &str, custom: &CustomResources) -> String 
     // on is a part of it.
     hasher.update(&*PROGRAM);
     hasher.update(root_path(group, version));
+    // `--runtime-config` can disable single resources of a version.
+    for resource in custom.built_in_of(group, version) {
+        hasher.update(json!(resource.plural).to_string());
+    }
     for version in custom.of_version(group, version) {
         let (resource, definition) = (&version.resource, &version.definition);
         // The revision stands for the schema: hashing all of them would make the index slow.
@@ -81,20 +85,26 @@ pub(crate) fn to_hexadecimal(digest: &[u8]) -> String {
 pub(crate) fn list_versions(
     custom: &CustomResources,
 ) -> impl Iterator<Item = (&str, &str)> + Clone {
-    let built_in = api_kinds::groups().iter().flat_map(|group| {
+    let others = custom
+        .versions()
+        .filter(|(group, version)| !is_built_in(custom, group, version));
+    list_built_in(custom).chain(others)
+}
+
+/// Returns the served built-in versions.
+pub(crate) fn list_built_in(
+    custom: &CustomResources,
+) -> impl Iterator<Item = (&str, &str)> + Clone {
+    custom.built_in_groups().iter().flat_map(|group| {
         group
             .versions
             .iter()
             .map(move |version| (&*group.name, &**version))
-    });
-    let others = custom
-        .versions()
-        .filter(|(group, version)| !is_built_in(group, version));
-    built_in.chain(others)
+    })
 }
 
-fn is_built_in(group: &str, version: &str) -> bool {
-    let mut groups = api_kinds::groups().iter();
+fn is_built_in(custom: &CustomResources, group: &str, version: &str) -> bool {
+    let mut groups = custom.built_in_groups().iter();
     groups.any(|known| known.name == group && known.versions.iter().any(|name| name == version))
 }
 
@@ -112,7 +122,7 @@ pub fn document(path: &str, custom: &CustomResources) -> Option<Value> {
     for version in custom.of_version(group, version) {
         add_schemas(version, Form::Version3, &descriptions, &mut components);
     }
-    if !is_built_in(group, version) {
+    if !is_built_in(custom, group, version) {
         return Some(json!({
             "openapi": "3.0.0",
             "info": {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"},

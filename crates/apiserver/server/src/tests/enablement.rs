@@ -21,6 +21,26 @@ async fn disabled_apis_are_not_found() {
     ] {
         assert_eq!(server.get(path).await.code, code, "{path}");
     }
+    let index = server.get("/openapi/v3").await.json();
+    for (path, expect) in [
+        ("apis/batch/v1", false),
+        ("apis/autoscaling/v1", false),
+        ("apis/autoscaling/v2", true),
+        ("apis/apps/v1", true),
+    ] {
+        assert_eq!(index["paths"][path].is_object(), expect, "{path}");
+        let code = if expect { 200 } else { 404 };
+        let document = server.get(&format!("/openapi/v3/{path}")).await;
+        assert_eq!(document.code, code, "{path}");
+    }
+    let apps = server.get("/openapi/v3/apis/apps/v1").await.json();
+    let swagger = server.get("/openapi/v2").await.json();
+    for document in [&apps, &swagger] {
+        let paths = &document["paths"];
+        assert!(paths["/apis/apps/v1/daemonsets"].is_null());
+        assert!(paths["/apis/apps/v1/deployments"].is_object());
+        assert!(paths["/apis/batch/v1/jobs"].is_null());
+    }
     let list = server.get("/apis/apps/v1").await.json();
     let names: Vec<_> = list["resources"].as_array().unwrap().iter().collect();
     assert!(names.iter().all(|resource| resource["kind"] != "DaemonSet"));
