@@ -20,10 +20,17 @@ pub(crate) fn prepare_status_update(kind: Kind<'_>, new: &mut Value, old: &Value
             remove(&mut result, "status");
         }
     }
-    if status_rule(kind) != StatusRule::Alone
-        && let Some(metadata) = metadata
-    {
-        set(&mut result, "metadata", metadata);
+    match metadata {
+        Some(metadata) if status_rule(kind) != StatusRule::Alone => {
+            set(&mut result, "metadata", metadata);
+        }
+        // As upstream, also where the metadata stays: they record the owners of this write.
+        Some(metadata) if has(&metadata, "managedFields") => {
+            if let Some(kept) = make(&mut result, "metadata") {
+                keep_field(kept, &metadata, "managedFields");
+            }
+        }
+        _ => {}
     }
     match (kind.group, kind.kind) {
         ("", "PersistentVolume") => set_phase_transition_time(&mut result, old),
