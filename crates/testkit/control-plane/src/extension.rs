@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
 use serde_json::{Value, json};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -40,6 +40,21 @@ impl ExtensionRequest {
             .filter(|(found, _)| *found == name)
             .map(|(_, value)| value)
             .collect()
+    }
+}
+
+/// Binds a port of `address` that no server has on loopback. Those of the control plane listen
+/// there, and the kernel may choose one of their ports for another address; the API server forwards
+/// no request to its own port or its store's on any address of the machine.
+async fn bind_unused_port(address: IpAddr) -> std::io::Result<TcpListener> {
+    loop {
+        let listener = TcpListener::bind((address, 0)).await?;
+        let port = listener.local_addr()?.port();
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+            Ok(_) => return Ok(listener),
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -87,7 +102,7 @@ impl ExtensionServer {
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(clients.build()?)
             .with_single_cert(vec![leaf], key)?;
-        let listener = TcpListener::bind((own_address()?, 0)).await?;
+        let listener = bind_unused_port(own_address()?).await?;
         let server = Self {
             address: listener.local_addr()?,
             authority,
