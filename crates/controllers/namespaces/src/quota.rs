@@ -6,6 +6,7 @@
 mod usage;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use api_semantics::quota::pod_usage;
 use async_trait::async_trait;
@@ -16,6 +17,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 
 use controllers_runtime::discovery;
 use controllers_runtime::{Action, Cache, Deletions, Drive, Executor, Meta, Queue, Setup, pods};
+
+/// Delay of another count after some resources could not be counted.
+const RECOUNT_DELAY: Duration = Duration::from_secs(10);
 
 struct Quotas {
     quotas: Cache<ResourceQuota>,
@@ -162,9 +166,27 @@ impl Drive for Quotas {
             .filter(|name| !used.contains_key(*name))
             .cloned()
             .collect();
-        used.extend(count_objects(&self.client, namespace, missing).await?);
-        Ok(update_usage(&quota, hard, used))
+        let counts = count_objects(&self.client, namespace, missing).await?;
+        for (name, error) in &counts.failures {
+            tracing::warn!(quota = key, %name, error, "the objects of a quota could not be counted");
+        }
+        let is_partial = !counts.failures.is_empty();
+        add_counts(&mut used, counts, &quota);
+        let mut actions = update_usage(&quota, hard, used);
+        if is_partial {
+            actions.push(Action::Requeue(RECOUNT_DELAY));
+        }
+        Ok(actions)
     }
+}
+
+/// The counts of the resources of a quota.
+#[derive(Debug, Default)]
+pub struct ObjectCounts {
+    /// Objects of each resource.
+    pub counts: Vec<(String, Amount)>,
+    /// Resources that could not be counted, for instance of an extension server that is down.
+    pub failures: Vec<(String, String)>,
 }
 
 /// Counts the objects of each plain or `count/` resource; a name that counts nothing is left out.
@@ -175,30 +197,50 @@ pub async fn count_objects(
     client: &Client,
     namespace: &str,
     names: Vec<String>,
-) -> Result<Vec<(String, Amount)>, Error> {
+) -> Result<ObjectCounts, Error> {
     let names: Vec<_> = names
         .into_iter()
         .filter(|name| usage::parse_counted_resource(name).is_some())
         .collect();
     if names.is_empty() {
-        return Ok(Vec::new());
+        return Ok(ObjectCounts::default());
     }
     let found = discovery::discover_resources(client).await?;
-    let mut counts = Vec::new();
+    let mut counts = ObjectCounts::default();
     for name in names {
         let Some((plural, group)) = usage::parse_counted_resource(&name) else {
             continue;
         };
         let mut all = found.resources.iter().map(|served| &served.resource);
         let count = match all.find(|r| r.plural == plural && r.group == group && r.namespaced) {
-            Some(resource) => client.metadata(resource, Some(namespace)).count().await?,
+            Some(resource) => client.metadata(resource, Some(namespace)).count().await,
+            // Its objects exist, although nothing lists them now: zero would lift the limit.
+            None if found.has_failed_version(group) => {
+                let why = "discovery of the group failed".to_owned();
+                counts.failures.push((name, why));
+                continue;
+            }
             // A resource that is not served, for instance of a deleted CRD, has no objects and must
             // not block the other counts.
-            None => 0,
+            None => Ok(0),
         };
-        counts.push((name, Amount(count.to_string())));
+        match count {
+            Ok(count) => counts.counts.push((name, Amount(count.to_string()))),
+            Err(error) => counts.failures.push((name, error.to_string())),
+        }
     }
     Ok(counts)
+}
+
+/// Adds the counts to the usage; what could not be counted keeps its last value.
+fn add_counts(used: &mut BTreeMap<String, Amount>, counts: ObjectCounts, quota: &ResourceQuota) {
+    used.extend(counts.counts);
+    let last = quota.status.as_ref().and_then(|s| s.used.as_ref());
+    for (name, _) in counts.failures {
+        if let Some(amount) = last.and_then(|used| used.get(&name)) {
+            used.insert(name, amount.clone());
+        }
+    }
 }
 
 fn update_usage(
@@ -241,6 +283,25 @@ mod tests {
             let quota = quota(json!({"pods": "2"}), status.clone());
             assert_eq!(is_status_incomplete(&quota), expect, "{status}");
         }
+    }
+
+    #[test]
+    fn failed_count_keeps_its_last_value_and_blocks_no_other() {
+        let quota = quota(
+            json!({"count/a.x": "5", "count/b.y": "5", "count/c.y": "5"}),
+            json!({"used": {"count/a.x": "1", "count/b.y": "3"}}),
+        );
+        let failed = |name: &str| (name.to_owned(), "down".to_owned());
+        let counts = ObjectCounts {
+            counts: vec![("count/a.x".to_owned(), Amount("2".to_owned()))],
+            failures: vec![failed("count/b.y"), failed("count/c.y")],
+        };
+        let mut used = BTreeMap::new();
+        add_counts(&mut used, counts, &quota);
+        let amount = |name: &str| used.get(name).map(|amount| amount.0.as_str());
+        assert_eq!(amount("count/a.x"), Some("2"));
+        assert_eq!(amount("count/b.y"), Some("3"));
+        assert_eq!(amount("count/c.y"), None);
     }
 
     #[test]
