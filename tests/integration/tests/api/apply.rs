@@ -418,6 +418,56 @@ async fn apply_of_another_kind_or_name_is_a_bad_request() {
 }
 
 #[tokio::test]
+async fn apply_without_a_name_creates_nothing() {
+    let test = start().await;
+    let path = test.core("configmaps/c");
+    for metadata in [json!({}), json!({"generateName": "c-"})] {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+        let reply = test.admin.apply(&path, "one", &object).await;
+        reply.expect_failure(
+            400,
+            "BadRequest",
+            "the name of the object (c based on URL) was undeterminable: name must be provided",
+        );
+    }
+    test.admin.get(&path).await.expect_status(404);
+    test.admin
+        .apply(&path, "one", &config_map("c"))
+        .await
+        .expect_status(201);
+    // The merged object has the name of the existing one.
+    let unnamed = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"b": "2"}});
+    let reply = test.admin.apply(&path, "two", &unnamed).await;
+    assert_eq!(reply.expect_status(200).json()["data"]["b"], "2");
+}
+
+#[tokio::test]
+async fn abandoned_status_list_is_removed_from_an_applied_empty_struct() {
+    let test = start().await;
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "p"},
+        "spec": {"matchConstraints": {"resourceRules": [{"apiGroups": ["apps"],
+            "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["deployments"]}]},
+            "validations": [{"expression": "true"}]}});
+    test.admin.post(path, &policy).await.expect_status(201);
+    let status = |checked: Value| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "p"},
+            "status": {"observedGeneration": 1, "typeChecking": checked}})
+    };
+    let warning = json!({"fieldRef": "spec.validations[0].expression", "warning": "w"});
+    let path = format!("{path}/p/status");
+    let first = status(json!({"expressionWarnings": [warning]}));
+    let reply = test.admin.apply(&path, "checker", &first).await;
+    let checking = &reply.expect_status(200).json()["status"]["typeChecking"];
+    assert_eq!(checking["expressionWarnings"][0]["warning"], "w");
+    let reply = test.admin.apply(&path, "checker", &status(json!({}))).await;
+    let object = reply.expect_status(200).json();
+    assert_eq!(object["status"]["typeChecking"], json!({}), "{object}");
+}
+
+#[tokio::test]
 async fn field_manager_above_128_characters_is_invalid() {
     let test = start().await;
     let path = test.core("configmaps/c");
