@@ -2,7 +2,7 @@
 
 use crate::webhooks::ServedKinds;
 use api_kinds::{ObjectSchema, Resource};
-use api_meta::Selector;
+use api_meta::{Meta, Selector};
 use apiserver_admission::PolicyPlugins;
 use apiserver_cache::{Caches, Entry};
 use apiserver_convert::codec;
@@ -177,8 +177,7 @@ impl ParamObjects for CachedParams {
         // A conversion may change labels.
         let foreign = row.schema.converter().is_some();
         // Before the objects are decoded: a tenant may fill the namespace with others.
-        let entries =
-            entries.filter(|entry| foreign || selector.matches(|key| entry.label(key)));
+        let entries = entries.filter(|entry| foreign || selector.matches(|key| entry.label(key)));
         let objects = entries.map(|entry| read_param(entry, &row));
         objects
             .filter(|object| {
