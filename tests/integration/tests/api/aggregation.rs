@@ -200,7 +200,7 @@ async fn openapi_of_the_remote_group_is_that_of_its_server() {
     .await;
     let index = admin.get("/openapi/v3").await.json();
     let apps = &index["paths"]["apis/apps/v1"]["serverRelativeURL"];
-    assert!(!apps.as_str().unwrap().contains("A2"), "{apps}");
+    assert!(!apps.as_str().unwrap().ends_with("=A2"), "{apps}");
     let jane = plane.user("jane", None);
     let document = jane.get(url).await.expect_success().json();
     assert_eq!(document["openapi"], "3.0.0");
