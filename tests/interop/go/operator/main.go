@@ -162,11 +162,7 @@ func main() {
 	report.Check("scale", scaleFollows(ctx, direct))
 	report.Check("patches", patches(ctx, direct))
 	report.Check("version", otherVersion(ctx, direct))
-	if why, err := converted(ctx, direct, base, ca); why != "" {
-		report.Skip("conversion", why)
-	} else {
-		report.Check("conversion", err)
-	}
+	report.Check("conversion", converted(ctx, direct, base, ca))
 	report.Check("cache", cached(ctx, manager.GetClient()))
 	report.Check("finalizer", finalized(ctx, direct, sites))
 	stop()
@@ -387,19 +383,18 @@ func otherVersion(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// converted checks that a definition with a conversion webhook serves all of its versions. The first result is a reason
-// to skip the check.
-func converted(ctx context.Context, c client.Client, base string, ca []byte) (string, error) {
+// converted checks that a definition with a conversion webhook serves all of its versions.
+func converted(ctx context.Context, c client.Client, base string, ca []byte) error {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	text := strings.NewReplacer("sites", "halls", "site", "hall", "Site", "Hall", "[st]", "[]", "[all]", "[]").Replace(definition)
 	if err := yaml.Unmarshal([]byte(text), crd); err != nil {
-		return "", err
+		return err
 	}
 	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter,
 		Webhook: &apiextensionsv1.WebhookConversion{ConversionReviewVersions: []string{"v1"},
 			ClientConfig: &apiextensionsv1.WebhookClientConfig{URL: ptr.To(base + "/convert-halls"), CABundle: ca}}}
 	if err := c.Create(ctx, crd); err != nil {
-		return "", err
+		return err
 	}
 	defer func() { _ = c.Delete(ctx, crd) }()
 	hall := func(version string) *unstructured.Unstructured {
@@ -410,17 +405,14 @@ func converted(ctx context.Context, c client.Client, base string, ca []byte) (st
 		return object
 	}
 	if err := report.Until(func() error { return c.Create(ctx, hall("v1")) }); err != nil {
-		return "", err
+		return err
 	}
 	other := hall("v1beta1")
 	err := c.Get(ctx, client.ObjectKeyFromObject(other), other)
-	if apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		return "a definition with a conversion webhook serves only its storage version", nil
-	}
 	if err == nil && (other.GetAnnotations()["converted"] != "v1 to "+group+"/v1beta1" || other.GetAPIVersion() != group+"/v1beta1") {
 		err = fmt.Errorf("read as %v", other.Object)
 	}
-	return "", err
+	return err
 }
 
 func cached(ctx context.Context, c client.Client) error {

@@ -3,7 +3,7 @@
 use super::review::ConversionVersion;
 use api_meta::names::{label_value, qualified_name};
 use api_meta::tree::{get, has, text};
-use api_meta::{ApiError, Meta};
+use api_meta::{ApiError, Meta, Reason};
 use serde_json::{Map, Value};
 
 /// Maximum size of all annotations.
@@ -17,9 +17,9 @@ const MAX_MESSAGE: usize = 2048;
 pub struct ConversionError(String);
 
 impl ConversionError {
-    /// Returns the error for the client, as upstream's a 500.
+    /// Returns the error for the client, as upstream's a 500 without a reason.
     pub fn into_api_error(self) -> ApiError {
-        ApiError::internal(self.to_string())
+        ApiError::new(Reason::Unknown(500), self.to_string())
     }
 
     pub(super) fn call(kind: &str, why: &str) -> Self {

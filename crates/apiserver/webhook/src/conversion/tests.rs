@@ -244,9 +244,9 @@ async fn failed_call_has_upstreams_message_and_is_counted() {
 }
 
 #[test]
-fn error_is_an_internal_one() {
+fn error_is_a_500_without_a_reason() {
     let error = ConversionError::count("g/v1, Kind=Foo", 1, 2).into_api_error();
-    assert_eq!(error.code(), 500);
+    assert_eq!((error.code(), error.status().reason.as_str()), (500, ""));
     let text = "conversion webhook for g/v1, Kind=Foo returned 1 objects, expected 2";
     assert!(error.message.ends_with(text), "{}", error.message);
 }
