@@ -63,18 +63,26 @@ if [ -z "${OWN_NETWORK:-}" ]; then
   fi
 fi
 
+# client NAME COMMAND...: runs a client, at most 5 minutes. One that ends early without a failed check is a failure as well.
+client() {
+  local name=$1 status=0
+  shift
+  timeout -k 5 300 "$@" | tee "$WORK/client.log" || status=$?
+  [ "$status" -eq 0 ] || grep -q ^FAIL "$WORK/client.log" || echo "FAIL interop/$name: ended with status $status"
+}
+
 cluster_up interop --simulated || exit 1
 for name in $PYTHON_PROGRAMS; do
   program=${name/python-/python_}
   if wanted "interop/$name" && [ -d "$WORK/venv" ]; then
-    "$WORK/venv/bin/python" "tests/interop/${program/%python/python_client}.py" "$KUBECONFIG"
+    client "$name" "$WORK/venv/bin/python" "tests/interop/${program/%python/python_client}.py" "$KUBECONFIG"
   fi
 done
-for name in $GO_PROGRAMS; do [ ! -x "$WORK/interop-$name" ] || "$WORK/interop-$name" "$KUBECONFIG"; done
-[ ! -d "$WORK/javascript" ] || node "$WORK/javascript/client.js" "$KUBECONFIG"
-[ ! -x "$WORK/interop-kube-rs" ] || "$WORK/interop-kube-rs" "$KUBECONFIG"
+for name in $GO_PROGRAMS; do [ ! -x "$WORK/interop-$name" ] || client "$name" "$WORK/interop-$name" "$KUBECONFIG"; done
+[ ! -d "$WORK/javascript" ] || client javascript node "$WORK/javascript/client.js" "$KUBECONFIG"
+[ ! -x "$WORK/interop-kube-rs" ] || client kube-rs "$WORK/interop-kube-rs" "$KUBECONFIG"
 if [ ! -x "$WORK/interop-extension" ]; then :
 elif [ -z "${OWN_NETWORK:-}" ]; then echo "skip interop/extension: needs root for a network namespace"
 elif ! KUBECTL=$(kubectl_path); then echo "skip interop/extension: there is no kubectl on this machine"
-else KUBECTL=$KUBECTL python3 tests/interop/extension.py "$KUBECONFIG" "$CLUSTER" "$WORK/interop-extension"
+else KUBECTL=$KUBECTL client extension python3 tests/interop/extension.py "$KUBECONFIG" "$CLUSTER" "$WORK/interop-extension"
 fi
