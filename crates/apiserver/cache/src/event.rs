@@ -1,4 +1,4 @@
-//! One change of a cache.
+//! One change of a cache, and what a client receives of it.
 
 use crate::Entry;
 use crate::selection::Selection;
@@ -24,6 +24,43 @@ impl EventType {
             EventType::Modified => "MODIFIED",
             EventType::Deleted => "DELETED",
         }
+    }
+}
+
+/// One event for a client.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// ADDED, MODIFIED, DELETED.
+    pub event: EventType,
+    /// The object.
+    pub entry: Arc<Entry>,
+    /// State before, if [`Selection::converted_fields`] decides what a change is to the client.
+    pub previous: Option<Arc<Entry>>,
+}
+
+impl Delivery {
+    /// Applies the selection to converted objects; returns the event that the client receives, if
+    /// any.
+    pub fn select_converted(self, selection: &Selection) -> Option<Delivery> {
+        if selection.converted_fields.is_empty() {
+            return Some(self);
+        }
+        let is_selected = |entry: &Arc<Entry>| selection.matches_converted(entry);
+        let revision = self.entry.revision;
+        let after = Some(self.entry).filter(is_selected);
+        let before = self.previous.filter(is_selected);
+        let (event, entry) = match (before, after) {
+            (None, None) => return None,
+            (None, Some(new)) if self.event == EventType::Modified => (EventType::Added, new),
+            (_, Some(entry)) => (self.event, entry),
+            // As for other selectors: the last matching state with the revision of the change.
+            (Some(old), None) => (EventType::Deleted, Arc::new(old.at_revision(revision))),
+        };
+        Some(Delivery {
+            event,
+            entry,
+            previous: None,
+        })
     }
 }
 
@@ -61,17 +98,23 @@ impl CacheEvent {
     }
 
     /// Returns the event that a watcher with this selection receives, if any.
-    pub fn seen_by(&self, selection: &Selection) -> Option<(EventType, Arc<Entry>)> {
+    pub fn seen_by(&self, selection: &Selection) -> Option<Delivery> {
         let before = self.old.as_ref().filter(|e| selection.matches(e));
         let after = self.new.as_ref().filter(|e| selection.matches(e));
-        match (before, after) {
-            (None, None) => None,
-            (None, Some(new)) => Some((EventType::Added, new.clone())),
-            (Some(_), Some(new)) => Some((EventType::Modified, new.clone())),
+        let (event, entry) = match (before, after) {
+            (None, None) => return None,
+            (None, Some(new)) => (EventType::Added, new.clone()),
+            (Some(_), Some(new)) => (EventType::Modified, new.clone()),
             // To a watch with a selector, an object that no longer matches is deleted. As upstream,
             // the event has the last matching state with the revision of the change.
-            (Some(old), None) => Some((EventType::Deleted, self.deleted_entry(old))),
-        }
+            (Some(old), None) => (EventType::Deleted, self.deleted_entry(old)),
+        };
+        let is_needed = event == EventType::Modified && !selection.converted_fields.is_empty();
+        Some(Delivery {
+            event,
+            entry,
+            previous: before.filter(|_| is_needed).cloned(),
+        })
     }
 
     fn deleted_entry(&self, old: &Entry) -> Arc<Entry> {

@@ -38,8 +38,9 @@ impl StoredKind {
 
     fn add_row(&mut self, row: &Arc<Resource>) {
         self.rows.push(row.clone());
-        // Built-in kinds name the fields of all their versions in each of them.
-        if !row.is_custom() {
+        // Built-in kinds name the fields of all their versions in each of them. Those of a version
+        // that a converter builds are read from the converted object.
+        if !row.is_custom() || row.schema.converter().is_some() {
             return;
         }
         for field in &row.selectable_fields {
@@ -57,8 +58,12 @@ impl StoredKind {
 
     /// Returns whether watchers and encodings of this kind remain valid for `newer`.
     pub(crate) fn serves_watchers_of(&self, newer: &StoredKind) -> bool {
-        let still_served =
-            |row: &Arc<Resource>| newer.rows.iter().any(|new| new.is_same_version(row));
+        let still_served = |row: &Arc<Resource>| {
+            let mut newer = newer.rows.iter();
+            newer.any(|new| {
+                new.is_same_version(row) && new.selectable_fields == row.selectable_fields
+            })
+        };
         self.resource.namespaced == newer.resource.namespaced
             && self.selectable_names().eq(newer.selectable_names())
             && self.rows.iter().all(still_served)

@@ -219,6 +219,7 @@ impl ResourceCache {
         let added = |entry| Delivery {
             event: EventType::Added,
             entry,
+            previous: None,
         };
         let backlog = snapshot
             .select_entries(&selection)
@@ -241,7 +242,6 @@ impl ResourceCache {
         };
         let backlog: Vec<Delivery> = missed
             .filter_map(|event| event.seen_by(&selection))
-            .map(|(event, entry)| Delivery { event, entry })
             .collect();
         let revision = after.max(state.revision);
         let (watcher, changes) = Watcher::new(selection);

@@ -16,10 +16,13 @@ pub struct Selection {
     pub labels: Selector,
     /// Field selector.
     pub fields: FieldSelector,
+    /// Field selector that needs the object in the version of the request, which only a converter
+    /// can build. Readers apply it after the conversion.
+    pub converted_fields: FieldSelector,
 }
 
 impl Selection {
-    /// Returns whether the entry is selected.
+    /// Returns whether the entry is selected, before the conversion.
     pub fn matches(&self, entry: &Entry) -> bool {
         self.namespace
             .as_deref()
@@ -31,9 +34,18 @@ impl Selection {
                 .matches(|field| entry.field(field).map(Cow::Borrowed))
     }
 
+    /// Returns whether the converted entry is selected.
+    pub fn matches_converted(&self, entry: &Entry) -> bool {
+        self.converted_fields
+            .matches(|field| entry.field(field).map(Cow::Borrowed))
+    }
+
     /// Returns whether the whole scope is selected.
     pub fn is_whole_scope(&self) -> bool {
-        self.name.is_none() && self.labels.is_empty() && self.fields.is_empty()
+        self.name.is_none()
+            && self.labels.is_empty()
+            && self.fields.is_empty()
+            && self.converted_fields.is_empty()
     }
 
     /// Returns the common prefix of the keys that can match.

@@ -41,5 +41,6 @@ fn selection(namespace: &str, labels: &str, fields: &str) -> Selection {
         name: None,
         labels: Selector::parse(labels).unwrap(),
         fields: FieldSelector::parse(fields).unwrap(),
+        converted_fields: FieldSelector::default(),
     }
 }

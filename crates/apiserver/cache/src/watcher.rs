@@ -3,22 +3,12 @@
 //! Invariant: a watcher that does not read is closed when its channel is full; it never buffers
 //! more than that.
 
-use crate::{CacheEvent, Entry, EventType, Selection};
-use std::sync::Arc;
+use crate::{CacheEvent, Delivery, Selection};
 use tokio::sync::mpsc;
 
 // Upstream's queues hold 10 to 1,000 events, and its dispatcher waits briefly for slow watchers.
 // Here nothing waits, so that the queue is longer.
 const CAPACITY: usize = 1024;
-
-/// One event for a client.
-#[derive(Clone, Debug)]
-pub struct Delivery {
-    /// ADDED, MODIFIED, DELETED.
-    pub event: EventType,
-    /// The object.
-    pub entry: Arc<Entry>,
-}
 
 /// A subscription: the backlog, then live changes.
 pub struct Subscription {
@@ -46,7 +36,7 @@ impl Watcher {
     pub(crate) fn deliver(&self, event: &CacheEvent) -> bool {
         match event.seen_by(&self.selection) {
             // `try_send`: waiting for one slow client would stop the updates of all.
-            Some((event, entry)) => self.sender.try_send(Delivery { event, entry }).is_ok(),
+            Some(delivery) => self.sender.try_send(delivery).is_ok(),
             // Detects clients that disconnected while nothing they watch changed.
             None => !self.sender.is_closed(),
         }

@@ -98,8 +98,6 @@ fn build_version(
     } else {
         VERBS
     };
-    // Entries of the cache have the values of the storage version only.
-    let is_stored = storage.api_version.rsplit('/').next() == Some(text(version, "name"));
     let mut resource = Resource {
         group: group(definition).to_owned().into(),
         version: text(version, "name").to_owned().into(),
@@ -111,7 +109,7 @@ fn build_version(
         categories: own_all(texts(names, "categories")),
         namespaced: text(get(definition, "spec"), "scope") == "Namespaced",
         verbs: verbs.to_vec(),
-        selectable_fields: selectable_fields(&schema, is_stored),
+        selectable_fields: selectable_fields(&schema),
         schema,
         subresources: Vec::new(),
         storage: Some(storage.clone()),
@@ -151,11 +149,9 @@ fn own_all(names: Vec<&str>) -> Vec<Name> {
         .collect()
 }
 
-fn selectable_fields(schema: &ObjectSchema, is_stored: bool) -> Vec<Name> {
+fn selectable_fields(schema: &ObjectSchema) -> Vec<Name> {
     let mut fields: Vec<Name> = vec!["metadata.name".into(), "metadata.namespace".into()];
-    if let ObjectSchema::Custom(custom) = schema
-        && (is_stored || custom.converter.is_none())
-    {
+    if let ObjectSchema::Custom(custom) = schema {
         let declared = custom.selectable_fields.iter();
         fields.extend(declared.map(|field| Name::from(field.name.to_string())));
     }

@@ -97,6 +97,8 @@ impl Registry {
         };
         let mut page = list_page(&snapshot, query, &prefix, &start);
         page.entries = convert_entries(resource, page.entries).await?;
+        page.entries
+            .retain(|entry| query.selection.matches_converted(entry));
         Ok(page)
     }
 

@@ -2,6 +2,7 @@
 
 use super::{config_map, new_cache, put, selection};
 use crate::{Delivery, EventType, Selection};
+use api_meta::fields::FieldSelector;
 use serde_json::json;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::mpsc::error::TryRecvError;
@@ -100,6 +101,46 @@ fn field_selector_limits_a_watch_to_one_name() {
     }
     let expect = [(EventType::Added, "a".to_owned(), 13)];
     assert_eq!(drain(&mut watch.changes), expect);
+}
+
+#[test]
+fn change_is_judged_by_the_converted_states() {
+    let cache = new_cache("configmaps");
+    let selected = |name: &str| Selection {
+        converted_fields: FieldSelector::parse(&format!("metadata.name={name}")).unwrap(),
+        ..Selection::default()
+    };
+    let mut watch = cache.subscribe_from_now(selected("a"), 10);
+    for (revision, key) in [(11, "d/a"), (12, "d/a"), (13, "d/b")] {
+        put(&cache, key, json!({}), revision);
+    }
+    cache.apply_delete("d/a", 14);
+    // The cache delivers each change: only the reader can convert the object.
+    let all: Vec<Delivery> = std::iter::from_fn(|| watch.changes.try_recv().ok()).collect();
+    assert_eq!(all.len(), 4);
+    let (a, b) = (all[0].entry.clone(), all[2].entry.clone());
+    let (added, modified, deleted) = (EventType::Added, EventType::Modified, EventType::Deleted);
+    for (event, entry, previous, expect) in [
+        (added, &a, None, Some((added, "a", 11))),
+        (added, &b, None, None),
+        (modified, &a, Some(&a), Some((modified, "a", 11))),
+        (modified, &a, Some(&b), Some((added, "a", 11))),
+        (modified, &b, Some(&a), Some((deleted, "a", 13))),
+        (modified, &b, Some(&b), None),
+        (deleted, &a, None, Some((deleted, "a", 11))),
+        (deleted, &b, None, None),
+    ] {
+        let delivery = Delivery {
+            event,
+            entry: entry.clone(),
+            previous: previous.cloned(),
+        };
+        let case = format!("{delivery:?}");
+        let seen = delivery.select_converted(&selected("a"));
+        let expect = expect.map(|(event, name, revision)| (event, name.to_owned(), revision));
+        assert_eq!(seen.as_ref().map(describe), expect, "{case}");
+    }
+    assert!(all[1].previous.is_some(), "the state before the change");
 }
 
 #[test]

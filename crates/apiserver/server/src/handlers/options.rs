@@ -18,7 +18,15 @@ pub fn parse_selection(context: &Context, resource: &Resource) -> Result<Selecti
         .map_err(|e| ApiError::bad_request(e.to_string()))?;
     let text = context.query.text("fieldSelector");
     let fields = FieldSelector::parse(text).map_err(|e| ApiError::bad_request(e.to_string()))?;
-    let fields = known_fields(resource, fields)?;
+    let mut fields = known_fields(resource, fields)?;
+    let mut converted_fields = FieldSelector::default();
+    if resource.schema.converter().is_some() {
+        let (metadata, others) = fields
+            .terms
+            .into_iter()
+            .partition(|term| term.field.starts_with("metadata."));
+        (fields.terms, converted_fields.terms) = (metadata, others);
+    }
     // For the resource `namespaces` the path's namespace is the object itself.
     let is_namespace = resource.group.is_empty() && resource.plural == "namespaces";
     let namespace = Some(context.info.namespace.clone()).filter(|n| !n.is_empty() && !is_namespace);
@@ -29,6 +37,7 @@ pub fn parse_selection(context: &Context, resource: &Resource) -> Result<Selecti
         name,
         labels,
         fields,
+        converted_fields,
     })
 }
 

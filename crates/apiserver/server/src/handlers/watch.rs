@@ -41,9 +41,9 @@ pub async fn handle_watch(
         .find_cache(&resource.group, &resource.plural)
         .ok_or_else(ApiError::no_such_path)?;
     let frames = Frames::new(context, resource.clone(), media_type);
-    let body = match start_watch(server, &cache, selection, &options).await? {
+    let body = match start_watch(server, &cache, selection.clone(), &options).await? {
         Start::Subscribed(subscription) => {
-            Stream::spawn(server.clone(), subscription, frames, options)
+            Stream::spawn(server.clone(), subscription, selection, frames, options)
         }
         Start::TooOld { requested, oldest } => {
             // As upstream's watch cache: status 200 and one ERROR event of code 410, on which

@@ -16,7 +16,7 @@ use api_codec::{envelope, proto, watch};
 use api_kinds::Resource;
 use api_meta::ApiError;
 use api_schema::schema;
-use apiserver_cache::{Delivery, Entry, Subscription, convert_entries};
+use apiserver_cache::{Delivery, Entry, Selection, Subscription, convert_entries};
 use bytes::Bytes;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
@@ -158,6 +158,7 @@ fn json_frame(name: &str, object: &Value) -> Bytes {
 pub struct Stream {
     server: Arc<Server>,
     frames: Frames,
+    selection: Selection,
     options: WatchOptions,
     out: mpsc::Sender<Bytes>,
     /// Revision of the last event or bookmark that was sent.
@@ -172,6 +173,7 @@ impl Stream {
     pub fn spawn(
         server: Arc<Server>,
         subscription: Subscription,
+        selection: Selection,
         frames: Frames,
         options: WatchOptions,
     ) -> Body {
@@ -180,6 +182,7 @@ impl Stream {
         let stream = Stream {
             server,
             frames,
+            selection,
             options,
             out,
             sent: subscription.revision,
@@ -295,13 +298,24 @@ impl Stream {
             }
             return Ok(());
         }
-        let entries = part.iter().map(|delivery| delivery.entry.clone()).collect();
+        let states = part
+            .iter()
+            .flat_map(|delivery| std::iter::once(&delivery.entry).chain(&delivery.previous));
+        let states = states.cloned().collect();
         // The task of this watch: a slow webhook delays no other client.
-        match convert_entries(&self.frames.resource, entries).await {
-            Ok(entries) => {
-                for (delivery, entry) in part.iter().zip(entries) {
-                    let event = delivery.event;
-                    self.send_event(&Delivery { event, entry }).await?;
+        match convert_entries(&self.frames.resource, states).await {
+            Ok(states) => {
+                let mut states = states.into_iter();
+                for delivery in part {
+                    let Some(entry) = states.next() else { break };
+                    let converted = Delivery {
+                        event: delivery.event,
+                        entry,
+                        previous: delivery.previous.as_ref().and_then(|_| states.next()),
+                    };
+                    if let Some(seen) = converted.select_converted(&self.selection) {
+                        self.send_event(&seen).await?;
+                    }
                 }
                 Ok(())
             }

@@ -49,8 +49,10 @@ async fn serve_both(test: &Test, server: &WebhookServer) -> [String; 2] {
             "properties": {field: {"type": "integer", "maximum": 9}}}}}})
     };
     both["spec"]["versions"] = json!([
-        {"name": "v1", "served": true, "storage": true, "schema": schema("size")},
-        {"name": "v2", "served": true, "storage": false, "schema": schema("width")}]);
+        {"name": "v1", "served": true, "storage": true, "schema": schema("size"),
+            "selectableFields": [{"jsonPath": ".spec.size"}]},
+        {"name": "v2", "served": true, "storage": false, "schema": schema("width"),
+            "selectableFields": [{"jsonPath": ".spec.width"}]}]);
     both["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
         "conversionReviewVersions": ["v1"], "clientConfig": {"url": server.url("/convert"),
             "caBundle": STANDARD.encode(server.authority())}}});
@@ -122,6 +124,73 @@ async fn watch_has_the_requested_version() {
         (&*event, &object["spec"]),
         ("DELETED", &json!({"width": 5}))
     );
+}
+
+#[tokio::test]
+async fn fields_of_each_version_select_the_objects_in_that_version() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |_, review| convert(review)).await;
+    let [v1, v2] = serve_both(&test, &server).await;
+    for (name, size) in [("a", 3), ("b", 4), ("c", 3)] {
+        test.create(&v1, &foo(&test, "v1", name, &json!({"size": size})))
+            .await;
+    }
+    let selected = [
+        format!("{v1}?fieldSelector=spec.size=3"),
+        format!("{v2}?fieldSelector=spec.width=3"),
+        format!("{v2}?fieldSelector=spec.width!=4"),
+    ];
+    for list in &selected {
+        assert_eq!(test.names(list).await, ["a", "c"], "{list}");
+    }
+    let list = format!("{v2}?fieldSelector=spec.width=3,metadata.name=c");
+    assert_eq!(test.names(&list).await, ["c"]);
+    for list in [
+        format!("{v1}?fieldSelector=spec.width=3"),
+        format!("{v2}?fieldSelector=spec.size=3"),
+    ] {
+        test.admin.get(&list).await.expect_status(400);
+    }
+    let deleted = test.admin.delete(&selected[1]).await;
+    deleted.expect_status(200);
+    assert_eq!(test.names(&v1).await, ["b"]);
+}
+
+#[tokio::test]
+async fn watch_by_a_field_of_a_converted_version_follows_objects_into_and_out_of_the_selection() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |_, review| convert(review)).await;
+    let [v1, v2] = serve_both(&test, &server).await;
+    for (name, size) in [("a", 3), ("b", 4)] {
+        test.create(&v1, &foo(&test, "v1", name, &json!({"size": size})))
+            .await;
+    }
+    let selector = "watch=true&fieldSelector=spec.width=3";
+    let mut present = test.admin.watch(&format!("{v2}?{selector}")).await;
+    let now = test.version(&v1).await;
+    let later = format!("{v2}?{selector}&resourceVersion={now}");
+    let mut changes = test.admin.watch(&later).await;
+    for (name, size) in [("b", 3), ("a", 5), ("a", 6), ("b", 3)] {
+        let change = json!({"spec": {"size": size}, "metadata": {"labels": {"n": "x"}}});
+        let reply = test
+            .admin
+            .merge_patch(&format!("{v1}/{name}"), &change)
+            .await;
+        reply.expect_status(200);
+    }
+    for name in ["a", "b"] {
+        let reply = test.admin.delete(&format!("{v1}/{name}")).await;
+        reply.expect_status(200);
+    }
+    let event = |kind: &str, name: &str| (kind.to_owned(), name.to_owned());
+    let expected = [
+        event("ADDED", "b"),
+        event("DELETED", "a"),
+        event("DELETED", "b"),
+    ];
+    assert_eq!(changes.take(3).await, expected);
+    assert_eq!(present.take(1).await, [event("ADDED", "a")]);
+    assert_eq!(present.take(3).await, expected);
 }
 
 #[tokio::test]
