@@ -14,10 +14,12 @@ mod spec;
 
 pub use addresses::first_address;
 pub use allocators::{Allocators, ServiceAllocation, ServiceOptions};
+#[cfg(test)]
+pub(crate) use repair::Leaks;
 
 use crate::registry::Registry;
 use crate::write::Write;
-use allocators::AllocatedSet;
+use allocators::{AllocatedSet, ServiceName};
 use api_kinds::Resource;
 use api_meta::{ApiError, Meta};
 use api_validation::validate_create;
@@ -44,7 +46,13 @@ impl Allocators {
         // Families come first, because they decide how many addresses are allocated, and of which
         // range.
         families::fill_families(&self.options, service, old)?;
-        let mut allocation = ServiceAllocation::default();
+        let mut allocation = ServiceAllocation {
+            service: ServiceName {
+                namespace: write.namespace.clone(),
+                name: service.name().to_owned(),
+            },
+            ..ServiceAllocation::default()
+        };
         let done = match self
             .allocate_addresses(registry, write, service, old, &mut allocation)
             .await
@@ -71,7 +79,8 @@ impl Allocators {
         registry: &Registry,
         allocation: ServiceAllocation,
     ) {
-        self.release_set(registry, &allocation.allocated).await;
+        self.release_set(registry, &allocation.service, &allocation.allocated)
+            .await;
     }
 
     /// Releases the allocations that a successful write replaced.
@@ -80,7 +89,8 @@ impl Allocators {
         registry: &Registry,
         allocation: ServiceAllocation,
     ) {
-        self.release_set(registry, &allocation.replaced).await;
+        self.release_set(registry, &allocation.service, &allocation.replaced)
+            .await;
     }
 
     /// Releases the allocations of a deleted Service.
@@ -95,13 +105,22 @@ impl Allocators {
                 addresses: addresses::cluster_ips(service),
                 ports: ports::node_ports(service),
             };
-            self.release_set(registry, &held).await;
+            let name = ServiceName {
+                namespace: service.namespace().to_owned(),
+                name: service.name().to_owned(),
+            };
+            self.release_set(registry, &name, &held).await;
         }
     }
 
-    async fn release_set(&self, registry: &Registry, allocated: &AllocatedSet) {
+    async fn release_set(
+        &self,
+        registry: &Registry,
+        service: &ServiceName,
+        allocated: &AllocatedSet,
+    ) {
         for address in &allocated.addresses {
-            addresses::release_address(registry, *address).await;
+            addresses::release_address(registry, service, *address).await;
         }
         if !allocated.ports.is_empty()
             && let Err(e) =

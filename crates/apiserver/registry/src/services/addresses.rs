@@ -1,13 +1,14 @@
 //! Cluster IPs: one IPAddress object each.
 
-use super::allocators::{Allocators, ServiceAllocation};
+use super::allocators::{Allocators, ServiceAllocation, ServiceName};
 use super::spec::{invalid_field, service_type, spec_str};
 use crate::errors::store_error;
 use crate::registry::Registry;
 use crate::write::Write;
 use api_meta::{ApiError, Meta, meta::object_at, time};
-use apiserver_convert::encode_stored;
-use apiserver_storage::StoreError;
+use apiserver_cache::{ResourceCache, StoredKind};
+use apiserver_convert::{decode_stored, encode_stored};
+use apiserver_storage::{StoreError, StoredValue};
 use ipnet::IpNet;
 use rand::Rng;
 use serde_json::{Value, json};
@@ -241,9 +242,7 @@ async fn record_address(
     let Some(cache) = registry.caches.find_cache(GROUP, "ipaddresses") else {
         return Ok(());
     };
-    let key = registry
-        .caches
-        .store_key(cache.kind(), "", &address.to_string());
+    let key = address_key(registry, &cache, address);
     // A dry run reports a taken address but must not take one.
     if write.dry_run {
         let allocated = registry.store.read_key(&key).await?.is_some();
@@ -277,27 +276,62 @@ pub(super) fn ip_address(service: &Value, namespace: &str, address: IpAddr) -> V
     })
 }
 
-/// Deletes the IPAddress object.
-pub(super) async fn release_address(registry: &Registry, address: IpAddr) {
+/// Deletes the IPAddress object of a Service that no longer has the address.
+pub(super) async fn release_address(registry: &Registry, service: &ServiceName, address: IpAddr) {
     let Some(cache) = registry.caches.find_cache(GROUP, "ipaddresses") else {
         return;
     };
-    let key = registry
-        .caches
-        .store_key(cache.kind(), "", &address.to_string());
+    let key = address_key(registry, &cache, address);
     let done = match registry.store.read_key(&key).await {
-        // By revision: a Service that was created meanwhile may hold the address again.
-        Ok(Some(stored)) => registry
-            .store
-            .delete(&key, stored.revision)
-            .await
-            .map(|_| ()),
-        Ok(None) => Ok(()),
+        // Another server may have released the address already and given it to another Service.
+        Ok(Some(stored)) if holder(cache.kind(), &stored).as_ref() == Some(service) => {
+            delete_unchanged(registry, &key, stored.revision).await
+        }
+        Ok(_) => Ok(()),
         Err(e) => Err(e),
     };
     if let Err(e) = done {
         tracing::warn!(%address, error = %e, "an address could not be released; the next round of repair does it");
     }
+}
+
+/// Deletes an IPAddress object unless it has changed since `revision`.
+pub(super) async fn release_leaked(
+    registry: &Registry,
+    address: IpAddr,
+    revision: i64,
+) -> Result<(), StoreError> {
+    let Some(cache) = registry.caches.find_cache(GROUP, "ipaddresses") else {
+        return Ok(());
+    };
+    delete_unchanged(registry, &address_key(registry, &cache, address), revision).await
+}
+
+async fn delete_unchanged(registry: &Registry, key: &str, revision: i64) -> Result<(), StoreError> {
+    match registry.store.delete(key, revision).await {
+        // Another server deleted it, or allocated the address again.
+        Ok(_) | Err(StoreError::Conflict(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the Service that an IPAddress object refers to.
+fn holder(kind: &StoredKind, stored: &StoredValue) -> Option<ServiceName> {
+    let object = decode_stored(&kind.resource, &stored.value).ok()?;
+    let text = |field: &str| {
+        let value = object.pointer(&format!("/spec/parentRef/{field}"))?;
+        value.as_str().map(str::to_owned)
+    };
+    Some(ServiceName {
+        namespace: text("namespace")?,
+        name: text("name")?,
+    })
+}
+
+fn address_key(registry: &Registry, cache: &ResourceCache, address: IpAddr) -> String {
+    registry
+        .caches
+        .store_key(cache.kind(), "", &address.to_string())
 }
 
 #[cfg(test)]

@@ -21,8 +21,16 @@ pub struct Allocators {
 /// Allocations of one write, and allocations that it replaces.
 #[derive(Debug, Default)]
 pub struct ServiceAllocation {
+    pub(super) service: ServiceName,
     pub(super) allocated: AllocatedSet,
     pub(super) replaced: AllocatedSet,
+}
+
+/// The Service that holds an allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ServiceName {
+    pub(super) namespace: String,
+    pub(super) name: String,
 }
 
 #[derive(Debug, Default)]

@@ -303,12 +303,35 @@ pub(super) async fn add_ports(
     .await
 }
 
-/// Returns the allocated ports.
-pub(super) async fn allocated_ports(
+/// The allocated ports at a revision of the bitmap.
+pub(super) struct AllocatedPorts {
+    pub(super) ports: BTreeSet<u16>,
+    revision: i64,
+}
+
+/// Reads the allocated ports.
+pub(super) async fn read_ports(
     registry: &Registry,
     range: &RangeInclusive<u16>,
-) -> Result<BTreeSet<u16>, StoreError> {
-    read_bitmap(registry, range).await.map(|(bitmap, _)| bitmap)
+) -> Result<AllocatedPorts, StoreError> {
+    let (ports, revision) = read_bitmap(registry, range).await?;
+    Ok(AllocatedPorts { ports, revision })
+}
+
+/// Releases ports unless the bitmap has changed since it was read: another server may have released
+/// one of them already and allocated it again.
+///
+/// # Errors
+/// [`StoreError::Conflict`] if the bitmap has changed.
+pub(super) async fn release_leaked(
+    registry: &Registry,
+    range: &RangeInclusive<u16>,
+    read: &AllocatedPorts,
+    leaked: &[u16],
+) -> Result<(), StoreError> {
+    let mut kept = read.ports.clone();
+    kept.retain(|port| !leaked.contains(port));
+    write_back(registry, range, &kept, read.revision).await
 }
 
 async fn update_bitmap(

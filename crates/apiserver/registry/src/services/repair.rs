@@ -9,6 +9,7 @@ use crate::errors::store_error;
 use crate::registry::Registry;
 use api_meta::{ApiError, Meta};
 use apiserver_convert::encode_stored;
+use apiserver_storage::StoreError;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -21,6 +22,9 @@ const INTERVAL: Duration = Duration::from_secs(60);
 const ROUNDS: u32 = 3;
 
 /// Allocations without a Service, with the number of rounds since.
+///
+/// An address is counted with the revision of its IPAddress object, so that the count starts again
+/// when another server has released the address and allocated it for a new Service.
 #[derive(Debug)]
 struct LeakCounter<T>(BTreeMap<T, u32>);
 
@@ -34,16 +38,34 @@ impl<T: Ord + Copy> LeakCounter<T> {
         let before = std::mem::take(&mut self.0);
         self.0 = unused
             .into_iter()
-            .map(|item| (item, before.get(&item).copied().unwrap_or(0) + 1))
+            .map(|item| (item, before.get(&item).map_or(1, |rounds| rounds + 1)))
             .collect();
-        let ripe: Vec<T> = self
-            .0
-            .iter()
+        let counted = self.0.iter();
+        counted
             .filter(|(_, rounds)| **rounds >= ROUNDS)
             .map(|(item, _)| *item)
-            .collect();
-        self.0.retain(|_, rounds| *rounds < ROUNDS);
-        ripe
+            .collect()
+    }
+
+    /// Starts the count again for allocations that were released.
+    fn forget(&mut self, released: &[T]) {
+        self.0.retain(|item, _| !released.contains(item));
+    }
+}
+
+/// What the rounds of one server's repair found.
+#[derive(Debug)]
+pub(crate) struct Leaks {
+    ports: LeakCounter<u16>,
+    addresses: LeakCounter<(IpAddr, i64)>,
+}
+
+impl Leaks {
+    pub(crate) fn new() -> Self {
+        Leaks {
+            ports: LeakCounter::new(),
+            addresses: LeakCounter::new(),
+        }
     }
 }
 
@@ -63,7 +85,7 @@ impl Registry {
 
     /// Repairs allocations every minute and releases leaked ones, until `stop`.
     pub async fn keep_allocations(&self, stop: &CancellationToken) {
-        let (mut lost_ports, mut lost_addresses) = (LeakCounter::new(), LeakCounter::new());
+        let mut leaks = Leaks::new();
         while stop
             .run_until_cancelled(tokio::time::sleep(INTERVAL))
             .await
@@ -72,10 +94,7 @@ impl Registry {
             // A stale cache would show allocations without their Services.
             let fresh = self.wait_for_version("").await;
             let done = match fresh {
-                Ok(_) => {
-                    self.release_leaks(&mut lost_ports, &mut lost_addresses)
-                        .await
-                }
+                Ok(_) => self.release_leaks(&mut leaks).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = done {
@@ -84,14 +103,11 @@ impl Registry {
         }
     }
 
-    async fn release_leaks(
-        &self,
-        lost_ports: &mut LeakCounter<u16>,
-        lost_addresses: &mut LeakCounter<IpAddr>,
-    ) -> Result<(), ApiError> {
+    /// Repairs allocations, counts those without a Service, and releases the leaked ones.
+    pub(crate) async fn release_leaks(&self, leaks: &mut Leaks) -> Result<(), ApiError> {
         self.repair_allocations().await?;
         let range = &self.options.services.options.node_ports;
-        let newly_allocated = ports::allocated_ports(self, range)
+        let allocated = ports::read_ports(self, range)
             .await
             .map_err(|e| store_error(&e))?;
         let recorded = self.recorded_addresses();
@@ -99,22 +115,32 @@ impl Registry {
         self.wait_for_version("").await?;
         let services = self.cached_services();
         let used = used_ports(&services);
-        let ports = lost_ports.count_round(newly_allocated.difference(&used).copied());
+        let ports = leaks
+            .ports
+            .count_round(allocated.ports.difference(&used).copied());
         if !ports.is_empty() {
-            tracing::info!(?ports, "node ports without a Service are released");
-            ports::release_ports(self, range, &ports)
+            match ports::release_leaked(self, range, &allocated, &ports).await {
+                Ok(()) => {
+                    tracing::info!(?ports, "node ports without a Service are released");
+                    leaks.ports.forget(&ports);
+                }
+                // Still counted: the next round tries again.
+                Err(StoreError::Conflict(_)) => {}
+                Err(error) => return Err(store_error(&error)),
+            }
+        }
+        let used = used_addresses(&services);
+        let unused = recorded
+            .into_iter()
+            .filter(|(address, _)| !used.contains_key(address));
+        let lost = leaks.addresses.count_round(unused);
+        for (address, revision) in &lost {
+            tracing::info!(%address, "an address without a Service is released");
+            addresses::release_leaked(self, *address, *revision)
                 .await
                 .map_err(|e| store_error(&e))?;
         }
-        let used = used_addresses(&services);
-        for address in lost_addresses.count_round(
-            recorded
-                .into_iter()
-                .filter(|address| !used.contains_key(address)),
-        ) {
-            tracing::info!(%address, "an address without a Service is released");
-            addresses::release_address(self, address).await;
-        }
+        leaks.addresses.forget(&lost);
         Ok(())
     }
 
@@ -130,8 +156,9 @@ impl Registry {
             .collect()
     }
 
-    /// Returns the addresses of IPAddress objects that API servers created.
-    fn recorded_addresses(&self) -> Vec<IpAddr> {
+    /// Returns the addresses of IPAddress objects that API servers created, with the revision of
+    /// each object.
+    fn recorded_addresses(&self) -> Vec<(IpAddr, i64)> {
         let Some(cache) = self.caches.find_cache("networking.k8s.io", "ipaddresses") else {
             return Vec::new();
         };
@@ -139,7 +166,8 @@ impl Registry {
         let ours = snapshot.range_entries("", "").filter(|entry| {
             entry.label("ipaddress.kubernetes.io/managed-by") == Some("ipallocator.k8s.io")
         });
-        ours.filter_map(|entry| entry.name().parse().ok()).collect()
+        ours.filter_map(|entry| Some((entry.name().parse().ok()?, entry.revision)))
+            .collect()
     }
 
     async fn record_addresses(&self, services: &[Arc<Value>]) -> Result<(), ApiError> {
@@ -193,7 +221,21 @@ mod tests {
         // The Service of 30001 was written after the first round; the count starts again when it is
         // deleted.
         assert_eq!(leaks.count_round([30000, 30001]), [30000]);
+        // Not released yet, for example because of a conflict.
+        assert_eq!(leaks.count_round([30000]), [30000]);
+        leaks.forget(&[30000]);
         assert!(leaks.count_round([30000, 30001]).is_empty());
-        assert_eq!(leaks.count_round([30001]), [30001]);
+        assert!(leaks.count_round([30000, 30001]).is_empty());
+        assert_eq!(leaks.count_round([30000, 30001]), [30000, 30001]);
+    }
+
+    #[test]
+    fn count_of_an_address_starts_again_with_a_new_object() {
+        let mut leaks = LeakCounter::new();
+        assert!(leaks.count_round([("192.0.2.1", 5)]).is_empty());
+        assert!(leaks.count_round([("192.0.2.1", 5)]).is_empty());
+        // Another server released the address and allocated it for a Service that is not written
+        // yet.
+        assert!(leaks.count_round([("192.0.2.1", 9)]).is_empty());
     }
 }

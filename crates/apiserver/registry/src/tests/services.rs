@@ -1,4 +1,5 @@
 use super::{Cluster, find_resource, start_cluster, user_write};
+use crate::services::Leaks;
 use api_kinds::Resource;
 use api_meta::{ApiError, Reason, meta::str_at};
 use serde_json::{Value, json};
@@ -314,6 +315,90 @@ async fn repair_allocates_what_existing_services_use() {
     let spec = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30001}]});
     let error = create(&cluster, "b", spec).await.unwrap_err();
     assert!(error.message.contains("already allocated"), "{error}");
+}
+
+const ADDRESS_KEY: &str = "/registry/ipaddresses/10.0.0.9";
+const BITMAP_KEY: &str = "/registry/ranges/servicenodeports";
+
+/// Allocates 10.0.0.9 and node port 30001 without a Service, as a server that ends in the middle of
+/// a create.
+async fn leak_allocations(cluster: &Cluster) {
+    let ports = json!([{"port": 80, "nodePort": 30001}]);
+    let spec = json!({"type": "NodePort", "clusterIP": "10.0.0.9", "ports": ports});
+    create(cluster, "a", spec).await.unwrap();
+    let stored = [ADDRESS_KEY, BITMAP_KEY].map(|key| cluster.etcd.get(key).unwrap().0);
+    cluster.delete(services(), "a", json!({})).await.unwrap();
+    cluster.etcd.put(ADDRESS_KEY, &stored[0]);
+    cluster.etcd.put(BITMAP_KEY, &stored[1]);
+    cluster.catch_up().await;
+}
+
+async fn allocates_port(cluster: &Cluster, name: &str) -> bool {
+    let spec = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30001}]});
+    create(cluster, name, spec).await.is_ok()
+}
+
+#[tokio::test]
+async fn leaked_allocations_are_released_in_the_third_round() {
+    let cluster = start_cluster().await;
+    leak_allocations(&cluster).await;
+    let mut leaks = Leaks::new();
+    for _ in 0..2 {
+        cluster.registry.release_leaks(&mut leaks).await.unwrap();
+        assert!(is_recorded(&cluster, "10.0.0.9"));
+        assert!(!allocates_port(&cluster, "b").await);
+    }
+    cluster.registry.release_leaks(&mut leaks).await.unwrap();
+    assert!(!is_recorded(&cluster, "10.0.0.9"));
+    assert!(allocates_port(&cluster, "b").await);
+}
+
+#[tokio::test]
+async fn address_that_another_server_allocates_again_is_not_released_as_leaked() {
+    let cluster = start_cluster().await;
+    leak_allocations(&cluster).await;
+    let mut leaks = Leaks::new();
+    for _ in 0..2 {
+        cluster.registry.release_leaks(&mut leaks).await.unwrap();
+    }
+    // Another server releases the address and allocates it for a Service that is not written yet.
+    let stored = cluster.etcd.get(ADDRESS_KEY).unwrap().0;
+    cluster.etcd.put(ADDRESS_KEY, &stored);
+    cluster.catch_up().await;
+    cluster.registry.release_leaks(&mut leaks).await.unwrap();
+    assert!(is_recorded(&cluster, "10.0.0.9"));
+}
+
+#[tokio::test]
+async fn leaked_port_is_released_only_if_no_server_has_changed_the_bitmap() {
+    let cluster = start_cluster().await;
+    leak_allocations(&cluster).await;
+    let mut leaks = Leaks::new();
+    for _ in 0..2 {
+        cluster.registry.release_leaks(&mut leaks).await.unwrap();
+    }
+    let bitmap = cluster.etcd.get(BITMAP_KEY).unwrap().0;
+    cluster
+        .etcd
+        .before_txns(1, move |writes| writes.put(BITMAP_KEY, &bitmap));
+    cluster.registry.release_leaks(&mut leaks).await.unwrap();
+    assert!(!allocates_port(&cluster, "b").await);
+    cluster.registry.release_leaks(&mut leaks).await.unwrap();
+    assert!(allocates_port(&cluster, "b").await);
+}
+
+#[tokio::test]
+async fn deleted_service_does_not_release_an_address_that_another_service_has() {
+    let cluster = start_cluster().await;
+    let spec = json!({"clusterIP": "10.0.0.9"});
+    create(&cluster, "b", spec.clone()).await.unwrap();
+    let theirs = cluster.etcd.get(ADDRESS_KEY).unwrap().0;
+    cluster.delete(services(), "b", json!({})).await.unwrap();
+    create(&cluster, "a", spec).await.unwrap();
+    // Repair of another server released the address, and Service `b` has it now.
+    cluster.etcd.put(ADDRESS_KEY, &theirs);
+    cluster.delete(services(), "a", json!({})).await.unwrap();
+    assert!(is_recorded(&cluster, "10.0.0.9"));
 }
 
 #[tokio::test]
