@@ -2,6 +2,7 @@
 //! them.
 
 mod endpoints;
+mod identity;
 mod objects;
 mod rbac;
 mod run;

@@ -16,7 +16,7 @@ const STORE: Duration = Duration::from_secs(2);
 /// Checks that always pass while the process responds; upstream's monitoring expects them by name.
 const ALWAYS: [&str; 2] = ["ping", "log"];
 /// Bootstrap steps by upstream's names.
-const HOOKS: [(&str, Step); 6] = [
+const HOOKS: [(&str, Step); 13] = [
     ("poststarthook/rbac/bootstrap-roles", Step::Rbac),
     (
         "poststarthook/scheduling/bootstrap-system-priority-classes",
@@ -35,6 +35,44 @@ const HOOKS: [(&str, Step); 6] = [
         "poststarthook/start-system-namespaces-controller",
         Step::Namespaces,
     ),
+    (
+        "poststarthook/start-kubernetes-service-cidr-controller",
+        Step::Objects,
+    ),
+    (
+        "poststarthook/start-cluster-authentication-info-controller",
+        Step::Objects,
+    ),
+    (
+        "poststarthook/priority-and-fairness-config-consumer",
+        Step::Objects,
+    ),
+    (
+        "poststarthook/start-kube-apiserver-identity-lease-controller",
+        Step::Identity,
+    ),
+    (
+        "poststarthook/start-kube-apiserver-identity-lease-garbage-collector",
+        Step::Identity,
+    ),
+    (
+        "poststarthook/kube-apiserver-autoregistration",
+        Step::ApiServices,
+    ),
+    ("autoregister-completion", Step::ApiServices),
+];
+
+/// Upstream's names for the start of the controllers of custom resources.
+const CUSTOM_RESOURCES: [&str; 2] = [
+    "poststarthook/start-apiextensions-controllers",
+    "poststarthook/crd-informer-synced",
+];
+/// Upstream's names for caches that are filled.
+const CACHES: [&str; 4] = [
+    "poststarthook/generic-apiserver-start-informers",
+    "poststarthook/start-apiextensions-informers",
+    "poststarthook/start-kube-aggregator-informers",
+    "poststarthook/storage-readiness",
 ];
 
 struct Check {
@@ -134,11 +172,10 @@ async fn run_checks(server: &Server, endpoint: &str) -> Vec<Check> {
             .iter()
             .map(|(name, step)| check(name, done(*step), "not finished")),
     );
-    all.push(check(
-        "poststarthook/crd-informer-synced",
-        server.definitions.is_synced() || endpoint == "livez",
-        "not finished",
-    ));
+    let synced = server.definitions.is_synced() || endpoint == "livez";
+    all.extend(CUSTOM_RESOURCES.map(|name| check(name, synced, "not finished")));
+    let filled = server.caches.is_ready() || endpoint == "livez";
+    all.extend(CACHES.map(|name| check(name, filled, "the caches are not filled yet")));
     if endpoint == "readyz" {
         let stops = server.stopping.is_cancelled() || server.tasks.shutdown().is_cancelled();
         all.push(check("shutdown", !stops, "process is shutting down"));

@@ -13,7 +13,8 @@ use api_meta::{ApiError, Reason};
 use apiserver_authz::forbidden_error;
 use apiserver_request::{Attributes, Authorizer, Decision, RequestInfo, User};
 use futures::FutureExt;
-use http::{Method, Request, Response};
+use http::header::{CONNECTION, HeaderValue};
+use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use std::panic::AssertUnwindSafe;
@@ -26,11 +27,26 @@ const KUBELET_STREAMS: [&str; 6] = ["exec", "attach", "portForward", "run", "cri
 /// Handles a request. The response to HEAD has no body.
 pub async fn handle_request(server: Arc<Server>, request: Request<Incoming>) -> Response<Body> {
     let is_head = request.method() == Method::HEAD;
-    let response = respond_to(server, request).await;
+    let is_http1 = request.version() <= Version::HTTP_11;
+    let stopping = server.stopping.clone();
+    let mut response = respond_to(server, request).await;
+    if is_http1 && stopping.is_cancelled() {
+        leave_connection(&mut response);
+    }
     if is_head {
         omit_body(response)
     } else {
         response
+    }
+}
+
+/// Tells an HTTP/1 client to send its next request on another connection. HTTP/2 clients get GOAWAY
+/// at the end, but an HTTP/1 connection that is closed while a request arrives fails that request.
+fn leave_connection(response: &mut Response<Body>) {
+    // An upgraded connection is no longer HTTP/1.
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
     }
 }
 
@@ -81,13 +97,13 @@ async fn respond_to(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
 
 /// Returns the audit id, which identifies the request in logs of both sides: the client's, or a new
 /// one.
-fn audit_id(context: &Context) -> http::HeaderValue {
+fn audit_id(context: &Context) -> HeaderValue {
     // Bounded, because both sides log the id.
     let given = context.headers.get("audit-id").filter(|id| id.len() <= 64);
     given
         .cloned()
         .or_else(|| random_uuid().try_into().ok())
-        .unwrap_or(http::HeaderValue::from_static(""))
+        .unwrap_or(HeaderValue::from_static(""))
 }
 
 /// Returns a random UUID (version 4).
@@ -328,7 +344,7 @@ fn reject_path(bad: &BadPath) -> Response<Body> {
         // A redirect, so that the path which is authorized is always the one that is served.
         BadPath::Unclean(clean) => {
             let mut response = respond::text_response(301, "");
-            if let Ok(value) = http::HeaderValue::from_str(clean) {
+            if let Ok(value) = HeaderValue::from_str(clean) {
                 response.headers_mut().insert("location", value);
             }
             response

@@ -52,14 +52,14 @@ pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow:
     let tasks = Tasks::new(CancellationToken::new());
     // Parsed before anything runs, so that a bad flag fails the start and not the shutdown.
     let delay = parse_duration("shutdown-delay-duration", &options.shutdown_delay_duration)?;
-    let server = build_server(&options, port, &tasks, shutdown.clone())?;
+    let server = build_server(&options, port, &tasks)?;
     tasks.spawn(
         "shutdown",
         close_server(
             shutdown,
             tasks.shutdown().clone(),
             delay,
-            server.closing.clone(),
+            [server.stopping.clone(), server.closing.clone()],
         ),
     );
     tasks.spawn(
@@ -90,17 +90,19 @@ pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow:
     Ok(tasks.finish(Duration::from_secs(2)).await?)
 }
 
-/// Stops serving some time after the stop signal, so that load balancers see `/readyz` fail; stops
-/// at once if a critical task has failed, because the rest of the server would serve stale data.
+/// Stops serving some time after the stop signal, so that load balancers see `/readyz` fail and the
+/// endpoints of `kubernetes` lose this server first; stops at once if a critical task has failed,
+/// because the rest of the server would serve stale data.
 async fn close_server(
     signal: CancellationToken,
     failed: CancellationToken,
     delay: Duration,
-    closing: CancellationToken,
+    [stopping, closing]: [CancellationToken; 2],
 ) {
     tokio::select! {
-        () = failed.cancelled() => {}
+        () = failed.cancelled() => stopping.cancel(),
         () = signal.cancelled() => {
+            stopping.cancel();
             // A failure during the delay ends it: stale data must not be served.
             let _ = tokio::time::timeout(delay, failed.cancelled()).await;
         }
@@ -112,7 +114,6 @@ pub(crate) fn build_server(
     options: &ServerOptions,
     port: u16,
     tasks: &Tasks,
-    shutdown: CancellationToken,
 ) -> anyhow::Result<Arc<Server>> {
     let store = Store::new(&options.store_config())?;
     let feature_gates = FeatureGates::parse(options.feature_gates.iter().map(String::as_str))?;
@@ -222,7 +223,7 @@ pub(crate) fn build_server(
             request_timeout,
         ),
         request_timeout,
-        stopping: shutdown,
+        stopping: CancellationToken::new(),
         closing: CancellationToken::new(),
         tasks: tasks.clone(),
     }))
@@ -280,8 +281,7 @@ async fn serve_until(
         let answer = Box::pin(pipeline::handle_request(server.clone(), request));
         async move { Ok::<_, Infallible>(answer.await) }
     });
-    // Returns after the drain; meanwhile the endpoints lose this server, because `closing` ends
-    // their task, too.
+    // Returns after the drain.
     serve_http(listener, serving, service, closing).await;
     tracing::info!("stopped");
     Ok(())
@@ -317,7 +317,8 @@ mod tests {
 
     /// Returns whether the serving ends within `limit`. All times are in milliseconds.
     async fn closes_within(signal: bool, failed: bool, delay: u64, limit: u64) -> bool {
-        let [signalled, failure, closing] = std::array::from_fn(|_| CancellationToken::new());
+        let [signalled, failure, stopping, closing] =
+            std::array::from_fn(|_| CancellationToken::new());
         for (token, set) in [(&signalled, signal), (&failure, failed)] {
             if set {
                 token.cancel();
@@ -327,12 +328,13 @@ mod tests {
             signalled,
             failure,
             Duration::from_millis(delay),
-            closing.clone(),
+            [stopping.clone(), closing.clone()],
         );
-        tokio::time::timeout(Duration::from_millis(limit), closed)
+        let in_time = tokio::time::timeout(Duration::from_millis(limit), closed)
             .await
-            .is_ok()
-            && closing.is_cancelled()
+            .is_ok();
+        assert_eq!(stopping.is_cancelled(), signal || failed);
+        in_time && closing.is_cancelled()
     }
 
     #[tokio::test]

@@ -64,7 +64,8 @@ pub struct Server {
     pub inflight: InFlight,
     /// Timeout of a request.
     pub request_timeout: Duration,
-    /// Cancelled at the stop signal: not ready, but still serving.
+    /// Cancelled at the stop signal or when a critical task has failed: not ready, but still
+    /// serving.
     pub stopping: CancellationToken,
     /// Cancelled when serving ends: watches end.
     pub closing: CancellationToken,

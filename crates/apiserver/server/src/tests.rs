@@ -65,7 +65,7 @@ async fn start_over(etcd: FakeEtcd, flags: &[&str]) -> TestServer {
     ];
     let options = ServerOptions::try_parse_from(fixed.iter().chain(flags)).unwrap();
     let tasks = Tasks::new(CancellationToken::new());
-    let server = build_server(&options, 6443, &tasks, CancellationToken::new()).unwrap();
+    let server = build_server(&options, 6443, &tasks).unwrap();
     server.caches.wait_ready().await;
     TestServer {
         etcd,

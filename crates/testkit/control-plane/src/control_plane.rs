@@ -27,6 +27,24 @@ pub struct Options {
     pub nodes: Vec<String>,
 }
 
+/// One of several API servers of a control plane.
+pub struct ApiServer {
+    address: SocketAddr,
+    stop: CancellationToken,
+}
+
+impl ApiServer {
+    /// Returns the server's address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Sends the stop signal.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+}
+
 /// A running control plane; dropping it stops all its components.
 pub struct ControlPlane {
     folder: tempfile::TempDir,
@@ -75,11 +93,12 @@ impl ControlPlane {
         let guard = tasks.shutdown().clone().drop_guard();
         let store = start_store(folder.path(), &certificates, &options.store, &tasks).await?;
         let api = start_api_server(
-            folder.path(),
+            &folder.path().join("apiserver.port"),
             &certificates,
             store,
             &options.api_server,
             &tasks,
+            tasks.shutdown().clone(),
         )
         .await?;
         guard.disarm();
@@ -90,7 +109,7 @@ impl ControlPlane {
             store,
             tasks,
         };
-        plane.wait_until_ready().await?;
+        wait_until_ready(&plane.admin()).await?;
         plane.bind_kubelet_client().await?;
         Ok(plane)
     }
@@ -225,6 +244,34 @@ impl ControlPlane {
             .expect_success();
     }
 
+    /// Starts another API server on the same store, with these flags besides the usual ones.
+    ///
+    /// # Panics
+    /// If the server does not become ready within 30 s.
+    pub async fn start_api_server(&self, name: &str, flags: &[&str]) -> ApiServer {
+        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        let stop = self.tasks.shutdown().child_token();
+        let port_file = self.folder().join(format!("{name}.port"));
+        let started = start_api_server(
+            &port_file,
+            &self.certificates,
+            self.store,
+            &flags,
+            &self.tasks,
+            stop.clone(),
+        );
+        let ready: anyhow::Result<ApiServer> = async {
+            let address = started.await?;
+            wait_until_ready(&self.admin().at(address)).await?;
+            Ok(ApiServer { address, stop })
+        }
+        .await;
+        match ready {
+            Ok(server) => server,
+            Err(error) => panic!("{name} did not start: {error:#}"),
+        }
+    }
+
     /// Starts the controller manager with these controllers (in the form of `--controllers`).
     ///
     /// # Panics
@@ -346,24 +393,23 @@ impl ControlPlane {
         );
         Ok(())
     }
+}
 
-    async fn wait_until_ready(&self) -> anyhow::Result<()> {
-        let admin = self.admin();
-        let begun = Instant::now();
-        loop {
-            let last = admin
-                .send(http::Method::GET, "/readyz?verbose", &[], "")
-                .await;
-            if last.as_ref().is_ok_and(|reply| reply.status == 200) {
-                return Ok(());
-            }
-            ensure!(
-                begun.elapsed() < START,
-                "the API server is not ready: {:?}",
-                last.map(|reply| reply.text())
-            );
-            tokio::time::sleep(Duration::from_millis(10)).await;
+async fn wait_until_ready(admin: &Caller) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    loop {
+        let last = admin
+            .send(http::Method::GET, "/readyz?verbose", &[], "")
+            .await;
+        if last.as_ref().is_ok_and(|reply| reply.status == 200) {
+            return Ok(());
         }
+        ensure!(
+            begun.elapsed() < START,
+            "the API server is not ready: {:?}",
+            last.map(|reply| reply.text())
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -404,13 +450,13 @@ async fn start_store(
 }
 
 async fn start_api_server(
-    folder: &Path,
+    port_file: &Path,
     certificates: &Certificates,
     store: SocketAddr,
     extra: &[String],
     tasks: &Tasks,
+    stop: CancellationToken,
 ) -> anyhow::Result<SocketAddr> {
-    let port_file = folder.join("apiserver.port");
     let pki = &certificates.pki;
     let files = [
         ("client-ca-file", pki.crt("ca")),
@@ -453,9 +499,9 @@ async fn start_api_server(
     spawn(
         tasks,
         "kube-apiserver",
-        apiserver_server::run(options, tasks.shutdown().clone()),
+        apiserver_server::run(options, stop),
     );
-    let port = read_port(&port_file).await.context("the API server")?;
+    let port = read_port(port_file).await.context("the API server")?;
     Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
 }
 

@@ -14,7 +14,7 @@ mod reply;
 mod webhook;
 
 pub use caller::Caller;
-pub use control_plane::{ControlPlane, Options};
+pub use control_plane::{ApiServer, ControlPlane, Options};
 pub use extension::{ExtensionRequest, ExtensionServer};
 pub use reply::Reply;
 pub use webhook::{ReceivedReview, WebhookReply, WebhookServer};

@@ -17,6 +17,7 @@ mod patch;
 mod policies;
 mod rbac;
 mod read;
+mod several_servers;
 mod update;
 mod watch;
 mod webhooks;

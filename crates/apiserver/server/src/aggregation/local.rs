@@ -2,6 +2,7 @@
 
 use super::status::write_condition;
 use super::{API_SERVICES, GROUP};
+use crate::bootstrap::Step;
 use crate::server::Server;
 use api_kinds::Resource;
 use api_meta::tree::{get, has};
@@ -31,6 +32,7 @@ pub async fn maintain_local(server: Arc<Server>, stop: CancellationToken) {
             match sync_services(&server, at_start).await {
                 Ok(()) => {
                     at_start = false;
+                    server.bootstrapped.mark_done(Step::ApiServices);
                     server.aggregation.index.local_changed.notified().await;
                 }
                 Err(error) => tracing::debug!(%error, "APIServices can't be written; retrying"),

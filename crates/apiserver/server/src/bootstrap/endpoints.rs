@@ -37,12 +37,12 @@ pub struct OwnEndpoint {
     pub port: u16,
 }
 
-/// Renews this server's key and reads the other servers' keys until the server stops, then removes
-/// its key.
+/// Renews this server's key and reads the other servers' keys until the stop signal, then removes
+/// its key: clients turn to other servers while this one still serves.
 pub async fn maintain_endpoints(server: Arc<Server>, own: OwnEndpoint) {
     let wait = || {
         server
-            .closing
+            .stopping
             .run_until_cancelled(tokio::time::sleep(EVERY))
     };
     while wait().await.is_some() {

@@ -1,6 +1,7 @@
 //! Runs the steps until all objects exist.
 
 use super::endpoints::{self, OwnEndpoint};
+use super::identity::{self, Identity};
 use super::steps::Step;
 use super::{objects, rbac, service};
 use crate::options::ServerOptions;
@@ -16,8 +17,9 @@ const RETRY: Duration = Duration::from_millis(500);
 /// Creates the bootstrap objects, and retries until all exist.
 pub async fn run_bootstrap(server: Arc<Server>, options: ServerOptions, port: u16) {
     server.caches.wait_ready().await;
+    let identity = Identity::of_host();
     loop {
-        match bootstrap_all(&server, &options, port).await {
+        match bootstrap_all(&server, &options, port, &identity).await {
             Ok(()) => break,
             // The store may still elect its leader; without these objects the cluster would stay
             // unusable.
@@ -37,6 +39,14 @@ pub async fn run_bootstrap(server: Arc<Server>, options: ServerOptions, port: u1
         "kubernetes-endpoints",
         endpoints::maintain_endpoints(server.clone(), own),
     );
+    server.tasks.clone().spawn(
+        "identity-lease",
+        identity::maintain_lease(server.clone(), identity),
+    );
+    server.tasks.clone().spawn(
+        "identity-lease-collection",
+        identity::collect_leases(server.clone()),
+    );
     server.registry.keep_allocations(&server.stopping).await;
 }
 
@@ -44,6 +54,7 @@ async fn bootstrap_all(
     server: &Server,
     options: &ServerOptions,
     port: u16,
+    identity: &Identity,
 ) -> Result<(), ApiError> {
     let steps = &server.bootstrapped;
     // A stale cache would show system objects as missing.
@@ -66,6 +77,9 @@ async fn bootstrap_all(
             .boxed(),
         steps
             .complete_step(Step::Service, own_endpoint(server, options, port))
+            .boxed(),
+        steps
+            .complete_step(Step::Identity, identity::claim_lease(server, identity))
             .boxed(),
     ];
     try_join_all(parts).await.map(|_| ())

@@ -16,6 +16,10 @@ pub enum Step {
     Rbac,
     /// The Service `kubernetes` and its endpoints.
     Service,
+    /// The identity lease.
+    Identity,
+    /// An APIService for each local group version.
+    ApiServices,
 }
 
 /// The completed steps.
@@ -35,8 +39,13 @@ impl Steps {
         work: impl Future<Output = Result<T, ApiError>>,
     ) -> Result<(), ApiError> {
         work.await?;
+        self.mark_done(step);
+        Ok(())
+    }
+
+    /// Records that a step is done.
+    pub fn mark_done(&self, step: Step) {
         // Relaxed, because no other data is read on the strength of a bit.
         self.0.fetch_or(1 << step as u8, Ordering::Relaxed);
-        Ok(())
     }
 }

@@ -75,6 +75,21 @@ async fn stopping_server_is_live_but_not_ready() {
 }
 
 #[tokio::test]
+async fn stopping_server_sends_http1_clients_to_other_connections() {
+    let server = start_server(&[]).await;
+    let open = server.get("/livez").await;
+    assert!(!open.headers.contains_key("connection"));
+    server.server.stopping.cancel();
+    for path in ["/livez", "/api/v1/namespaces/absent", "/nonsense"] {
+        assert_eq!(
+            server.get(path).await.header("connection"),
+            "close",
+            "{path}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn version_names_the_minor_release() {
     let server = start_server(&[]).await;
     let version = server.get("/version").await.json();
