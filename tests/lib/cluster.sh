@@ -35,12 +35,17 @@ cluster_up() {
   return 1
 }
 
+# component_pid NAME: prints the process ID of a component of the cluster.
+component_pid() {
+  "$BIN/ironclad" status --data-dir "$CLUSTER" --output json | python3 -c \
+    "import json, sys; print(next(c['pid'] for c in json.load(sys.stdin)['components'] if c['name'] == '$1'))"
+}
+
 # paused COMPONENT ...: suspends components with SIGSTOP; to the supervisor they are alive.
 paused() {
   local component pid
   for component in "$@"; do
-    pid=$("$BIN/ironclad" status --data-dir "$CLUSTER" --output json | python3 -c \
-      "import json, sys; print(next(c['pid'] for c in json.load(sys.stdin)['components'] if c['name'] == '$component'))")
+    pid=$(component_pid "$component")
     kill -STOP "$pid" && PAUSED="${PAUSED:-} $pid"
   done
 }
