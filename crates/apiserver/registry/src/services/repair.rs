@@ -53,7 +53,7 @@ impl<T: Ord + Copy> LeakCounter<T> {
     }
 }
 
-/// What the rounds of one server's repair found.
+/// Possible leaks that one server's repair has seen.
 #[derive(Debug)]
 pub(crate) struct Leaks {
     ports: LeakCounter<u16>,
