@@ -1,8 +1,8 @@
-# A real cluster on this machine: real containers, real nftables, the real kubectl.
+# A real cluster of two nodes on this machine: real containers, real nftables, the real kubectl.
 . tests/lib/need.sh
 . tests/lib/cluster.sh
 if [ "$LIST" = yes ]; then
-  list_checks kubectl_walkthrough survive purge
+  list_checks kubectl_walkthrough nodes survive purge
   list_kit cluster
   exit
 fi
@@ -12,8 +12,9 @@ why=$(need containerd runc containernetworking-plugins nftables conntrack iprout
 own_network
 export KUBECTL; KUBECTL=$(kubectl_path) || skip_all cluster "there is no kubectl on this machine"
 python3 tests/e2e/purge.py --note "$WORK/before.json"
-cluster_up cluster || exit 1
+cluster_up cluster --nodes 2 || exit 1
 python3 tests/e2e/kubectl_walkthrough.py --kubeconfig "$KUBECONFIG" --example deploy/examples/hello.yaml
+python3 tests/e2e/nodes.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad"
 # The checks of survive.py use the example's pods, which the walkthrough made if all of it ran.
 [ -z "$ONLY" ] || "$KUBECTL" --kubeconfig "$KUBECONFIG" apply -f deploy/examples/hello.yaml >/dev/null
 python3 tests/e2e/survive.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad"

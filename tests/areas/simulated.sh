@@ -4,7 +4,7 @@
 [ "$LIST" = yes ] && { list_checks simulated etcd; echo simulated/package; exit; }
 build || exit 1
 export KUBECTL; KUBECTL=$(kubectl_path) || skip_all simulated "there is no kubectl on this machine"
-cluster_up simulated --simulated || exit 1
+cluster_up simulated --simulated --nodes 2 || exit 1
 python3 tests/e2e/simulated.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad"
 cluster_down
 # The Debian package holds all that a cluster needs, and its programs find each other where it puts them.

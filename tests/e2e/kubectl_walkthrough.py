@@ -74,10 +74,10 @@ def cluster_ip(c):
 
 @check("kubectl/node-port", deadline=90, needs=EXAMPLE)
 def node_port(c):
-    node = c.json("nodes")["items"][0]
-    address = [a["address"] for a in node["status"]["addresses"] if a["type"] == "InternalIP"][0]
     port = c.json("service", "backend")["spec"]["ports"][0]["nodePort"]
-    answers_of_all_three(c, lambda: c.http(f"http://{address}:{port}/"))
+    for node in c.json("nodes")["items"]:
+        address = [a["address"] for a in node["status"]["addresses"] if a["type"] == "InternalIP"][0]
+        answers_of_all_three(c, lambda address=address: c.http(f"http://{address}:{port}/"))
 
 
 @check("kubectl/name", deadline=90, needs=EXAMPLE)
@@ -320,14 +320,19 @@ def cron_job(c):
 
 @check("kubectl/cordon-and-drain", deadline=180, needs=EXAMPLE)
 def drain(c):
-    node = c.json("nodes")["items"][0]["metadata"]["name"]
+    nodes = [n["metadata"]["name"] for n in c.json("nodes")["items"]]
+    node = c.pods("app=backend")[0]["spec"]["nodeName"]
     c.k("cordon", node)
     try:
         assert "SchedulingDisabled" in c.k("get", "nodes")
         c.k("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force",
             "--pod-selector=app in (backend,front)", "--timeout=90s", timeout=100)
-        until(lambda: all(p["status"]["phase"] == "Pending" for p in c.pods("app=backend")), 60)
-        assert "0/1 nodes are available" in json.dumps(c.json("events")) or len(c.json("nodes")["items"]) > 1
+        if len(nodes) > 1:
+            c.k("rollout", "status", "deployment/backend", "--timeout=90s", timeout=100)
+            until(lambda: all(p["spec"]["nodeName"] != node for p in c.pods("app=backend")), 60)
+        else:
+            until(lambda: all(p["status"]["phase"] == "Pending" for p in c.pods("app=backend")), 60)
+            assert "0/1 nodes are available" in json.dumps(c.json("events"))
     finally:
         c.k("uncordon", node)
     c.k("rollout", "status", "deployment/backend", "--timeout=90s", timeout=100)

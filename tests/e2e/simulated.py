@@ -41,6 +41,14 @@ def node_ready(c):
     c.k("wait", "node", "--all", "--for=condition=Ready", "--timeout=30s")
 
 
+@check("simulated/nodes-have-addresses-of-their-own")
+def node_addresses(c):
+    nodes = c.json("nodes")["items"]
+    addresses = [a["address"] for n in nodes for a in n["status"]["addresses"] if a["type"] == "InternalIP"]
+    ranges = [n["spec"]["podCIDR"] for n in nodes]
+    assert len(set(addresses)) == len(set(ranges)) == len(nodes) == 2, f"{addresses} {ranges}"
+
+
 @check("simulated/deployment", deadline=90)
 def deployment(c):
     c.k("apply", "-f", "-", stdin=json.dumps(DEPLOYMENT))

@@ -115,7 +115,8 @@ def restarting(c):
             if component["ready"] and component["pid"]:
                 os.kill(component["pid"], signal.SIGKILL)
             time.sleep(0.3)
-        conditions = c.json("nodes")["items"][0]["status"]["conditions"]
+        conditions = next(n["status"]["conditions"] for n in c.json("nodes")["items"]
+                          if n["metadata"]["name"] == component["node"])
         assert [x["status"] for x in conditions if x["type"] == "Ready"] == ["True"], conditions
         until(lambda: c.components()["containerd"]["ready"], 60, what="containerd is back")
         c.settled()
@@ -151,8 +152,7 @@ def processes(word):
 def power_off(c):
     """Simulates a power loss: removes processes, mounts, /run, network namespaces, bridges, rules, cgroups."""
     run = c.status()["runDir"]
-    bridge = c.json("pods", "-l", "app=backend")["items"][0]["status"]["podIP"].rsplit(".", 1)[0] + ".1"
-    shims = processes(f"{run}/containerd.sock")
+    shims = [pid for pid in processes(f"{run}/") if "containerd-shim" in program(pid)]
     pods = [int(pid) for shim in shims for pid in children(shim)]
     for pid in [*c.processes(), *shims, *pods]:
         try:
@@ -163,13 +163,20 @@ def power_off(c):
     for point in reversed([m for m in mounts if m.startswith((run + "/", c.data + "/"))]):
         shell(["umount", "--lazy", point])
     shell(["rm", "-rf", run])
-    for link in json.loads(shell("ip -json -4 address show").stdout):
-        if any(a["local"] == bridge for a in link["addr_info"]):
+    for link in json.loads(shell("ip -json link show type bridge").stdout):
+        if link["ifname"].startswith(("ironclad", "ic-", "icn")):
             shell(["ip", "link", "delete", link["ifname"]])
     for table in shell("nft list tables").stdout.split("\n"):
         if "ironclad" in table or "kube-proxy" in table:
             shell(["nft", "delete", *table.split()])
-    shell("find /sys/fs/cgroup -depth -type d -path '*/kubepods*' -exec rmdir {} +")
+    shell(r"find /sys/fs/cgroup -depth -type d \( -path '*/kubepods*' -o -path '*/ironclad*-n[0-9]*' \) -exec rmdir {} +")
+
+
+def program(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""
 
 
 def children(pid):

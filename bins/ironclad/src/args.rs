@@ -23,7 +23,7 @@ pub struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start a cluster, or repair an existing one; ends when its node is Ready
+    /// Start a cluster, or repair an existing one; ends when its nodes are Ready
     // Boxed, since this variant is several times as large as the others.
     Up(Box<Up>),
     /// Stop the cluster; the data remain unless --purge is given
@@ -66,13 +66,13 @@ pub struct Up {
     /// Simulate containers: needs neither root nor a runtime
     #[arg(long)]
     pub simulated: bool,
-    /// Number of nodes; this release supports one
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=1))]
-    pub nodes: u8,
-    /// The node's name [default: the host's]
+    /// Number of nodes; all but the first are network and mount namespaces of this machine [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(operator_cluster::MAX_NODES)))]
+    pub nodes: Option<u8>,
+    /// The first node's name [default: the host's]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
-    /// The node's address [default: that of the default route]
+    /// The first node's address [default: that of the default route]
     #[arg(long, value_name = "IP")]
     pub node_ip: Option<IpAddr>,
     /// Address range of pods [default: 10.244.0.0/16]
@@ -177,7 +177,10 @@ mod tests {
                 &["up", "--simulated", "--runtime-endpoint=unix:///x"],
                 false,
             ),
-            (&["up", "--nodes=2"], false),
+            (&["up", "--nodes=2"], true),
+            (&["up", "--simulated", "--nodes=32"], true),
+            (&["up", "--nodes=0"], false),
+            (&["up", "--nodes=33"], false),
             (&["status", "--output=json"], true),
             (&["status", "--output=yaml"], false),
             (&["completion"], false),

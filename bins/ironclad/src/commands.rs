@@ -57,6 +57,7 @@ async fn run_up(options: Up) -> anyhow::Result<()> {
         bin_dir: options.bin_dir,
         runtime_endpoint: options.runtime_endpoint,
         simulated: options.simulated,
+        nodes: options.nodes,
         node_name: options.node_name,
         node_address: options.node_ip,
         pod_cidr: options.pod_cidr,
@@ -117,8 +118,8 @@ async fn run_status(options: Status) -> anyhow::Result<()> {
 
 fn format_table(report: &Report) -> String {
     let mut text = format!(
-        "{:<26}{:<10}{:<9}{:<10}LOG\n",
-        "COMPONENT", "STATE", "PID", "RESTARTS"
+        "{:<26}{:<16}{:<10}{:<9}{:<10}LOG\n",
+        "COMPONENT", "NODE", "STATE", "PID", "RESTARTS"
     );
     for component in &report.components {
         let state = match (component.running, component.ready) {
@@ -128,8 +129,8 @@ fn format_table(report: &Report) -> String {
         };
         let pid = component.pid.map_or("-".to_owned(), |pid| pid.to_string());
         text += &format!(
-            "{:<26}{state:<10}{pid:<9}{:<10}{}\n",
-            component.name, component.restarts, component.log
+            "{:<26}{:<16}{state:<10}{pid:<9}{:<10}{}\n",
+            component.name, component.node, component.restarts, component.log
         );
     }
     let keeper = if report.supervised {
@@ -158,6 +159,7 @@ mod tests {
     fn status_table_has_a_row_for_each_component_and_its_state() {
         let component = |name: &str, running, ready, pid| Component {
             name: name.to_owned(),
+            node: "n1".to_owned(),
             running,
             ready,
             pid,
@@ -182,9 +184,12 @@ mod tests {
             .lines()
             .map(|line| line.split_whitespace().collect())
             .collect();
-        assert_eq!(rows[1], ["kubelet", "ready", "7", "2", "/l/kubelet.log"]);
-        assert_eq!(rows[2][1..3], ["starting", "8"]);
-        assert_eq!(rows[3][1..3], ["down", "-"]);
+        assert_eq!(
+            rows[1],
+            ["kubelet", "n1", "ready", "7", "2", "/l/kubelet.log"]
+        );
+        assert_eq!(rows[2][2..4], ["starting", "8"]);
+        assert_eq!(rows[3][2..4], ["down", "-"]);
         assert!(table.contains("supervisor not running"), "{table}");
     }
 }

@@ -2,6 +2,7 @@
 
 use node_kubelet::{Flags, UPSTREAM_FLAGS};
 use std::process::ExitCode;
+use testkit_cri::FakeRuntime;
 
 fn main() -> ExitCode {
     base_cli::run_component(
@@ -16,7 +17,10 @@ fn main() -> ExitCode {
                 let endpoint = settings.runtime_endpoint.clone();
                 return node_kubelet::run(settings, &endpoint, shutdown).await;
             }
-            let runtime = testkit_cri::FakeRuntime::start(&settings.root_dir).await?;
+            let runtime = match settings.simulated_network() {
+                Some(network) => FakeRuntime::start_in(&settings.root_dir, network).await?,
+                None => FakeRuntime::start(&settings.root_dir).await?,
+            };
             node_kubelet::run(settings, runtime.endpoint(), shutdown).await
         },
     )

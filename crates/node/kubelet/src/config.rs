@@ -36,7 +36,7 @@ pub struct Settings {
     pub node_ips: Vec<IpAddr>,
     /// Access to the API server; without it only static pods run.
     pub kubeconfig: Option<PathBuf>,
-    /// `unix:///...`, or `simulated:` for the test kit's runtime.
+    /// `unix:///...`, or `simulated:` for the test kit's runtime, with the /16 of its pods.
     pub runtime_endpoint: String,
     /// Directory of volumes, certificates and pods' files.
     pub root_dir: PathBuf,
@@ -113,6 +113,15 @@ impl Settings {
     /// Returns whether the runtime is the simulated one.
     pub fn simulated(&self) -> bool {
         self.runtime_endpoint.starts_with("simulated:")
+    }
+
+    /// Returns the /16 of the simulated pods' addresses, if the endpoint names one: the pods of
+    /// several simulated nodes must not have the same addresses.
+    pub fn simulated_network(&self) -> Option<Ipv4Addr> {
+        self.runtime_endpoint
+            .strip_prefix("simulated:")?
+            .parse()
+            .ok()
     }
 }
 
@@ -250,13 +259,14 @@ fn choose_healthz_address(flags: &Flags, file: &Configuration) -> Option<SocketA
 }
 
 fn choose_runtime_endpoint(flags: &Flags, file: &Configuration, simulated: bool) -> String {
-    if simulated {
-        return "simulated:".into();
-    }
     let endpoint = prefer_flag(
         &flags.container_runtime_endpoint,
         &file.container_runtime_endpoint,
     );
+    if simulated {
+        let given = endpoint.filter(|endpoint| endpoint.starts_with("simulated:"));
+        return given.unwrap_or_else(|| "simulated:".into());
+    }
     endpoint.unwrap_or_else(|| "unix:///run/containerd/containerd.sock".into())
 }
 

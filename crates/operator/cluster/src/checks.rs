@@ -53,6 +53,7 @@ pub fn check_host(settings: &Settings, layout: &Layout) -> Result<()> {
         check_only_cluster(&settings.bridge())?;
     }
     check_ranges(settings)?;
+    check_nodes(settings)?;
     check_ports(settings, layout)
 }
 
@@ -197,6 +198,41 @@ fn check_ranges(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
+/// Checks what several nodes need.
+fn check_nodes(settings: &Settings) -> Result<()> {
+    let count = u32::from(settings.node_count);
+    if count == 1 {
+        return Ok(());
+    }
+    if matches!(settings.runtime, Runtime::Endpoint(_)) {
+        return reject(
+            "--runtime-endpoint names the runtime of one node; leave it out, or leave out --nodes",
+        );
+    }
+    let bits = settings.node_prefix_length() - settings.pod_cidr.prefix_len();
+    if 1u32
+        .checked_shl(u32::from(bits))
+        .is_some_and(|ranges| ranges < count)
+    {
+        return reject(format!(
+            "{} is too small for {count} nodes with a /{} each; give a larger range with --pod-cidr",
+            settings.pod_cidr,
+            settings.node_prefix_length()
+        ));
+    }
+    let overlaps = settings.node_network.is_some_and(|nodes| {
+        [settings.pod_cidr, settings.service_cidr]
+            .iter()
+            .any(|range| range.contains(&nodes) || nodes.contains(range))
+    });
+    if overlaps {
+        return reject(
+            "the ranges of pods or Services overlap 198.18.0.0/15, which the link between the nodes uses; choose others",
+        );
+    }
+    Ok(())
+}
+
 /// Checks that the ports are free, unless this cluster is already running. A live supervisor counts
 /// as running, because it may be starting a component whose record can't be read yet.
 fn check_ports(settings: &Settings, layout: &Layout) -> Result<()> {
@@ -322,6 +358,32 @@ mod tests {
                 fits,
                 "{pods} {services} {node}"
             );
+        }
+    }
+
+    #[test]
+    fn nodes_need_ranges_and_runtimes_of_their_own() {
+        let small = |count| Settings {
+            pod_cidr: "10.1.2.0/23".parse().unwrap(),
+            ..Settings::with_nodes(count)
+        };
+        let endpoint = Settings {
+            runtime: Runtime::Endpoint("unix:///c.sock".into()),
+            ..Settings::with_nodes(2)
+        };
+        let overlap = Settings {
+            service_cidr: "198.18.0.0/16".parse().unwrap(),
+            ..Settings::with_nodes(2)
+        };
+        for (settings, fits) in [
+            (Settings::example(), true),
+            (Settings::with_nodes(32), true),
+            (small(2), true),
+            (small(3), false),
+            (endpoint, false),
+            (overlap, false),
+        ] {
+            assert_eq!(check_nodes(&settings).is_ok(), fits, "{settings:?}");
         }
     }
 

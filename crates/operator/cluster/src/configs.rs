@@ -1,9 +1,11 @@
 //! The configuration files of the components, as text. Pure.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use crate::image::PAUSE;
 use crate::layout::Layout;
+use crate::node::ClusterNode;
 use crate::settings::Settings;
 
 // Distributions install the plugins in different places.
@@ -78,7 +80,7 @@ disabled_plugins = [
 /// Returns the configuration of the pod network. The plugin's masquerading is off, because it would
 /// hide the addresses of pods from one another; the cluster's own table does it.
 #[must_use]
-pub fn cni_config(settings: &Settings, layout: &Layout) -> String {
+pub fn cni_config(settings: &Settings, node: &ClusterNode, layout: &Layout) -> String {
     let tree = serde_json::json!({
         "cniVersion": "0.4.0",
         "name": "ironclad",
@@ -97,7 +99,7 @@ pub fn cni_config(settings: &Settings, layout: &Layout) -> String {
                 "ipam": {
                     "type": "host-local",
                     "dataDir": layout.cni_state(),
-                    "ranges": [[{ "subnet": settings.node_pods().to_string() }]],
+                    "ranges": [[{ "subnet": node.pods.to_string() }]],
                 }
             },
             { "type": "portmap", "capabilities": { "portMappings": true }, "snat": true }
@@ -123,15 +125,15 @@ pub fn authentication_config() -> String {
 
 /// Returns the kubelet's configuration.
 #[must_use]
-pub fn kubelet_config(settings: &Settings, layout: &Layout) -> String {
-    let name = &settings.node_name;
+pub fn kubelet_config(settings: &Settings, node: &ClusterNode, layout: &Layout) -> String {
+    let name = &node.name;
     let pki = layout.pki();
-    let tree = serde_json::json!({
+    let mut tree = serde_json::json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": if settings.runs_pods() { "0.0.0.0" } else { "127.0.0.1" },
+        "address": if settings.runs_pods() { Ipv4Addr::UNSPECIFIED } else { node.loopback },
         "port": settings.ports.kubelet,
-        "healthzBindAddress": "127.0.0.1",
+        "healthzBindAddress": node.loopback,
         "healthzPort": settings.ports.kubelet_health,
         "tlsCertFile": pki.join(format!("kubelet-serving-{name}.crt")),
         "tlsPrivateKeyFile": pki.join(format!("kubelet-serving-{name}.key")),
@@ -152,12 +154,16 @@ pub fn kubelet_config(settings: &Settings, layout: &Layout) -> String {
         "staticPodPath": layout.data().join("manifests"),
         "podLogsDir": layout.logs().join("pods"),
     });
+    if let Some(root) = &node.cgroup_root {
+        // Two kubelets in one cgroup would remove each other's pods as orphans.
+        tree["cgroupRoot"] = format!("/{root}").into();
+    }
     serde_json::to_string_pretty(&tree).unwrap_or_default()
 }
 
 /// Returns the resolv.conf for pods. systemd-resolved's stub is on loopback, which pods can't
 /// reach; it writes the real list to another file.
-fn resolv_conf() -> &'static str {
+pub(crate) fn resolv_conf() -> &'static str {
     const RESOLVED: &str = "/run/systemd/resolve/resolv.conf";
     if Path::new(RESOLVED).is_file() {
         RESOLVED
@@ -207,7 +213,8 @@ mod tests {
     #[test]
     fn kubelet_authenticates_and_authorizes_its_clients() {
         let layout = Layout::new(Path::new("/data"), false);
-        let config = parse(&kubelet_config(&Settings::example(), &layout));
+        let example = Settings::example();
+        let config = parse(&kubelet_config(&example, &example.first_node(), &layout));
         assert_eq!(config["authentication"]["anonymous"]["enabled"], false);
         assert_eq!(
             config["authentication"]["x509"]["clientCAFile"],
@@ -221,16 +228,39 @@ mod tests {
             ..Settings::example()
         };
         assert_eq!(
-            parse(&kubelet_config(&simulated, &layout))["address"],
+            parse(&kubelet_config(
+                &simulated,
+                &simulated.first_node(),
+                &layout
+            ))["address"],
             "127.0.0.1"
         );
+    }
+
+    #[test]
+    fn kubelets_have_certificates_and_cgroups_of_their_own() {
+        let (cluster, settings) = (
+            Layout::new(Path::new("/data"), false),
+            Settings::with_nodes(2),
+        );
+        let config = |number| {
+            let node = ClusterNode::new(&settings, number);
+            parse(&kubelet_config(&settings, &node, &cluster.for_node(&node)))
+        };
+        let (first, second) = (config(1), config(2));
+        assert_eq!(first["cgroupRoot"], serde_json::Value::Null);
+        assert!(second["cgroupRoot"].as_str().unwrap().ends_with("-n2"));
+        assert_eq!(second["tlsCertFile"], "/data/pki/kubelet-serving-n1-2.crt");
+        assert_ne!(first["podLogsDir"], second["podLogsDir"]);
+        assert_ne!(first["staticPodPath"], second["staticPodPath"]);
     }
 
     /// The plugin's own masquerading would hide the addresses of pods from one another.
     #[test]
     fn pod_network_keeps_the_addresses_of_pods() {
         let layout = Layout::new(Path::new("/data"), false);
-        let config = parse(&cni_config(&Settings::example(), &layout));
+        let example = Settings::example();
+        let config = parse(&cni_config(&example, &example.first_node(), &layout));
         let bridge = &config["plugins"][0];
         assert_eq!(bridge["ipMasq"], false);
         assert_eq!(bridge["bridge"], Settings::example().bridge());

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::node::ClusterNode;
 use crate::settings::{Settings, instance_name};
 
 /// Paths of one cluster.
@@ -9,6 +10,7 @@ use crate::settings::{Settings, instance_name};
 pub struct Layout {
     data: PathBuf,
     run: PathBuf,
+    pki: PathBuf,
 }
 
 impl Layout {
@@ -30,6 +32,22 @@ impl Layout {
         Self {
             data: data.to_owned(),
             run,
+            pki: data.join("pki"),
+        }
+    }
+
+    /// Returns the layout of one node: the first node has the cluster's own folders, every further
+    /// one folders below them. The certificates are the cluster's.
+    #[must_use]
+    pub fn for_node(&self, node: &ClusterNode) -> Self {
+        if node.number == 1 {
+            return self.clone();
+        }
+        let folder = |of: &Path| of.join("nodes").join(node.number.to_string());
+        Self {
+            data: folder(&self.data),
+            run: folder(&self.run),
+            pki: self.pki.clone(),
         }
     }
 
@@ -46,7 +64,7 @@ impl Layout {
     /// Returns the directory of certificates.
     #[must_use]
     pub fn pki(&self) -> PathBuf {
-        self.data.join("pki")
+        self.pki.clone()
     }
     /// Returns the path of a configuration file.
     #[must_use]
@@ -88,6 +106,11 @@ impl Layout {
     pub fn containerd_socket(&self) -> PathBuf {
         self.run.join("containerd.sock")
     }
+    /// Returns the directory of the nodes' namespaces.
+    #[must_use]
+    pub fn namespaces(&self) -> PathBuf {
+        self.run.join("namespaces")
+    }
     /// Returns the directory of the CNI configuration.
     #[must_use]
     pub fn cni_conf(&self) -> PathBuf {
@@ -120,5 +143,19 @@ mod tests {
         );
         let (a, b) = (run("/a", true), run("/b", true));
         assert!(a.starts_with("/run") && b.starts_with("/run") && a != b);
+    }
+
+    #[test]
+    fn nodes_share_certificates_and_nothing_else() {
+        let cluster = Layout::new(Path::new("/data"), true);
+        let nodes = Settings::with_nodes(2).nodes();
+        let layouts: Vec<_> = nodes.iter().map(|node| cluster.for_node(node)).collect();
+        assert_eq!(layouts[0].data(), cluster.data());
+        assert_eq!(layouts[0].pki(), layouts[1].pki());
+        assert_eq!(layouts[1].data(), Path::new("/data/nodes/2"));
+        assert_ne!(
+            layouts[0].containerd_socket(),
+            layouts[1].containerd_socket()
+        );
     }
 }

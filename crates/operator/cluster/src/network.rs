@@ -1,7 +1,11 @@
-//! The node's part of the pod network: kernel settings, the bridge, a route for Services,
-//! masquerading to the outside, and a guard for the node's loopback addresses.
+//! The pod network of each node: kernel settings, the bridge, a route for Services, masquerading to
+//! the outside, and a guard for the node's loopback addresses.
 //!
 //! Everything is idempotent: `up` does it, and the supervisor does it again after a reboot.
+
+mod choose;
+mod isolation;
+mod link;
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +13,11 @@ use std::path::Path;
 use crate::bridges::find_other_cluster;
 use crate::command::{run_command, run_with_input};
 use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::node::ClusterNode;
 use crate::settings::Settings;
+pub use choose::choose_node_network;
+pub use isolation::end_node_processes;
 
 // Without the second one, traffic between pods of one bridge bypasses kube-proxy's rules.
 const SYSCTLS: [(&str, &str); 3] = [
@@ -18,20 +26,41 @@ const SYSCTLS: [(&str, &str); 3] = [
     ("net/ipv4/conf/all/route_localnet", "0"),
 ];
 
-/// Prepares the network for pods.
-pub fn prepare_network(settings: &Settings) -> Result<()> {
+/// Prepares the network of all nodes for pods.
+pub fn prepare_network(settings: &Settings, layout: &Layout) -> Result<()> {
     for module in ["overlay", "br_netfilter", "nf_conntrack"] {
         // The module may be built in, or the kernel can't load modules: if it is really missing,
         // the next steps fail.
         let _ = run_command("modprobe", &["-q", module]);
     }
+    let nodes = settings.nodes();
+    // `up` and a supervisor that starts at the same time must not create a node twice.
+    let _lock = isolation::lock_nodes(layout)?;
+    for node in &nodes {
+        match isolation::ensure_namespaces(settings, layout, node)? {
+            None => prepare_node(settings, node)?,
+            Some(namespaces) => {
+                link::connect_node(settings, node, &namespaces)?;
+                namespaces.run(|| prepare_node(settings, node))??;
+                namespaces.run(|| link::add_routes(settings, node, &nodes))??;
+            }
+        }
+    }
+    if settings.node_count > 1 {
+        link::add_routes(settings, &settings.first_node(), &nodes)?;
+    }
+    Ok(())
+}
+
+/// Prepares one node; runs in its namespaces.
+fn prepare_node(settings: &Settings, node: &ClusterNode) -> Result<()> {
     // br_netfilter must be loaded first: its sysctl does not exist before.
     for (name, value) in SYSCTLS {
         set_sysctl(name, value)?;
     }
-    create_bridge(settings)?;
-    add_service_route(settings)?;
-    run_with_input("nft", &["-f", "-"], &nat_table(settings)).map(drop)
+    create_bridge(settings, node)?;
+    add_service_route(settings, node)?;
+    run_with_input("nft", &["-f", "-"], &nat_table(settings, node)).map(drop)
 }
 
 fn set_sysctl(name: &str, value: &str) -> Result<()> {
@@ -43,20 +72,20 @@ fn set_sysctl(name: &str, value: &str) -> Result<()> {
     fs::write(&path, value).map_err(Error::io(path))
 }
 
-fn create_bridge(settings: &Settings) -> Result<()> {
-    let name = settings.bridge();
-    if !device_exists(&name) {
-        run_command("ip", &["link", "add", &name, "type", "bridge"])?;
-    }
+fn create_bridge(settings: &Settings, node: &ClusterNode) -> Result<()> {
     // The gateway of the pods: host-local gives them the other addresses of the range.
-    let address = format!(
-        "{}/{}",
-        settings.bridge_address(),
-        settings.node_pods().prefix_len()
-    );
+    let address = format!("{}/{}", node.bridge_address(), node.pods.prefix_len());
+    ensure_bridge(&settings.bridge(), &address)
+}
+
+/// Creates a bridge with an address.
+fn ensure_bridge(name: &str, address: &str) -> Result<()> {
+    if !device_exists(name) {
+        run_command("ip", &["link", "add", name, "type", "bridge"])?;
+    }
     // replace is idempotent; add would fail in the second run.
-    run_command("ip", &["address", "replace", &address, "dev", &name])?;
-    run_command("ip", &["link", "set", &name, "up"]).map(drop)
+    run_command("ip", &["address", "replace", address, "dev", name])?;
+    run_command("ip", &["link", "set", name, "up"]).map(drop)
 }
 
 /// Returns whether a device of this name exists. Queries the kernel instead of `/sys`, which may
@@ -68,13 +97,13 @@ fn device_exists(device: &str) -> bool {
 /// Adds a route for Services: a packet that the node itself sends to a Service needs some route
 /// before it is translated. The route must not lead back to the bridge: for packets of pods the
 /// kernel would send redirects, and with them use up its limit on ICMP errors.
-fn add_service_route(settings: &Settings) -> Result<()> {
+fn add_service_route(settings: &Settings, node: &ClusterNode) -> Result<()> {
     if run_command("ip", &["-4", "route", "show", "default"])?
         .trim()
         .is_empty()
     {
         let range = settings.service_cidr.to_string();
-        let source = settings.node_address.to_string();
+        let source = node.address.to_string();
         run_command(
             "ip",
             &["route", "replace", &range, "dev", "lo", "src", &source],
@@ -85,18 +114,23 @@ fn add_service_route(settings: &Settings) -> Result<()> {
 
 /// Returns the nftables table of the pod network.
 ///
-/// `postrouting`: traffic of pods to addresses outside the cluster gets the node's address; between
-/// pods the source is kept.
+/// `postrouting`: traffic of pods to addresses outside the cluster gets the machine's address;
+/// between pods and nodes the source is kept. Nodes with namespaces of their own send such traffic
+/// through the machine, so they need no rule.
 ///
 /// `loopback-guard` closes CVE-2020-8558. For host ports on 127.0.0.1 the portmap plugin sets
 /// `route_localnet` on the bridge, and the kernel then delivers a frame for 127.0.0.1 from any pod
 /// to the node's local services. A loopback address on the wire is never legitimate. The hook runs
 /// before the translation of replies is reverted, so host ports on 127.0.0.1 work.
-fn nat_table(settings: &Settings) -> String {
-    let (table, bridge) = (settings.table(), settings.bridge());
+fn nat_table(settings: &Settings, node: &ClusterNode) -> String {
+    let table = settings.table();
+    let postrouting = if node.is_isolated {
+        String::new()
+    } else {
+        masquerade_chain(settings)
+    };
     // Added before it is deleted, so that the first run succeeds, and in one transaction, so that
     // no packet sees a gap.
-    let (pods, services) = (settings.pod_cidr, settings.service_cidr);
     format!(
         "add table ip {table}\n\
          delete table ip {table}\n\
@@ -107,11 +141,26 @@ fn nat_table(settings: &Settings) -> String {
          \t\tiifname != \"lo\" ip daddr 127.0.0.0/8 drop\n\
          \t\tiifname != \"lo\" ip saddr 127.0.0.0/8 drop\n\
          \t}}\n\
-         \tchain postrouting {{\n\
-         \t\ttype nat hook postrouting priority srcnat; policy accept;\n\
-         \t\tip saddr {pods} ip daddr != {{ {pods}, {services}, 224.0.0.0/4 }} oifname != \"{bridge}\" masquerade\n\
-         \t}}\n\
+         {postrouting}\
          }}\n"
+    )
+}
+
+fn masquerade_chain(settings: &Settings) -> String {
+    let (bridge, pods, services) = (settings.bridge(), settings.pod_cidr, settings.service_cidr);
+    let (sources, others, bridges) = match settings.node_network {
+        None => (pods.to_string(), String::new(), format!("\"{bridge}\"")),
+        Some(nodes) => (
+            format!("{{ {pods}, {nodes} }}"),
+            format!(", {nodes}"),
+            format!("{{ \"{bridge}\", \"{}\" }}", settings.link_bridge()),
+        ),
+    };
+    format!(
+        "\tchain postrouting {{\n\
+         \t\ttype nat hook postrouting priority srcnat; policy accept;\n\
+         \t\tip saddr {sources} ip daddr != {{ {pods}, {services}, 224.0.0.0/4{others} }} oifname != {bridges} masquerade\n\
+         \t}}\n"
     )
 }
 
@@ -129,10 +178,17 @@ pub fn remove_network(settings: &Settings) -> Result<()> {
             "lo",
         ],
     );
-    // A second `down` must succeed as well.
-    if device_exists(&bridge) {
-        run_command("ip", &["link", "delete", &bridge])?;
-    }
+    // The ends of the links go with their other ends; the kernel may need a moment for that.
+    let mut devices: Vec<_> = settings
+        .nodes()
+        .iter()
+        .filter(|node| node.is_isolated)
+        .map(|node| node.link(settings))
+        .collect();
+    devices.extend([settings.link_bridge(), bridge.clone()]);
+    devices
+        .iter()
+        .try_for_each(|device| remove_device(device))?;
     // The table of the pod network has the name of the cluster, and is always its own.
     let mut tables = vec![("ip", settings.table())];
     // kube-proxy's tables have the same name in every cluster: if another cluster runs here, they
@@ -152,6 +208,18 @@ pub fn remove_network(settings: &Settings) -> Result<()> {
     }
     remove_port_mappings();
     Ok(())
+}
+
+/// Removes a device if it exists: a second `down` must succeed as well.
+fn remove_device(device: &str) -> Result<()> {
+    if !device_exists(device) {
+        return Ok(());
+    }
+    match run_command("ip", &["link", "delete", device]) {
+        // The kernel removed it in between, with the namespace of its other end.
+        Err(_) if !device_exists(device) => Ok(()),
+        done => done.map(drop),
+    }
 }
 
 /// Removes the portmap plugin's (empty) chains from the nat tables of iptables, and a table without
@@ -238,12 +306,15 @@ mod tests {
 
     #[test]
     fn table_drops_loopback_addresses_that_arrive_from_a_pod() {
-        let rules = nat_table(&Settings::example());
-        for rule in [
-            "iifname != \"lo\" ip daddr 127.0.0.0/8 drop",
-            "iifname != \"lo\" ip saddr 127.0.0.0/8 drop",
-        ] {
-            assert!(rules.contains(rule), "{rule} is not in {rules}");
+        let settings = Settings::with_nodes(2);
+        for node in settings.nodes() {
+            let rules = nat_table(&settings, &node);
+            for rule in [
+                "iifname != \"lo\" ip daddr 127.0.0.0/8 drop",
+                "iifname != \"lo\" ip saddr 127.0.0.0/8 drop",
+            ] {
+                assert!(rules.contains(rule), "{rule} is not in {rules}");
+            }
         }
     }
 
@@ -258,12 +329,29 @@ mod tests {
 
     #[test]
     fn only_connections_to_the_outside_are_masqueraded() {
-        let rules = nat_table(&Settings::example());
+        let rules = nat_table(&Settings::example(), &Settings::example().first_node());
         let rule = rules.lines().find(|line| line.ends_with("masquerade"));
         let expected = format!(
             "\t\tip saddr 10.244.0.0/16 ip daddr != {{ 10.244.0.0/16, 10.96.0.0/16, 224.0.0.0/4 }} oifname != \"{}\" masquerade",
             Settings::example().bridge()
         );
         assert_eq!(rule, Some(expected.as_str()));
+    }
+
+    /// Addresses of nodes are translated like those of pods, but not between nodes.
+    #[test]
+    fn traffic_between_nodes_is_not_masqueraded() {
+        let settings = Settings::with_nodes(2);
+        let nodes = settings.nodes();
+        let rules = nat_table(&settings, &nodes[0]);
+        let rule = rules.lines().find(|line| line.ends_with("masquerade"));
+        let expected = format!(
+            "\t\tip saddr {{ 10.244.0.0/16, 198.18.7.0/24 }} ip daddr != {{ 10.244.0.0/16, 10.96.0.0/16, 224.0.0.0/4, \
+             198.18.7.0/24 }} oifname != {{ \"{}\", \"{}\" }} masquerade",
+            settings.bridge(),
+            settings.link_bridge()
+        );
+        assert_eq!(rule, Some(expected.as_str()));
+        assert!(!nat_table(&settings, &nodes[1]).contains("masquerade"));
     }
 }

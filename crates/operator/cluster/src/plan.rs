@@ -3,6 +3,8 @@
 //! Pure: it depends only on settings and paths, so that a table test can compare whole command
 //! lines.
 
+mod node;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -10,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
 use crate::settings::{Runtime, Settings};
+use node::NodeBuilder;
 
 /// A readiness check of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +20,8 @@ use crate::settings::{Runtime, Settings};
 pub enum Ready {
     /// The process accepts connections at this address.
     Tcp(SocketAddr),
+    /// The process accepts connections at this address inside the namespaces of a node.
+    TcpInside(PathBuf, SocketAddr),
     /// The process accepts connections on this socket.
     Unix(PathBuf),
     /// The process has been started.
@@ -29,6 +34,12 @@ pub enum Ready {
 pub struct Process {
     /// Name of the process and of its log.
     pub name: String,
+    /// Name of its node.
+    #[serde(default)]
+    pub node: String,
+    /// The node's namespaces; None for those of the machine.
+    #[serde(default)]
+    pub namespaces: Option<PathBuf>,
     /// Program and arguments.
     pub argv: Vec<String>,
     /// Processes that must be ready before it starts.
@@ -53,16 +64,23 @@ pub struct Plan {
 #[must_use]
 pub fn make_plan(settings: &Settings, layout: &Layout) -> Plan {
     let build = Builder { settings, layout };
+    let nodes: Vec<_> = settings
+        .nodes()
+        .into_iter()
+        .map(|node| NodeBuilder::new(&build, node))
+        .collect();
     // In starting order; `after` has the dependencies, and a test compares the two.
     let mut processes = vec![build.store(), build.api_server()];
     if settings.runtime == Runtime::Own {
-        processes.push(build.containerd());
+        processes.extend(nodes.iter().map(NodeBuilder::containerd));
     }
     processes.push(build.controller_manager());
     processes.push(build.scheduler());
-    processes.push(build.kubelet());
-    if settings.runs_pods() {
-        processes.push(build.proxy());
+    for node in &nodes {
+        processes.push(node.kubelet());
+        if settings.runs_pods() {
+            processes.push(node.proxy());
+        }
     }
     processes.push(build.dns());
     Plan { processes }
@@ -105,6 +123,9 @@ impl Builder<'_> {
         }
         Process {
             name: name.to_owned(),
+            // The control plane runs on the machine itself, which is the first node.
+            node: self.settings.node_name.clone(),
+            namespaces: None,
             argv,
             after: after.iter().map(|&name| name.to_owned()).collect(),
             ready,
@@ -224,23 +245,6 @@ impl Builder<'_> {
         }
     }
 
-    fn containerd(&self) -> Process {
-        let config = self.layout.config("containerd.toml");
-        let mut process = self.process(
-            "containerd",
-            vec!["--config".to_owned(), path_text(&config)],
-            &[config],
-            Ready::Unix(self.layout.containerd_socket()),
-            &[],
-        );
-        // containerd is the distribution's and not beside the other programs.
-        process.argv[0] = crate::command::find_program("containerd")
-            .map_or("containerd".to_owned(), |p| path_text(&p));
-        // containerd has no flag for the verbosity of our components.
-        process.argv.truncate(3);
-        process
-    }
-
     fn controller_manager(&self) -> Process {
         let ports = &self.settings.ports;
         let kubeconfig = self.layout.kubeconfig("controller-manager");
@@ -258,7 +262,7 @@ impl Builder<'_> {
             format!("--cluster-cidr={}", self.settings.pod_cidr),
             format!(
                 "--node-cidr-mask-size={}",
-                self.settings.node_pods().prefix_len()
+                self.settings.node_prefix_length()
             ),
             format!("--service-cluster-ip-range={}", self.settings.service_cidr),
             format!(
@@ -308,51 +312,6 @@ impl Builder<'_> {
         )
     }
 
-    fn kubelet(&self) -> Process {
-        let kubeconfig = self.layout.kubeconfig("kubelet");
-        let config = self.layout.config("kubelet.yaml");
-        let endpoint = match &self.settings.runtime {
-            Runtime::Own => format!("unix://{}", path_text(&self.layout.containerd_socket())),
-            Runtime::Endpoint(endpoint) => endpoint.clone(),
-            Runtime::Simulated => "simulated:".to_owned(),
-        };
-        let args = vec![
-            format!("--config={}", path_text(&config)),
-            format!("--kubeconfig={}", path_text(&kubeconfig)),
-            format!("--hostname-override={}", self.settings.node_name),
-            format!("--node-ip={}", self.settings.node_address),
-            format!(
-                "--root-dir={}",
-                path_text(&self.layout.data().join("kubelet"))
-            ),
-            format!("--container-runtime-endpoint={endpoint}"),
-        ];
-        let name = &self.settings.node_name;
-        let inputs = [
-            kubeconfig,
-            config,
-            self.pki_path(&format!("kubelet-serving-{name}.crt")),
-        ];
-        let after: &[&str] = match self.settings.runtime {
-            Runtime::Own => &["kube-apiserver", "containerd"],
-            _ => &["kube-apiserver"],
-        };
-        // The health port opens after the kubelet has reached its runtime.
-        let ready = Ready::Tcp(loopback_address(self.settings.ports.kubelet_health));
-        self.process("kubelet", args, &inputs, ready, after)
-    }
-
-    fn proxy(&self) -> Process {
-        let config = self.layout.config("kube-proxy.yaml");
-        let inputs = [config.clone(), self.layout.kubeconfig("proxy")];
-        let args = vec![
-            format!("--config={}", path_text(&config)),
-            format!("--hostname-override={}", self.settings.node_name),
-        ];
-        let ready = Ready::Tcp(loopback_address(self.settings.ports.proxy_health));
-        self.process("kube-proxy", args, &inputs, ready, &["kube-apiserver"])
-    }
-
     fn dns(&self) -> Process {
         let ports = &self.settings.ports;
         let kubeconfig = self.layout.kubeconfig("dns");
@@ -374,6 +333,12 @@ impl Builder<'_> {
         } else {
             args.retain(|arg| !arg.ends_with("/32") || self.settings.node_address.is_ipv4());
         }
+        // The other nodes.
+        args.extend(
+            self.settings
+                .node_network
+                .map(|range| format!("--allow={range}")),
+        );
         self.process(
             "cluster-dns",
             args,
@@ -385,11 +350,30 @@ impl Builder<'_> {
 }
 
 impl Plan {
+    /// Returns the names of the nodes whose kubelet is in the plan.
+    pub fn nodes_with_kubelet(&self) -> impl Iterator<Item = &str> {
+        let kubelets = self.processes.iter().filter(|p| p.is_kubelet());
+        kubelets.map(|process| process.node.as_str())
+    }
+
+    /// Removes the kubelets of all nodes but `nodes`.
+    pub fn keep_kubelets(&mut self, nodes: &[String]) {
+        self.processes
+            .retain(|process| !process.is_kubelet() || nodes.contains(&process.node));
+    }
+
     /// Sets each process's stamp from its current program and inputs.
     pub fn set_stamps(&mut self) {
         for process in &mut self.processes {
             process.stamp = process_stamp(process);
         }
+    }
+}
+
+impl Process {
+    fn is_kubelet(&self) -> bool {
+        let program = self.argv.first().map(Path::new);
+        program.is_some_and(|program| program.ends_with("kubelet"))
     }
 }
 

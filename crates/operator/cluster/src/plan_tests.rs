@@ -35,9 +35,34 @@ fn processes_of_the_plan_depend_on_the_runtime() {
 }
 
 #[test]
+fn every_node_has_a_runtime_a_kubelet_and_a_proxy() {
+    let layout = Layout::new(Path::new("/data"), false);
+    let plan = make_plan(&Settings::with_nodes(3), &layout);
+    for (number, node) in [("", "n1"), ("-2", "n1-2"), ("-3", "n1-3")] {
+        for component in ["containerd", "kubelet", "kube-proxy"] {
+            let name = format!("{component}{number}");
+            let process = plan.processes.iter().find(|p| p.name == name).unwrap();
+            assert_eq!(process.node, node);
+            assert_eq!(process.namespaces.is_some(), node != "n1", "{name}");
+        }
+    }
+    let one = make_plan(&Settings::with_nodes(1), &layout);
+    assert!(one.processes.iter().all(|p| p.namespaces.is_none()));
+    let simulated = Settings {
+        runtime: Runtime::Simulated,
+        ..Settings::with_nodes(2)
+    };
+    let plan = make_plan(&simulated, &layout);
+    let kubelet = plan.processes.iter().find(|p| p.name == "kubelet-2");
+    let address = SocketAddr::from(([127, 0, 0, 2], 10248));
+    assert_eq!(kubelet.unwrap().ready, Ready::Tcp(address));
+    assert!(plan.processes.iter().all(|p| p.namespaces.is_none()));
+}
+
+#[test]
 fn every_dependency_starts_earlier() {
     let all = make_plan(
-        &settings(Runtime::Own),
+        &Settings::with_nodes(2),
         &Layout::new(Path::new("/data"), false),
     );
     for (index, process) in all.processes.iter().enumerate() {
@@ -57,8 +82,9 @@ fn default_addresses_are_in_the_default_ranges() {
     let settings = settings(Runtime::Own);
     assert_eq!(settings.api_service_address().to_string(), "10.96.0.1");
     assert_eq!(settings.dns_service_address().to_string(), "10.96.0.10");
-    assert_eq!(settings.bridge_address().to_string(), "10.244.0.1");
-    assert_eq!(settings.node_pods().to_string(), "10.244.0.0/24");
+    let node = settings.first_node();
+    assert_eq!(node.bridge_address().to_string(), "10.244.0.1");
+    assert_eq!(node.pods.to_string(), "10.244.0.0/24");
 }
 
 fn arguments(component: &str) -> Vec<String> {
@@ -77,7 +103,7 @@ fn arguments(component: &str) -> Vec<String> {
 #[test]
 fn no_component_listens_or_connects_without_tls() {
     let all = make_plan(
-        &settings(Runtime::Own),
+        &Settings::with_nodes(2),
         &Layout::new(Path::new("/data"), false),
     );
     for process in &all.processes {
@@ -148,8 +174,12 @@ fn kubelet_gives_containers_the_seccomp_profile_of_the_runtime() {
             kubelet.is_some_and(|kubelet| kubelet.argv.contains(&config)),
             "{config}"
         );
-        let file: serde_json::Value =
-            serde_json::from_str(&crate::configs::kubelet_config(&settings, &layout)).unwrap();
+        let file: serde_json::Value = serde_json::from_str(&crate::configs::kubelet_config(
+            &settings,
+            &settings.first_node(),
+            &layout,
+        ))
+        .unwrap();
         assert_eq!(file["seccompDefault"], true);
     }
 }
@@ -165,6 +195,8 @@ fn stamp_changes_with_arguments_program_and_inputs() {
                 argv: std::iter::once(path_text(&program))
                     .chain(arguments.iter().map(|&a| a.to_owned()))
                     .collect(),
+                node: String::new(),
+                namespaces: None,
                 after: Vec::new(),
                 ready: Ready::Started,
                 inputs: vec![input.clone()],
@@ -191,12 +223,13 @@ fn stamp_changes_with_arguments_program_and_inputs() {
 fn verbosity_is_given_to_every_component_but_containerd() {
     let verbose = Settings {
         verbosity: 3,
-        ..settings(Runtime::Own)
+        ..Settings::with_nodes(2)
     };
     let plan = make_plan(&verbose, &Layout::new(Path::new("/data"), false));
     for process in &plan.processes {
         let given = process.argv.iter().any(|argument| argument == "-v=3");
-        assert_eq!(given, process.name != "containerd", "{}", process.name);
+        let is_own = !process.name.starts_with("containerd");
+        assert_eq!(given, is_own, "{}", process.name);
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs::{self, OpenOptions};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -15,6 +15,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::namespaces::Namespaces;
 use crate::plan::Process;
 
 /// The record of a started process.
@@ -77,7 +78,18 @@ pub struct Running {
     /// Record of the process.
     pub record: Record,
     descriptor: AsyncFd<OwnedFd>,
-    child: Option<std::process::Child>,
+    child: Option<Child>,
+}
+
+/// Starts a command, in the namespaces of a node if there are any.
+fn spawn_on_node(
+    command: &mut Command,
+    namespaces: Option<&Path>,
+) -> Result<std::io::Result<Child>> {
+    match namespaces {
+        None => Ok(command.spawn()),
+        Some(path) => Namespaces::new(path).run(|| command.spawn()),
+    }
 }
 
 /// The exit status of a process, as text.
@@ -99,7 +111,8 @@ impl Running {
             .argv
             .split_first()
             .ok_or_else(|| Error::Refused("an empty command".into()))?;
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(args)
             // The directory of the caller could otherwise not be unmounted or removed.
             .current_dir("/")
@@ -107,11 +120,13 @@ impl Running {
             .stdout(file)
             .stderr(errors)
             // A Ctrl-C at the terminal of `ironclad up` must not end the components.
-            .process_group(0)
-            .spawn()
-            .map_err(|error| Error::Command {
-                command: program.clone(),
-                reason: error.to_string(),
+            .process_group(0);
+        let child =
+            spawn_on_node(&mut command, process.namespaces.as_deref())?.map_err(|error| {
+                Error::Command {
+                    command: program.clone(),
+                    reason: error.to_string(),
+                }
             })?;
         let pid = i32::try_from(child.id()).unwrap_or_default();
         let record = Record {
@@ -196,6 +211,8 @@ mod tests {
         Process {
             name: "test".into(),
             argv: ["sh", "-c", script].map(str::to_owned).into(),
+            node: String::new(),
+            namespaces: None,
             after: Vec::new(),
             ready: Ready::Started,
             inputs: Vec::new(),

@@ -9,6 +9,7 @@ use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::node::ClusterNode;
 
 /// Version of the data directory's layout; a newer one is rejected.
 pub const LAYOUT: u32 = 1;
@@ -122,6 +123,17 @@ pub struct Settings {
     /// Verbosity of the components' logs.
     #[serde(default)]
     pub verbosity: u8,
+    /// Number of nodes.
+    #[serde(default = "one_node")]
+    pub node_count: u8,
+    /// Addresses of the link between the nodes; None as long as there is one node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_network: Option<Ipv4Net>,
+}
+
+/// Returns the number of nodes of a cluster whose settings have none.
+fn one_node() -> u8 {
+    1
 }
 
 impl Settings {
@@ -200,19 +212,51 @@ impl Settings {
         }
     }
 
-    /// Returns the range of the node's pods: the first /24 of the cluster's range (all of a smaller
-    /// one).
+    /// Returns the nodes.
     #[must_use]
-    pub fn node_pods(&self) -> Ipv4Net {
-        // The controller manager allocates the same range to the first node.
-        let length = self.pod_cidr.prefix_len().max(24);
-        Ipv4Net::new(self.pod_cidr.network(), length).unwrap_or(self.pod_cidr)
+    pub fn nodes(&self) -> Vec<ClusterNode> {
+        (1..=self.node_count)
+            .map(|number| ClusterNode::new(self, number))
+            .collect()
     }
 
-    /// Returns the node's address on the bridge: the first of its pods' range.
+    /// Returns the first node, which runs the control plane.
     #[must_use]
-    pub fn bridge_address(&self) -> Ipv4Addr {
-        nth_address(self.node_pods(), 1)
+    pub fn first_node(&self) -> ClusterNode {
+        ClusterNode::new(self, 1)
+    }
+
+    /// Returns the prefix length of a node's pods: /24, or the cluster's if it is smaller.
+    #[must_use]
+    pub fn node_prefix_length(&self) -> u8 {
+        self.pod_cidr.prefix_len().max(24)
+    }
+
+    /// Returns the range of a node's pods: the first node has the first range, and so on.
+    #[must_use]
+    pub fn pods_of_node(&self, number: u8) -> Ipv4Net {
+        let length = self.node_prefix_length();
+        let size = 1u32.checked_shl(u32::from(32 - length)).unwrap_or(0);
+        let offset = u32::from(number.saturating_sub(1)).wrapping_mul(size);
+        Ipv4Net::new(nth_address(self.pod_cidr, offset), length).unwrap_or(self.pod_cidr)
+    }
+
+    /// Returns the name of the bridge between the nodes.
+    #[must_use]
+    pub fn link_bridge(&self) -> String {
+        match self.instance().as_str() {
+            "" => "ironclad-nodes".to_owned(),
+            word => format!("icn-{word}"),
+        }
+    }
+
+    /// Returns the address of a node on the link between the nodes; that of the first node is the
+    /// gateway of the others.
+    #[must_use]
+    pub fn link_address(&self, number: u8) -> Ipv4Addr {
+        self.node_network.map_or(Ipv4Addr::LOCALHOST, |range| {
+            nth_address(range, u32::from(number))
+        })
     }
 
     /// Returns the address of the Service `kubernetes`.
@@ -232,7 +276,7 @@ impl Settings {
     #[must_use]
     pub fn dns_listen_address(&self) -> IpAddr {
         if self.runs_pods() {
-            IpAddr::V4(self.bridge_address())
+            IpAddr::V4(self.first_node().bridge_address())
         } else {
             self.node_address
         }
@@ -262,6 +306,18 @@ impl Settings {
             domain: "cluster.local".into(),
             ports: Ports::default(),
             verbosity: 0,
+            node_count: 1,
+            node_network: None,
+        }
+    }
+
+    /// Returns settings of a cluster with several nodes.
+    #[allow(clippy::unwrap_used)]
+    pub(crate) fn with_nodes(count: u8) -> Self {
+        Self {
+            node_count: count,
+            node_network: Some("198.18.7.0/24".parse().unwrap()),
+            ..Self::example()
         }
     }
 }
@@ -284,7 +340,8 @@ pub fn instance_name(data_dir: &Path) -> String {
         .collect()
 }
 
-fn nth_address(range: Ipv4Net, n: u32) -> Ipv4Addr {
+/// Returns the n-th address of a range.
+pub(crate) fn nth_address(range: Ipv4Net, n: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(range.network()).wrapping_add(n))
 }
 
@@ -366,9 +423,20 @@ mod tests {
                 pod_cidr: range.parse().unwrap(),
                 ..Settings::example()
             };
-            assert_eq!(settings.node_pods().to_string(), node);
-            assert_eq!(settings.bridge_address().to_string(), bridge);
+            let first = settings.first_node();
+            assert_eq!(first.pods.to_string(), node);
+            assert_eq!(first.bridge_address().to_string(), bridge);
         }
+    }
+
+    #[test]
+    fn settings_of_a_cluster_before_several_nodes_have_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut tree = serde_json::to_value(settings_in(dir.path())).unwrap();
+        tree.as_object_mut().unwrap().remove("nodeCount");
+        fs::write(dir.path().join("settings.json"), tree.to_string()).unwrap();
+        let loaded = Settings::load(dir.path()).unwrap().unwrap();
+        assert_eq!(loaded, settings_in(dir.path()));
     }
 
     #[test]

@@ -19,6 +19,8 @@ use crate::supervisor_record::running_supervisor;
 pub struct Component {
     /// Name.
     pub name: String,
+    /// Name of its node.
+    pub node: String,
     /// The process is alive.
     pub running: bool,
     /// The readiness check passes.
@@ -80,6 +82,7 @@ pub async fn cluster_status(data_dir: &Path) -> Result<Report> {
             restarts: record.map_or(0, |record| record.restarts),
             log: layout.log(&process.name).display().to_string(),
             name: process.name,
+            node: process.node,
         });
     }
     let supervisor = running_supervisor(&layout).map(|record| record.pid);

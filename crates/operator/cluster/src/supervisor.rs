@@ -56,7 +56,7 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
     // Held until the process exits. Two supervisors would restart each other's processes.
     let _lock = lock_supervisor(&layout)?;
     if settings.runs_pods() {
-        network::prepare_network(&settings)?;
+        network::prepare_network(&settings, &layout)?;
     }
     let mut kept = HashMap::new();
     adjust_processes(&mut kept, load_plan(&layout)?, &layout).await;
@@ -73,7 +73,7 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
                 Err(error) => tracing::error!(%error, "the new plan can't be read; the old one stays"),
             },
             _ = rotation.tick() => rotate::rotate_logs(&layout.logs()),
-            _ = renewal.tick() => match renew_certificates(&settings, &layout) {
+            _ = renewal.tick() => match renew_certificates(&reload_settings(&settings), &layout) {
                 Ok(Some(plan)) => adjust_processes(&mut kept, plan, &layout).await,
                 Ok(None) => {}
                 Err(error) => tracing::error!(%error, "certificates can't be renewed; they end within 90 days"),
@@ -84,6 +84,13 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
     stop_all(&mut kept, &layout).await;
     let _ = tokio::fs::remove_file(layout.record(NAME)).await;
     Ok(())
+}
+
+/// Returns the settings on disk: a later `up` may have added nodes, and a plan for the old settings
+/// would stop them.
+fn reload_settings(settings: &Settings) -> Settings {
+    let stored = Settings::load(&settings.data_dir);
+    stored.ok().flatten().unwrap_or_else(|| settings.clone())
 }
 
 /// Renews certificates in their last 90 days. If there were any, returns the plan that restarts the
@@ -260,6 +267,22 @@ mod tests {
         assert_eq!(names, ["kube-scheduler"]);
     }
 
+    #[test]
+    fn nodes_that_were_added_later_are_known_to_the_renewal() {
+        let dir = tempfile::tempdir().unwrap();
+        let at_start = Settings {
+            data_dir: dir.path().into(),
+            ..Settings::example()
+        };
+        assert_eq!(reload_settings(&at_start), at_start);
+        let grown = Settings {
+            data_dir: dir.path().into(),
+            ..Settings::with_nodes(2)
+        };
+        grown.save().unwrap();
+        assert_eq!(reload_settings(&at_start).nodes().len(), 2);
+    }
+
     #[tokio::test]
     async fn process_loop_that_panics_is_replaced() {
         let runs = Arc::new(AtomicUsize::new(0));
@@ -279,6 +302,8 @@ mod tests {
         Process {
             name: name.into(),
             argv: ["sleep", "60"].map(str::to_owned).into(),
+            node: String::new(),
+            namespaces: None,
             after: after.iter().map(|&name| name.to_owned()).collect(),
             ready: Ready::Started,
             inputs: Vec::new(),

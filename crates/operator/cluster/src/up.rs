@@ -2,23 +2,26 @@
 
 mod choose;
 mod options;
+mod register;
 mod wait;
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use client::{Client, Config};
-use operator_pki::{Names, NodeName};
+use operator_pki::{Names, NodeName, Pki};
 
 use crate::containers;
 use crate::error::{Error, Result};
 use crate::image::{busybox_image, pause_image};
 use crate::layout::Layout;
-use crate::plan::make_plan;
+use crate::node::ClusterNode;
+use crate::plan::{Plan, make_plan};
 use crate::settings::{Runtime, Settings};
 use crate::{addons, checks, configs, files, network, systemd};
 pub use options::UpOptions;
 
-/// Starts the cluster and waits until its node is Ready. Reports progress through `say`.
+/// Starts the cluster and waits until its nodes are Ready. Reports progress through `say`.
 pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Settings> {
     let began = Instant::now();
     let (settings, remark) = choose::choose_settings(options)?;
@@ -34,26 +37,31 @@ pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Se
     say("certificates and configuration");
     write_files(&settings, &layout)?;
     if settings.runs_pods() {
-        network::prepare_network(&settings)?;
+        network::prepare_network(&settings, &layout)?;
     }
     say("starting the components");
-    start_processes(&settings, &layout)?;
-    if let Some(socket) = containers::runtime_socket(&settings, &layout) {
+    let client = connect_client(&layout)?;
+    register::register_nodes(&settings, &layout, &client).await?;
+    start_processes(&settings, &layout, make_plan(&settings, &layout))?;
+    if settings.runs_pods() {
         say("importing images");
-        wait::wait_for_socket(&socket, &layout).await?;
         // Before the API server is waited for: the kubelet creates sandboxes as soon as it runs,
         // and they need the pause image.
-        let images = [pause_image()?, busybox_image()?];
-        containers::import_images(&images, &socket, &layout)?;
+        import_images(&settings, &layout).await?;
     }
-    let client = connect_client(&layout)?;
     say("waiting for the API server");
     wait::wait_for_api_server(&client, &layout).await?;
     // The API server creates the namespace after it is ready, and the addons are objects in it.
     wait::wait_for_system(&client, &settings, &layout).await?;
     addons::apply_addons(&client, &settings).await?;
-    say("waiting for the node");
-    wait::wait_for_node(&client, &settings, &layout).await?;
+    let nodes = settings.nodes();
+    say(&match nodes.len() {
+        1 => "waiting for the node".to_owned(),
+        count => format!("waiting for {count} nodes"),
+    });
+    for node in &nodes {
+        wait::wait_for_node(&client, node, &layout).await?;
+    }
     say("waiting for cluster DNS");
     // Last: a user's first pod looks up names, and a failed lookup may be cached.
     wait::wait_for_dns(&settings, &layout).await?;
@@ -62,6 +70,20 @@ pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Se
         began.elapsed().as_secs_f32()
     ));
     Ok(settings)
+}
+
+/// Imports the cluster's own images on every node.
+async fn import_images(settings: &Settings, layout: &Layout) -> Result<()> {
+    let images = [pause_image()?, busybox_image()?];
+    for node in settings.nodes() {
+        let layout_of_node = layout.for_node(&node);
+        if let Some(socket) = containers::runtime_socket(settings, &layout_of_node) {
+            let log = layout.log(&node.process_name("containerd"));
+            wait::wait_for_socket(&socket, &log).await?;
+            containers::import_images(&images, &socket, &layout_of_node)?;
+        }
+    }
+    Ok(())
 }
 
 fn connect_client(layout: &Layout) -> Result<Client> {
@@ -76,24 +98,22 @@ fn connect_client(layout: &Layout) -> Result<Client> {
 /// Writes missing or outdated certificates and configurations, certificates in their last 90 days
 /// included. Returns the names of the written certificates.
 pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<String>> {
-    let node = NodeName {
-        name: settings.node_name.clone(),
-        addresses: vec![settings.node_address],
-    };
-    // All addresses of one node: a client on this machine and a pod see the same certificate.
+    let nodes = settings.nodes();
+    let node_names = nodes.iter().map(|node| NodeName {
+        name: node.name.clone(),
+        addresses: vec![node.address],
+    });
+    // All addresses of the machine: a client on it and a pod see the same certificate.
     let names = Names {
         domain: settings.domain.clone(),
         service_address: settings.api_service_address().into(),
         extra_dns: vec![settings.node_name.clone()],
         addresses: vec![settings.node_address],
-        nodes: vec![node],
+        nodes: node_names.collect(),
     };
     let (pki, written) = operator_pki::ensure_pki(&layout.pki(), &names)?;
     tracing::debug!(?written, "certificates");
     let server = settings.server_url();
-    // The Node authorizer derives the node from the user's name.
-    let kubelet = format!("kubelet-{}", settings.node_name);
-    let node_user = format!("system:node:{}", settings.node_name);
     for (file, certificate, user) in [
         (
             "controller-manager",
@@ -101,9 +121,7 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
             "system:kube-controller-manager",
         ),
         ("scheduler", "scheduler", "system:kube-scheduler"),
-        ("proxy", "proxy", "system:kube-proxy"),
         ("dns", "dns", "system:cluster-dns"),
-        ("kubelet", &kubelet, &node_user),
     ] {
         pki.write_kubeconfig(&layout.kubeconfig(file), certificate, user, &server)?;
     }
@@ -117,40 +135,74 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
         &layout.config("authentication.yaml"),
         configs::authentication_config().as_bytes(),
     )?;
-    files::write_if_changed(
-        &layout.config("kubelet.yaml"),
-        configs::kubelet_config(settings, layout).as_bytes(),
-    )?;
-    // The kubelet can watch only a directory that exists.
-    files::create_dir(&settings.data_dir.join("manifests"), 0o755)?;
-    if settings.runs_pods() {
-        files::write_if_changed(
-            &layout.config("kube-proxy.yaml"),
-            configs::proxy_config(settings, layout).as_bytes(),
-        )?;
-    }
-    if settings.runtime == Runtime::Own {
-        files::write_if_changed(
-            &layout.config("containerd.toml"),
-            configs::containerd_config(layout).as_bytes(),
-        )?;
-        let conf = layout.cni_conf().join("10-ironclad.conflist");
-        files::write_if_changed(&conf, configs::cni_config(settings, layout).as_bytes())?;
+    for node in &nodes {
+        write_node_files(settings, node, &layout.for_node(node), &pki)?;
     }
     Ok(written)
 }
 
+/// Writes the configurations of one node. Its kubelet has the identity of this node only.
+fn write_node_files(
+    settings: &Settings,
+    node: &ClusterNode,
+    layout: &Layout,
+    pki: &Pki,
+) -> Result<()> {
+    // The Node authorizer derives the node from the user's name.
+    let kubelet = format!("kubelet-{}", node.name);
+    let user = format!("system:node:{}", node.name);
+    let server = &node.server;
+    pki.write_kubeconfig(&layout.kubeconfig("kubelet"), &kubelet, &user, server)?;
+    pki.write_kubeconfig(
+        &layout.kubeconfig("proxy"),
+        "proxy",
+        "system:kube-proxy",
+        server,
+    )?;
+    let write = |path: PathBuf, text: String| files::write_if_changed(&path, text.as_bytes());
+    write(
+        layout.config("kubelet.yaml"),
+        configs::kubelet_config(settings, node, layout),
+    )?;
+    // The kubelet would create it for all to read.
+    files::create_private_dir(&layout.logs())?;
+    // The kubelet can watch only a directory that exists.
+    files::create_dir(&layout.data().join("manifests"), 0o755)?;
+    if settings.runs_pods() {
+        write(
+            layout.config("kube-proxy.yaml"),
+            configs::proxy_config(settings, layout),
+        )?;
+    }
+    if settings.runtime == Runtime::Own {
+        write(
+            layout.config("containerd.toml"),
+            configs::containerd_config(layout),
+        )?;
+        write(
+            layout.cni_conf().join("10-ironclad.conflist"),
+            configs::cni_config(settings, node, layout),
+        )?;
+        // The runtime creates its socket, but not the directory of the socket.
+        files::create_dir(layout.run(), 0o711)?;
+    }
+    Ok(())
+}
+
 /// Writes the plan with the current stamps of programs and files.
 pub(crate) fn write_plan(settings: &Settings, layout: &Layout) -> Result<()> {
-    let mut plan = make_plan(settings, layout);
+    save_plan(layout, make_plan(settings, layout))
+}
+
+fn save_plan(layout: &Layout, mut plan: Plan) -> Result<()> {
     // After all files are written: the stamp decides which processes are restarted.
     plan.set_stamps();
     let text = serde_json::to_string_pretty(&plan).unwrap_or_default();
     files::write_if_changed(&layout.plan(), text.as_bytes()).map(drop)
 }
 
-fn start_processes(settings: &Settings, layout: &Layout) -> Result<()> {
-    write_plan(settings, layout)?;
+fn start_processes(settings: &Settings, layout: &Layout, plan: Plan) -> Result<()> {
+    save_plan(layout, plan)?;
     // The supervisor is the same program, so that an upgrade replaces both at once.
     let program = std::env::current_exe().map_err(Error::io("/proc/self/exe"))?;
     systemd::start_supervisor(settings, layout, &program)

@@ -112,7 +112,7 @@ impl RuntimeService for Runtime {
             metadata: config.metadata.clone(),
             state: PodSandboxState::SandboxReady as i32,
             created_at: now(),
-            network: Some(State::network(State::address(serial))),
+            network: Some(State::network(self.0.address(serial))),
             labels: config.labels.clone(),
             annotations: config.annotations.clone(),
             ..PodSandboxStatus::default()

@@ -7,6 +7,7 @@ use anyhow::Context;
 use base_task::{CancellationToken, Tasks};
 use proto_cri::v1::image_service_server::ImageServiceServer;
 use proto_cri::v1::runtime_service_server::RuntimeServiceServer;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,11 +31,19 @@ impl std::fmt::Debug for FakeRuntime {
 }
 
 impl FakeRuntime {
-    /// Serves on `folder/simulated.sock`.
+    /// Serves on `folder/simulated.sock`; sandboxes have addresses of 10.88.0.0/16.
     ///
     /// # Errors
     /// The socket can't be made.
     pub async fn start(folder: &Path) -> anyhow::Result<Self> {
+        Self::start_in(folder, Ipv4Addr::new(10, 88, 0, 0)).await
+    }
+
+    /// Serves on `folder/simulated.sock`; sandboxes have addresses of the /16 of `network`.
+    ///
+    /// # Errors
+    /// The socket can't be made.
+    pub async fn start_in(folder: &Path, network: Ipv4Addr) -> anyhow::Result<Self> {
         tokio::fs::create_dir_all(folder)
             .await
             .with_context(|| format!("can't create {}", folder.display()))?;
@@ -45,7 +54,7 @@ impl FakeRuntime {
             .with_context(|| format!("can't listen on {}", path.display()))?;
         let stop = CancellationToken::new();
         let tasks = Tasks::new(stop.clone());
-        let state = State::new(tasks.clone());
+        let state = State::new(tasks.clone(), network);
         let counted = state.clone();
         let count = move |request: http::Request<tonic::body::Body>| {
             counted.calls.fetch_add(1, Ordering::Relaxed);

@@ -7,6 +7,7 @@ use proto_cri::v1::{
     PodSandboxConfig, PodSandboxNetworkStatus, PodSandboxState, PodSandboxStatus,
 };
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{broadcast, watch};
@@ -37,6 +38,8 @@ pub(crate) struct State {
     /// Calls of both services so far.
     pub(crate) calls: AtomicU64,
     serial: AtomicU64,
+    /// The /16 of the sandboxes' addresses.
+    network: Ipv4Addr,
     /// Ends the containers that exit by themselves.
     pub(crate) tasks: Tasks,
 }
@@ -46,13 +49,14 @@ pub(crate) fn now() -> i64 {
 }
 
 impl State {
-    pub(crate) fn new(tasks: Tasks) -> Arc<Self> {
+    pub(crate) fn new(tasks: Tasks, network: Ipv4Addr) -> Arc<Self> {
         let (events, _) = broadcast::channel(1024);
         Arc::new(State {
             things: Mutex::default(),
             events,
             calls: AtomicU64::new(0),
             serial: AtomicU64::new(1),
+            network,
             tasks,
         })
     }
@@ -63,9 +67,10 @@ impl State {
         (format!("{:016x}{serial:048x}", now()), serial)
     }
 
-    /// Returns an address of a /16 for the sandbox with this serial number.
-    pub(crate) fn address(serial: u64) -> String {
-        format!("10.88.{}.{}", serial / 250 % 256, serial % 250 + 2)
+    /// Returns an address for the sandbox with this serial number.
+    pub(crate) fn address(&self, serial: u64) -> String {
+        let [a, b, ..] = self.network.octets();
+        format!("{a}.{b}.{}.{}", serial / 250 % 256, serial % 250 + 2)
     }
 
     pub(crate) fn network(ip: String) -> PodSandboxNetworkStatus {

@@ -6,6 +6,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::layout::Layout;
+use crate::namespaces::accepts_connections;
 use crate::plan::{Process, Ready};
 use crate::process::Running;
 
@@ -102,6 +103,9 @@ pub(crate) async fn is_ready(what: &Ready) -> bool {
     let attempt = async {
         match what {
             Ready::Tcp(address) => TcpStream::connect(address).await.is_ok(),
+            Ready::TcpInside(namespaces, address) => {
+                accepts_connections(namespaces.clone(), *address).await
+            }
             Ready::Unix(path) => UnixStream::connect(path).await.is_ok(),
             Ready::Started => true,
         }
@@ -121,6 +125,8 @@ mod tests {
         Process {
             name: "test".into(),
             argv: ["sh", "-c", script].map(str::to_owned).into(),
+            node: String::new(),
+            namespaces: None,
             after: Vec::new(),
             ready: Ready::Started,
             inputs: Vec::new(),

@@ -7,6 +7,7 @@ use ipnet::Ipv4Net;
 
 use crate::checks::why_simulated;
 use crate::error::{Error, Result};
+use crate::network::choose_node_network;
 use crate::settings::{LAYOUT, Ports, Runtime, Settings};
 use crate::up::options::UpOptions;
 
@@ -51,8 +52,11 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
             .verbosity
             .or(before.as_ref().map(|b| b.verbosity))
             .unwrap_or(0),
+        node_count: choose_node_count(options.nodes, before.as_ref().map(|b| b.node_count))?,
+        node_network: before.as_ref().and_then(|b| b.node_network),
         data_dir,
     };
+    let settings = add_node_network(settings)?;
     if !valid_name(&settings.node_name) {
         return Err(Error::Refused(format!(
             "{:?} can't be a node's name (lower-case letters, digits, - and .); give one with --node-name",
@@ -91,6 +95,26 @@ fn check_fixed(
         (None, None) => Ipv4Net::new(Ipv4Addr::from(usual), length)
             .map_err(|error| Error::Refused(error.to_string())),
     }
+}
+
+fn choose_node_count(given: Option<u8>, before: Option<u8>) -> Result<u8> {
+    match (given, before) {
+        // The pods, volumes and containers of a removed node would stay behind.
+        (Some(given), Some(before)) if given < before => Err(Error::Refused(format!(
+            "this cluster has {before} nodes, and nodes can't be removed yet; leave --nodes out, or start over with `down --purge`"
+        ))),
+        (given, before) => Ok(given.or(before).unwrap_or(1)),
+    }
+}
+
+/// Adds the range of the link between the nodes. It stays: certificates and objects name addresses
+/// of it.
+fn add_node_network(mut settings: Settings) -> Result<Settings> {
+    if settings.node_count > 1 && settings.node_network.is_none() {
+        let others = [settings.pod_cidr, settings.service_cidr];
+        settings.node_network = Some(choose_node_network(&settings.data_dir, &others)?);
+    }
+    Ok(settings)
 }
 
 fn choose_runtime(options: &UpOptions, before: Option<&Settings>) -> (Runtime, Option<String>) {
@@ -181,12 +205,16 @@ fn choose_address() -> IpAddr {
 fn any_address() -> Option<IpAddr> {
     let addresses = nix::ifaddrs::getifaddrs().ok()?;
     addresses
-        // The bridge of an earlier cluster may still be there, and its address is one of the pods'
-        // range.
-        .filter(|entry| !Settings::is_bridge(&entry.interface_name))
+        // The bridges of an earlier cluster may still be there.
+        .filter(|entry| !is_own_device(&entry.interface_name))
         .filter_map(|entry| entry.address?.as_sockaddr_in().map(|socket| socket.ip()))
         .find(|ip| !ip.is_loopback() && !ip.is_link_local())
         .map(IpAddr::V4)
+}
+
+/// Returns whether a device belongs to a cluster, this one or another.
+fn is_own_device(name: &str) -> bool {
+    Settings::is_bridge(name) || name.starts_with("ironclad-n") || name.starts_with("icn")
 }
 
 fn choose_ports(options: &UpOptions, before: Option<Ports>) -> Result<Ports> {
@@ -314,6 +342,20 @@ mod tests {
         };
         let ports = choose_ports(&picked, Some(stored)).unwrap();
         assert!(ports.api != 0 && ports.api != 7000);
+    }
+
+    #[test]
+    fn number_of_nodes_may_grow_only() {
+        for (given, before, chosen) in [
+            (None, None, Some(1)),
+            (Some(2), None, Some(2)),
+            (None, Some(3), Some(3)),
+            (Some(3), Some(2), Some(3)),
+            (Some(1), Some(2), None),
+        ] {
+            let found = choose_node_count(given, before).ok();
+            assert_eq!(found, chosen, "{given:?} {before:?}");
+        }
     }
 
     /// Objects of the simulated node would be wrong for real pods, and the reverse.

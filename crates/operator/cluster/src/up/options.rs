@@ -14,9 +14,11 @@ pub struct UpOptions {
     pub runtime_endpoint: Option<String>,
     /// Simulate containers.
     pub simulated: bool,
-    /// Name of the node.
+    /// Number of nodes.
+    pub nodes: Option<u8>,
+    /// Name of the first node.
     pub node_name: Option<String>,
-    /// Address of the node.
+    /// Address of the first node.
     pub node_address: Option<std::net::IpAddr>,
     /// Addresses of pods.
     pub pod_cidr: Option<Ipv4Net>,

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node};
 
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::node::ClusterNode;
 use crate::plan::Ready;
 use crate::settings::Settings;
 use crate::supervisor::is_ready;
@@ -39,14 +40,11 @@ where
 }
 
 /// Waits until the runtime listens.
-pub async fn wait_for_socket(path: &Path, layout: &Layout) -> Result<()> {
+pub async fn wait_for_socket(path: &Path, log: &Path) -> Result<()> {
     let target = Ready::Unix(path.to_owned());
-    wait_until(
-        "the start of the container runtime",
-        60,
-        &layout.log("containerd"),
-        || is_ready(&target),
-    )
+    wait_until("the start of the container runtime", 60, log, || {
+        is_ready(&target)
+    })
     .await
 }
 
@@ -78,18 +76,18 @@ pub async fn wait_for_system(client: &Client, _settings: &Settings, layout: &Lay
 }
 
 /// Waits until the node is Ready: a watch, from the state of a list.
-pub async fn wait_for_node(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
+pub async fn wait_for_node(client: &Client, node: &ClusterNode, layout: &Layout) -> Result<()> {
     const SECONDS: u64 = 180;
     let waiting = async {
-        while let Err(error) = watch_node(client, &settings.node_name).await {
+        while let Err(error) = watch_node(client, &node.name).await {
             tracing::debug!(%error, "watching the node again");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };
     let late = |_| Error::Late {
-        what: format!("readiness of node {}", settings.node_name),
+        what: format!("readiness of node {}", node.name),
         seconds: SECONDS,
-        log: layout.log("kubelet"),
+        log: layout.log(&node.process_name("kubelet")),
     };
     tokio::time::timeout(Duration::from_secs(SECONDS), waiting)
         .await

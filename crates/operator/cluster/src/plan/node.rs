@@ -1,0 +1,132 @@
+//! The processes of one node.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::{Builder, Process, Ready, path_text};
+use crate::layout::Layout;
+use crate::node::ClusterNode;
+use crate::settings::Runtime;
+
+pub(super) struct NodeBuilder<'a> {
+    cluster: &'a Builder<'a>,
+    node: ClusterNode,
+    layout: Layout,
+}
+
+impl<'a> NodeBuilder<'a> {
+    pub(super) fn new(cluster: &'a Builder<'a>, node: ClusterNode) -> Self {
+        let layout = cluster.layout.for_node(&node);
+        Self {
+            cluster,
+            node,
+            layout,
+        }
+    }
+
+    /// Builds a process of this node. `after` are names of components.
+    fn process(
+        &self,
+        name: &str,
+        args: Vec<String>,
+        inputs: &[PathBuf],
+        ready: Ready,
+        after: &[String],
+    ) -> Process {
+        let after: Vec<&str> = after.iter().map(String::as_str).collect();
+        Process {
+            name: self.node.process_name(name),
+            node: self.node.name.clone(),
+            namespaces: self.node.namespaces(self.cluster.layout),
+            ..self.cluster.process(name, args, inputs, ready, &after)
+        }
+    }
+
+    /// Returns the readiness check of a port on the node's loopback address.
+    fn listens_at(&self, port: u16) -> Ready {
+        let address = SocketAddr::from((self.node.loopback, port));
+        match self.node.namespaces(self.cluster.layout) {
+            Some(namespaces) => Ready::TcpInside(namespaces, address),
+            None => Ready::Tcp(address),
+        }
+    }
+
+    pub(super) fn containerd(&self) -> Process {
+        let config = self.layout.config("containerd.toml");
+        let mut process = self.process(
+            "containerd",
+            vec!["--config".to_owned(), path_text(&config)],
+            &[config],
+            Ready::Unix(self.layout.containerd_socket()),
+            &[],
+        );
+        // containerd is the distribution's and not beside the other programs.
+        process.argv[0] = crate::command::find_program("containerd")
+            .map_or("containerd".to_owned(), |p| path_text(&p));
+        // containerd has no flag for the verbosity of our components.
+        process.argv.truncate(3);
+        process
+    }
+
+    pub(super) fn kubelet(&self) -> Process {
+        let settings = self.cluster.settings;
+        let kubeconfig = self.layout.kubeconfig("kubelet");
+        let config = self.layout.config("kubelet.yaml");
+        let endpoint = match &settings.runtime {
+            Runtime::Own => format!("unix://{}", path_text(&self.layout.containerd_socket())),
+            Runtime::Endpoint(endpoint) => endpoint.clone(),
+            Runtime::Simulated => format!("simulated:{}", self.simulated_network()),
+        };
+        let name = &self.node.name;
+        let args = vec![
+            format!("--config={}", path_text(&config)),
+            format!("--kubeconfig={}", path_text(&kubeconfig)),
+            format!("--hostname-override={name}"),
+            format!("--node-ip={}", self.node.address),
+            format!(
+                "--root-dir={}",
+                path_text(&self.layout.data().join("kubelet"))
+            ),
+            format!("--container-runtime-endpoint={endpoint}"),
+        ];
+        let inputs = [
+            kubeconfig,
+            config,
+            self.cluster
+                .pki_path(&format!("kubelet-serving-{name}.crt")),
+        ];
+        let mut after = vec!["kube-apiserver".to_owned()];
+        if settings.runtime == Runtime::Own {
+            after.push(self.node.process_name("containerd"));
+        }
+        // The health port opens after the kubelet has reached its runtime.
+        let ready = self.listens_at(settings.ports.kubelet_health);
+        self.process("kubelet", args, &inputs, ready, &after)
+    }
+
+    /// Returns the /16 of the addresses of simulated pods, which lead nowhere: the shared range of
+    /// RFC 6598 for all nodes but the first, so that no two pods have the same.
+    fn simulated_network(&self) -> String {
+        match self.node.number {
+            1 => String::new(),
+            number => format!("100.{}.0.0", 64 + number),
+        }
+    }
+
+    pub(super) fn proxy(&self) -> Process {
+        let config = self.layout.config("kube-proxy.yaml");
+        let inputs = [config.clone(), self.layout.kubeconfig("proxy")];
+        let args = vec![
+            format!("--config={}", path_text(&config)),
+            format!("--hostname-override={}", self.node.name),
+        ];
+        let ready = self.listens_at(self.cluster.settings.ports.proxy_health);
+        self.process(
+            "kube-proxy",
+            args,
+            &inputs,
+            ready,
+            &["kube-apiserver".to_owned()],
+        )
+    }
+}
