@@ -1,7 +1,7 @@
 //! Rules of the canonical form: members that Go's encoder omits, and members that it always writes.
 
 use api_schema::{Field, Message, Omit, Shape, Type};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 /// Returns whether a field with this value stays in the tree.
 pub(crate) fn keeps_value(field: &Field, value: &Value) -> bool {
@@ -22,6 +22,47 @@ fn is_empty(value: &Value) -> bool {
         Value::Array(list) => list.is_empty(),
         Value::Object(map) => map.is_empty(),
     }
+}
+
+/// Calls `write` for each member that Go writes, in the order of the Go struct; without a value for
+/// one that is not in the tree, see [`written_zero`].
+pub(crate) fn for_each_written<'a>(
+    message: &'static Message,
+    map: &'a Map<String, Value>,
+    write: &mut impl FnMut(&'static Field, Option<&'a Value>),
+) {
+    for field in &message.fields {
+        if field.inline {
+            if let Some(inner) = field.ty.message() {
+                for_each_written(inner, map, write);
+            }
+            continue;
+        }
+        let value = map
+            .get(field.json)
+            .filter(|value| keeps_value(field, value));
+        // `omitempty` is a property of the Go type, so it comes from the schema and not from the
+        // value.
+        if value.is_some() || field.omit == Omit::Never {
+            write(field, value);
+        }
+    }
+}
+
+/// Returns the value of a member that is written although it is not in the tree; `None` for null.
+pub(crate) fn written_zero(field: &Field) -> Option<Value> {
+    // A nil pointer without `omitempty` is null in Go's JSON.
+    zero_value(&field.ty).filter(|_| !field.pointer)
+}
+
+/// Returns the tree of a field that is a float in Go. Whole numbers become integers, as they are
+/// written in JSON.
+pub(crate) fn double_tree(n: f64) -> Value {
+    // Beyond 2^53 a double is not exact, so it must not become an integer there.
+    if n.fract() == 0.0 && n.abs() < 9e15 {
+        return Value::from(n as i64);
+    }
+    Number::from_f64(n).map_or(Value::Null, Value::Number)
 }
 
 /// Adds the members that Go always writes, such as `status: {}` or `replicas: 0`, unless they would

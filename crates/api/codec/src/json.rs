@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::{DecodeError, Problem, Strictness};
 
+pub(crate) use decode::decode_from;
 pub use encode::{encode, encode_to};
 pub use text::{write_string, write_value};
 
@@ -27,15 +28,15 @@ pub fn decode(
     // serde_json limits the nesting to 127 levels. All code that walks or drops a tree is recursive
     // and relies on it.
     let mut deserializer = serde_json::Deserializer::from_str(&text);
-    let outcome = decode::decode(message, &mut deserializer, strictness)?;
-    deserializer.end().map_err(|error| syntax_error(&error))?;
+    let outcome = decode_from(message, &mut deserializer, strictness)?;
+    deserializer.end()?;
     Ok(outcome)
 }
 
 /// Parses JSON without a type (custom resources, patches). Nesting is limited, and the last of
 /// duplicate keys counts.
 pub fn parse(bytes: &[u8]) -> Result<Value, DecodeError> {
-    serde_json::from_str(&decode_utf8(bytes)).map_err(|error| syntax_error(&error))
+    Ok(serde_json::from_str(&decode_utf8(bytes))?)
 }
 
 /// Checks a tree against the type and makes it canonical. Reports unknown fields.
@@ -43,7 +44,7 @@ pub fn check(
     message: &'static Message,
     value: Value,
 ) -> Result<(Value, Vec<Problem>), DecodeError> {
-    decode::decode(message, value, Strictness::Strict)
+    decode_from(message, value, Strictness::Strict)
 }
 
 /// Makes a tree canonical. Unknown fields are dropped. A tree with a value of the wrong type is
@@ -51,7 +52,7 @@ pub fn check(
 pub fn canonicalize(message: &'static Message, value: &mut Value) {
     // A wrong type here is a bug of a caller or a mutating webhook, and validation has the better
     // message.
-    if let Ok((canonical, _)) = decode::decode(message, value.clone(), Strictness::Ignore) {
+    if let Ok((canonical, _)) = decode_from(message, value.clone(), Strictness::Ignore) {
         *value = canonical;
     }
 }
@@ -65,14 +66,16 @@ fn decode_utf8(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-fn syntax_error(error: &serde_json::Error) -> DecodeError {
-    let text = error.to_string();
-    // serde_json has no error codes. The texts are checked by the tests of hostile bodies.
-    if text.starts_with("recursion limit exceeded") {
-        return DecodeError::TooDeep("exceeded max depth".to_owned());
+impl From<serde_json::Error> for DecodeError {
+    fn from(error: serde_json::Error) -> Self {
+        let text = error.to_string();
+        // serde_json has no error codes. The texts are checked by the tests of hostile bodies.
+        if text.starts_with("recursion limit exceeded") {
+            return DecodeError::TooDeep("exceeded max depth".to_owned());
+        }
+        if text.starts_with("EOF while parsing") {
+            return DecodeError::Syntax("unexpected end of JSON input".to_owned());
+        }
+        DecodeError::Syntax(format!("invalid JSON: {text}"))
     }
-    if text.starts_with("EOF while parsing") {
-        return DecodeError::Syntax("unexpected end of JSON input".to_owned());
-    }
-    DecodeError::Syntax(format!("invalid JSON: {text}"))
 }

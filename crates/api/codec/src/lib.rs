@@ -1,4 +1,4 @@
-//! Codecs of objects: JSON, protobuf and YAML, from and to trees that are checked against the
+//! Codecs of objects: JSON, YAML, protobuf and CBOR, from and to trees that are checked against the
 //! schema.
 //!
 //! A tree is **canonical** if it equals the output of Go's encoder without the nulls. All decoders
@@ -7,6 +7,7 @@
 //! accept any tree and write canonical bytes.
 
 mod canonical;
+pub mod cbor;
 pub mod envelope;
 pub mod json;
 pub mod list;

@@ -1,8 +1,10 @@
 //! Joins encoded items into list bodies.
 
+use crate::cbor::{self, ARRAY, MAP, split_members, write_head, write_text};
 use crate::envelope;
 use crate::json::write_string;
 use crate::proto::wire::{write_bytes, write_int, write_nested};
+use serde_json::{Map, Value};
 
 /// `metadata` of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,10 +114,67 @@ pub fn proto<'a>(
     out
 }
 
+/// Joins items into a CBOR list. Each item is an object encoded by `cbor::encode`, without a mark.
+/// `strip_type_meta` is as for [`json`].
+pub fn cbor(
+    api_version: &str,
+    kind: &str,
+    meta: &ListMeta,
+    items: &[impl AsRef<[u8]>],
+    strip_type_meta: bool,
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(4096);
+    out.extend_from_slice(&cbor::MAGIC);
+    // Keys in the order of their encoding: shorter ones first.
+    write_head(MAP, 4, &mut out);
+    write_text("kind", &mut out);
+    write_text(kind, &mut out);
+    write_text("items", &mut out);
+    write_head(ARRAY, items.len() as u64, &mut out);
+    for item in items {
+        let item = item.as_ref();
+        match strip_type_meta.then(|| split_members(item)).flatten() {
+            Some(members) => write_without_type_meta(&members, &mut out),
+            None => out.extend_from_slice(item),
+        }
+    }
+    write_text("metadata", &mut out);
+    cbor::write_value(&Value::Object(meta_tree(meta)), &mut out);
+    write_text("apiVersion", &mut out);
+    write_text(api_version, &mut out);
+    out
+}
+
+fn write_without_type_meta(members: &[(&[u8], &[u8])], out: &mut Vec<u8>) {
+    let kept = || {
+        let is_kept = |key: &[u8]| key != b"kind" && key != b"apiVersion";
+        members.iter().filter(move |(key, _)| is_kept(key))
+    };
+    write_head(MAP, kept().count() as u64, out);
+    kept().for_each(|(_, member)| out.extend_from_slice(member));
+}
+
+/// Builds the metadata of a list as a tree.
+pub fn meta_tree(meta: &ListMeta) -> Map<String, Value> {
+    let mut tree = Map::new();
+    if !meta.resource_version.is_empty() {
+        let version = meta.resource_version.clone();
+        tree.insert("resourceVersion".into(), version.into());
+    }
+    if !meta.continue_token.is_empty() {
+        tree.insert("continue".into(), meta.continue_token.clone().into());
+    }
+    if let Some(remaining) = meta.remaining_item_count {
+        tree.insert("remainingItemCount".into(), remaining.into());
+    }
+    tree
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn lists_join_items() {
@@ -129,10 +188,10 @@ mod tests {
             br#"{"kind":"Pod","apiVersion":"v1"}"#,
         ];
         assert_eq!(
-            String::from_utf8(json("v1", "PodList", &meta, items, true)).unwrap(),
+            String::from_utf8(super::json("v1", "PodList", &meta, items, true)).unwrap(),
             r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","remainingItemCount":3},"items":[{"metadata":{"name":"a"}},{}]}"#
         );
-        let bytes = proto("v1", "PodList", &meta, [&b"\x0a\x00"[..]]);
+        let bytes = super::proto("v1", "PodList", &meta, [&b"\x0a\x00"[..]]);
         let schema = api_schema::schema()
             .message("k8s.io.api.core.v1.PodList")
             .unwrap();
@@ -140,5 +199,20 @@ mod tests {
         assert_eq!(list["metadata"]["resourceVersion"], "7");
         assert_eq!(list["items"].as_array().unwrap().len(), 1);
         assert_eq!(list["kind"], "PodList");
+        let items = [
+            json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}}),
+            json!({"kind": "Pod", "apiVersion": "v1"}),
+        ];
+        let items = items.map(|item| crate::cbor::encode_value(&item));
+        let read = |strip| crate::cbor::parse(&super::cbor("v1", "PodList", &meta, &items, strip));
+        let mut list = read(false).unwrap();
+        assert_eq!(list["items"][0]["kind"], "Pod");
+        list["items"] = json!([{"metadata": {"name": "a"}}, {}]);
+        assert_eq!(read(true).unwrap(), list);
+        let metadata = json!({"resourceVersion": "7", "remainingItemCount": 3});
+        assert_eq!(
+            (&list["kind"], &list["metadata"]),
+            (&json!("PodList"), &metadata)
+        );
     }
 }

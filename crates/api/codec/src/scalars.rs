@@ -4,6 +4,7 @@ use api_meta::{Quantity, time};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use serde_json::Value;
 
 /// Returns a quantity in canonical form, or upstream's error message.
 pub(crate) fn canonical_quantity(text: &str) -> Result<String, String> {
@@ -11,6 +12,16 @@ pub(crate) fn canonical_quantity(text: &str) -> Result<String, String> {
     match text.trim().parse::<Quantity>() {
         Ok(quantity) => Ok(quantity.to_string()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Returns the text of a quantity in a tree, in canonical form if it is one: trees that were patched
+/// may have another form of the amount. An absent quantity is zero.
+pub(crate) fn quantity_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => canonical_quantity(text).unwrap_or_else(|_| text.clone()),
+        Value::Number(number) => canonical_quantity(&number.to_string()).unwrap_or_default(),
+        _ => "0".to_owned(),
     }
 }
 

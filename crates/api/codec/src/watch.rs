@@ -1,5 +1,6 @@
 //! Frames of a watch stream.
 
+use crate::cbor::{self, MAP, write_head, write_text};
 use crate::proto::wire::{write_bytes, write_nested};
 
 /// Returns a JSON watch event with its newline. `object` is a complete JSON object.
@@ -31,6 +32,22 @@ pub fn proto_frame(event: &str, object: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Returns a CBOR watch event, an item of a CBOR sequence (RFC 8742). `object` is an encoded object,
+/// with or without a mark.
+pub fn cbor_frame(event: &str, object: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(object.len() + event.len() + 24);
+    out.extend_from_slice(&cbor::MAGIC);
+    write_head(MAP, 2, &mut out);
+    write_text("type", &mut out);
+    write_text(event, &mut out);
+    write_text("object", &mut out);
+    if !object.starts_with(&cbor::MAGIC) {
+        out.extend_from_slice(&cbor::MAGIC);
+    }
+    out.extend_from_slice(object);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,6 +61,10 @@ mod tests {
         assert_eq!(
             proto_frame("ADDED", b"ab"),
             b"\0\0\0\x0d\x0a\x05ADDED\x12\x04\x0a\x02ab"
+        );
+        assert_eq!(
+            cbor_frame("ADDED", b"\xa0"),
+            b"\xd9\xd9\xf7\xa2\x44type\x45ADDED\x46object\xd9\xd9\xf7\xa0"
         );
     }
 }

@@ -8,7 +8,7 @@
 
 use std::path::PathBuf;
 
-use api_codec::{Strictness, json, proto, yaml};
+use api_codec::{Strictness, cbor, json, proto, yaml};
 use api_schema::{Message, schema};
 use serde_json::Value;
 
@@ -123,6 +123,16 @@ fn round_trip(path: &std::path::Path) -> Result<(), String> {
         return Err(format!("{problems:?}"));
     }
     same_tree("YAML", &from_yaml, &tree)?;
+    let (from_cbor, problems) = cbor::decode(
+        message,
+        &cbor::mark(&cbor::encode(message, &tree)),
+        Strictness::Strict,
+    )
+    .map_err(|error| error.to_string())?;
+    if !problems.is_empty() {
+        return Err(format!("{problems:?}"));
+    }
+    same_tree("CBOR", &from_cbor, &tree)?;
     let (again, _) =
         yaml::parse(yaml::encode(&tree).as_bytes()).map_err(|error| error.to_string())?;
     same_tree("YAML written", &again, &tree)

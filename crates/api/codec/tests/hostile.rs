@@ -1,7 +1,7 @@
 //! Malformed, truncated and mutated input: every decoder returns, and no decoder panics.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use api_codec::{DecodeError, Strictness, envelope, json, list, proto, watch, yaml};
+use api_codec::{DecodeError, Strictness, cbor, envelope, json, list, proto, watch, yaml};
 use api_schema::{Message, schema};
 use serde_json::{Value, json as tree};
 
@@ -118,6 +118,34 @@ fn mutated_json_never_panics() {
         let mutated = mutate(&bytes, &mut random);
         let _ = json::decode(pod(), &mutated, Strictness::Strict);
         let _ = json::parse(&mutated);
+    }
+}
+
+#[test]
+fn truncated_cbor_is_a_syntax_error() {
+    let bytes = cbor::mark(&cbor::encode(pod(), &canonical()));
+    for end in 0..bytes.len() {
+        let outcome = cbor::decode(pod(), &bytes[..end], Strictness::Warn);
+        assert!(
+            matches!(outcome, Err(DecodeError::Syntax(_))),
+            "{end}: {outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn mutated_cbor_never_panics() {
+    let bytes = cbor::mark(&cbor::encode(pod(), &canonical()));
+    let mut random = Random(4);
+    for _ in 0..4000 {
+        let mutated = mutate(&bytes, &mut random);
+        let _ = cbor::decode(pod(), &mutated, Strictness::Strict);
+        if let Ok(value) = cbor::parse(&mutated) {
+            let again = cbor::encode_value(&value);
+            assert_eq!(cbor::parse(&again).as_ref(), Ok(&value), "{mutated:02x?}");
+            // Members that are split and joined again are the same map.
+            let _ = list::cbor("v1", "PodList", &list::ListMeta::default(), &[again], true);
+        }
     }
 }
 

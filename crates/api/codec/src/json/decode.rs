@@ -1,6 +1,6 @@
 //! Schema-directed decoder: one pass from any serde source to a canonical tree.
 //!
-//! The same visitors read JSON text and trees (YAML, results of patches). Problems are collected in
+//! The same visitors read JSON text, CBOR and trees (YAML, results of patches). Problems are collected in
 //! the order of the document. The first value of a wrong type ends the decoding, with the message
 //! of Go's decoder.
 
@@ -20,17 +20,22 @@ use crate::{DecodeError, Problem, Strictness, canonical, scalars};
 /// Maximum number of collected problems.
 const MAX_PROBLEMS: usize = 1000;
 
-/// Decodes one object.
-pub(super) fn decode<'de, D>(
+/// Decodes one object from a source of any format.
+pub(crate) fn decode_from<'de, D>(
     message: &'static Message,
     source: D,
     strictness: Strictness,
 ) -> Result<(Value, Vec<Problem>), DecodeError>
 where
-    D: Deserializer<'de>,
+    D: Deserializer<'de, Error: Into<DecodeError>>,
 {
     let context = Context {
         reports: strictness.reports(),
+        format: if source.is_human_readable() {
+            "json"
+        } else {
+            "cbor"
+        },
         ..Context::default()
     };
     let seed = MessageSeed {
@@ -40,26 +45,15 @@ where
     };
     match seed.deserialize(source) {
         Ok(value) => Ok((value, context.problems.into_inner())),
-        Err(error) => Err(context
-            .error
-            .into_inner()
-            .unwrap_or_else(|| plain_error(&error.to_string()))),
+        Err(error) => Err(context.error.into_inner().unwrap_or_else(|| error.into())),
     }
-}
-
-fn plain_error(text: &str) -> DecodeError {
-    if text.contains("recursion limit exceeded") {
-        return DecodeError::TooDeep("exceeded max depth".to_owned());
-    }
-    if text.starts_with("EOF while parsing") {
-        return DecodeError::Syntax("unexpected end of JSON input".to_owned());
-    }
-    DecodeError::Syntax(format!("invalid JSON: {text}"))
 }
 
 #[derive(Default)]
 struct Context {
     reports: bool,
+    /// Name of the format in errors about a wrong type.
+    format: &'static str,
     problems: RefCell<Vec<Problem>>,
     /// Paths of unknown fields that were already reported.
     unknown: RefCell<HashSet<String>>,
@@ -176,6 +170,10 @@ impl<'de> DeserializeSeed<'de> for TypeSeed<'_> {
                 .deserialize(deserializer),
                 None => Ok(Value::Null),
             },
+            // A format with bytes of its own; in JSON they are base64 text.
+            Type::Bytes if !deserializer.is_human_readable() => {
+                deserializer.deserialize_bytes(self)
+            }
             _ => deserializer.deserialize_any(self),
         }
     }
@@ -195,7 +193,7 @@ impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
     }
 }
 
-/// Returns Go's error `json: cannot unmarshal WHAT into Go struct field STRUCT.PATH of type TYPE`.
+/// Returns Go's error `FORMAT: cannot unmarshal WHAT into Go struct field STRUCT.PATH of type TYPE`.
 fn mismatch_error<E: serde::de::Error>(
     context: &Context,
     owner: Option<&Message>,
@@ -208,8 +206,9 @@ fn mismatch_error<E: serde::de::Error>(
         Some(owner) => format!("struct field {}.{}", owner.short_name(), context.go_path()),
         None => "value".to_owned(),
     };
+    let format = context.format;
     context.fail(DecodeError::Type(format!(
-        "json: cannot unmarshal {what} into Go {target} of type {ty}"
+        "{format}: cannot unmarshal {what} into Go {target} of type {ty}"
     )))
 }
 
@@ -309,7 +308,7 @@ impl<'de> Visitor<'de> for TypeSeed<'_> {
     fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
         // 1.0 is no integer for Go's decoder, unlike for JSON Schema.
         match (self.ty, Number::from_f64(value)) {
-            (Type::Double, Some(number)) => Ok(Value::Number(number)),
+            (Type::Double, _) => Ok(canonical::double_tree(value)),
             (Type::Bool | Type::String | Type::Bytes | Type::List(_) | Type::Map(_), _) => {
                 Err(self.wrong("number"))
             }
@@ -331,6 +330,13 @@ impl<'de> Visitor<'de> for TypeSeed<'_> {
                 Err(text) => Err(self.context.fail(DecodeError::Type(text))),
             },
             _ => Err(self.wrong("string")),
+        }
+    }
+
+    fn visit_bytes<E: serde::de::Error>(self, value: &[u8]) -> Result<Value, E> {
+        match self.ty {
+            Type::Bytes => Ok(Value::String(scalars::base64_encode(value))),
+            _ => Err(self.wrong("byte string")),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Schema-directed encoder: writes members in the order of the Go struct, directly into a buffer.
 
-use api_schema::{Field, Message, Omit, Shape, Type};
+use api_schema::{Message, Shape, Type};
 use serde_json::{Map, Value};
 
 use super::text::{write_string, write_value};
@@ -30,16 +30,8 @@ fn write_message(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
             Some(field) => write_list(field.ty.element().unwrap_or(&field.ty), list, out),
             None => out.extend_from_slice(b"null"),
         },
-        (Shape::Quantity, Value::String(text)) => match scalars::canonical_quantity(text) {
-            // Trees that were patched may have another form of the amount.
-            Ok(text) => write_string(&text, out),
-            Err(_) => write_string(text, out),
-        },
-        (Shape::Quantity, Value::Number(number)) => {
-            write_string(
-                &scalars::canonical_quantity(&number.to_string()).unwrap_or_default(),
-                out,
-            );
+        (Shape::Quantity, Value::String(_) | Value::Number(_)) => {
+            write_string(&scalars::quantity_text(value), out);
         }
         _ => write_value(value, out),
     }
@@ -58,33 +50,7 @@ fn write_part(message: &'static Message, number: u32, map: &Map<String, Value>, 
 fn write_struct(message: &'static Message, map: &Map<String, Value>, out: &mut Vec<u8>) {
     out.push(b'{');
     let start = out.len();
-    write_members(message, map, start, out);
-    out.push(b'}');
-}
-
-fn write_members(
-    message: &'static Message,
-    map: &Map<String, Value>,
-    start: usize,
-    out: &mut Vec<u8>,
-) {
-    for field in &message.fields {
-        if field.inline {
-            if let Some(inner) = field.ty.message() {
-                write_members(inner, map, start, out);
-            }
-            continue;
-        }
-        let value = map
-            .get(field.json)
-            .filter(|value| canonical::keeps_value(field, value));
-        // `omitempty` is a property of the Go type, so it comes from the schema and not from the
-        // value.
-        if value.is_none() && field.omit != Omit::Never {
-            continue;
-        }
-        // Inline members are written into the same object, so the position shows whether one
-        // precedes.
+    canonical::for_each_written(message, map, &mut |field, value| {
         if out.len() > start {
             out.push(b',');
         }
@@ -93,17 +59,13 @@ fn write_members(
         out.extend_from_slice(b"\":");
         match value {
             Some(value) => write_typed(&field.ty, value, out),
-            None => write_zero(field, out),
+            None => match canonical::written_zero(field) {
+                Some(zero) => write_typed(&field.ty, &zero, out),
+                None => out.extend_from_slice(b"null"),
+            },
         }
-    }
-}
-
-fn write_zero(field: &'static Field, out: &mut Vec<u8>) {
-    // A nil pointer without `omitempty` is null in Go's JSON.
-    match canonical::zero_value(&field.ty).filter(|_| !field.pointer) {
-        Some(zero) => write_typed(&field.ty, &zero, out),
-        None => out.extend_from_slice(b"null"),
-    }
+    });
+    out.push(b'}');
 }
 
 fn write_typed(ty: &'static Type, value: &Value, out: &mut Vec<u8>) {

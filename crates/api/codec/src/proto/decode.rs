@@ -2,7 +2,7 @@
 //! earlier ones.
 
 use api_schema::{Field, Message, Shape, Type};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use super::wire::{Reader, Wire};
 use crate::{DecodeError, canonical, scalars};
@@ -158,7 +158,7 @@ fn read_value(
         (Type::Int64, Wire::Varint(n)) => Value::from(n as i64),
         (Type::Uint32, Wire::Varint(n)) => Value::from(n as u32),
         (Type::Uint64, Wire::Varint(n)) => Value::from(n),
-        (Type::Double, Wire::Fixed64(bits)) => decode_double(f64::from_bits(bits)),
+        (Type::Double, Wire::Fixed64(bits)) => canonical::double_tree(f64::from_bits(bits)),
         (Type::String, Wire::Bytes(bytes)) => Value::String(decode_text(bytes)),
         (Type::Bytes, Wire::Bytes(bytes)) => Value::String(scalars::base64_encode(bytes)),
         (Type::Message(_), Wire::Bytes(bytes)) => match ty.message() {
@@ -167,15 +167,6 @@ fn read_value(
         },
         _ => return Err(wrong_wire(field)),
     })
-}
-
-/// Decodes a double. Whole numbers become integers in the tree, as in JSON.
-fn decode_double(n: f64) -> Value {
-    // Beyond 2^53 a double is not exact, so it must not become an integer there.
-    if n.fract() == 0.0 && n.abs() < 9e15 {
-        return Value::from(n as i64);
-    }
-    Number::from_f64(n).map_or(Value::Null, Value::Number)
 }
 
 fn read_special(message: &'static Message, bytes: &[u8], depth: u8) -> Result<Value, DecodeError> {

@@ -121,15 +121,7 @@ fn write_special(message: &'static Message, value: &Value, out: &mut Vec<u8>) {
             write_int(1, nanos as u64, out);
         }
         Shape::Quantity => {
-            let text = match value {
-                Value::String(text) => {
-                    scalars::canonical_quantity(text).unwrap_or_else(|_| text.clone())
-                }
-                Value::Number(number) => {
-                    scalars::canonical_quantity(&number.to_string()).unwrap_or_default()
-                }
-                _ => "0".to_owned(),
-            };
+            let text = scalars::quantity_text(value);
             write_bytes(1, text.as_bytes(), out);
         }
         Shape::IntOrString => {
