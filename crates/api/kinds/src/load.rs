@@ -156,6 +156,7 @@ fn parse_resource(line: &'static str) -> Option<(Key, &'static str, Resource)> {
                 schema: ObjectSchema::BuiltIn(
                     find_stored_message(undash_word(group), kind, api_version).unwrap_or(message),
                 ),
+                in_cbor: false,
             }),
         // Known versions that are not served are needed to read stored objects and to convert.
         served: is_stable(version),

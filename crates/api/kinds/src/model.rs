@@ -100,6 +100,8 @@ pub struct Storage {
     pub api_version: Name,
     /// Schema of the stored version.
     pub schema: ObjectSchema,
+    /// Custom resources are written as CBOR instead of JSON. Both are read.
+    pub in_cbor: bool,
 }
 
 /// A subresource.

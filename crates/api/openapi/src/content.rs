@@ -4,7 +4,7 @@ use crate::schemas::PREFIX;
 use api_kinds::Resource;
 use serde_json::{Map, Value, json};
 
-/// Media types of a resource's operations; CBOR is not supported.
+/// Media types of a resource's operations. Those of CBOR are not listed.
 pub(crate) struct MediaTypes {
     /// Of requests, except for patches.
     pub(crate) bodies: &'static [&'static str],

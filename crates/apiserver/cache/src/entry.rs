@@ -3,7 +3,7 @@
 use crate::kind::StoredKind;
 use api_kinds::{ObjectSchema, Resource};
 use api_meta::ApiError;
-use apiserver_convert::{codec, convert_object, decode_stored};
+use apiserver_convert::{codec, convert_object, decode_stored, stored_version};
 use bytes::Bytes;
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
@@ -26,6 +26,7 @@ pub struct Entry {
     fields: Box<[Box<str>]>,
     json: OnceLock<Bytes>,
     proto: OnceLock<Bytes>,
+    cbor: OnceLock<Bytes>,
     broken: Option<Box<str>>,
     /// Stored in another version, from which only the converter of the definition leads here.
     foreign: bool,
@@ -51,6 +52,7 @@ impl Entry {
             fields: Box::default(),
             json: OnceLock::new(),
             proto: OnceLock::new(),
+            cbor: OnceLock::new(),
             broken: None,
             foreign: false,
         };
@@ -86,6 +88,7 @@ impl Entry {
             fields: self.fields.clone(),
             json: OnceLock::new(),
             proto: OnceLock::new(),
+            cbor: OnceLock::new(),
             broken: self.broken.clone(),
             foreign: self.foreign,
         }
@@ -139,12 +142,8 @@ impl Entry {
         let ObjectSchema::Custom(_) = &self.kind.resource.schema else {
             return false;
         };
-        let stored: Result<Value, _> = serde_json::from_slice(&self.stored);
         let version = self.kind.resource.api_version();
-        stored.is_ok_and(|tree| {
-            tree.get("apiVersion")
-                .is_some_and(|found| *found != *version)
-        })
+        stored_version(&self.stored).is_some_and(|found| found != version)
     }
 
     /// Fails closed: relabelled without its converter, the object would be wrong.
@@ -202,6 +201,13 @@ impl Entry {
         let missing = || ApiError::internal("this kind has no protobuf encoding");
         self.encode_once(resource, &self.proto, |schema, tree| {
             codec::encode_proto(schema, tree).ok_or_else(missing)
+        })
+    }
+
+    /// Returns CBOR in a served version, without a mark.
+    pub fn encode_cbor(&self, resource: &Resource) -> Result<Bytes, ApiError> {
+        self.encode_once(resource, &self.cbor, |schema, tree| {
+            Ok(codec::encode_cbor(schema, tree))
         })
     }
 

@@ -3,7 +3,7 @@
 //! Custom resources have no message: their objects are coerced to their structural schema. They have
 //! no protobuf encoding.
 
-use api_codec::{DecodeError, Problem, Strictness, json, proto, yaml};
+use api_codec::{DecodeError, Problem, Strictness, cbor, json, proto, yaml};
 use api_kinds::ObjectSchema;
 use api_structural::list_duplicate_fields;
 use serde_json::Value;
@@ -52,6 +52,24 @@ pub fn decode_yaml(
             let (tree, mut problems) = yaml::parse(bytes)?;
             let (tree, more) = coerce_request(schema, tree)?;
             problems.extend(more);
+            Ok((tree, reported(problems, strictness)))
+        }
+    }
+}
+
+/// Decodes a CBOR body, in canonical form.
+///
+/// # Errors
+/// The bytes are no CBOR, a key is used twice, or a value has the wrong type.
+pub fn decode_cbor(
+    schema: &ObjectSchema,
+    bytes: &[u8],
+    strictness: Strictness,
+) -> Result<(Value, Vec<Problem>), DecodeError> {
+    match schema {
+        ObjectSchema::BuiltIn(message) => cbor::decode(message, bytes, strictness),
+        ObjectSchema::Custom(schema) => {
+            let (tree, problems) = coerce_request(schema, cbor::parse(bytes)?)?;
             Ok((tree, reported(problems, strictness)))
         }
     }
@@ -111,6 +129,14 @@ pub fn encode_proto(schema: &ObjectSchema, tree: &Value) -> Option<Vec<u8>> {
     schema.message().map(|message| proto::encode(message, tree))
 }
 
+/// Encodes an object as CBOR without a mark.
+pub fn encode_cbor(schema: &ObjectSchema, tree: &Value) -> Vec<u8> {
+    match schema {
+        ObjectSchema::BuiltIn(message) => cbor::encode(message, tree),
+        ObjectSchema::Custom(_) => cbor::encode_value(tree),
+    }
+}
+
 fn reported(problems: Vec<Problem>, strictness: Strictness) -> Vec<Problem> {
     if strictness.reports() {
         problems
@@ -167,6 +193,20 @@ mod tests {
         let (tree, problems) = decode_yaml(&custom(), body, Strictness::Warn).unwrap();
         assert_eq!(tree["spec"]["x"], 2);
         assert_eq!(problems.len(), 1, "{problems:?}");
+    }
+
+    #[test]
+    fn custom_object_in_cbor_is_read_as_in_json() {
+        let tree = json!({"kind": "T", "apiVersion": "e.io/v1", "metadata": {"name": "a"},
+            "spec": {"x": [1.5, null, 1, 1.0], "bytes": "AQ=="}});
+        let bytes = encode_cbor(&custom(), &tree);
+        let read = decode_cbor(&custom(), &bytes, Strictness::Strict);
+        assert_eq!(read, Ok((tree, Vec::new())));
+        let unknown = cbor::encode_value(&json!({"metadata": {"name": "a", "colour": "red"}}));
+        let (_, problems) = decode_cbor(&custom(), &unknown, Strictness::Strict).unwrap();
+        assert_eq!(problems[0].to_string(), "unknown field \"metadata.colour\"");
+        let wrong = cbor::encode_value(&json!({"metadata": []}));
+        assert!(decode_cbor(&custom(), &wrong, Strictness::Warn).is_err());
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! The stored form of objects: protobuf in upstream's envelope, JSON for custom resources.
+//! The stored form of objects: protobuf in upstream's envelope; for custom resources JSON, or CBOR if
+//! that is enabled.
 
 use crate::codec;
 use crate::custom::coerce_stored;
-use api_codec::{Strictness, envelope, json, proto};
+use api_codec::{DecodeError, Strictness, cbor, envelope, json, proto};
 use api_kinds::{CustomSchema, ObjectSchema, Resource};
 use api_schema::Message;
 use serde_json::Value;
@@ -69,13 +70,28 @@ fn decode_built_in(
     ))
 }
 
-/// Decodes a custom resource, which is stored as JSON of any of its versions.
+/// Parses a stored custom resource, which is JSON or CBOR: both are read whatever is written now.
+fn parse_custom(bytes: &[u8]) -> Result<Value, DecodeError> {
+    if bytes.starts_with(&cbor::MAGIC) {
+        cbor::parse(bytes)
+    } else {
+        json::parse(bytes)
+    }
+}
+
+/// Returns the `apiVersion` in which a custom resource is stored.
+pub fn stored_version(bytes: &[u8]) -> Option<String> {
+    let tree = parse_custom(bytes).ok()?;
+    Some(tree.get("apiVersion")?.as_str()?.to_owned())
+}
+
+/// Decodes a custom resource, which is stored in any of its versions.
 fn decode_custom(
     resource: &Resource,
     schema: &CustomSchema,
     bytes: &[u8],
 ) -> Result<Value, StoredError> {
-    let mut object = json::parse(bytes).map_err(|e| StoredError(e.to_string()))?;
+    let mut object = parse_custom(bytes).map_err(|e| StoredError(e.to_string()))?;
     let text = |name: &str| object.get(name).and_then(Value::as_str).unwrap_or_default();
     let (kind, api_version) = (text("kind"), text("apiVersion"));
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
@@ -104,6 +120,9 @@ pub fn encode_stored(resource: &Resource, object: &Value) -> Vec<u8> {
             &resource.kind,
             &proto::encode(message, object),
         ),
+        ObjectSchema::Custom(_) if resource.storage.as_ref().is_some_and(|s| s.in_cbor) => {
+            cbor::mark(&codec::encode_cbor(&resource.schema, object))
+        }
         ObjectSchema::Custom(_) => {
             let mut bytes = codec::encode_json(&resource.schema, object);
             // As upstream's encoder, whose newline is a part of the stored value.
@@ -128,6 +147,7 @@ fn with_type_meta(resource: &Resource, mut object: Value) -> Value {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use api_kinds::Storage;
     use serde_json::json;
     use std::sync::Arc;
 
@@ -192,12 +212,26 @@ mod tests {
         }
     }
 
-    #[test]
-    fn custom_resource_is_stored_as_json_of_its_version() {
+    fn custom() -> Resource {
         let mut resource = Resource::clone(find("", "v1", "configmaps"));
         resource.schema = ObjectSchema::Custom(Default::default());
         (resource.group, resource.version) = ("e.io".into(), "v2".into());
         resource.kind = "Thing".into();
+        resource
+    }
+
+    fn storage(in_cbor: bool) -> Storage {
+        Storage {
+            prefix: "/e.io/things".into(),
+            api_version: "e.io/v2".into(),
+            schema: ObjectSchema::Custom(Default::default()),
+            in_cbor,
+        }
+    }
+
+    #[test]
+    fn custom_resource_is_stored_as_json_of_its_version() {
+        let resource = custom();
         let object = json!({"apiVersion": "e.io/v2", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"x": 1}});
         let bytes = encode_stored(&resource, &object);
         assert_eq!(serde_json::from_slice::<Value>(&bytes).unwrap(), object);
@@ -213,6 +247,28 @@ mod tests {
         ] {
             assert!(decode_stored(&resource, wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn custom_resource_is_stored_as_cbor_if_enabled_and_read_in_both_forms() {
+        let mut json = custom();
+        let mut cbor = json.clone();
+        json.storage = Some(storage(false));
+        cbor.storage = Some(storage(true));
+        let object = json!({"apiVersion": "e.io/v2", "kind": "Thing",
+            "metadata": {"name": "a", "generation": 1}, "spec": {"x": 1.0}});
+        let written = [&json, &cbor].map(|resource| encode_stored(resource, &object));
+        assert!(written[1].starts_with(&cbor::MAGIC), "{written:?}");
+        for resource in [&json, &cbor] {
+            for bytes in &written {
+                let read = decode_stored(resource, bytes).unwrap();
+                assert_eq!(read["metadata"], object["metadata"]);
+                assert_eq!(read["spec"]["x"].as_f64(), Some(1.0));
+                assert_eq!(stored_version(bytes).as_deref(), Some("e.io/v2"));
+            }
+        }
+        assert!(decode_stored(&json, &cbor::MAGIC).is_err());
+        assert!(decode_stored(&json, &cbor::mark(b"\x80")).is_err());
     }
 
     #[test]

@@ -23,5 +23,5 @@ pub use backlog::Backlog;
 pub use conditions::update_conditions;
 pub use guard::TerminatingGuard;
 pub use names::{AcceptedNames, TakenNames, accept_names};
-pub use reconcile::{BuildConverter, Definitions};
+pub use reconcile::{BuildConverter, DefinitionOptions, Definitions};
 pub use resources::{BuildError, build_resources};

@@ -29,10 +29,18 @@ const AT_ONCE: usize = 32;
 /// Builds the converter of a definition, if it has one.
 pub type BuildConverter = Box<dyn Fn(&Value) -> Option<Arc<dyn Converter>> + Send + Sync>;
 
+/// The parts of a definition's resources that the definition does not have.
+pub struct DefinitionOptions {
+    /// Builds the converters.
+    pub converters: BuildConverter,
+    /// Objects are written to the store as CBOR instead of JSON.
+    pub stores_cbor: bool,
+}
+
 /// The definitions of a server.
 pub struct Definitions {
     registry: Arc<Registry>,
-    converters: BuildConverter,
+    options: DefinitionOptions,
     backlog: Arc<Backlog>,
     cleanup: Arc<Cleanup>,
     synced: AtomicBool,
@@ -90,13 +98,13 @@ impl Definitions {
     pub fn start(
         registry: Arc<Registry>,
         backlog: Arc<Backlog>,
-        converters: BuildConverter,
+        options: DefinitionOptions,
         tasks: &Tasks,
     ) -> Arc<Self> {
         let definitions = Arc::new(Definitions {
             cleanup: Arc::new(Cleanup::new(registry.clone(), tasks.clone())),
             registry,
-            converters,
+            options,
             backlog,
             synced: AtomicBool::new(false),
         });
@@ -187,8 +195,9 @@ impl Definitions {
                 // Deleted and created again: watches of the old one must end.
                 self.uninstall(known, name).await;
             }
-            let converter = (self.converters)(definition);
-            match build_resources(definition, converter.as_ref()) {
+            let converter = (self.options.converters)(definition);
+            let stores_cbor = self.options.stores_cbor;
+            match build_resources(definition, converter.as_ref(), stores_cbor) {
                 Ok(built) if built.iter().any(|resource| resource.served) => {
                     resources.extend(built.iter().cloned());
                     installs.push((name.to_owned(), wanted, built));

@@ -44,6 +44,7 @@ pub enum BuildError {
 pub fn build_resources(
     definition: &Value,
     converter: Option<&Arc<dyn Converter>>,
+    stores_cbor: bool,
 ) -> Result<Vec<Arc<Resource>>, BuildError> {
     let spec = get(definition, "spec");
     let versions = list(spec, "versions");
@@ -54,6 +55,7 @@ pub fn build_resources(
         prefix: custom_prefix(group(definition), plural),
         api_version: format!("{}/{}", group(definition), text(storage, "name")).into(),
         schema: build_schema(spec, storage, converter)?,
+        in_cbor: stores_cbor,
     };
     let converts = text(get(spec, "conversion"), "strategy") == "Webhook";
     let mut resources = Vec::with_capacity(versions.len());
@@ -207,7 +209,7 @@ mod tests {
     }
 
     fn build(definition: &Value) -> Vec<Arc<Resource>> {
-        build_resources(definition, None).unwrap()
+        build_resources(definition, None, false).unwrap()
     }
 
     #[test]
@@ -299,7 +301,7 @@ mod tests {
         let mut broken = definition();
         broken["spec"]["versions"][1]["storage"] = json!(false);
         assert!(matches!(
-            build_resources(&broken, None),
+            build_resources(&broken, None, false),
             Err(BuildError::NoStorage)
         ));
     }

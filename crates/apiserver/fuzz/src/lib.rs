@@ -1,4 +1,5 @@
-//! Fuzz targets of what clients extend and patch: expressions, schemas, patches and applies. Each is
+//! Fuzz targets of what clients extend, patch and encode: expressions, schemas, patches, applies and
+//! CBOR. Each is
 //! a plain function that must return for any input, and whose results nest no deeper than what went
 //! in.
 //!
@@ -11,6 +12,7 @@
 //! ```
 
 mod apply;
+mod cbor;
 mod choices;
 mod expression;
 mod expression_text;
@@ -21,6 +23,7 @@ mod typed;
 mod values;
 
 pub use apply::run_apply;
+pub use cbor::run_cbor;
 pub use choices::random_bytes;
 pub use expression::run_expression;
 pub use patch::run_patch;

@@ -2,7 +2,7 @@
 //! `APISERVER_FUZZ_RUNS` sets the number of runs, `APISERVER_FUZZ_SEED` the first seed.
 #![allow(clippy::unwrap_used)]
 
-use apiserver_fuzz::{random_bytes, run_apply, run_expression, run_patch, run_schema};
+use apiserver_fuzz::{random_bytes, run_apply, run_cbor, run_expression, run_patch, run_schema};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -62,4 +62,9 @@ fn random_patches_end() {
 #[test]
 fn random_applies_end() {
     feed(run_apply, 2_500);
+}
+
+#[test]
+fn random_cbor_ends() {
+    feed(run_cbor, 2_500);
 }

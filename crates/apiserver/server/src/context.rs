@@ -1,7 +1,7 @@
 //! The context of one request on its way through the handler chain.
 
 use crate::flow::Class;
-use crate::negotiate::{self, MediaType, Transform};
+use crate::negotiate::{self, Formats, MediaType, Transform};
 use crate::query::Query;
 use crate::request_info::{self, BadPath};
 use api_kinds::Resource;
@@ -31,6 +31,9 @@ pub struct Context {
     pub user: User,
     /// Flow schema and priority level of the request; set after impersonation.
     pub flow: Option<Class>,
+    /// The formats of bodies and responses; set before a resource's handler. As upstream, earlier
+    /// errors and other paths have the default ones.
+    pub formats: Formats,
 }
 
 impl Context {
@@ -48,6 +51,7 @@ impl Context {
             peer: parts.extensions.get::<Peer>().cloned(),
             user: User::default(),
             flow: None,
+            formats: Formats::default(),
         })
     }
 
@@ -63,7 +67,7 @@ impl Context {
     pub fn media_type(&self) -> Result<MediaType, ApiError> {
         Ok(MediaType {
             pretty: self.wants_indentation(),
-            ..negotiate::negotiate_media_type(self.header("accept"))?
+            ..self.formats.negotiate(self.header("accept"))?
         })
     }
 
@@ -74,7 +78,9 @@ impl Context {
         }
         Ok(MediaType {
             pretty: self.wants_indentation(),
-            ..negotiate::media_type_without_protobuf(self.header("accept"))?
+            ..self
+                .formats
+                .negotiate_without_protobuf(self.header("accept"))?
         })
     }
 
@@ -82,7 +88,9 @@ impl Context {
     pub fn media_type_without_table(&self) -> Result<MediaType, ApiError> {
         Ok(MediaType {
             pretty: self.wants_indentation(),
-            ..negotiate::media_type_without_table(self.header("accept"))?
+            ..self
+                .formats
+                .negotiate_without_table(self.header("accept"))?
         })
     }
 

@@ -1,9 +1,9 @@
 //! Decodes request bodies into objects.
 
 use crate::context::Context;
-use crate::negotiate::{self, Format};
+use crate::negotiate::{Format, PROTOBUF};
 use crate::query::unsupported_value;
-use api_codec::{DecodeError, Problem, Strictness, envelope, json, proto, yaml};
+use api_codec::{DecodeError, Problem, Strictness, cbor, envelope, json, proto, yaml};
 use api_kinds::ObjectSchema;
 use api_meta::ApiError;
 use api_schema::Message;
@@ -47,14 +47,17 @@ pub fn decode_object(
     strictness: Strictness,
     warnings: &mut Vec<String>,
 ) -> Result<Value, ApiError> {
-    let format = negotiate::body_format(context.header("content-type"))?;
+    let format = context
+        .formats
+        .body_format(context.header("content-type"))?;
     let (object, problems) = match format {
         Format::Json => codec::decode_json(expected.schema, body, strictness)
             .map_err(|e| decode_error(expected, &e))?,
         Format::Yaml => codec::decode_yaml(expected.schema, body, strictness)
             .map_err(|e| decode_error(expected, &e))?,
-        // Strict validation exists for JSON and YAML only, as upstream: protobuf has no unknown
-        // names.
+        Format::Cbor => codec::decode_cbor(expected.schema, body, strictness)
+            .map_err(|e| decode_error(expected, &e))?,
+        // No strict validation, as upstream: protobuf has no unknown names.
         Format::Protobuf => (decode_protobuf(expected, body)?, Vec::new()),
     };
     // After decoding and before the strictness check: a wrong type would report all its fields as
@@ -72,7 +75,9 @@ pub fn decode_options(
     message: &'static Message,
     body: &[u8],
 ) -> Result<Value, ApiError> {
-    let format = negotiate::body_format(context.header("content-type"))?;
+    let format = context
+        .formats
+        .body_format(context.header("content-type"))?;
     let version = stated_version(format, body)
         .filter(|version| !version.is_empty())
         .unwrap_or_else(|| "v1".to_owned());
@@ -89,6 +94,7 @@ fn stated_version(format: Format, body: &[u8]) -> Option<String> {
     let tree = match format {
         Format::Json => json::parse(body).ok()?,
         Format::Yaml => yaml::parse(body).ok()?.0,
+        Format::Cbor => cbor::parse(body).ok()?,
         Format::Protobuf => return Some(envelope::unwrap(body).ok()?.api_version.to_owned()),
     };
     Some(tree.get("apiVersion")?.as_str()?.to_owned())
@@ -99,8 +105,7 @@ fn decode_protobuf(expected: Expected<'_>, body: &[u8]) -> Result<Value, ApiErro
     // The protobuf envelope names the type, which must be checked before the bytes are decoded as
     // that type.
     check_type(expected, frame.api_version, frame.kind)?;
-    if !frame.content_encoding.is_empty() || !matches!(frame.content_type, "" | negotiate::PROTOBUF)
-    {
+    if !frame.content_encoding.is_empty() || !matches!(frame.content_type, "" | PROTOBUF) {
         return Err(ApiError::bad_request(
             "the body's content type or encoding is not supported",
         ));
@@ -222,7 +227,8 @@ mod tests {
     fn read(content_type: &str, body: &[u8]) -> Result<Value, ApiError> {
         let request = http::Request::delete("/api/v1/namespaces/d/pods/p")
             .header("content-type", content_type);
-        let context = Context::new(&request.body(()).unwrap().into_parts().0).unwrap();
+        let mut context = Context::new(&request.body(()).unwrap().into_parts().0).unwrap();
+        context.formats.cbor = true;
         decode_options(
             &context,
             "DeleteOptions",
@@ -251,6 +257,7 @@ mod tests {
                 ("application/json", whole.to_string().into_bytes()),
                 ("application/yaml", yaml.into_bytes()),
                 ("application/vnd.kubernetes.protobuf", proto),
+                ("application/cbor", cbor::encode_value(&whole)),
             ] {
                 let read = read(content_type, &body).unwrap();
                 assert_eq!(read["gracePeriodSeconds"], 3, "{version} {content_type}");

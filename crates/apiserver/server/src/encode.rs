@@ -1,7 +1,7 @@
 //! Bytes of objects in the negotiated format.
 
 use crate::negotiate::{Format, MediaType};
-use api_codec::{proto, yaml};
+use api_codec::{cbor, json, proto, yaml};
 use api_kinds::ObjectSchema;
 use apiserver_convert::codec;
 use serde_json::Value;
@@ -10,13 +10,19 @@ use serde_json::Value;
 pub fn encode_tree(media_type: MediaType, schema: &ObjectSchema, tree: &Value) -> Vec<u8> {
     match (media_type.format, schema.message()) {
         (Format::Protobuf, Some(message)) => proto::encode_object(message, tree),
+        (Format::Cbor, _) => cbor::mark(&codec::encode_cbor(schema, tree)),
         _ => restyle_json(media_type, codec::encode_json(schema, tree)),
     }
 }
 
-/// Encodes JSON without a schema; protobuf falls back to JSON.
+/// Encodes a tree without a schema; protobuf falls back to JSON.
 pub fn encode_untyped(media_type: MediaType, tree: &Value) -> Vec<u8> {
-    restyle_json(media_type, serde_json::to_vec(tree).unwrap_or_default())
+    if media_type.format == Format::Cbor {
+        return cbor::mark(&cbor::encode_value(tree));
+    }
+    let mut bytes = Vec::with_capacity(1024);
+    json::write_value(tree, &mut bytes);
+    restyle_json(media_type, bytes)
 }
 
 /// Indents compact JSON if negotiated.

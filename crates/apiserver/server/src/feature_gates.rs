@@ -1,7 +1,7 @@
 //! Feature gates of the stock API server.
 //!
-//! Features have no switch here: the data file has the defaults of v1.36, and a gate that is given
-//! another value is rejected if it enables a feature, or warned about if the feature stays on.
+//! The data file has the defaults of v1.36. Few features have a switch here: another gate that is
+//! given another value is rejected if it enables a feature, or warned about if the feature stays on.
 
 use base_telemetry::{MetricsPage, format_labels};
 use std::collections::BTreeMap;
@@ -10,6 +10,10 @@ use thiserror::Error;
 const DATA: &str = include_str!("../data/feature-gates-v1.36.txt");
 /// Name of the server in `--feature-gates=kube:NAME=BOOL`.
 const COMPONENT: &str = "kube";
+/// Serves and stores CBOR.
+pub(crate) const CBOR: &str = "CBORServingAndStorage";
+/// Gates of features that can be switched on and off.
+const SWITCHES: [&str; 1] = [CBOR];
 /// Gates that set all gates of a stage which are not set by name.
 const STAGES: [(&str, &str); 2] = [("AllAlpha", "alpha"), ("AllBeta", "beta")];
 
@@ -40,9 +44,16 @@ struct Gate {
     stage: &'static str,
     default: bool,
     locked: bool,
+    enabled: bool,
 }
 
-/// The gates of this server, which have their defaults.
+impl Gate {
+    fn is_switch(&self) -> bool {
+        SWITCHES.contains(&self.name)
+    }
+}
+
+/// The gates of this server.
 pub struct FeatureGates(Vec<Gate>);
 
 impl FeatureGates {
@@ -50,7 +61,7 @@ impl FeatureGates {
     pub(crate) fn parse<'a>(
         pairs: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, FeatureGateError> {
-        let gates = Self(DATA.lines().filter_map(parse_gate).collect());
+        let mut gates = Self(DATA.lines().filter_map(parse_gate).collect());
         let mut given = BTreeMap::new();
         for pair in pairs.into_iter().filter(|pair| !pair.is_empty()) {
             let (gate, value) = gates.parse_pair(pair)?;
@@ -59,7 +70,19 @@ impl FeatureGates {
         for (gate, value) in given.values() {
             gates.check_value(*gate, *value, |name| given.contains_key(name))?;
         }
+        for gate in gates.0.iter_mut().filter(|gate| gate.is_switch()) {
+            let stage = STAGES.iter().find(|(_, stage)| *stage == gate.stage);
+            let of_stage = stage.and_then(|(name, _)| given.get(name));
+            if let Some((_, value)) = given.get(gate.name).or(of_stage) {
+                gate.enabled = *value;
+            }
+        }
         Ok(gates)
+    }
+
+    /// Returns whether a feature that can be switched is on.
+    pub(crate) fn is_enabled(&self, name: &str) -> bool {
+        self.0.iter().any(|gate| gate.name == name && gate.enabled)
     }
 
     fn parse_pair(&self, pair: &str) -> Result<(Gate, bool), FeatureGateError> {
@@ -95,6 +118,7 @@ impl FeatureGates {
         }
         let stage = STAGES.iter().find(|(all, _)| *all == name);
         let is_changed = |other: &&Gate| match stage {
+            _ if other.is_switch() => false,
             Some((_, stage)) => {
                 other.stage == *stage
                     && !STAGES.iter().any(|(all, _)| *all == other.name)
@@ -130,7 +154,7 @@ impl FeatureGates {
                 stage => stage.to_uppercase(),
             };
             let labels = format_labels(&[("name", gate.name), ("stage", stage.as_str())]);
-            page.sample(NAME, &labels, f64::from(u8::from(gate.default)));
+            page.sample(NAME, &labels, f64::from(u8::from(gate.enabled)));
         }
     }
 }
@@ -138,11 +162,14 @@ impl FeatureGates {
 /// Parses `NAME STAGE on|off [locked]`; `None` for a comment.
 fn parse_gate(line: &'static str) -> Option<Gate> {
     let mut words = line.split(' ').filter(|_| !line.starts_with('#'));
+    let (name, stage) = (words.next()?, words.next()?);
+    let default = words.next()? == "on";
     Some(Gate {
-        name: words.next()?,
-        stage: words.next()?,
-        default: words.next()? == "on",
+        name,
+        stage,
+        default,
         locked: words.next() == Some("locked"),
+        enabled: default,
     })
 }
 
@@ -196,9 +223,13 @@ mod tests {
                 "cannot set feature gate APIServerTracing to false, feature is locked to true",
             ),
             (
-                "CBORServingAndStorage=true",
-                "cannot set feature gate CBORServingAndStorage to true: not implemented: \
-                 CBORServingAndStorage",
+                "ConstrainedImpersonation=maybe",
+                "invalid value of ConstrainedImpersonation=maybe",
+            ),
+            (
+                "APIServingWithRoutine=true",
+                "cannot set feature gate APIServingWithRoutine to true: not implemented: \
+                 APIServingWithRoutine",
             ),
         ] {
             assert_eq!(reject(&[pair]).as_deref(), Some(error), "{pair}");
@@ -207,7 +238,7 @@ mod tests {
 
     #[test]
     fn gate_of_a_stage_names_what_it_would_enable() {
-        let error = reject(&["AllAlpha=true", "CBORServingAndStorage=false"]).unwrap_or_default();
+        let error = reject(&["AllAlpha=true"]).unwrap_or_default();
         assert!(error.contains("APIServingWithRoutine"), "{error}");
         assert!(!error.contains("CBORServingAndStorage"), "{error}");
         let error = reject(&["AllBeta=true"]).unwrap_or_default();
@@ -215,12 +246,37 @@ mod tests {
     }
 
     #[test]
-    fn metrics_have_the_stage_and_the_default() {
+    fn feature_with_a_switch_is_as_given() {
+        for (pairs, want) in [
+            (&[][..], false),
+            (&["CBORServingAndStorage=true"], true),
+            (
+                &["CBORServingAndStorage=true", "CBORServingAndStorage=false"],
+                false,
+            ),
+            (&["AllBeta=false", "kube:CBORServingAndStorage=1"], true),
+            (&["AllAlpha=false", "CBORServingAndStorage=true"], true),
+        ] {
+            let gates = FeatureGates::parse(pairs.iter().copied());
+            let enabled = gates.is_ok_and(|gates| gates.is_enabled(CBOR));
+            assert_eq!(enabled, want, "{pairs:?}");
+        }
+    }
+
+    fn metrics(pairs: &[&str]) -> String {
         let mut page = MetricsPage::default();
-        if let Ok(gates) = FeatureGates::parse([]) {
+        if let Ok(gates) = FeatureGates::parse(pairs.iter().copied()) {
             gates.write_metrics(&mut page);
         }
-        let text = page.finish();
+        page.finish()
+    }
+
+    #[test]
+    fn metrics_have_the_stage_and_the_value() {
+        let on = metrics(&["CBORServingAndStorage=true"]);
+        let line = "kubernetes_feature_enabled{name=\"CBORServingAndStorage\",stage=\"ALPHA\"} 1\n";
+        assert!(on.contains(line), "{on}");
+        let text = metrics(&[]);
         for line in [
             "kubernetes_feature_enabled{name=\"CBORServingAndStorage\",stage=\"ALPHA\"} 0\n",
             "kubernetes_feature_enabled{name=\"WatchList\",stage=\"BETA\"} 1\n",

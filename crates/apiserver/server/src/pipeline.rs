@@ -204,6 +204,9 @@ async fn run_chain(
     if opens_stream(&context.info) && context.info.verb != "create" {
         authorize_verb(server, context, "create")?;
     }
+    if context.info.is_resource {
+        context.formats = server.formats;
+    }
     let result = route::dispatch_request(server, context, body, upgrade).await;
     match deprecation_warning(&context.info) {
         Some(warning) => warn_first(result, warning),

@@ -7,8 +7,8 @@ use crate::encode::restyle_json;
 pub use crate::encode::{encode_tree, encode_untyped};
 use crate::negotiate::{Format, MediaType, Transform};
 use crate::transform;
-use api_codec::envelope;
 use api_codec::list::{self, ListMeta};
+use api_codec::{cbor, envelope};
 use api_kinds::{ObjectSchema, Resource};
 use api_meta::{ApiError, Status};
 use api_schema::schema;
@@ -104,7 +104,7 @@ pub fn entry_response(
     entry: &Entry,
 ) -> Result<Response<Body>, ApiError> {
     let media_type = context.resource_media_type(resource)?;
-    // Only compact JSON and protobuf are cached; other forms are encoded from the tree.
+    // Only compact JSON, protobuf and CBOR are cached; other forms are encoded from the tree.
     if media_type.transform != Transform::None
         || media_type.pretty
         || media_type.format == Format::Yaml
@@ -123,6 +123,7 @@ pub fn entry_response(
             &resource.kind,
             &entry.encode_proto(resource)?,
         ),
+        Format::Cbor => cbor::mark(&entry.encode_cbor(resource)?),
         _ => with_newline(&entry.encode_json(resource)?),
     };
     Ok(compress::compress_response(
@@ -140,36 +141,19 @@ pub fn list_response(
     meta: &ListMeta,
 ) -> Result<Response<Body>, ApiError> {
     let media_type = context.list_media_type(resource)?;
-    let bytes = match (media_type.transform, media_type.format) {
-        (Transform::None, Format::Protobuf) => {
+    let bytes = match media_type.transform {
+        Transform::None => {
             // Entries keep their encoded bytes, so that a large list costs a copy of each object,
             // not an encoding.
-            let items = entries
-                .iter()
-                .map(|e| e.encode_proto(resource))
-                .collect::<Result<Vec<_>, _>>()?;
-            list::proto(
-                &resource.api_version(),
-                &resource.list_kind,
-                meta,
-                items.iter().map(|i| &**i),
-            )
+            let encode = |entry: &Arc<Entry>| match media_type.format {
+                Format::Protobuf => entry.encode_proto(resource),
+                Format::Cbor => entry.encode_cbor(resource),
+                Format::Json | Format::Yaml => entry.encode_json(resource),
+            };
+            let items = entries.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
+            join_items(media_type, resource, meta, &items)
         }
-        (Transform::None, _) => {
-            let items = entries
-                .iter()
-                .map(|e| e.encode_json(resource))
-                .collect::<Result<Vec<_>, _>>()?;
-            let joined = list::json(
-                &resource.api_version(),
-                &resource.list_kind,
-                meta,
-                items.iter().map(|i| &**i),
-                strips_type_meta(resource),
-            );
-            restyle_json(media_type, joined)
-        }
-        (shape, _) => {
+        shape => {
             let trees = entries
                 .iter()
                 .map(|e| e.tree_as(resource))
@@ -192,44 +176,47 @@ pub fn trees_response(
     meta: &ListMeta,
 ) -> Result<Response<Body>, ApiError> {
     let media_type = context.list_media_type(resource)?;
-    let bytes = match (media_type.transform, media_type.format) {
-        (Transform::None, Format::Protobuf) => {
+    let bytes = match media_type.transform {
+        Transform::None => {
             // These objects are no longer in the cache, so that there are no encoded bytes to
             // reuse.
-            let items: Vec<Vec<u8>> = trees
-                .iter()
-                .map(|tree| codec::encode_proto(&resource.schema, tree).unwrap_or_default())
-                .collect();
-            list::proto(
-                &resource.api_version(),
-                &resource.list_kind,
-                meta,
-                items.iter().map(|i| &**i),
-            )
+            let schema = &resource.schema;
+            let encode = |tree| match media_type.format {
+                Format::Protobuf => codec::encode_proto(schema, tree).unwrap_or_default(),
+                Format::Cbor => codec::encode_cbor(schema, tree),
+                Format::Json | Format::Yaml => codec::encode_json(schema, tree),
+            };
+            let items: Vec<Vec<u8>> = trees.iter().map(encode).collect();
+            join_items(media_type, resource, meta, &items)
         }
-        (Transform::None, _) => {
-            let items: Vec<Vec<u8>> = trees
-                .iter()
-                .map(|tree| codec::encode_json(&resource.schema, tree))
-                .collect();
-            restyle_json(
-                media_type,
-                list::json(
-                    &resource.api_version(),
-                    &resource.list_kind,
-                    meta,
-                    items.iter().map(|i| &**i),
-                    strips_type_meta(resource),
-                ),
-            )
-        }
-        (shape, _) => shape_object(context, media_type, shape, resource, trees, meta)?,
+        shape => shape_object(context, media_type, shape, resource, trees, meta)?,
     };
     Ok(compress::compress_response(
         context,
         raw_response(200, media_type.format.media_type(), Bytes::new()),
         bytes,
     ))
+}
+
+/// Joins encoded objects into a list.
+fn join_items(
+    media_type: MediaType,
+    resource: &Resource,
+    meta: &ListMeta,
+    items: &[impl AsRef<[u8]>],
+) -> Vec<u8> {
+    let (version, kind) = (resource.api_version(), &resource.list_kind);
+    let parts = items.iter().map(AsRef::as_ref);
+    // Items of a list have no `kind` and `apiVersion`. Custom resources keep them, as upstream,
+    // where their items are maps.
+    let strips = resource.schema.has_protobuf();
+    match media_type.format {
+        Format::Protobuf => list::proto(&version, kind, meta, parts),
+        Format::Cbor => list::cbor(&version, kind, meta, items, strips),
+        Format::Json | Format::Yaml => {
+            restyle_json(media_type, list::json(&version, kind, meta, parts, strips))
+        }
+    }
 }
 
 fn shape_object(
@@ -255,12 +242,6 @@ fn shape_object(
     }
     let items: Vec<Value> = trees.iter().map(transform::partial_metadata).collect();
     Ok(transform::encode_partial_list(media_type, &items, meta))
-}
-
-/// Returns whether items of a list have no `kind` and `apiVersion`. Custom resources keep them, as
-/// upstream, where their items are maps.
-fn strips_type_meta(resource: &Resource) -> bool {
-    resource.schema.has_protobuf()
 }
 
 fn with_newline(bytes: &[u8]) -> Vec<u8> {

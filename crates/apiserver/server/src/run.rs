@@ -4,10 +4,11 @@ use crate::aggregation::{self, Aggregation};
 use crate::bootstrap::{self, Steps};
 use crate::conversion::webhook_converters;
 use crate::discovery::Discovery;
-use crate::feature_gates::FeatureGates;
+use crate::feature_gates::{CBOR, FeatureGates};
 use crate::flow::{self, FlowControl};
 use crate::inflight::InFlight;
 use crate::metrics::ServerMetrics;
+use crate::negotiate::Formats;
 use crate::options::{ServerOptions, parse_duration};
 use crate::proxy::{KubeletTls, Kubelets, ReachPolicy};
 use crate::server::Server;
@@ -17,7 +18,7 @@ use apiserver_admission as admission;
 use apiserver_authn::Authn;
 use apiserver_authz::Authz;
 use apiserver_cache::Caches;
-use apiserver_crd::{Backlog, Definitions, TerminatingGuard};
+use apiserver_crd::{Backlog, DefinitionOptions, Definitions, TerminatingGuard};
 use apiserver_policy::PolicyMetrics;
 use apiserver_registry::{Allocators, Registry, RegistryOptions, ServiceOptions};
 use apiserver_request::{Authorizer, Objects};
@@ -117,6 +118,7 @@ pub(crate) fn build_server(
 ) -> anyhow::Result<Arc<Server>> {
     let store = Store::new(&options.store_config())?;
     let feature_gates = FeatureGates::parse(options.feature_gates.iter().map(String::as_str))?;
+    let cbor = feature_gates.is_enabled(CBOR);
     let built_in = runtime_config::select_resources(&options.runtime_config)?;
     let caches = Caches::start_with(
         store.clone(),
@@ -175,7 +177,11 @@ pub(crate) fn build_server(
     );
     let converters =
         webhook_converters(ConversionClient::new(transport, conversion_metrics.clone()));
-    let definitions = Definitions::start(registry.clone(), definitions, converters, tasks);
+    let definition_options = DefinitionOptions {
+        converters,
+        stores_cbor: cbor,
+    };
+    let definitions = Definitions::start(registry.clone(), definitions, definition_options, tasks);
     // From here on quota is charged; no request was served before.
     slot.set(Arc::new(quotas::Quotas(registry.clone())));
     let interval = parse_duration(
@@ -205,6 +211,7 @@ pub(crate) fn build_server(
         conversion_metrics,
         definitions,
         feature_gates,
+        formats: Formats { cbor },
         policy_metrics,
         kubelets: Kubelets::new(
             &kubelet_tls(options),

@@ -8,6 +8,7 @@ use crate::feature_gates::FeatureGates;
 use crate::flow::FlowControl;
 use crate::inflight::InFlight;
 use crate::metrics::ServerMetrics;
+use crate::negotiate::Formats;
 use crate::proxy::Kubelets;
 use apiserver_authn::Authn;
 use apiserver_authz::Authz;
@@ -48,8 +49,10 @@ pub struct Server {
     pub conversion_metrics: Arc<ConversionMetrics>,
     /// The life cycle of custom resource definitions.
     pub definitions: Arc<Definitions>,
-    /// The feature gates, for `/metrics`.
+    /// The feature gates.
     pub feature_gates: FeatureGates,
+    /// The formats of resources.
+    pub formats: Formats,
     /// Metrics of admission policies.
     pub policy_metrics: Arc<PolicyMetrics>,
     /// Connections to kubelets.

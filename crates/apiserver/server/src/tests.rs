@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
 mod bodies;
+mod cbor;
 mod chain;
 mod custom;
 mod definitions;

@@ -3,12 +3,12 @@
 use crate::encode::encode_untyped;
 use crate::negotiate::{Format, MediaType};
 use api_codec::list::ListMeta;
-use api_codec::proto;
+use api_codec::{list, proto};
 use api_kinds::Resource;
 use api_meta::ApiError;
 use api_schema::schema;
 use apiserver_printers::{define_columns, row_cells};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 const META: &str = "meta.k8s.io/v1";
 const PARTIAL: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
@@ -32,8 +32,7 @@ pub fn table_object<'a>(
     let rows: Vec<Value> = trees
         .map(|tree| table_row(resource, tree, include, now))
         .collect();
-    let mut table =
-        json!({"kind": "Table", "apiVersion": META, "metadata": list_meta(meta), "rows": rows});
+    let mut table = json!({"kind": "Table", "apiVersion": META, "metadata": list::meta_tree(meta), "rows": rows});
     table["columnDefinitions"] = if with_columns {
         define_columns(resource).into()
     } else {
@@ -53,23 +52,6 @@ fn table_row(resource: &Resource, tree: &Value, include: &str, now: jiff::Timest
     out
 }
 
-fn list_meta(meta: &ListMeta) -> Value {
-    let mut out = Map::new();
-    if !meta.resource_version.is_empty() {
-        out.insert(
-            "resourceVersion".into(),
-            meta.resource_version.clone().into(),
-        );
-    }
-    if !meta.continue_token.is_empty() {
-        out.insert("continue".into(), meta.continue_token.clone().into());
-    }
-    if let Some(remaining) = meta.remaining_item_count {
-        out.insert("remainingItemCount".into(), remaining.into());
-    }
-    Value::Object(out)
-}
-
 /// Builds a PartialObjectMetadata from an object.
 pub fn partial_metadata(tree: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": META, "metadata": tree.get("metadata")})
@@ -82,7 +64,7 @@ pub fn encode_partial(media_type: MediaType, tree: &Value) -> Vec<u8> {
 
 /// Encodes a PartialObjectMetadataList.
 pub fn encode_partial_list(media_type: MediaType, items: &[Value], meta: &ListMeta) -> Vec<u8> {
-    let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": META, "metadata": list_meta(meta), "items": items});
+    let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": META, "metadata": list::meta_tree(meta), "items": items});
     encode_transformed(media_type, PARTIAL_LIST, &list)
 }
 

@@ -3,7 +3,7 @@
 use super::openapi::OpenApi;
 use crate::body::{Body, full_body};
 use crate::context::Context;
-use crate::negotiate::{self, Format, JSON, MediaType, PROTOBUF};
+use crate::negotiate::{self, Format, Formats, JSON, MediaType, PROTOBUF};
 use crate::respond;
 use api_kinds::ResourceSet;
 use api_meta::ApiError;
@@ -176,7 +176,7 @@ fn parse_form(accept: &str) -> Result<Form, ApiError> {
             _ => {}
         }
     }
-    Err(negotiate::not_acceptable())
+    Err(Formats::default().not_acceptable())
 }
 
 fn aggregated_response(

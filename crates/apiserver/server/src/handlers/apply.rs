@@ -1,14 +1,14 @@
-//! PATCH with `application/apply-patch+yaml`: server-side apply.
+//! PATCH with `application/apply-patch+yaml` or `application/apply-patch+cbor`: server-side apply.
 
 use super::options;
 use crate::body::Body;
 use crate::context::Context;
 use crate::decode;
-use crate::negotiate::media_type;
+use crate::negotiate::{Format, media_type};
 use crate::pipeline;
 use crate::respond;
 use crate::server::Server;
-use api_codec::{Strictness, yaml};
+use api_codec::{Strictness, cbor, yaml};
 use api_kinds::{ObjectSchema, Resource};
 use api_meta::{ApiError, Cause, Details, Meta, Reason};
 use apiserver_convert::codec;
@@ -20,11 +20,22 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// Content-Type of server-side apply.
-pub const MEDIA_TYPE: &str = "application/apply-patch+yaml";
+pub const YAML: &str = "application/apply-patch+yaml";
+/// Content-Type of server-side apply in CBOR.
+pub const CBOR: &str = "application/apply-patch+cbor";
 
 /// Returns whether a PATCH is an apply.
 pub fn is_apply(context: &Context) -> bool {
-    media_type(context.header("content-type")) == MEDIA_TYPE
+    intent_format(context).is_some()
+}
+
+/// Returns the format of the applied object; `None` for other patches.
+fn intent_format(context: &Context) -> Option<Format> {
+    match media_type(context.header("content-type")).as_str() {
+        YAML => Some(Format::Yaml),
+        CBOR if context.formats.cbor => Some(Format::Cbor),
+        _ => None,
+    }
 }
 
 /// Applies an object. If it does not exist, creates it; the user then needs the permission to
@@ -144,7 +155,11 @@ fn read_intent(
     let strictness = decode::parse_strictness(context, "PatchOptions")?;
     let malformed =
         |e: api_codec::DecodeError| ApiError::bad_request(format!("error decoding YAML: {e}"));
-    let (tree, duplicates) = yaml::parse(body).map_err(malformed)?;
+    let (tree, duplicates) = match intent_format(context) {
+        // Duplicate keys are an error of CBOR itself.
+        Some(Format::Cbor) => (cbor::parse(body).map_err(malformed)?, Vec::new()),
+        _ => yaml::parse(body).map_err(malformed)?,
+    };
     let text = |name: &str| tree.get(name).and_then(Value::as_str).unwrap_or_default();
     // Ownership is recorded per version, so that the type can not be implied.
     if text("kind") != target.kind || text("apiVersion") != target.api_version {

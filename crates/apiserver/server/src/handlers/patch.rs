@@ -1,11 +1,11 @@
 //! PATCH: JSON patch, merge patch, strategic merge patch.
 
-use super::apply::MEDIA_TYPE as APPLY;
+use super::apply;
 use super::options;
 use crate::body::Body;
 use crate::context::Context;
 use crate::decode::{self, strict_text};
-use crate::negotiate::{media_type, unsupported_media_type};
+use crate::negotiate::{Formats, media_type, unsupported_media_type};
 use crate::respond;
 use crate::server::Server;
 use api_codec::{DecodeError, Problem, Strictness, json};
@@ -56,17 +56,7 @@ impl Patch {
                 Kind::Merge(parse_tree(&body)?)
             }
             STRATEGIC_PATCH if strategic => Kind::Strategic(parse_tree(&body)?),
-            _ if !strategic => {
-                return Err(unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, APPLY]));
-            }
-            _ => {
-                return Err(unsupported_media_type(&[
-                    JSON_PATCH,
-                    MERGE_PATCH,
-                    STRATEGIC_PATCH,
-                    APPLY,
-                ]));
-            }
+            _ => return Err(unsupported_patch(strategic, context.formats)),
         };
         let strictness = decode::parse_strictness(context, "PatchOptions")?;
         Ok(Patch {
@@ -90,7 +80,7 @@ impl Patch {
             Kind::Strategic(patch) => {
                 let message = schema
                     .message()
-                    .ok_or_else(|| unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, APPLY]))?;
+                    .ok_or_else(|| unsupported_patch(false, Formats::default()))?;
                 strategic_merge(message, old.clone(), patch).map_err(|e| strategic_error(&e))?
             }
         };
@@ -126,6 +116,15 @@ impl Patch {
     }
 }
 
+/// Returns a 415 error with the media types of patches, in upstream's order.
+fn unsupported_patch(strategic: bool, formats: Formats) -> ApiError {
+    let mut accepted = vec![JSON_PATCH, MERGE_PATCH];
+    accepted.extend(strategic.then_some(STRATEGIC_PATCH));
+    accepted.push(apply::YAML);
+    accepted.extend(formats.cbor.then_some(apply::CBOR));
+    unsupported_media_type(&accepted)
+}
+
 /// Handles PATCH of an object, or of a subresource whose body is the object.
 pub async fn handle_patch(
     server: &Server,
@@ -135,8 +134,8 @@ pub async fn handle_patch(
 ) -> Result<Response<Body>, ApiError> {
     context.object_media_type(resource)?;
     // Apply has other options (a required manager, `force`), so that it parses its own.
-    if super::apply::is_apply(context) {
-        return super::apply::handle_apply(server, context, resource, body).await;
+    if apply::is_apply(context) {
+        return apply::handle_apply(server, context, resource, body).await;
     }
     // If `force` were ignored, the client would believe that it had taken over the fields.
     if context.query.first("force").is_some() {

@@ -5,14 +5,13 @@ use super::watch_rules::{self, WatchOptions};
 use super::watch_stream::{Frames, Stream};
 use crate::body::Body;
 use crate::context::Context;
-use crate::negotiate::{Format, not_acceptable};
+use crate::negotiate::{CBOR_SEQUENCE, Format};
 use crate::respond;
 use crate::server::Server;
 use api_kinds::Resource;
 use api_meta::ApiError;
 use apiserver_cache::{ResourceCache, Selection, Subscription};
 use http::Response;
-use http::header::{CONTENT_TYPE, HeaderValue};
 use std::sync::Arc;
 
 /// The start of a watch: a subscription, or the compacted revision that was requested and the
@@ -31,7 +30,7 @@ pub async fn handle_watch(
     let media_type = context.resource_media_type(resource)?;
     // A YAML stream has no frames: upstream offers none either.
     if media_type.format == Format::Yaml {
-        return Err(not_acceptable());
+        return Err(context.formats.not_acceptable());
     }
     let options = watch_rules::read_options(context)?;
     // Before the stream begins: after its first byte, an error could only be an event.
@@ -53,12 +52,14 @@ pub async fn handle_watch(
             crate::body::full_body(frames.encode_error(&error))
         }
     };
-    let mut response = respond::raw_response(200, media_type.format.media_type(), "");
-    if media_type.format == Format::Protobuf {
+    let content_type = match media_type.format {
         // Upstream adds the parameter for protobuf, but not for JSON.
-        let value = HeaderValue::from_static("application/vnd.kubernetes.protobuf;stream=watch");
-        response.headers_mut().insert(CONTENT_TYPE, value);
-    }
+        Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        // The response has many items, whichever type was accepted.
+        Format::Cbor => CBOR_SEQUENCE,
+        other => other.media_type(),
+    };
+    let mut response = respond::raw_response(200, content_type, "");
     *response.body_mut() = body;
     Ok(response)
 }

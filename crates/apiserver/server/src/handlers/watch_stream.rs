@@ -66,15 +66,17 @@ impl Frames {
     }
 
     fn encode_plain(&self, name: &str, entry: &Entry) -> Result<Bytes, ApiError> {
-        if self.media_type.format == Format::Protobuf {
-            let object = envelope::wrap(
-                &self.resource.api_version(),
-                &self.resource.kind,
-                &entry.encode_proto(&self.resource)?,
-            );
-            return Ok(watch::proto_frame(name, &object).into());
+        let resource = &*self.resource;
+        Ok(match self.media_type.format {
+            Format::Protobuf => {
+                let message = entry.encode_proto(resource)?;
+                let object = envelope::wrap(&resource.api_version(), &resource.kind, &message);
+                watch::proto_frame(name, &object)
+            }
+            Format::Cbor => watch::cbor_frame(name, &entry.encode_cbor(resource)?),
+            Format::Json | Format::Yaml => watch::json_frame(name, &entry.encode_json(resource)?),
         }
-        Ok(watch::json_frame(name, &entry.encode_json(&self.resource)?).into())
+        .into())
     }
 
     fn encode_transformed(&self, name: &str, tree: &Value) -> Bytes {
@@ -93,7 +95,7 @@ impl Frames {
                 &meta,
                 first,
             );
-            return json_frame(name, &table.unwrap_or_default());
+            return self.untyped_frame(name, &table.unwrap_or_default());
         }
         self.frame_bytes(
             name,
@@ -118,7 +120,7 @@ impl Frames {
                 &respond::encode_tree(self.media_type, &self.resource.schema, &object),
             )
             .into(),
-            (Transform::None, _) => json_frame("BOOKMARK", &object),
+            (Transform::None, _) => self.untyped_frame("BOOKMARK", &object),
             _ => self.encode_transformed("BOOKMARK", &object),
         }
     }
@@ -130,14 +132,21 @@ impl Frames {
             Some(message) if self.media_type.format == Format::Protobuf => {
                 watch::proto_frame("ERROR", &proto::encode_object(message, &status)).into()
             }
-            _ => json_frame("ERROR", &status),
+            _ => self.untyped_frame("ERROR", &status),
         }
+    }
+
+    /// Encodes an event with an object without a schema, which has no protobuf form.
+    fn untyped_frame(&self, name: &str, object: &Value) -> Bytes {
+        let media_type = without_indentation(self.media_type);
+        self.frame_bytes(name, &respond::encode_untyped(media_type, object))
     }
 
     fn frame_bytes(&self, name: &str, object: &[u8]) -> Bytes {
         match self.media_type.format {
             Format::Protobuf => watch::proto_frame(name, object).into(),
-            _ => watch::json_frame(name, object.trim_ascii_end()).into(),
+            Format::Cbor => watch::cbor_frame(name, object).into(),
+            Format::Json | Format::Yaml => watch::json_frame(name, object).into(),
         }
     }
 }
@@ -148,10 +157,6 @@ fn without_indentation(media_type: MediaType) -> MediaType {
         pretty: false,
         ..media_type
     }
-}
-
-fn json_frame(name: &str, object: &Value) -> Bytes {
-    watch::json_frame(name, &serde_json::to_vec(object).unwrap_or_default()).into()
 }
 
 /// The task of one watch.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 const GROUP: &str = "stable.example.com";
-const TABS: &str = "/apis/stable.example.com/v1/namespaces/d/crontabs";
+pub(super) const TABS: &str = "/apis/stable.example.com/v1/namespaces/d/crontabs";
 const VERBS: &[&str] = &[
     "delete",
     "deletecollection",
@@ -20,7 +20,7 @@ const VERBS: &[&str] = &[
 ];
 
 /// Returns `crontabs` with a status in one version, stored as v1.
-fn crontabs(version: &'static str) -> Arc<Resource> {
+pub(super) fn crontabs(version: &'static str) -> Arc<Resource> {
     let declared = json!({"schema": {"openAPIV3Schema": {
         "type": "object", "x-kubernetes-preserve-unknown-fields": true}}, "subresources": {"status": {}}});
     let schema = CustomSchema::parse(&json!({}), &declared).unwrap();
@@ -51,6 +51,7 @@ fn crontabs(version: &'static str) -> Arc<Resource> {
             prefix: api_kinds::custom_prefix(GROUP, "crontabs"),
             api_version: "stable.example.com/v1".into(),
             schema,
+            in_cbor: false,
         }),
         served: true,
     })
@@ -66,7 +67,7 @@ async fn start_with_crontabs() -> TestServer {
     server
 }
 
-fn crontab(name: &str) -> Value {
+pub(super) fn crontab(name: &str) -> Value {
     json!({"apiVersion": "stable.example.com/v1", "kind": "CronTab", "metadata": {"name": name},
         "spec": {"cronSpec": "* * * * */5", "replicas": 1}})
 }
@@ -129,6 +130,31 @@ async fn object_is_created_read_and_listed_in_each_version() {
     assert_eq!(list["apiVersion"], "stable.example.com/v2");
     // Unlike built-in kinds, items keep their type.
     assert_eq!(list["items"][0]["kind"], "CronTab");
+}
+
+#[tokio::test]
+async fn whole_float_is_written_without_a_fraction() {
+    let server = start_with_crontabs().await;
+    let mut tab = crontab("a");
+    tab["spec"]["ratio"] = json!(1.0);
+    let created = server.write("POST", TABS, tab).await;
+    assert!(
+        created.text().contains("\"ratio\":1,"),
+        "{}",
+        created.text()
+    );
+    let key = "/registry/stable.example.com/crontabs/d/a";
+    let (stored, _) = server.etcd.get(key).unwrap();
+    let stored = String::from_utf8(stored).unwrap();
+    assert!(stored.contains("\"ratio\":1,"), "{stored}");
+    let path = format!("{TABS}?includeObject=Object");
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let table = server.get_as(&path, table).await;
+    assert!(table.text().contains("\"ratio\":1,"), "{}", table.text());
+    let yaml = server
+        .get_as(&format!("{TABS}/a"), "application/yaml")
+        .await;
+    assert!(yaml.text().contains("ratio: 1\n"), "{}", yaml.text());
 }
 
 #[tokio::test]
