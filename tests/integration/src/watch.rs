@@ -88,6 +88,21 @@ impl Watch {
         }
     }
 
+    /// Returns the next item of a watch whose items have no separator: the shortest start of the
+    /// stream that is one, as `is_item` decides.
+    ///
+    /// # Panics
+    /// If the watch ends before.
+    pub async fn item(&mut self, is_item: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+        loop {
+            let ends = 1..=self.buffer.len();
+            if let Some(end) = ends.into_iter().find(|&end| is_item(&self.buffer[..end])) {
+                return self.buffer.split_to(end).to_vec();
+            }
+            assert!(self.read().await, "the watch ended");
+        }
+    }
+
     /// Reads more bytes; `false` at the end.
     async fn read(&mut self) -> bool {
         match tokio::time::timeout(DEADLINE, self.body.frame()).await {

@@ -5,6 +5,7 @@
 mod admission;
 mod aggregation;
 mod apply;
+mod cbor;
 mod certificates;
 mod client_library;
 mod concurrency;
