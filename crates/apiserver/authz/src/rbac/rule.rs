@@ -105,8 +105,8 @@ impl Rule {
         })
     }
 
-    /// Returns whether this rule allows everything that `single` (a rule of one verb, group,
-    /// resource, name or path) allows.
+    /// Returns whether this rule allows everything that `single` (a rule of resources or of paths)
+    /// allows. Several rules together may cover a rule of several verbs, groups, resources or names.
     pub fn covers_single(&self, single: &Rule) -> bool {
         let all = |have: &[String], want: &[String]| want.iter().all(|w| matches_item(have, w));
         if !all(&self.verbs, &single.verbs) {
@@ -137,6 +137,16 @@ impl Rule {
             Some(prefix) => path.strip_suffix('*').unwrap_or(path).starts_with(prefix) || p == path,
             None => p == path,
         })
+    }
+
+    /// Returns the number of rules that [`Rule::split_singles`] returns.
+    pub fn count_singles(&self) -> usize {
+        let named = [&self.groups, &self.resources]
+            .map(Vec::len)
+            .into_iter()
+            .fold(self.names.len().max(1), usize::saturating_mul);
+        let each = self.paths.len().saturating_add(named);
+        self.verbs.len().saturating_mul(each)
     }
 
     /// Splits the rule into rules of one verb, group, resource and name (or path) each.
