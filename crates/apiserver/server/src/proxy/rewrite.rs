@@ -74,6 +74,7 @@ impl Links {
             HtmlRewriter::new(Box::new(move |url: &str| self.rewrite_url(url)) as Rewrite);
         let page = Page {
             body,
+            received: Bytes::new(),
             decoder,
             rewriter,
             finished: false,
@@ -101,6 +102,12 @@ fn split_url(url: &str) -> (Option<&str>, &str) {
 }
 
 type Rewrite = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// Bytes of a compressed page that are decoded at once. Deflate expands a byte to at most 1,032, and
+/// each link grows by the length of the prefix.
+const GZIP_PIECE: usize = 256;
+/// Bytes of an uncompressed page that are rewritten at once.
+const PLAIN_PIECE: usize = 16 * 1024;
 
 /// The content encoding of a page.
 enum Decoder {
@@ -151,15 +158,43 @@ impl Decoder {
     }
 }
 
-/// A page whose links are rewritten while it streams.
-struct Page {
-    body: Incoming,
+/// A page whose links are rewritten while it streams. Invariant: it holds one piece in decoded form,
+/// because a backend may send a page that is a thousand times as large as its compressed form.
+struct Page<B> {
+    body: B,
+    /// Received, and not decoded yet.
+    received: Bytes,
     decoder: Decoder,
     rewriter: HtmlRewriter<Rewrite>,
     finished: bool,
 }
 
-impl hyper::body::Body for Page {
+impl<B> Page<B> {
+    /// Decodes the next piece of what was received; returns the bytes that can be sent.
+    fn decode_piece(&mut self) -> std::io::Result<Vec<u8>> {
+        let length = match self.decoder {
+            Decoder::Plain => PLAIN_PIECE,
+            Decoder::Gzip(_) => GZIP_PIECE,
+        };
+        let piece = self.received.split_to(length.min(self.received.len()));
+        let plain = self.decoder.decode_chunk(&piece)?;
+        Ok(self.rewriter.push_chunk(&plain))
+    }
+
+    fn finish_page(&mut self) -> std::io::Result<Vec<u8>> {
+        self.finished = true;
+        let plain = self.decoder.finish_decoding()?;
+        let mut last = self.rewriter.push_chunk(&plain);
+        last.extend(self.rewriter.take_rest());
+        Ok(last)
+    }
+}
+
+impl<B> hyper::body::Body for Page<B>
+where
+    B: hyper::body::Body<Data = Bytes> + Unpin,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
     type Data = Bytes;
     type Error = BodyError;
 
@@ -172,24 +207,18 @@ impl hyper::body::Body for Page {
             if page.finished {
                 return Poll::Ready(None);
             }
-            let out = match std::task::ready!(Pin::new(&mut page.body).poll_frame(cx)) {
-                Some(Err(error)) => return Poll::Ready(Some(Err(Box::new(error)))),
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => page
-                        .decoder
-                        .decode_chunk(&data)
-                        .map(|plain| page.rewriter.push_chunk(&plain)),
+            let out = if page.received.is_empty() {
+                match std::task::ready!(Pin::new(&mut page.body).poll_frame(cx)) {
+                    Some(Err(error)) => return Poll::Ready(Some(Err(Box::new(error)))),
                     // Trailers may hold a checksum of the page before its change.
-                    Err(_) => continue,
-                },
-                None => {
-                    page.finished = true;
-                    page.decoder.finish_decoding().map(|plain| {
-                        let mut last = page.rewriter.push_chunk(&plain);
-                        last.extend(page.rewriter.take_rest());
-                        last
-                    })
+                    Some(Ok(frame)) => {
+                        page.received = frame.into_data().unwrap_or_default();
+                        continue;
+                    }
+                    None => page.finish_page(),
                 }
+            } else {
+                page.decode_piece()
             };
             match out {
                 Ok(bytes) if bytes.is_empty() => {}
@@ -217,6 +246,7 @@ pub fn quote_path(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -268,6 +298,30 @@ mod tests {
         };
         assert!(check("text/html; charset=utf-8", "") && check("Text/HTML", "gzip"));
         assert!(!check("text/plain", "") && !check("text/html", "br"));
+    }
+
+    /// A page of zeros is a thousandth of its size in compressed form: one received chunk of 400 KiB
+    /// would take 400 MiB.
+    #[tokio::test]
+    async fn compressed_page_is_decoded_in_small_pieces() {
+        const LENGTH: usize = 16 * 1024 * 1024;
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(&vec![b' '; LENGTH]).unwrap();
+        let body = http_body_util::Full::new(Bytes::from(encoder.finish().unwrap()));
+        let mut page = Page {
+            body,
+            received: Bytes::new(),
+            decoder: Decoder::Gzip(MultiGzDecoder::new(Vec::new())),
+            rewriter: HtmlRewriter::new(Box::new(|_: &str| None) as Rewrite),
+            finished: false,
+        };
+        let mut seen = 0;
+        while let Some(frame) = page.frame().await {
+            let length = frame.unwrap().into_data().unwrap().len();
+            assert!(length <= 512 * 1024, "a piece of {length} bytes");
+            seen += length;
+        }
+        assert_eq!(seen, LENGTH);
     }
 
     #[test]
