@@ -1,7 +1,8 @@
 //! Fields of new pods that follow from others.
 
-use api_meta::tree::{at_mut, each_mut, equal, get, has, make, set, text, texts};
+use api_meta::tree::{at_mut, each_mut, equal, get, has, list, make, set, text, texts};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 const AFFINITIES: [&str; 2] = ["podAffinity", "podAntiAffinity"];
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
@@ -46,21 +47,23 @@ fn add_requirements(term: &mut Value, field: &str, operator: &str, labels: &Valu
     let Some(selector) = at_mut(term, "labelSelector") else {
         return;
     };
+    let mut all = list(selector, "matchExpressions").to_vec();
+    // The strategy is applied again after admission, and must not add one twice. A set, because a pod
+    // may have many thousands of keys.
+    let mut known: HashSet<Value> = all.iter().cloned().collect();
+    let before = all.len();
     for key in keys {
         // A key that the pod lacks is ignored.
         let Some(value) = labels.get(&key) else {
             continue;
         };
         let requirement = json!({"key": key, "operator": operator, "values": [value]});
-        let mut all = get(selector, "matchExpressions")
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        // The strategy is applied again after admission, and must not add it twice.
-        if !all.iter().any(|old| equal(old, &requirement)) {
+        if known.insert(requirement.clone()) {
             all.push(requirement);
-            set(selector, "matchExpressions", all);
         }
+    }
+    if all.len() > before {
+        set(selector, "matchExpressions", all);
     }
 }
 
@@ -127,6 +130,21 @@ mod tests {
             apply_label_keys(&mut new);
             assert_eq!(new, expect, "round {round}");
         }
+    }
+
+    /// A request of 3 MiB has room for many more; each must not be compared with all others.
+    #[test]
+    fn many_match_keys_are_added_in_linear_time() {
+        let keys: Vec<String> = (0..30_000).map(|n| format!("k{n}")).collect();
+        let labels: Value = keys.iter().map(|key| (key.clone(), json!("v"))).collect();
+        let term = json!({"matchLabelKeys": keys, "labelSelector": {}});
+        let mut pod = json!({"metadata": {"labels": labels},
+            "spec": {"affinity": {"podAffinity": {REQUIRED: [term]}}}});
+        apply_label_keys(&mut pod);
+        let added = pod.pointer(&format!(
+            "/spec/affinity/podAffinity/{REQUIRED}/0/labelSelector/matchExpressions"
+        ));
+        assert_eq!(added.and_then(Value::as_array).map(Vec::len), Some(30_000));
     }
 
     #[test]

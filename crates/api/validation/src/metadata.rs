@@ -6,10 +6,14 @@ use api_meta::Kind;
 use api_meta::names;
 use api_meta::tree::{entries, flag, get, has, int, list, text, texts};
 use serde_json::Value;
+use std::collections::HashSet;
 
 // Upstream's limit for all keys and values together. `kubectl apply` stores the whole manifest in
 // one annotation, so large objects reach it first.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+/// Owner references up to which each further controller is an error of its own, as upstream. Each
+/// error shows the whole list: of a long one, the response would grow with the square of the request.
+const OWNERS_SHOWN: usize = 64;
 const IMMUTABLE: &str = "field is immutable";
 const STANDARD_FINALIZERS: [&str; 4] = [
     "kubernetes",
@@ -162,6 +166,7 @@ pub fn validate_annotations(parent: &Value, path: &Path<'_>, errors: &mut Errors
 
 fn validate_owner_references(owners: &[Value], path: &Path<'_>, errors: &mut Errors) {
     let mut controller: Option<String> = None;
+    let mut is_reported = false;
     for owner in owners {
         let version = text(owner, "apiVersion");
         // The group may be empty, for owners such as pods and nodes.
@@ -187,14 +192,19 @@ fn validate_owner_references(owners: &[Value], path: &Path<'_>, errors: &mut Err
         }
         // Two controllers would both count the object as their replica and correct its number.
         if flag(owner, "controller") {
-            let this = format!("{}/{}", text(owner, "kind"), text(owner, "name"));
+            let this = || format!("{}/{}", text(owner, "kind"), text(owner, "name"));
             match &controller {
-                Some(first) => errors.invalid(
-                    path,
-                    owners.to_vec(),
-                    format!("Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"),
-                ),
-                None => controller = Some(this),
+                Some(first) if !is_reported || owners.len() <= OWNERS_SHOWN => {
+                    is_reported = true;
+                    let this = this();
+                    errors.invalid(
+                        path,
+                        owners.to_vec(),
+                        format!("Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"),
+                    );
+                }
+                Some(_) => {}
+                None => controller = Some(this()),
             }
         }
     }
@@ -266,11 +276,12 @@ fn validate_no_new_finalizers(new: &Value, old: &Value, path: &Path<'_>, errors:
     if !has(old, "deletionTimestamp") {
         return;
     }
-    // Removed finalizers need no check: their controllers have finished.
-    let before = texts(old, "finalizers");
+    // Removed finalizers need no check: their controllers have finished. Each of many thousands is
+    // looked up, so that the old ones are a set.
+    let before: HashSet<&str> = texts(old, "finalizers").into_iter().collect();
     let mut added: Vec<String> = texts(new, "finalizers")
         .iter()
-        .filter(|f| !before.contains(f))
+        .filter(|f| !before.contains(**f))
         .map(|f| format!("{f:?}"))
         .collect();
     if !added.is_empty() {

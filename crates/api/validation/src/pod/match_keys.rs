@@ -16,10 +16,10 @@ pub fn validate_match_keys(term: &Value, path: &Path<'_>, errors: &mut Errors) {
         validate_label_keys(term, field, &path.child(field), errors);
     }
     validate_no_own_requirement(term, path, errors);
-    let mismatched = texts(term, "mismatchLabelKeys");
+    let mismatched: HashSet<&str> = texts(term, "mismatchLabelKeys").into_iter().collect();
     let at = path.child("matchLabelKeys");
     for (i, key) in texts(term, "matchLabelKeys").into_iter().enumerate() {
-        if mismatched.contains(&key) {
+        if mismatched.contains(key) {
             let detail = "exists in both matchLabelKeys and mismatchLabelKeys";
             errors.invalid(&at.index(i), key, detail);
         }
@@ -67,11 +67,11 @@ pub fn validate_legacy_match_keys(constraint: &Value, path: &Path<'_>, errors: &
     if !keys.is_empty() && selector.is_null() {
         errors.forbidden(&at, NO_SELECTOR);
     }
-    let expressions = list(selector, "matchExpressions");
+    let expressions = list(selector, "matchExpressions").iter();
+    let selected: HashSet<&str> = expressions.map(|e| text(e, "key")).collect();
     for (i, key) in keys.into_iter().enumerate() {
         errors.invalid_each(&at.index(i), key, names::qualified_name(key));
-        let is_selected = get(selector, "matchLabels").get(key).is_some()
-            || expressions.iter().any(|e| text(e, "key") == key);
+        let is_selected = get(selector, "matchLabels").get(key).is_some() || selected.contains(key);
         if is_selected {
             errors.invalid(&at.index(i), key, DOUBLE);
         }

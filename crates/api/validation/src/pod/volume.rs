@@ -28,7 +28,7 @@ pub fn validate_volumes<'a>(
     let pod = metadata.map_or("", |metadata| text(metadata, "name"));
     let volumes = items(spec, "volumes");
     // The controller names the claims of ephemeral volumes in this way.
-    let created: Vec<String> = volumes
+    let created: HashSet<String> = volumes
         .iter()
         .filter(|volume| has(volume, "ephemeral") && !pod.is_empty())
         .map(|volume| format!("{pod}-{}", text(volume, "name")))
@@ -52,7 +52,7 @@ pub fn validate_volumes<'a>(
         }
         // The claim is deleted with the pod, so a second use would lose its data.
         let claim = text(get(volume, "persistentVolumeClaim"), "claimName");
-        if created.iter().any(|name| name == claim) {
+        if created.contains(claim) {
             let at = at.child("persistentVolumeClaim");
             let detail = "must not reference a PVC that gets created for an ephemeral volume";
             errors.invalid(&at.child("claimName"), claim, detail);
@@ -73,6 +73,7 @@ impl Volumes<'_> {
             .iter()
             .map(|mount| (text(mount, "name"), text(mount, "mountPath")))
             .collect();
+        let device_paths: HashSet<&str> = devices.values().copied().collect();
         let list = path.child("volumeMounts");
         let mut paths: HashSet<&str> = HashSet::new();
         for (i, mount) in items(container, "volumeMounts").iter().enumerate() {
@@ -96,7 +97,7 @@ impl Volumes<'_> {
                 let detail = "must not already exist in volumeDevices";
                 errors.invalid(&at.child("name"), name, detail);
             }
-            if devices.values().any(|path| *path == target) {
+            if device_paths.contains(target) {
                 let detail = "must not already exist as a path in volumeDevices";
                 errors.invalid(&at.child("mountPath"), target, detail);
             }
@@ -113,6 +114,7 @@ impl Volumes<'_> {
         path: &Path<'_>,
         errors: &mut Errors,
     ) {
+        let mount_paths: HashSet<&str> = mounts.values().copied().collect();
         let (mut paths, mut names) = (HashSet::new(), HashSet::new());
         for (i, device) in items(container, "volumeDevices").iter().enumerate() {
             let at = path.index(i);
@@ -147,7 +149,7 @@ impl Volumes<'_> {
             if mounts.contains_key(name) {
                 errors.invalid(&name_at, name, "must not already exist in volumeMounts");
             }
-            if mounts.values().any(|path| *path == target) {
+            if mount_paths.contains(target) {
                 let detail = "must not already exist as a path in volumeMounts";
                 errors.invalid(&path_at, target, detail);
             }
