@@ -135,6 +135,20 @@ fn check_name(s: &str, max: usize, unit: &str, good: bool, text: &str) -> Vec<St
     errors
 }
 
+/// Bytes of a name that a field path shows. The longest valid key, of a label or an annotation, has
+/// 317.
+const SHOWN: usize = 320;
+
+/// Returns the part of a name that field paths show. A key of a map may be as long as a request, and
+/// the paths of everything below it repeat it.
+pub fn shorten_name(name: &str) -> &str {
+    let mut end = name.len().min(SHOWN);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.get(..end).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

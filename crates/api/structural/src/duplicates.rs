@@ -1,5 +1,6 @@
 //! Duplicate fields of JSON bodies without a type, for strict field validation.
 
+use api_meta::names::shorten_name;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::collections::HashSet;
 use std::fmt;
@@ -48,7 +49,7 @@ impl<'de> Visitor<'de> for Node<'_> {
             if before > 0 {
                 self.0.path.push('.');
             }
-            self.0.path.push_str(&name);
+            self.0.path.push_str(shorten_name(&name));
             if !names.insert(name) && self.0.found.len() < LIMIT {
                 let path = self.0.path.clone();
                 // A field that occurs three times is reported once.

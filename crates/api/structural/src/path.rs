@@ -1,5 +1,6 @@
 //! Paths of fields, as linked lists on the stack: the text is built when a problem needs it.
 
+use api_meta::names::shorten_name;
 use std::fmt;
 
 /// A field path.
@@ -74,8 +75,8 @@ impl fmt::Display for FieldPath<'_> {
             Segment::Start(text) => f.write_str(text),
             Segment::Name(name) if nested => write!(f, ".{name}"),
             Segment::Name(name) => f.write_str(name),
-            Segment::Entry(key) => write!(f, ".{key}"),
-            Segment::Key(key) => write!(f, "[{key}]"),
+            Segment::Entry(key) => write!(f, ".{}", shorten_name(key)),
+            Segment::Key(key) => write!(f, "[{}]", shorten_name(key)),
             Segment::Index(index) => write!(f, "[{index}]"),
         }
     }

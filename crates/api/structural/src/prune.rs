@@ -2,6 +2,7 @@
 
 use crate::model::Schema;
 use crate::problem::MAX_PROBLEMS;
+use api_meta::names::shorten_name;
 use serde_json::Value;
 use std::fmt::Write as _;
 
@@ -117,7 +118,7 @@ impl Pruner {
         if before > 0 {
             self.path.push('.');
         }
-        self.path.push_str(name);
+        self.path.push_str(shorten_name(name));
         run(self);
         self.path.truncate(before);
     }

@@ -3,6 +3,7 @@
 //! A `Path` is a linked list on the stack: validating a valid object allocates nothing. The text is
 //! built when an error needs it.
 
+use api_meta::names::shorten_name;
 use api_meta::{ApiError, Cause};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -73,7 +74,7 @@ impl fmt::Display for Path<'_> {
             Segment::Name("") => f.write_str("[]"),
             Segment::Name(name) => f.write_str(name),
             Segment::Index(index) => write!(f, "[{index}]"),
-            Segment::Key(key) => write!(f, "[{key}]"),
+            Segment::Key(key) => write!(f, "[{}]", shorten_name(key)),
         }
     }
 }

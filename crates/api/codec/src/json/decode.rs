@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::ops::Range;
 
+use api_meta::names::shorten_name;
 use api_schema::{Field, Message, Shape, Type};
 use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
@@ -73,7 +74,7 @@ impl Context {
         if before > 0 {
             self.path.borrow_mut().push('.');
         }
-        self.path.borrow_mut().push_str(name);
+        self.path.borrow_mut().push_str(shorten_name(name));
         let result = run();
         // Also after an error, so that a caller that continues reports right paths.
         self.path.borrow_mut().truncate(before);

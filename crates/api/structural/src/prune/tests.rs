@@ -138,3 +138,20 @@ fn reported_paths_are_limited() {
     assert_eq!(prune(&schema, &mut object, true).len(), MAX_PROBLEMS);
     assert_eq!(object, json!({}));
 }
+
+/// A key of a map may fill the request, and a thousand unknown fields below it would repeat it.
+#[test]
+fn reported_paths_are_short() {
+    let schema = parse_unchecked(
+        &json!({"type": "object", "properties": {"m": {"type": "object",
+        "additionalProperties": {"type": "object"}}}}),
+    )
+    .unwrap();
+    let inner: Value = (0..2000).map(|i| (format!("f{i}"), Value::Null)).collect();
+    let mut object = json!({"m": {"k".repeat(1_000_000): inner}});
+    let total: usize = prune(&schema, &mut object, true)
+        .iter()
+        .map(String::len)
+        .sum();
+    assert!(total < 1_000_000, "{total} bytes");
+}
