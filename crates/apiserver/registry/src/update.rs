@@ -64,6 +64,8 @@ impl Mode {
 
 enum Outcome {
     Done(Value),
+    /// The change changes nothing of the object that was read.
+    Unchanged(Value),
     /// A conflict: another write came first.
     Conflict,
 }
@@ -97,6 +99,14 @@ impl Registry {
             write.warnings.clear();
             match self.update_once(write, update, &key, old, revision).await {
                 Ok(Outcome::Done(object)) => return Ok(object),
+                // No compare-and-swap has shown that the object is current. Behind a cache that lags,
+                // another client's change would remain, and the client would not know.
+                Ok(Outcome::Unchanged(object)) => {
+                    if live || self.is_current(&key, revision).await? {
+                        return Ok(object);
+                    }
+                    live = true;
+                }
                 Ok(Outcome::Conflict) => live = true,
                 // The error may be about fields that another write has changed already.
                 Err(error) if !live => {
@@ -130,6 +140,13 @@ impl Registry {
         };
         let entry = convert_entry(&write.resource, entry).await?;
         Ok(Some((entry.tree_as(&write.resource)?, entry.revision)))
+    }
+
+    /// Returns whether a revision of an object is the stored one.
+    async fn is_current(&self, key: &str, revision: i64) -> Result<bool, ApiError> {
+        let stored = self.store.read_key(key).await;
+        let stored = stored.map_err(|e| store_error(&e))?;
+        Ok(stored.is_some_and(|stored| stored.revision == revision))
     }
 
     async fn update_once(
@@ -279,7 +296,7 @@ impl Registry {
         // As upstream, an update that changes nothing writes nothing: no event wakes the watchers.
         // Except for an older version in the store: storage migration rewrites it that way.
         if new == old && !self.is_outdated(write, key, revision).await? {
-            return Ok(Outcome::Done(new));
+            return Ok(Outcome::Unchanged(new));
         }
         self.store_change(write, key, new, revision).await
     }

@@ -87,6 +87,37 @@ async fn update_without_a_change_writes_nothing() {
     assert_eq!(cluster.etcd.count_requests("txn"), before);
 }
 
+/// A client removes a key that another server has just added: the lagging cache does not show it.
+#[tokio::test]
+async fn change_that_a_stale_cache_already_has_is_repeated_on_the_live_object() {
+    let (cluster, maps, created) = start_with_map().await;
+    cluster.freeze_cache().await;
+    let theirs = others_change(maps, &created);
+    cluster.etcd.put("/registry/configmaps/d/a", &theirs);
+    let mut write = user_write(maps, "a");
+    let patched = cluster
+        .change(&mut write, false, |old| {
+            let mut object = old.clone();
+            object["data"] = Value::Null;
+            Ok(object)
+        })
+        .await
+        .unwrap();
+    assert_eq!(patched.get("data"), None);
+    let stored = cluster.stored(maps, "configmaps/d/a").unwrap();
+    assert_eq!(stored.get("data"), None);
+}
+
+#[tokio::test]
+async fn put_without_a_change_to_a_stale_object_is_a_conflict() {
+    let (cluster, maps, created) = start_with_map().await;
+    cluster.freeze_cache().await;
+    let theirs = others_change(maps, &created);
+    cluster.etcd.put("/registry/configmaps/d/a", &theirs);
+    let error = cluster.replace(maps, created).await.unwrap_err();
+    assert_eq!(error.reason, Reason::Conflict);
+}
+
 #[tokio::test]
 async fn change_that_another_client_preceded_is_applied_to_the_new_object() {
     let (cluster, maps, created) = start_with_map().await;
