@@ -108,6 +108,11 @@ impl Entry {
             .map_or(&*self.key, |(_, name)| name)
     }
 
+    /// Returns the number of bytes of the stored object.
+    pub fn stored_size(&self) -> usize {
+        self.stored.len()
+    }
+
     /// Returns a label's value.
     pub fn label(&self, key: &str) -> Option<&str> {
         let at = self.labels.binary_search_by(|(k, _)| (**k).cmp(key)).ok()?;

@@ -96,6 +96,10 @@ pub fn build_param_check(
     ))
 }
 
+/// Bytes of the stored parameters that are read for one binding and request at most. Each is decoded
+/// for each request, and users of a namespace may be able to create as many as they like.
+const MAX_PARAMETERS: usize = 16 * 1024 * 1024;
+
 /// Objects of the watch caches, custom resources included.
 struct CachedParams(Arc<Caches>);
 
@@ -178,7 +182,14 @@ impl ParamObjects for CachedParams {
         let foreign = row.schema.converter().is_some();
         // Before the objects are decoded: a tenant may fill the namespace with others.
         let entries = entries.filter(|entry| foreign || selector.matches(|key| entry.label(key)));
-        let objects = entries.map(|entry| read_param(entry, &row));
+        let mut left = MAX_PARAMETERS;
+        let objects = entries.map(|entry| {
+            let rest = left.checked_sub(entry.stored_size());
+            left = rest.ok_or_else(|| {
+                format!("the parameters have more than {MAX_PARAMETERS} bytes together")
+            })?;
+            read_param(entry, &row)
+        });
         objects
             .filter(|object| {
                 let selected = |object: &Value| selector.matches_map(object.labels());
