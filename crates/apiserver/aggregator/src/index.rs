@@ -56,8 +56,12 @@ impl ApiServiceIndex {
         if servers.is_empty() {
             return None;
         }
-        // Validation makes VERSION.GROUP the name.
-        servers.get(&format!("{version}.{group}")).cloned()
+        // Validation makes VERSION.GROUP the name. Where the version ends is not in it: without the
+        // comparison, `/apis/b/v1.a` would lead to the server of `/apis/a.b/v1`.
+        let found = servers.get(&format!("{version}.{group}"));
+        found
+            .filter(|server| server.group == group && server.version == version)
+            .cloned()
     }
 }
 
@@ -134,6 +138,15 @@ mod tests {
         assert!(apply(1, ""));
         assert!(!apply(1, "bad status: 500") && !apply(1, "bad status: 501"));
         assert!(apply(2, "bad status: 501"));
+    }
+
+    /// `/apis/com/v1.example` is authorized as the group `com`.
+    #[test]
+    fn version_with_dots_finds_no_server_of_another_group() {
+        let index = ApiServiceIndex::default();
+        change(&index, json!({"namespace": "n", "name": "s"}), false);
+        assert!(index.find_server("example.com", "v1").is_some());
+        assert!(index.find_server("com", "v1.example").is_none());
     }
 
     #[test]
