@@ -3,6 +3,7 @@
 use crate::set::FieldSet;
 use api_meta::Meta;
 use serde_json::{Value, json};
+use std::collections::HashMap;
 
 // Controllers with generated names would otherwise let the metadata grow with every write.
 /// Maximum number of update entries; older ones are merged into one.
@@ -125,13 +126,18 @@ pub(crate) fn cap_updates(entries: &mut Vec<Entry>) {
     }
     entries.sort_by(|a, b| entry_order(a).cmp(&entry_order(b)));
     let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
+    // The first kept update of each version. A client may send many thousands of versions.
+    let mut first_of: HashMap<String, usize> = HashMap::new();
     for entry in entries.drain(..) {
+        if entry.is_apply() {
+            kept.push(entry);
+            continue;
+        }
+        let version = entry.identity.api_version.clone();
         // Fields of two versions can't share an entry: their paths differ.
-        let older = kept.iter_mut().find(|other| {
-            !other.is_apply() && other.identity.api_version == entry.identity.api_version
-        });
-        match older {
-            Some(bucket) if excess > 0 && !entry.is_apply() => {
+        let at = *first_of.entry(version).or_insert(kept.len());
+        match kept.get_mut(at) {
+            Some(bucket) if excess > 0 => {
                 excess -= 1;
                 bucket.identity.manager = ANCIENT.into();
                 bucket.identity.subresource.clear();
