@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{Read, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::sync::Semaphore;
 
 const V2: &str = "v2";
@@ -36,8 +36,35 @@ pub struct OpenApi {
 
 struct Document {
     compressed: Bytes,
+    /// The plain form, as long as a response has it: clients that read slowly share one copy of some
+    /// megabytes.
+    plain: Mutex<Weak<Vec<u8>>>,
     /// Hash of what the document was built from.
     hash: String,
+}
+
+/// A shared plain form.
+struct Plain(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for Plain {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Document {
+    fn plain_bytes(&self) -> Bytes {
+        let mut known = self.plain.lock();
+        let plain = known.upgrade().unwrap_or_else(|| {
+            let mut bytes = Vec::new();
+            // Can't fail: this process compressed the data.
+            let _ = GzDecoder::new(&*self.compressed).read_to_end(&mut bytes);
+            let plain = Arc::new(bytes);
+            *known = Arc::downgrade(&plain);
+            plain
+        });
+        Bytes::from_owner(Plain(plain))
+    }
 }
 
 impl Default for OpenApi {
@@ -194,6 +221,7 @@ fn build_document(
     encoder.write_all(&bytes).ok()?;
     Some(Document {
         compressed: encoder.finish().ok()?.into(),
+        plain: Mutex::default(),
         hash,
     })
 }
@@ -239,10 +267,7 @@ fn send_document(context: &Context, document: &Document, media_type: &str) -> Re
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
         *response.body_mut() = full_body(document.compressed.clone());
     } else {
-        let mut bytes = Vec::new();
-        // Can't fail: this process compressed the data.
-        let _ = GzDecoder::new(&*document.compressed).read_to_end(&mut bytes);
-        *response.body_mut() = full_body(bytes);
+        *response.body_mut() = full_body(document.plain_bytes());
     }
     response
 }
