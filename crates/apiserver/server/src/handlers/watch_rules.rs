@@ -5,6 +5,8 @@ use api_meta::{ApiError, Cause, Reason};
 use std::time::Duration;
 
 const OPTIONS: &str = "ListOptions";
+/// Longest watch in seconds, a year. The end of a longer one might be no point in time.
+const LONGEST: u64 = 365 * 24 * 3600;
 
 /// The validated options of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +45,7 @@ pub fn read_options(context: &Context) -> Result<WatchOptions, ApiError> {
         resource_version,
         initial_events,
         bookmarks: context.query.flag("allowWatchBookmarks"),
-        timeout: Duration::from_secs(timeout.unwrap_or_else(default)),
+        timeout: Duration::from_secs(timeout.unwrap_or_else(default).min(LONGEST)),
     })
 }
 
