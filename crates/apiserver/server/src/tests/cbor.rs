@@ -340,7 +340,7 @@ async fn custom_resource_is_stored_and_served_in_cbor() {
     let (stored, _) = server.etcd.get(key).unwrap();
     assert!(stored.starts_with(&cbor::MAGIC));
     assert_eq!(cbor::parse(&stored).unwrap()["spec"], tab["spec"]);
-    // What was written before the gate was switched on is JSON.
+    // Objects that were stored before the gate was switched on are JSON.
     let older = json!({"apiVersion": "stable.example.com/v1", "kind": "CronTab",
         "metadata": {"name": "b", "namespace": "d", "uid": "u", "generation": 1}});
     server.etcd.put(
