@@ -15,7 +15,7 @@ pub const API_SERVICE: Rules = Rules {
     sub: |_, new, _, errors| validate_api_service_status(new, errors),
 };
 
-const STATUSES: [&str; 3] = ["False", "True", "Unknown"];
+const STATUSES: [&str; 3] = ["True", "False", "Unknown"];
 
 fn validate_api_service(object: &Value, errors: &mut Errors) {
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));

@@ -209,6 +209,10 @@ pub fn go_quote(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
+            '\u{7}' => out.push_str("\\a"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{b}' => out.push_str("\\v"),
+            '\u{c}' => out.push_str("\\f"),
             // Go's `%q` escapes control characters, and terminals would interpret them.
             c if c.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(c))),
             c => out.push(c),
@@ -287,11 +291,10 @@ impl Errors {
         }
     }
 
-    /// Adds an error for a value that is not in `known`.
+    /// Adds an error for a value that is not in `known`, which is shown in the given order.
     pub fn not_supported(&mut self, path: &Path<'_>, value: impl Into<Value>, known: &[&str]) {
-        // Upstream sorts the values, so that messages do not depend on the order in a map.
-        let mut quoted: Vec<String> = known.iter().map(|k| go_quote(k)).collect();
-        quoted.sort();
+        // Upstream sorts the values of sets, but not those of lists. So callers give the order.
+        let quoted: Vec<String> = known.iter().map(|k| go_quote(k)).collect();
         self.add(
             ErrorKind::NotSupported,
             path,
@@ -303,6 +306,16 @@ impl Errors {
     /// Adds an error for a value that exists already.
     pub fn duplicate(&mut self, path: &Path<'_>, value: impl Into<Value>) {
         self.add(ErrorKind::Duplicate, path, Some(value.into()), "");
+    }
+
+    /// Adds an error for a value that exists already, with a reason.
+    pub fn duplicate_because(
+        &mut self,
+        path: &Path<'_>,
+        value: impl Into<Value>,
+        detail: impl Into<String>,
+    ) {
+        self.add(ErrorKind::Duplicate, path, Some(value.into()), detail);
     }
 
     /// Adds an error for a value that must not be set.
@@ -365,7 +378,7 @@ mod tests {
             texts,
             [
                 "spec.containers[0].image: Required value",
-                "spec.type: Unsupported value: \"X\": supported values: \"a\", \"b\"",
+                "spec.type: Unsupported value: \"X\": supported values: \"b\", \"a\"",
                 "spec.labels[a/b]: Invalid value: 3: too small",
             ]
         );

@@ -10,7 +10,8 @@ use api_meta::tree::{get, has, opt};
 use serde_json::Value;
 
 pub const BUDGET: Rules = Rules {
-    name: NameRule::Subdomain,
+    // Upstream has no rule of its own for these names.
+    name: NameRule::PathSegment,
     create: |new, errors| validate_disruption_budget(new, false, errors),
     update: |new, old, errors| {
         let labels = get(get(old, "spec"), "selector");

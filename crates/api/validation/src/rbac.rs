@@ -23,23 +23,30 @@ const fn path_named_rules(
 }
 
 pub const ROLE: Rules = path_named_rules(
-    |o, e| validate_role(o, true, e),
-    |new, _, e| validate_role(new, true, e),
+    |o, e| validate_role(o, true, false, e),
+    |new, _, e| validate_role(new, true, false, e),
 );
 pub const CLUSTER_ROLE: Rules = path_named_rules(
-    |o, e| validate_role(o, false, e),
-    |new, _, e| validate_role(new, false, e),
+    |o, e| validate_role(o, false, false, e),
+    |new, old, e| validate_role(new, false, has_invalid_selector(old), e),
 );
 pub const ROLE_BINDING: Rules = path_named_rules(
-    |o, e| validate_role_binding(o, &["ClusterRole", "Role"], e),
-    |new, old, e| validate_role_binding_update(new, old, &["ClusterRole", "Role"], e),
+    |o, e| validate_role_binding(o, &["Role", "ClusterRole"], e),
+    |new, old, e| validate_role_binding_update(new, old, &["Role", "ClusterRole"], e),
 );
 pub const CLUSTER_ROLE_BINDING: Rules = path_named_rules(
     |o, e| validate_role_binding(o, &["ClusterRole"], e),
     |new, old, e| validate_role_binding_update(new, old, &["ClusterRole"], e),
 );
 
-fn validate_role(object: &Value, namespaced: bool, errors: &mut Errors) {
+/// Returns whether an old role has a value in a selector that is no label value.
+fn has_invalid_selector(role: &Value) -> bool {
+    list(get(role, "aggregationRule"), "clusterRoleSelectors")
+        .iter()
+        .any(selector::has_invalid_values)
+}
+
+fn validate_role(object: &Value, namespaced: bool, invalid_values: bool, errors: &mut Errors) {
     // Whether a client may grant these rights is decided by the registry, not here: an update by a
     // controller may keep them.
     let path = Path::ROOT.child("rules");
@@ -62,7 +69,7 @@ fn validate_role(object: &Value, namespaced: bool, errors: &mut Errors) {
     // Cluster roles are aggregated from all that match, so a broken selector would silently remove
     // rights.
     for (i, one) in selectors.iter().enumerate() {
-        selector::validate_label_selector(one, &at.index(i), errors);
+        selector::validate_selector_leniently(one, invalid_values, &at.index(i), errors);
         if selector::compile_selector(one).is_err() {
             errors.invalid(&at.index(i), one.clone(), "invalid label selector.");
         }

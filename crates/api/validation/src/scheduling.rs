@@ -4,7 +4,7 @@ use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
-use api_meta::tree::{flag, get, int, same, text};
+use api_meta::tree::{flag, get, has, int, same, text};
 use serde_json::Value;
 
 pub const PRIORITY_CLASS: Rules = Rules {
@@ -34,13 +34,10 @@ fn validate_priority_class(object: &Value, errors: &mut Errors) {
             format!("maximum allowed value of a user defined priority is {HIGHEST}"),
         );
     }
-    rules::validate_one_of(
-        object,
-        "preemptionPolicy",
-        &["Never", "PreemptLowerPriority"],
-        &Path::ROOT,
-        errors,
-    );
+    if has(object, "preemptionPolicy") {
+        let known = ["PreemptLowerPriority", "Never"];
+        rules::validate_required_one_of(object, "preemptionPolicy", &known, &Path::ROOT, errors);
+    }
 }
 
 /// The API server creates the two system classes itself, and they must pass this check.

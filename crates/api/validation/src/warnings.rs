@@ -60,6 +60,8 @@ fn warnings_for_others(kind: Kind<'_>, object: &Value, old: Option<&Value>) -> V
         ("", "ResourceQuota") if old.is_none() => access::quota_warnings(object),
         ("", "PersistentVolume") => storage::volume_warnings(object),
         ("", "PersistentVolumeClaim") => storage::claim_warnings(object),
+        ("admissionregistration.k8s.io", _) => admission_warnings(object).into_iter().collect(),
+        ("resource.k8s.io", "ResourceSlice") => slice_warnings(object).into_iter().collect(),
         ("storage.k8s.io", "StorageClass") => storage::storage_class_warnings(object),
         ("storage.k8s.io", "CSIStorageCapacity") => storage::storage_capacity_warnings(object),
         ("storage.k8s.io", "CSIDriver") => storage::csi_driver_warnings(object, old),
@@ -69,6 +71,17 @@ fn warnings_for_others(kind: Kind<'_>, object: &Value, old: Option<&Value>) -> V
         ("discovery.k8s.io", "EndpointSlice") => network::endpoint_slice_warnings(object, old),
         _ => Vec::new(),
     }
+}
+
+fn admission_warnings(object: &Value) -> Option<String> {
+    const RESERVED: &str = ".static.k8s.io";
+    let name = text(get(object, "metadata"), "name");
+    name.ends_with(RESERVED).then(|| format!("metadata.name: names ending with {RESERVED:?} are reserved for static manifest-based configurations and cannot be managed via the API"))
+}
+
+fn slice_warnings(object: &Value) -> Option<String> {
+    let driver = text(get(object, "spec"), "driver");
+    (driver != driver.to_lowercase()).then(|| format!("spec.driver: driver names should be lowercase; {driver:?} contains uppercase characters"))
 }
 
 /// Returns whether an object is new or has a new generation: clients repeat writes, and the warnings

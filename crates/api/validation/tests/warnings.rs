@@ -228,3 +228,36 @@ fn accounts_secrets_quotas_and_runtime_classes() {
     );
     check(kind("", "ConfigMap"), &json!({}), &[]);
 }
+
+#[test]
+fn slices_and_configurations_of_admission() {
+    let slice = kind("resource.k8s.io", "ResourceSlice");
+    for (driver, expected) in [
+        ("gpu.example.com", &[][..]),
+        (
+            "GPU.example.com",
+            &[
+                "spec.driver: driver names should be lowercase; \"GPU.example.com\" contains uppercase characters",
+            ],
+        ),
+    ] {
+        check(slice, &json!({"spec": {"driver": driver}}), expected);
+    }
+    let binding = kind(
+        "admissionregistration.k8s.io",
+        "ValidatingAdmissionPolicyBinding",
+    );
+    check(binding, &json!({"metadata": {"name": "b"}}), &[]);
+    let object = json!({"metadata": {"name": "b.static.k8s.io"}});
+    check(
+        binding,
+        &object,
+        &[
+            "metadata.name: names ending with \".static.k8s.io\" are reserved for static manifest-based configurations and cannot be managed via the API",
+        ],
+    );
+    assert_eq!(
+        object_warnings(binding, "", &object, Some(&object)).len(),
+        1
+    );
+}

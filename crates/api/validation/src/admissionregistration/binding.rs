@@ -67,7 +67,7 @@ fn validate_param_ref(reference: &Value, path: &Path<'_>, errors: &mut Errors) {
     match text(reference, "parameterNotFoundAction") {
         "" => errors.required(&at, ""),
         "Allow" | "Deny" => {}
-        other => errors.not_supported(&at, other, &["Allow", "Deny"]),
+        other => errors.not_supported(&at, other, &["Deny", "Allow"]),
     }
 }
 

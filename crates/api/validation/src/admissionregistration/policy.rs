@@ -205,7 +205,11 @@ fn validate_audit_annotations(all: &[Value], policy: &str, path: &Path<'_>, erro
         let key = text(annotation, "key");
         // The policy's name is the prefix, so that policies don't overwrite each other's.
         let full = format!("{policy}/{key}");
-        errors.invalid_each(&at.child("key"), &full, names::qualified_name(&full));
+        if policy.is_empty() {
+            errors.invalid(&at.child("key"), key, "requires metadata.name be non-empty");
+        } else {
+            errors.invalid_each(&at.child("key"), &full, names::qualified_name(&full));
+        }
         let expression = text(annotation, "valueExpression").trim();
         let place = at.child("valueExpression");
         if expression.is_empty() {

@@ -236,7 +236,7 @@ fn deprecation_warning_is_a_short_text() {
     warn(
         "a\u{7}",
         &[&format!(
-            "{at}\"a\\x07\": must only contain printable UTF-8 characters; non-printable character found at index 1"
+            "{at}\"a\\a\": must only contain printable UTF-8 characters; non-printable character found at index 1"
         )],
     );
     warn(&"x".repeat(257), &[at]);

@@ -185,7 +185,7 @@ fn validate_restart_policy(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             errors.invalid(&at, "OnFailure", detail);
         }
         "OnFailure" | "Never" => {}
-        other => errors.not_supported(&at, other, &["Never", "OnFailure"]),
+        other => errors.not_supported(&at, other, &["OnFailure", "Never"]),
     }
 }
 

@@ -84,13 +84,13 @@ fn validate_network_policy(object: &Value, old: Option<&Value>, errors: &mut Err
     }
     for (i, kind) in types.iter().enumerate() {
         if !["Ingress", "Egress"].contains(kind) {
-            errors.not_supported(&at.index(i), *kind, &["Egress", "Ingress"]);
+            errors.not_supported(&at.index(i), *kind, &["Ingress", "Egress"]);
         }
     }
 }
 
 fn validate_policy_port(port: &Value, path: &Path<'_>, errors: &mut Errors) {
-    rules::validate_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], path, errors);
+    rules::validate_one_of(port, "protocol", &["TCP", "UDP", "SCTP"], path, errors);
     let (number, end) = (get(port, "port"), int(port, "endPort"));
     let at = path.child("endPort");
     if has(port, "port") {

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 const PULL: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const MESSAGES: [&str; 2] = ["File", "FallbackToLogsOnError"];
-const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
+const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const WHITE_SPACE: &str = "must not have leading or trailing whitespace";
 
 /// Validates all containers of a spec.

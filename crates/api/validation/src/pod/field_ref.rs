@@ -22,10 +22,10 @@ pub(crate) const OTHER_FIELDS: [&str; 3] =
     ["spec.restartPolicy", "spec.schedulerName", "status.phase"];
 
 pub(crate) const VOLUME_FIELDS: [&str; 5] = [
+    "metadata.annotations",
+    "metadata.labels",
     "metadata.name",
     "metadata.namespace",
-    "metadata.labels",
-    "metadata.annotations",
     "metadata.uid",
 ];
 

@@ -26,7 +26,8 @@ pub fn is_extended_resource(name: &str) -> bool {
 }
 
 /// Returns whether a resource belongs to Kubernetes itself.
-fn is_native_resource(name: &str) -> bool {
+/// Returns whether a resource is one of Kubernetes.
+pub fn is_native_resource(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
 }
 
@@ -213,7 +214,7 @@ fn validate_named_amount(
         // The pod's cgroup limits exactly these; the kubelet counts storage and devices container
         // by container.
         if errors.len() == before && !COMPUTE.contains(&name) && !name.starts_with(HUGE) {
-            errors.not_supported(path, name, &COMPUTE);
+            errors.not_supported(path, name, &["cpu", HUGE, "memory"]);
         }
     } else {
         validate_container_resource_name(name, path, errors);

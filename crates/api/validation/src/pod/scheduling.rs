@@ -81,7 +81,7 @@ fn validate_toleration(toleration: &Value, compares: bool, path: &Path<'_>, erro
         }
         "Lt" | "Gt" if compares => validate_number(value, &path.child("value"), errors),
         // Comparing taints needs TaintTolerationComparisonOperators, an alpha feature of v1.36.
-        "Lt" | "Gt" => errors.not_supported(&at, operator, &["Equal", "Exists", "Gt", "Lt"]),
+        "Lt" | "Gt" => errors.not_supported(&at, operator, &["Equal", "Exists", "Lt", "Gt"]),
         other => errors.not_supported(&at, other, &["Equal", "Exists"]),
     }
     // An empty effect matches all effects.
@@ -236,7 +236,10 @@ pub fn validate_taints(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
         let (key, effect) = (text(taint, "key"), text(taint, "effect"));
         errors.invalid_each(&at.child("key"), key, names::qualified_name(key));
         let value = opt_text(taint, "value").unwrap_or_default();
-        errors.invalid_each(&at.child("value"), value, names::label_value(value));
+        let problems = names::label_value(value);
+        if !problems.is_empty() {
+            errors.invalid(&at.child("value"), value, problems.join(";"));
+        }
         if effect.is_empty() {
             errors.required(&at.child("effect"), "");
         } else if !EFFECTS.contains(&effect) {
@@ -244,7 +247,8 @@ pub fn validate_taints(all: &[Value], path: &Path<'_>, errors: &mut Errors) {
         }
         // The value is no part of the identity: `kubectl taint` replaces it by key and effect.
         if seen.contains(&(key, effect)) {
-            errors.duplicate(&at, taint.clone());
+            let detail = "taints must be unique by key and effect pair";
+            errors.duplicate_because(&at, taint.clone(), detail);
         }
         seen.insert((key, effect));
     }

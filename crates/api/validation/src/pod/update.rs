@@ -1,7 +1,7 @@
 //! Changes of pods.
 
 use super::options::PodOptions;
-use super::{annotations, gated, object, ratchet, scheduling};
+use super::{annotations, container, gated, object, ratchet, scheduling};
 use crate::field::{Errors, Path};
 use api_meta::tree::{each_mut, equal, get, has, int, list, make, remove, same, set, text};
 use serde_json::Value;
@@ -24,6 +24,8 @@ fn validate_changed_object(new: &Value, old: &Value, options: &PodOptions, error
     let path = Path::ROOT.child("metadata");
     let (after, before) = (get(new, "metadata"), get(old, "metadata"));
     annotations::validate_annotation_updates(after, before, &path, errors);
+    // A second time, as upstream: clients see each of these errors twice.
+    annotations::validate_pod_annotations(after, get(new, "spec"), options, &path, errors);
 }
 
 /// Validates a changed pod.
@@ -40,6 +42,7 @@ pub fn validate_pod_update(new: &Value, old: &Value, errors: &mut Errors) {
             errors.forbidden(&path.child(field), detail);
             return;
         }
+        validate_changed_images(n, field, &path.child(field), errors);
     }
     // Upstream returns here, so a client with two mistakes sees this one alone.
     if !validate_deadline_update(n, o, &path, errors) {
@@ -63,6 +66,16 @@ pub fn validate_pod_update(new: &Value, old: &Value, errors: &mut Errors) {
         let difference = describe_difference(&munged, o);
         errors.forbidden(&path, format!("{UPDATABLE}\n{difference}"));
     }
+}
+
+/// Validates images a second time, as upstream: clients see each of these errors twice.
+fn validate_changed_images(spec: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
+    for (i, container) in list(spec, field).iter().enumerate() {
+        if text(container, "image").is_empty() {
+            errors.required(&path.index(i).child("image"), "");
+        }
+    }
+    container::validate_images(spec, &[field], &Path::ROOT.child("spec"), errors);
 }
 
 /// Returns the new spec with all mutable fields reset to their old values.

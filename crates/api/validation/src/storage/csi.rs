@@ -39,7 +39,7 @@ pub const VOLUME_ATTACHMENT: Rules = Rules {
 };
 
 const FS_GROUP: [&str; 3] = ["File", "None", "ReadWriteOnceWithFSType"];
-const LIFECYCLES: [&str; 2] = ["Ephemeral", "Persistent"];
+const LIFECYCLES: [&str; 2] = ["Persistent", "Ephemeral"];
 const LONGEST_TOKEN: i64 = 1 << 32;
 // The same size as for annotations. The driver returns the data, and the object has to fit into the
 // store.

@@ -68,7 +68,7 @@ fn binding_refers_to_a_role() {
         ROLE_BINDING,
         json!({"roleRef": {"kind": "Pod", "name": ""}}),
         &[
-            "roleRef.kind: Unsupported value: \"Pod\": supported values: \"ClusterRole\", \"Role\"",
+            "roleRef.kind: Unsupported value: \"Pod\": supported values: \"Role\", \"ClusterRole\"",
             "roleRef.name: Required value",
         ],
     );
@@ -85,7 +85,7 @@ fn subject_is_a_user_group_or_service_account() {
         ROLE_BINDING,
         binding(json!({"kind": "Robot", "name": "r"})),
         &[
-            "subjects[0].kind: Unsupported value: \"Robot\": supported values: \"Group\", \"ServiceAccount\", \"User\"",
+            "subjects[0].kind: Unsupported value: \"Robot\": supported values: \"ServiceAccount\", \"User\", \"Group\"",
         ],
     );
     create(

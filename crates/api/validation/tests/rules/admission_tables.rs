@@ -209,7 +209,7 @@ fn policy_bindings() {
         /spec/paramRef={"name":"a","selector":{},"parameterNotFoundAction":"Deny"} => spec.paramRef.name: Forbidden: name and selector are mutually exclusive ;; spec.paramRef.selector: Forbidden: name and selector are mutually exclusive
         /spec/paramRef={"name":"a/b","parameterNotFoundAction":"Deny"} => spec.paramRef.name: Invalid value: "a/b": may not contain '/'
         /spec/paramRef={"name":"a"} => spec.paramRef.parameterNotFoundAction: Required value
-        /spec/paramRef={"name":"a","parameterNotFoundAction":"Wait"} => spec.paramRef.parameterNotFoundAction: Unsupported value: "Wait": supported values: "Allow", "Deny"
+        /spec/paramRef={"name":"a","parameterNotFoundAction":"Wait"} => spec.paramRef.parameterNotFoundAction: Unsupported value: "Wait": supported values: "Deny", "Allow"
         /spec/matchResources={"resourceRules":[{"operations":[],"apiGroups":[""],"apiVersions":["v1"],"resources":["a"]}]} => spec.matchResources.resourceRules[0].operations: Required value
     "#,
     );

@@ -24,7 +24,8 @@ fn priority_classes() {
         /value=-5 => ok
         /value=1000000001 => value: Forbidden: maximum allowed value of a user defined priority is 1000000000
         /preemptionPolicy="Never" => ok
-        /preemptionPolicy="Maybe" => preemptionPolicy: Unsupported value: "Maybe": supported values: "Never", "PreemptLowerPriority"
+        /preemptionPolicy="" => preemptionPolicy: Required value
+        /preemptionPolicy="Maybe" => preemptionPolicy: Unsupported value: "Maybe": supported values: "PreemptLowerPriority", "Never"
         /metadata/name="system-x" => metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: system-x is not a known system priority class
         /metadata/name="system-node-critical" => metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: value of system-node-critical PriorityClass must be 2000001000
         /metadata/name="system-cluster-critical" & /value=2000000000 => ok
@@ -112,6 +113,9 @@ fn conditions_of_certificate_requests() {
         "status",
         &base,
         r#"
+        /status={"certificate":"LS0tLS1CRUdJTiBQVUJMSUMgS0VZLS0tLS0KQUFBQQotLS0tLUVORCBQVUJMSUMgS0VZLS0tLS0K"} => status.certificate: Invalid value: "<certificate data>": only CERTIFICATE PEM blocks are allowed, found "PUBLIC KEY"
+        /status={"certificate":"LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="} => status.certificate: Invalid value: "<certificate data>": x509: malformed certificate
+        /status={"certificate":"eA=="} >> /status/certificate="eQ==" => status.certificate: Forbidden: updates may not modify existing certificate content
         /status={"certificate":"eA=="} => status.certificate: Invalid value: "<certificate data>": must contain at least one CERTIFICATE PEM block
         /status={"certificate":"eA=="} >> /metadata/labels={"a":"b"} => ok
         /status={"certificate":"eA=="} >> /status/certificate=null => status.certificate: Forbidden: updates may not modify existing certificate content
@@ -136,7 +140,10 @@ fn certificate_requests() {
         /spec/usages=["any","any"] => spec.usages[1]: Duplicate value: "any" ;; ...
         /spec/signerName="" => spec.signerName: Required value ;; ...
         /spec/signerName="a" => spec.signerName: Invalid value: "a": must be a fully qualified domain and path of the form 'example.com/signer-name' ;; ...
-        /spec/signerName="a/b" => spec.signerName: Invalid value: "a/b": should be a domain with at least two segments separated by dots ;; ...
+        /spec/signerName="a.b/c/d" => spec.signerName: Invalid value: "a.b/c/d": must be a fully qualified domain and path ;; ...
+        /spec/signerName="a.B/c" => spec.signerName: Invalid value: "a.B": validating label "B": a lowercase RFC 1123 label ;; ...
+        /spec/signerName="a.b/C" => spec.signerName: Invalid value: "C": validating label "C": a lowercase RFC 1123 subdomain ;; ...
+        /spec/signerName="a/b" => spec.signerName: Invalid value: "a": should be a domain with at least two segments separated by dots ;; ...
         /spec/signerName="kubernetes.io/legacy-unknown" => spec.signerName: Invalid value: "kubernetes.io/legacy-unknown": the legacy signerName is not allowed via this API version ;; ...
         /spec/expirationSeconds=599 => spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 600 seconds (10 minutes) ;; ...
     "#,
@@ -177,6 +184,7 @@ fn roles() {
         /rules/0/nonResourceURLs=["/"] => rules[0].nonResourceURLs: Invalid value: ["/"]: rules cannot apply to both regular resources and non-resource URLs
         /aggregationRule={} => aggregationRule.clusterRoleSelectors: Required value: at least one clusterRoleSelector required if aggregationRule is non-nil
         /aggregationRule={"clusterRoleSelectors":[{"matchLabels":{"a":"b"}}]} => ok
+        /aggregationRule={"clusterRoleSelectors":[{"matchLabels":{"a":"b c"}}]} => aggregationRule.clusterRoleSelectors[0].matchLabels: Invalid value: "b c": a valid label ;; ...
         /aggregationRule={"clusterRoleSelectors":[{"matchExpressions":[{"key":"a","operator":"In"}]}]} => aggregationRule.clusterRoleSelectors[0].matchExpressions[0].values: Required value ;; aggregationRule.clusterRoleSelectors[0]: Invalid value: {
     "#,
     );
@@ -193,7 +201,7 @@ fn role_bindings() {
         /roleRef/name="" => roleRef.name: Required value
         /roleRef/name="a%" => roleRef.name: Invalid value: "a%": may not contain '%'
         /subjects/0/name="" => subjects[0].name: Required value
-        /subjects/0/kind="Robot" => subjects[0].kind: Unsupported value: "Robot": supported values: "Group", "ServiceAccount", "User"
+        /subjects/0/kind="Robot" => subjects[0].kind: Unsupported value: "Robot": supported values: "ServiceAccount", "User", "Group"
         /subjects/0/apiGroup="x" => subjects[0].apiGroup: Unsupported value: "x"
         /subjects/0={"kind":"ServiceAccount","name":"a","namespace":"n"} => ok
         /subjects/0={"kind":"ServiceAccount","name":"A","namespace":"n"} => subjects[0].name: Invalid value: "A"
@@ -206,7 +214,7 @@ fn role_bindings() {
         &base,
         r#"
         /roleRef/kind="Role" => ok
-        /roleRef/kind="Group" => roleRef.kind: Unsupported value: "Group": supported values: "ClusterRole", "Role"
+        /roleRef/kind="Group" => roleRef.kind: Unsupported value: "Group": supported values: "Role", "ClusterRole"
     "#,
     );
     check_create(

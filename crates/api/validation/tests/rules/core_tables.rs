@@ -28,8 +28,8 @@ fn new_nodes() {
         /spec/taints/0/key="" => metadata.taints[0].key: Invalid value: "": name part must be non-empty ;; ...
         /spec/taints/0/value="a b" => metadata.taints[0].value: Invalid value: "a b": a valid label must
         /spec/taints/0/effect="" => metadata.taints[0].effect: Required value
-        /spec/taints/0/effect="Never" => metadata.taints[0].effect: Unsupported value: "Never": supported values: "NoExecute", "NoSchedule", "PreferNoSchedule"
-        /spec/taints/-={"key":"a","effect":"NoSchedule","value":"b"} => metadata.taints[1]: Duplicate value: 
+        /spec/taints/0/effect="Never" => metadata.taints[0].effect: Unsupported value: "Never": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"
+        /spec/taints/-={"key":"a","effect":"NoSchedule","value":"b"} => metadata.taints[1]: Duplicate value: {"effect":"NoSchedule","key":"a","value":"b"}: taints must be unique by key and effect pair
         /spec/taints/-={"key":"a","effect":"NoExecute"} => ok
         /spec/podCIDRs=["10.0.0.0"] => spec.podCIDRs[0]: Invalid value: "10.0.0.0": must be a valid CIDR value
         /spec/podCIDRs=["10.0.0.1/24"] => spec.podCIDRs[0]: Invalid value: "10.0.0.1/24": must not have bits set beyond the prefix length

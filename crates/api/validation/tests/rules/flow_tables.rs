@@ -57,7 +57,7 @@ fn status_of_api_services() {
         &api_service(),
         r#"
         /status={"conditions":[{"type":"Available","status":"True"}]} => ok
-        /status={"conditions":[{"type":"Available","status":"Maybe"}]} => status.conditions[0].status: Unsupported value: "Maybe": supported values: "False", "True", "Unknown"
+        /status={"conditions":[{"type":"Available","status":"Maybe"}]} => status.conditions[0].status: Unsupported value: "Maybe": supported values: "True", "False", "Unknown"
         # The spec and the metadata belong to the main resource.
         /spec/versionPriority=0 & /metadata/labels={"a b":"c"} => ok
     "#,

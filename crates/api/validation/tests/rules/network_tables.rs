@@ -184,7 +184,7 @@ fn new_network_policies() {
         /spec/egress=[{"to":[{"ipBlock":{"cidr":"10.0.0.0/8","except":["x"]}}]}] => spec.egress[0].to[0].ipBlock.except[0]: Invalid value: "x": must be a valid CIDR value
         /spec/egress=[{"to":[{"ipBlock":{"cidr":"10.0.0.0/8","except":["10.0.0.0/8"]}}]}] => spec.egress[0].to[0].ipBlock.except[0]: Invalid value: "10.0.0.0/8": must be a strict subset of `cidr`
         /spec/egress=[{"to":[{"ipBlock":{"cidr":"10.0.0.0/8","except":["11.0.0.0/16"]}}]}] => spec.egress[0].to[0].ipBlock.except[0]: Invalid value: "11.0.0.0/16": must be a strict subset of `cidr`
-        /spec/ingress/0/ports/0/protocol="ICMP" => spec.ingress[0].ports[0].protocol: Unsupported value: "ICMP": supported values: "SCTP", "TCP", "UDP"
+        /spec/ingress/0/ports/0/protocol="ICMP" => spec.ingress[0].ports[0].protocol: Unsupported value: "ICMP": supported values: "TCP", "UDP", "SCTP"
         /spec/ingress/0/ports/0/port=0 => spec.ingress[0].ports[0].port: Invalid value: 0: must be between
         /spec/ingress/0/ports/0/port="A" => spec.ingress[0].ports[0].port: Invalid value: "A": must contain only ;; ...
         /spec/ingress/0/ports/0/endPort=90 => ok
@@ -193,7 +193,7 @@ fn new_network_policies() {
         /spec/ingress/0/ports/0={"port":"http","endPort":90} => spec.ingress[0].ports[0].endPort: Invalid value: 90: may not be specified when `port` is non-numeric
         /spec/ingress/0/ports/0={"endPort":90} => spec.ingress[0].ports[0].endPort: Invalid value: 90: may not be specified when `port` is not specified
         /spec/policyTypes=["Ingress","Egress"] => ok
-        /spec/policyTypes=["Both"] => spec.policyTypes[0]: Unsupported value: "Both": supported values: "Egress", "Ingress"
+        /spec/policyTypes=["Both"] => spec.policyTypes[0]: Unsupported value: "Both": supported values: "Ingress", "Egress"
         /spec/policyTypes=["Ingress","Egress","Ingress"] => spec.policyTypes: Invalid value: ["Ingress","Egress","Ingress"]: may not specify more than two policyTypes
     "#,
     );

@@ -272,7 +272,7 @@ fn restart_and_dns_policies_are_known() {
         POD,
         spec(json!({"restartPolicy": "Maybe"})),
         &[
-            "spec.restartPolicy: Unsupported value: \"Maybe\": supported values: \"Always\", \"Never\", \"OnFailure\"",
+            "spec.restartPolicy: Unsupported value: \"Maybe\": supported values: \"Always\", \"OnFailure\", \"Never\"",
         ],
     );
     create(

@@ -160,7 +160,7 @@ fn load_balancers_and_traffic_of_new_services() {
         /spec/type="LoadBalancer" & /spec/externalTrafficPolicy="Local" & /spec/healthCheckNodePort=70000 => spec.healthCheckNodePort: Invalid value: 70000: must be between 1 and 65535, inclusive
         /spec/internalTrafficPolicy="Near" => spec.internalTrafficPolicy: Unsupported value: "Near": supported values: "Cluster", "Local"
         /spec/trafficDistribution="PreferSameNode" => ok
-        /spec/trafficDistribution="Near" => spec.trafficDistribution: Unsupported value: "Near": supported values: "PreferClose", "PreferSameNode", "PreferSameZone"
+        /spec/trafficDistribution="Near" => spec.trafficDistribution: Unsupported value: "Near": supported values: "PreferClose", "PreferSameZone", "PreferSameNode"
     "#,
     );
 }

@@ -90,7 +90,7 @@ fn csi_drivers() {
         => ok
         /spec/fsGroupPolicy="Any" => spec.fsGroupPolicy: Unsupported value: "Any": supported values: "File", "None", "ReadWriteOnceWithFSType"
         /spec/volumeLifecycleModes=["Persistent","Ephemeral"] => ok
-        /spec/volumeLifecycleModes=["Short"] => spec.volumeLifecycleModes: Unsupported value: "Short": supported values: "Ephemeral", "Persistent"
+        /spec/volumeLifecycleModes=["Short"] => spec.volumeLifecycleModes: Unsupported value: "Short": supported values: "Persistent", "Ephemeral"
         /spec/tokenRequests=[{"audience":"a"},{"audience":"b","expirationSeconds":600}] => ok
         /spec/tokenRequests=[{"audience":"a"},{"audience":"a"}] => spec.tokenRequests[1].audience: Duplicate value: "a"
         /spec/tokenRequests=[{"audience":"a","expirationSeconds":599}] => spec.tokenRequests[0].expirationSeconds: Invalid value: 599: may not specify a duration less than 10 minutes
