@@ -4,8 +4,8 @@ use crate::field::{Errors, Path};
 use crate::kind_rules::Rules;
 use crate::metadata::NameRule;
 use crate::rules;
+use crate::signer_name::validate_signer_name;
 use api_meta::certificate_request::{CertificateRequest, RequestError};
-use api_meta::names;
 use api_meta::tree::{get, int, list, text, texts};
 use base64::Engine;
 use serde_json::Value;
@@ -76,7 +76,7 @@ fn validate_signing_request(object: &Value, errors: &mut Errors) {
             errors.duplicate(&at.index(i), *usage);
         }
     }
-    validate_signer_name(text(spec, "signerName"), &path.child("signerName"), errors);
+    validate_requested_signer(text(spec, "signerName"), &path.child("signerName"), errors);
     // A client needs time to renew. The same minimum applies to tokens.
     if let Some(n) = int(spec, "expirationSeconds").filter(|n| *n < 600) {
         errors.invalid(
@@ -160,10 +160,13 @@ fn validate_issued_certificate(new: &str, old: &str, path: &Path<'_>, errors: &m
     if new == old {
         return;
     }
-    // The value is not shown, since the message would contain the whole certificate.
-    if !new.is_empty() && !is_certificate(new) {
-        let detail = "must contain at least one CERTIFICATE PEM block";
-        errors.invalid(path, "<certificate data>", detail);
+    // The value is not shown, since the message would contain the whole certificate. If the old one
+    // was malformed, the new one may be, too.
+    if !new.is_empty()
+        && let Some(problem) = find_certificate_problem(new)
+        && (old.is_empty() || find_certificate_problem(old).is_none())
+    {
+        errors.invalid(path, "<certificate data>", problem);
     }
     // Clients take the first certificate that appears. A later one would never be used, but be
     // audited as issued.
@@ -172,16 +175,30 @@ fn validate_issued_certificate(new: &str, old: &str, path: &Path<'_>, errors: &m
     }
 }
 
-fn is_certificate(text: &str) -> bool {
-    let Ok(pem) = base64::engine::general_purpose::STANDARD.decode(text) else {
-        return false;
-    };
-    let mut blocks = x509_parser::pem::Pem::iter_from_buffer(&pem).peekable();
-    blocks.peek().is_some()
-        && blocks.all(|block| {
-            // Clients take the first block as their certificate and send the rest as the chain.
-            block.is_ok_and(|block| block.label == "CERTIFICATE" && block.parse_x509().is_ok())
-        })
+const MALFORMED: &str = "x509: malformed certificate";
+
+/// Returns why an encoded text is not a chain of certificates.
+fn find_certificate_problem(text: &str) -> Option<String> {
+    let decoded = base64::engine::general_purpose::STANDARD.decode(text);
+    let pem = decoded.unwrap_or_default();
+    let mut count = 0;
+    for block in x509_parser::pem::Pem::iter_from_buffer(&pem) {
+        // Clients take the first block as their certificate and send the rest as the chain.
+        let Ok(block) = block else {
+            return Some(MALFORMED.to_owned());
+        };
+        if block.label != "CERTIFICATE" {
+            let label = crate::field::go_quote(&block.label);
+            return Some(format!(
+                "only CERTIFICATE PEM blocks are allowed, found {label}"
+            ));
+        }
+        if block.parse_x509().is_err() {
+            return Some(MALFORMED.to_owned());
+        }
+        count += 1;
+    }
+    (count == 0).then(|| "must contain at least one CERTIFICATE PEM block".to_owned())
 }
 
 fn validate_pem_request(text: &str) -> Result<(), RequestError> {
@@ -195,39 +212,16 @@ fn validate_pem_request(text: &str) -> Result<(), RequestError> {
     }
 }
 
-fn validate_signer_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
-    if name.is_empty() {
-        errors.required(path, "");
-        return;
-    }
+fn validate_requested_signer(name: &str, path: &Path<'_>, errors: &mut Errors) {
     // This signer accepts any subject and guarantees no trust. The API v1 excludes it for new
     // requests.
     if name == LEGACY_SIGNER {
-        errors.invalid(
-            path,
-            name,
-            "the legacy signerName is not allowed via this API version",
-        );
-        return;
+        let detail = "the legacy signerName is not allowed via this API version";
+        errors.invalid(path, name, detail);
+    } else {
+        // RBAC grants signers by name, with `domain/*` for all of a domain.
+        validate_signer_name(name, path, errors);
     }
-    let Some((domain, rest)) = name.split_once('/') else {
-        errors.invalid(
-            path,
-            name,
-            "must be a fully qualified domain and path of the form 'example.com/signer-name'",
-        );
-        return;
-    };
-    let mut problems = names::dns1123_subdomain(domain);
-    // A domain with one segment could not be owned, so two vendors might choose the same.
-    if problems.is_empty() && domain.split('.').count() < 2 {
-        problems.push("should be a domain with at least two segments separated by dots".into());
-    }
-    // RBAC grants signers by name, with `domain/*` for all of a domain, so the rest has no slash.
-    for segment in rest.split('.') {
-        problems.extend(names::dns1123_label(segment));
-    }
-    errors.invalid_each(path, name, problems);
 }
 
 #[cfg(test)]

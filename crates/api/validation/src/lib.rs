@@ -40,6 +40,7 @@ mod rules;
 mod scheduling;
 mod selector;
 mod service;
+mod signer_name;
 mod storage;
 mod warnings;
 mod webhook_client;

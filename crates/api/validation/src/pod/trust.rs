@@ -4,6 +4,7 @@ use super::projected_files::ProjectedFiles;
 use super::relative_path::validate_non_reserved_path;
 use crate::field::{Errors, Path};
 use crate::selector;
+use crate::signer_name::validate_signer_name;
 use api_meta::names;
 use api_meta::tree::{entries, get, has, int, opt_text, text};
 use serde_json::Value;
@@ -71,10 +72,18 @@ pub(crate) fn validate_trust_bundle<'a>(
 
 /// Returns the problems of a bundle's name, which begins with that of its signer, if it has one.
 fn find_bundle_name_problems(name: &str) -> Vec<String> {
-    match name.rsplit_once(':') {
-        Some((_, rest)) => names::dns1123_subdomain(rest),
-        None => names::dns1123_subdomain(name),
+    let Some((prefix, rest)) = name.rsplit_once(':') else {
+        return names::dns1123_subdomain(name);
+    };
+    // The slash of the signer's name is a colon in that of the bundle.
+    if prefix.contains('/') {
+        let (signer, prefix) = (prefix.replace(':', "/"), prefix.replace('/', ":"));
+        let detail = "must be named with prefix";
+        return vec![format!(
+            "ClusterTrustBundle for signerName {signer} {detail} {prefix}:"
+        )];
     }
+    names::dns1123_subdomain(rest)
 }
 
 /// Validates a `podCertificate` source.
@@ -144,42 +153,5 @@ fn validate_user_annotations(source: &Value, path: &Path<'_>, errors: &mut Error
     }
     if size > ANNOTATIONS_LIMIT {
         errors.too_long(path, ANNOTATIONS_LIMIT);
-    }
-}
-
-/// Validates the name of a signer: a domain and a path of subdomains.
-fn validate_signer_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
-    if name.is_empty() {
-        errors.required(path, "");
-        return;
-    }
-    let [domain, rest] = name.split('/').collect::<Vec<_>>()[..] else {
-        let detail =
-            "must be a fully qualified domain and path of the form 'example.com/signer-name'";
-        errors.invalid(path, name, detail);
-        return;
-    };
-    if domain.len() > 253 {
-        errors.too_long(path, 253);
-    }
-    for (part, check) in [
-        (domain, names::dns1123_label as fn(&str) -> Vec<String>),
-        (rest, names::dns1123_subdomain),
-    ] {
-        // Only the first bad label is reported: the messages would be equal.
-        let bad = part.split('.').find(|label| !check(label).is_empty());
-        for problem in bad.map(check).unwrap_or_default() {
-            let label = crate::field::go_quote(bad.unwrap_or_default());
-            errors.invalid(path, part, format!("validating label {label}: {problem}"));
-        }
-        if part == domain && !domain.contains('.') {
-            let detail = "should be a domain with at least two segments separated by dots";
-            errors.invalid(path, domain, detail);
-        }
-    }
-    // Room for a domain, a subdomain and a label in the path, and their separators.
-    const LONGEST: usize = 253 + (253 + 63 + 1) + 1;
-    if name.len() > LONGEST {
-        errors.too_long(path, LONGEST);
     }
 }
