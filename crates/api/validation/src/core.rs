@@ -16,7 +16,7 @@ pub use secret::{CONFIG_MAP, SECRET};
 
 use crate::field::{Errors, Path};
 use crate::kind_rules::Rules;
-use crate::metadata::NameRule;
+use crate::metadata::{NameRule, validate_finalizer_domain};
 use api_meta::names;
 use api_meta::tree::{get, has, text, texts};
 use serde_json::Value;
@@ -37,14 +37,7 @@ fn validate_namespace(object: &Value, errors: &mut Errors) {
 
 fn validate_finalizer(name: &str, path: &Path<'_>, errors: &mut Errors) {
     errors.invalid_each(path, name, names::qualified_name(name));
-    // Names without a domain are reserved for Kubernetes, so that they cannot collide.
-    if !name.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&name) {
-        errors.invalid(
-            path,
-            name,
-            "name is neither a standard finalizer name nor is it fully qualified",
-        );
-    }
+    validate_finalizer_domain(name, path, errors);
 }
 
 fn validate_namespace_subresource(

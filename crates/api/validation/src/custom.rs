@@ -1,15 +1,18 @@
 //! Custom resources: their metadata as for all kinds, everything else by their schema.
 
 use crate::apiextensions::problems::{add_problems, check_embedded_metadata};
-use crate::field::{ErrorKind, Errors, FieldError, Path};
-use crate::metadata::{NameRule, validate_metadata, validate_metadata_update};
-use api_meta::Kind;
-use api_meta::tree::text;
+use crate::field::{ErrorKind, Errors, FieldError, Path, go_quote};
+use crate::metadata::{
+    NameRule, is_domain_or_standard_finalizer, validate_metadata, validate_metadata_update,
+};
+use api_meta::tree::{get, text, texts};
+use api_meta::{Kind, names};
 use api_structural::{
     FieldPath, ProblemKind, RuleSet, ScalePaths, Schema, validate_embedded, validate_lists,
     validate_part, validate_scale, validate_value,
 };
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// The declarations of a version of a custom resource.
 #[derive(Clone, Copy, Debug)]
@@ -142,10 +145,40 @@ fn add_rules(
     });
     let outcome = custom.rules.validate(object, old, blocking);
     add_problems(outcome.problems, &mut errors);
+    let mut warnings = outcome.warnings;
+    warnings.extend(warn_about_finalizers(object, old));
     CustomOutcome {
         errors: errors.0,
-        warnings: outcome.warnings,
+        warnings,
     }
+}
+
+/// Returns warnings about new finalizers without a domain or path, which are only discouraged.
+fn warn_about_finalizers(object: &Value, old: Option<&Value>) -> Vec<String> {
+    let read = |object| texts(get(object, "metadata"), "finalizers");
+    let before = old.map(read).unwrap_or_default();
+    let added: BTreeSet<&str> = read(object)
+        .into_iter()
+        .filter(|name| !before.contains(name))
+        .collect();
+    added
+        .into_iter()
+        .flat_map(find_finalizer_problems)
+        .collect()
+}
+
+fn find_finalizer_problems(name: &str) -> Vec<String> {
+    let mut problems = names::qualified_name(name);
+    if !is_domain_or_standard_finalizer(name) {
+        let form = match name.contains('.') {
+            true => " including a path (/)",
+            false => "",
+        };
+        problems.push(format!("prefer a domain-qualified finalizer name{form} to avoid accidental conflicts with other finalizer writers"));
+    }
+    let quoted = go_quote(name);
+    let prefix = format!("metadata.finalizers: {quoted}: ");
+    problems.iter().map(|p| format!("{prefix}{p}")).collect()
 }
 
 #[cfg(test)]
@@ -214,6 +247,35 @@ mod tests {
         }
         let valid = tab(json!({"n": 1, "set": ["a"]}), json!({}));
         assert_eq!(validate("", &valid, None), Vec::<String>::new());
+    }
+
+    #[test]
+    fn new_finalizers_without_a_domain_cause_warnings_only() {
+        const PREFER: &str = "prefer a domain-qualified finalizer name";
+        for (names, before, parts) in [
+            (&["e.io/f", "orphan"][..], &[][..], &[][..]),
+            (&["f"], &[], &[PREFER]),
+            (
+                &["f.e.io"],
+                &[],
+                &["prefer a domain-qualified finalizer name including a path (/)"],
+            ),
+            (&["f"], &["f"], &[]),
+            (&["f", "b", "b"], &["f"], &[PREFER]),
+        ] {
+            let with = |names: &[&str]| {
+                let mut object = tab(json!({"n": 1}), json!({}));
+                object["metadata"]["finalizers"] = json!(names);
+                object
+            };
+            let (new, old) = (with(names), with(before));
+            let old = (!before.is_empty()).then_some(&old);
+            assert_eq!(validate("", &new, old), Vec::<String>::new(), "{names:?}");
+            let found = warn_about_finalizers(&new, old);
+            let matches = found.len() == parts.len()
+                && found.iter().zip(parts).all(|(f, part)| f.contains(part));
+            assert!(matches, "{names:?}: {found:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Rules of `metadata`, equal for all kinds except for the form of names.
 
+mod managed_fields;
+
 use crate::field::{Errors, Path};
 use crate::rules;
 use api_meta::Kind;
@@ -15,13 +17,7 @@ const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 /// error shows the whole list: of a long one, the response would grow with the square of the request.
 const OWNERS_SHOWN: usize = 64;
 const IMMUTABLE: &str = "field is immutable";
-const STANDARD_FINALIZERS: [&str; 4] = [
-    "kubernetes",
-    "orphan",
-    "foregroundDeletion",
-    // Of definitions, whose metadata upstream validates without this rule.
-    "customresourcecleanup.apiextensions.k8s.io",
-];
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
 
 /// Form of a kind's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +131,7 @@ fn validate_common_fields(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
         errors,
     );
     validate_finalizers(meta, &path.child("finalizers"), errors);
+    managed_fields::validate_managed_fields(meta, &path.child("managedFields"), errors);
 }
 
 /// Validates the labels in `parent[field]`.
@@ -214,14 +211,6 @@ fn validate_finalizers(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
     let all = texts(meta, "finalizers");
     for finalizer in &all {
         errors.invalid_each(path, finalizer, names::qualified_name(finalizer));
-        // A name without a domain has no owner that would ever remove it.
-        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
-            errors.invalid(
-                path,
-                *finalizer,
-                "name is neither a standard finalizer name nor is it fully qualified",
-            );
-        }
     }
     // The garbage collector would have to keep the dependents and to wait for their deletion.
     if all.contains(&"orphan") && all.contains(&"foregroundDeletion") {
@@ -230,6 +219,31 @@ fn validate_finalizers(meta: &Value, path: &Path<'_>, errors: &mut Errors) {
             all,
             "finalizer orphan and foregroundDeletion cannot be both set",
         );
+    }
+}
+
+/// Checks that finalizers are standard ones or have a domain, as those of most built-in kinds.
+pub fn validate_finalizer_domains(object: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let path = path.child("finalizers");
+    for (i, name) in texts(get(object, "metadata"), "finalizers")
+        .iter()
+        .enumerate()
+    {
+        validate_finalizer_domain(name, &path.index(i), errors);
+    }
+}
+
+/// Returns whether a finalizer has a domain or is one of Kubernetes itself.
+pub fn is_domain_or_standard_finalizer(name: &str) -> bool {
+    name.contains('/') || STANDARD_FINALIZERS.contains(&name)
+}
+
+/// Checks that a finalizer is a standard one or has a domain.
+pub fn validate_finalizer_domain(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    // A name without a domain has no owner that would ever remove it.
+    if !is_domain_or_standard_finalizer(name) {
+        let detail = "name is neither a standard finalizer name nor is it fully qualified";
+        errors.invalid(path, name, detail);
     }
 }
 

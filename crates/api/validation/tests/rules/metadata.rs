@@ -132,7 +132,7 @@ fn finalizers_are_qualified_or_standard() {
         CONFIG_MAP,
         finalizers(&["f"]),
         &[
-            "metadata.finalizers: Invalid value: \"f\": name is neither a standard finalizer name nor is it fully qualified",
+            "metadata.finalizers[0]: Invalid value: \"f\": name is neither a standard finalizer name nor is it fully qualified",
         ],
     );
     create(
@@ -142,6 +142,72 @@ fn finalizers_are_qualified_or_standard() {
             "metadata.finalizers: Invalid value: [\"orphan\",\"foregroundDeletion\"]: finalizer orphan and foregroundDeletion cannot be both set",
         ],
     );
+}
+
+#[test]
+fn finalizers_of_some_kinds_need_no_domain() {
+    for (name, fields) in [
+        (
+            ("coordination.k8s.io", "Lease"),
+            json!({"spec": {"holderIdentity": "a"}}),
+        ),
+        (
+            ("policy", "PodDisruptionBudget"),
+            json!({"spec": {"maxUnavailable": 1}}),
+        ),
+        (
+            (
+                "admissionregistration.k8s.io",
+                "ValidatingWebhookConfiguration",
+            ),
+            json!({"webhooks": []}),
+        ),
+    ] {
+        let mut object = fields;
+        object["metadata"]["finalizers"] = json!(["f"]);
+        create(name, object, &[]);
+    }
+}
+
+#[test]
+fn managed_fields_have_known_operations_and_short_names() {
+    let entry = |changes: serde_json::Value| {
+        let mut entry = json!({"manager": "m", "operation": "Update", "fieldsType": "FieldsV1"});
+        super::merge(&mut entry, changes);
+        json!({"metadata": {"managedFields": [entry]}})
+    };
+    for (changes, expected) in [
+        (json!({}), &[][..]),
+        (json!({"operation": "Apply", "fieldsType": null}), &[]),
+        (
+            json!({"operation": "Delete"}),
+            &[
+                "metadata.managedFields[0].operation: Invalid value: \"Delete\": must be `Apply` or `Update`",
+            ],
+        ),
+        (
+            json!({"fieldsType": "FieldsV2"}),
+            &[
+                "metadata.managedFields[0].fieldsType: Invalid value: \"FieldsV2\": must be `FieldsV1`",
+            ],
+        ),
+        (
+            json!({"manager": "m".repeat(129)}),
+            &["metadata.managedFields[0].manager: Too long: may not be more than 128 bytes"],
+        ),
+        (
+            json!({"manager": "a\u{7}"}),
+            &[
+                "metadata.managedFields[0].manager: Invalid value: \"a\\a\": invalid character U+0007 (at position 1)",
+            ],
+        ),
+        (
+            json!({"subresource": "s".repeat(257)}),
+            &["metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes"],
+        ),
+    ] {
+        create(CONFIG_MAP, entry(changes), expected);
+    }
 }
 
 #[test]
