@@ -21,6 +21,9 @@ const LIST_ATTRIBUTES: [&[&str]; 4] = [
     &["spec", "devices", EACH, "attributes", EACH, "versions"],
 ];
 
+/// Gate `DRANodeAllocatableResources`.
+const MAPPINGS: &[&str] = &["spec", "devices", EACH, "nodeAllocatableResourceMappings"];
+
 /// Gate `CoordinatedLeaderElection`.
 const ELECTION: [&[&str]; 2] = [&["spec", "strategy"], &["spec", "preferredHolder"]];
 
@@ -40,12 +43,13 @@ pub(crate) fn drop_disabled_fields(kind: Kind<'_>, new: &mut Value, old: Option<
                 drop_unless_used(new, old, path);
             }
         }
-        // One list in use keeps all of them.
-        ("resource.k8s.io", "ResourceSlice")
-            if !old.is_some_and(|old| LIST_ATTRIBUTES.iter().any(|path| is_used(old, path))) =>
-        {
-            for path in LIST_ATTRIBUTES {
-                remove_at(new, path);
+        ("resource.k8s.io", "ResourceSlice") => {
+            drop_unless_used(new, old, MAPPINGS);
+            // One list in use keeps all of them.
+            if !old.is_some_and(|old| LIST_ATTRIBUTES.iter().any(|path| is_used(old, path))) {
+                for path in LIST_ATTRIBUTES {
+                    remove_at(new, path);
+                }
             }
         }
         ("", "PersistentVolumeClaim") => drop_foreign_source(new, old),
@@ -197,6 +201,20 @@ mod tests {
             dropped(group, "ResourceSlice", new.clone(), Some(used)),
             new
         );
+    }
+
+    #[test]
+    fn slice_loses_mappings_of_devices() {
+        let slice = |device: Value| json!({"spec": {"devices": [device]}});
+        let new = slice(
+            json!({"name": "a", "nodeAllocatableResourceMappings": {"cpu": {"capacityKey": "m"}}}),
+        );
+        let (group, kind) = ("resource.k8s.io", "ResourceSlice");
+        assert_eq!(
+            dropped(group, kind, new.clone(), None),
+            slice(json!({"name": "a"}))
+        );
+        assert_eq!(dropped(group, kind, new.clone(), Some(new.clone())), new);
     }
 
     #[test]

@@ -43,8 +43,8 @@ pub(crate) use context::visit_containers;
 pub use options::PodOptions;
 pub(crate) use profiles::{APPARMOR_CONTAINER, SECCOMP_CONTAINER, SECCOMP_POD};
 pub use resources::{
-    is_extended_resource, validate_container_resource_name, validate_resource_list,
-    validate_resource_quantity, validate_standard_name,
+    is_extended_resource, is_native_resource, validate_container_resource_name,
+    validate_resource_list, validate_resource_quantity, validate_standard_name,
 };
 pub use scheduling::{validate_taints, validate_tolerations};
 pub use source::validate_host_path;

@@ -7,8 +7,8 @@ use super::values::{
 use crate::field::{Errors, Path};
 use crate::pod;
 use crate::rules;
-use api_meta::names;
 use api_meta::tree::{entries, flag, get, has, list, opt_text, same, text, texts};
+use api_meta::{Quantity, names};
 use serde_json::Value;
 
 // The limits are upstream's: a slice with many devices has to fit into the store and into the
@@ -57,6 +57,42 @@ pub(super) fn validate_device(
     }
     validate_device_place(device, is_placed, path, errors);
     validate_binding_conditions(device, path, errors);
+    validate_mappings(
+        device,
+        &path.child("nodeAllocatableResourceMappings"),
+        errors,
+    );
+}
+
+/// Validates how a device counts against resources of its node (KEP-5517).
+fn validate_mappings(device: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for (resource, mapping) in entries(device, "nodeAllocatableResourceMappings") {
+        let at = path.key(resource);
+        if !pod::is_native_resource(resource) {
+            errors.invalid(&at, resource, "must be a node allocatable resource name");
+        }
+        let (factor, key) = (
+            rules::read_quantity(mapping, "allocationMultiplier"),
+            opt_text(mapping, "capacityKey"),
+        );
+        if factor.is_none() && key.is_none() {
+            let detail = "at least one of allocationMultiplier or capacityKey must be set";
+            errors.invalid(&at, "", detail);
+        }
+        if factor.is_some_and(|factor| factor <= Quantity::ZERO) {
+            errors.invalid(
+                &at.child("allocationMultiplier"),
+                get(mapping, "allocationMultiplier").clone(),
+                "must be positive",
+            );
+        }
+        let at = at.child("capacityKey");
+        match key {
+            Some("") => errors.invalid(&at, "", "capacityKey must not be an empty string"),
+            Some(key) if !has(get(device, "capacity"), key) => errors.not_found(&at, key),
+            _ => {}
+        }
+    }
 }
 
 fn validate_entry_counts(device: &Value, path: &Path<'_>, errors: &mut Errors) {

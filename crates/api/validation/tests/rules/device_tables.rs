@@ -331,3 +331,19 @@ fn changed_slices() {
     "#,
     );
 }
+
+#[test]
+fn mappings_of_slices_that_have_them() {
+    check_update(
+        SLICE,
+        &slice(),
+        r#"
+        /spec/devices/0/nodeAllocatableResourceMappings={"cpu":{"capacityKey":"m"}} >> /spec/devices/0/nodeAllocatableResourceMappings={"cpu":{"allocationMultiplier":"2"}} => ok
+        /spec/devices/0/nodeAllocatableResourceMappings={"cpu":{"capacityKey":"m"}} >> /spec/devices/0/nodeAllocatableResourceMappings={"a.io/b":{"capacityKey":"m"}} => spec.devices[0].nodeAllocatableResourceMappings[a.io/b]: Invalid value: "a.io/b": must be a node allocatable resource name
+        /spec/devices/0/nodeAllocatableResourceMappings={"cpu":{"capacityKey":"m"}} >> /spec/devices/0/nodeAllocatableResourceMappings={"cpu":{}} => spec.devices[0].nodeAllocatableResourceMappings[cpu]: Invalid value: "": at least one of allocationMultiplier or capacityKey must be set
+        /spec/devices/0/nodeAllocatableResourceMappings={"cpu":{"capacityKey":"m"}} >> /spec/devices/0/nodeAllocatableResourceMappings={"cpu":{"allocationMultiplier":"0"}} => spec.devices[0].nodeAllocatableResourceMappings[cpu].allocationMultiplier: Invalid value: "0": must be positive
+        /spec/devices/0/nodeAllocatableResourceMappings={"cpu":{"capacityKey":"m"}} >> /spec/devices/0/nodeAllocatableResourceMappings={"cpu":{"capacityKey":""}} => spec.devices[0].nodeAllocatableResourceMappings[cpu].capacityKey: Invalid value: "": capacityKey must not be an empty string
+        /spec/devices/0/nodeAllocatableResourceMappings={"cpu":{"capacityKey":"m"}} >> /spec/devices/0/nodeAllocatableResourceMappings={"cpu":{"capacityKey":"n"}} => spec.devices[0].nodeAllocatableResourceMappings[cpu].capacityKey: Not found: "n"
+    "#,
+    );
+}
