@@ -6,7 +6,7 @@
 //! of updates, `OLD >> NEW => ERRORS` changes the old object before (for values that older releases
 //! accepted). Empty lines and lines that begin with `#` are skipped.
 
-use super::{Name, build, kind};
+use super::{Name, build, count_case, kind};
 use api_defaulting::default_object;
 use api_strategy::prepare_update;
 use api_validation::{FieldError, validate_create, validate_update};
@@ -14,10 +14,20 @@ use serde_json::Value;
 
 /// Checks a table of new objects.
 pub fn check_create(name: Name, base: &Value, table: &str) {
-    check_rows(table, |changes| {
+    check_rows(name, table, |changes| {
         let object = build(name, change(base, changes));
         validate_create(kind(name), &object)
     });
+}
+
+/// Checks a table of objects by other rules than those of a create or update.
+pub fn check_with(
+    name: Name,
+    base: &Value,
+    table: &str,
+    errors: impl Fn(Value) -> Vec<FieldError>,
+) {
+    check_rows(name, table, |changes| errors(change(base, changes)));
 }
 
 /// Checks a table of changed objects.
@@ -33,7 +43,7 @@ pub fn check_writes(name: Name, subresource: &str, base: &Value, table: &str) {
     if let Some(status) = status {
         built["status"] = status;
     }
-    check_rows(table, |changes| {
+    check_rows(name, table, |changes| {
         let (before, after) = changes.split_once(" >> ").unwrap_or(("", changes));
         let mut old = change(&built, before);
         default_object(kind(name), &mut old);
@@ -44,10 +54,11 @@ pub fn check_writes(name: Name, subresource: &str, base: &Value, table: &str) {
     });
 }
 
-fn check_rows(table: &str, errors: impl Fn(&str) -> Vec<FieldError>) {
+fn check_rows(name: Name, table: &str, errors: impl Fn(&str) -> Vec<FieldError>) {
     let mut failed = Vec::new();
     let rows = table.lines().map(str::trim);
     for row in rows.filter(|row| !row.is_empty() && !row.starts_with('#')) {
+        count_case(name);
         let (changes, expected) = row
             .split_once("=> ")
             .unwrap_or_else(|| panic!("row: {row}"));
@@ -59,7 +70,7 @@ fn check_rows(table: &str, errors: impl Fn(&str) -> Vec<FieldError>) {
             failed.push(format!("{row}\n    found: {found:#?}"));
         }
     }
-    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    assert!(failed.is_empty(), "{}:\n{}", name.1, failed.join("\n"));
 }
 
 fn is_expected(found: &[String], expected: &str) -> bool {

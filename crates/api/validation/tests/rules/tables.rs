@@ -6,7 +6,7 @@
 //! begin with `$` stand for places, so that one table serves pods, all kinds of templates and all
 //! kinds of containers.
 
-use super::{Name, build, kind, merge};
+use super::{Name, build, count_case, kind, merge};
 use api_defaulting::default_object;
 use api_strategy::prepare_update;
 use api_validation::{FieldError, validate_create, validate_update};
@@ -110,6 +110,7 @@ fn set_at(target: &mut Value, pointer: &str, value: Value) {
 }
 
 fn compare(errors: &[FieldError], row: &Row, name: Name, failures: &mut Vec<String>) {
+    count_case(name);
     let mut found: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let all = found.clone();
     let missing: Vec<&String> = row
