@@ -1,7 +1,7 @@
 //! The frame around protobuf objects: `k8s\0` and a `runtime.Unknown`.
 
 use crate::DecodeError;
-use crate::proto::wire::{Reader, Wire, write_bytes, write_nested};
+use crate::proto::wire::{Reader, Wire, write_bytes, write_nested, write_tag, write_varint};
 
 /// First bytes of a protobuf object.
 pub const MAGIC: [u8; 4] = *b"k8s\0";
@@ -21,12 +21,16 @@ pub struct Unknown<'a> {
     pub content_type: &'a str,
 }
 
+/// The bytes after the content of an envelope: the empty fields 3 and 4, which upstream writes
+/// nevertheless.
+pub(crate) const TAIL: &[u8] = b"\x1a\x00\x22\x00";
+
 /// Wraps an encoded message in an envelope.
 pub fn wrap(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len() + api_version.len() + kind.len() + 24);
-    wrap_with(api_version, kind, &mut out, |out| {
-        out.extend_from_slice(raw)
-    });
+    begin(api_version, kind, raw.len(), &mut out);
+    out.extend_from_slice(raw);
+    out.extend_from_slice(TAIL);
     out
 }
 
@@ -37,15 +41,24 @@ pub(crate) fn wrap_with(
     out: &mut Vec<u8>,
     body: impl FnOnce(&mut Vec<u8>),
 ) {
+    write_type(api_version, kind, out);
+    write_nested(2, out, body);
+    out.extend_from_slice(TAIL);
+}
+
+/// Appends an envelope up to its content, which has this length.
+pub(crate) fn begin(api_version: &str, kind: &str, length: usize, out: &mut Vec<u8>) {
+    write_type(api_version, kind, out);
+    write_tag(2, 2, out);
+    write_varint(length as u64, out);
+}
+
+fn write_type(api_version: &str, kind: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(&MAGIC);
     write_nested(1, out, |out| {
         write_bytes(1, api_version.as_bytes(), out);
         write_bytes(2, kind.as_bytes(), out);
     });
-    write_nested(2, out, body);
-    // Both are empty for objects in protobuf, and upstream writes them nevertheless.
-    write_bytes(3, b"", out);
-    write_bytes(4, b"", out);
 }
 
 /// Parses an envelope.

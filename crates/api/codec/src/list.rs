@@ -3,7 +3,7 @@
 use crate::cbor::{self, ARRAY, MAP, split_members, write_head, write_text};
 use crate::envelope;
 use crate::json::write_string;
-use crate::proto::wire::{write_bytes, write_int, write_nested};
+use crate::proto::wire::{varint_length, write_bytes, write_int, write_nested};
 use serde_json::{Map, Value};
 
 /// `metadata` of a list.
@@ -17,17 +17,15 @@ pub struct ListMeta {
     pub remaining_item_count: Option<i64>,
 }
 
-/// Joins items into a JSON list. Each item is an object encoded by `json::encode`. If
-/// `strip_type_meta` is set, its leading `kind` and `apiVersion` are omitted, as upstream does for
-/// built-in kinds.
-pub fn json<'a>(
-    api_version: &str,
-    kind: &str,
-    meta: &ListMeta,
-    items: impl IntoIterator<Item = &'a [u8]>,
-    strip_type_meta: bool,
-) -> Vec<u8> {
-    let mut out = Vec::with_capacity(4096);
+/// The bytes after the items of a JSON list.
+pub const JSON_TAIL: &[u8] = b"]}";
+
+/// The bytes after the items of a protobuf list: the end of the envelope.
+pub const PROTO_TAIL: &[u8] = envelope::TAIL;
+
+/// Returns the bytes before the items of a JSON list.
+pub fn json_head(api_version: &str, kind: &str, meta: &ListMeta) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128);
     out.extend_from_slice(b"{\"kind\":");
     write_string(kind, &mut out);
     out.extend_from_slice(b",\"apiVersion\":");
@@ -35,21 +33,40 @@ pub fn json<'a>(
     out.extend_from_slice(b",\"metadata\":{");
     write_meta(meta, &mut out);
     out.extend_from_slice(b"},\"items\":[");
+    out
+}
+
+/// Appends an item of a JSON list, without a comma: an object encoded by `json::encode`. If
+/// `strip_type_meta` is set, its leading `kind` and `apiVersion` are omitted, as upstream does for
+/// built-in kinds.
+pub fn write_json_item(item: &[u8], strip_type_meta: bool, out: &mut Vec<u8>) {
+    // Cached bytes of single objects begin with kind and apiVersion. Items of a list have none
+    // upstream, and kubectl and client-go do not expect them.
+    match strip_type_meta.then(|| without_type_meta(item)).flatten() {
+        Some(rest) => {
+            out.push(b'{');
+            out.extend_from_slice(rest);
+        }
+        None => out.extend_from_slice(item),
+    }
+}
+
+/// Joins items into a JSON list, see [`write_json_item`].
+pub fn json<'a>(
+    api_version: &str,
+    kind: &str,
+    meta: &ListMeta,
+    items: impl IntoIterator<Item = &'a [u8]>,
+    strip_type_meta: bool,
+) -> Vec<u8> {
+    let mut out = json_head(api_version, kind, meta);
     for (index, item) in items.into_iter().enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        // Cached bytes of single objects begin with kind and apiVersion. Items of a list have none
-        // upstream, and kubectl and client-go do not expect them.
-        match strip_type_meta.then(|| without_type_meta(item)).flatten() {
-            Some(rest) => {
-                out.push(b'{');
-                out.extend_from_slice(rest);
-            }
-            None => out.extend_from_slice(item),
-        }
+        write_json_item(item, strip_type_meta, &mut out);
     }
-    out.extend_from_slice(b"]}");
+    out.extend_from_slice(JSON_TAIL);
     out
 }
 
@@ -89,28 +106,47 @@ fn after_text(bytes: &[u8]) -> Option<&[u8]> {
     bytes.get(end + 1..)
 }
 
+/// Returns the bytes before the items of a protobuf list. `length` is that of all items, see
+/// [`proto_item_length`].
+pub fn proto_head(api_version: &str, kind: &str, meta: &ListMeta, length: usize) -> Vec<u8> {
+    let mut list = Vec::with_capacity(64);
+    write_nested(1, &mut list, |out| {
+        // Field 1 is `selfLink`, which is always empty now, and gogo writes it nevertheless.
+        write_bytes(1, b"", out);
+        write_bytes(2, meta.resource_version.as_bytes(), out);
+        write_bytes(3, meta.continue_token.as_bytes(), out);
+        if let Some(count) = meta.remaining_item_count {
+            write_int(4, count as u64, out);
+        }
+    });
+    let mut out = Vec::with_capacity(256);
+    envelope::begin(api_version, kind, list.len() + length, &mut out);
+    out.extend_from_slice(&list);
+    out
+}
+
+/// Appends an item of a protobuf list: a message without an envelope.
+pub fn write_proto_item(item: &[u8], out: &mut Vec<u8>) {
+    write_bytes(2, item, out);
+}
+
+/// Returns the number of bytes of an item of this length.
+pub fn proto_item_length(item: usize) -> usize {
+    1 + varint_length(item as u64) + item
+}
+
 /// Joins items (messages without an envelope) into a protobuf list with an envelope.
 pub fn proto<'a>(
     api_version: &str,
     kind: &str,
     meta: &ListMeta,
-    items: impl IntoIterator<Item = &'a [u8]>,
+    items: impl IntoIterator<Item = &'a [u8], IntoIter: Clone>,
 ) -> Vec<u8> {
-    let mut out = Vec::with_capacity(4096);
-    envelope::wrap_with(api_version, kind, &mut out, |out| {
-        write_nested(1, out, |out| {
-            // Field 1 is `selfLink`, which is always empty now, and gogo writes it nevertheless.
-            write_bytes(1, b"", out);
-            write_bytes(2, meta.resource_version.as_bytes(), out);
-            write_bytes(3, meta.continue_token.as_bytes(), out);
-            if let Some(count) = meta.remaining_item_count {
-                write_int(4, count as u64, out);
-            }
-        });
-        for item in items {
-            write_bytes(2, item, out);
-        }
-    });
+    let items = items.into_iter();
+    let length = items.clone().map(|item| proto_item_length(item.len()));
+    let mut out = proto_head(api_version, kind, meta, length.sum());
+    items.for_each(|item| write_proto_item(item, &mut out));
+    out.extend_from_slice(PROTO_TAIL);
     out
 }
 

@@ -3,12 +3,14 @@
 
 mod decode;
 mod encode;
+mod revision;
 pub mod wire;
 
 use api_schema::Message;
 use serde_json::Value;
 
 use crate::{DecodeError, envelope};
+pub use revision::set_resource_version;
 
 /// Decodes a message (without its envelope). The tree is canonical and has no `kind` and
 /// `apiVersion`.

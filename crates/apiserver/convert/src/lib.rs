@@ -11,7 +11,10 @@ use std::sync::Arc;
 
 pub use custom::coerce_changed;
 pub use foreign::{convert_custom, convert_one};
-pub use stored::{StoredError, decode_stored, encode_stored, stored_version};
+pub use stored::{
+    StoredError, decode_message, decode_stored, encode_stored, set_resource_version, stored_message,
+    stored_version,
+};
 
 /// Converts an object from version `from` to version `to` of the same kind.
 pub fn convert_object(from: &Resource, to: &Resource, mut object: Value) -> Value {

@@ -112,6 +112,27 @@ fn decode_custom(
     Ok(with_type_meta(resource, object))
 }
 
+/// Returns the protobuf message of stored bytes, if they hold `resource`'s own version.
+pub fn stored_message<'a>(resource: &Resource, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    resource.schema.message()?;
+    let frame = envelope::unwrap(bytes).ok()?;
+    let is_own = frame.api_version == resource.api_version() && frame.kind == resource.kind;
+    is_own.then_some(frame.raw)
+}
+
+/// Returns a protobuf message with `metadata.resourceVersion`; `None` if it must be decoded for that.
+pub fn set_resource_version(message: &[u8], revision: i64) -> Option<Vec<u8>> {
+    proto::set_resource_version(message, revision)
+}
+
+/// Decodes a protobuf message of `resource`'s version; the result has `kind` and `apiVersion`.
+pub fn decode_message(resource: &Resource, bytes: &[u8]) -> Result<Value, StoredError> {
+    let missing = || StoredError(format!("{} has no protobuf encoding", resource.kind));
+    let message = resource.schema.message().ok_or_else(missing)?;
+    let object = proto::decode(message, bytes).map_err(|e| StoredError(e.to_string()))?;
+    Ok(with_type_meta(resource, object))
+}
+
 /// Encodes an object of `resource`'s version, which is the storage version.
 pub fn encode_stored(resource: &Resource, object: &Value) -> Vec<u8> {
     match &resource.schema {

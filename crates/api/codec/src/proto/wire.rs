@@ -86,6 +86,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Returns the number of bytes that are not read yet.
+    pub(crate) fn left(&self) -> usize {
+        self.rest.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
@@ -140,6 +145,12 @@ pub fn write_varint(mut value: u64, out: &mut Vec<u8>) {
         value >>= 7;
     }
     out.push(value as u8);
+}
+
+/// Returns the number of bytes of a varint.
+pub fn varint_length(value: u64) -> usize {
+    // Seven bits in each byte, and one byte for zero.
+    (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }
 
 /// Writes the tag of a field.
