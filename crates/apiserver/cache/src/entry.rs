@@ -3,13 +3,16 @@
 use crate::kind::StoredKind;
 use api_kinds::{ObjectSchema, Resource};
 use api_meta::ApiError;
-use apiserver_convert::{codec, convert_object, decode_stored, stored_version};
+use apiserver_convert::{
+    StoredError, codec, convert_object, decode_message, decode_stored, set_resource_version,
+    stored_message, stored_version,
+};
 use bytes::Bytes;
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
 /// An object at a revision: the values that selectors need, and its encodings, each created at most
-/// once.
+/// once. Of a built-in kind, the protobuf message is what the object is decoded from.
 ///
 /// The JSON tree is not kept: it takes several times the memory of the bytes, and few readers need
 /// it.
@@ -20,7 +23,7 @@ pub struct Entry {
     /// `metadata.resourceVersion`.
     pub revision: i64,
     kind: Arc<StoredKind>,
-    stored: Bytes,
+    content: Content,
     labels: Box<[(Box<str>, Box<str>)]>,
     /// Values of the kind's selectable fields, in their order.
     fields: Box<[Box<str>]>,
@@ -30,6 +33,44 @@ pub struct Entry {
     broken: Option<Box<str>>,
     /// Stored in another version, from which only the converter of the definition leads here.
     foreign: bool,
+}
+
+/// The bytes from which an object is decoded.
+#[derive(Clone, Debug)]
+enum Content {
+    /// The protobuf message with its revision: what clients read. It takes the place of the stored
+    /// bytes, which hold the same.
+    Message(Bytes),
+    /// The stored bytes of a custom resource, or of another version than the storage version.
+    Stored(Bytes),
+}
+
+impl Content {
+    fn new(resource: &Resource, value: &[u8], revision: i64) -> Self {
+        let message = stored_message(resource, value);
+        match message.and_then(|message| set_resource_version(message, revision)) {
+            Some(bytes) => Content::Message(bytes.into()),
+            // A slice of the response would keep a whole page of a list in memory.
+            None => Content::Stored(Bytes::copy_from_slice(value)),
+        }
+    }
+
+    fn at_revision(&self, revision: i64) -> Self {
+        match self {
+            Content::Message(bytes) => match set_resource_version(bytes, revision) {
+                Some(bytes) => Content::Message(bytes.into()),
+                None => self.clone(),
+            },
+            Content::Stored(_) => self.clone(),
+        }
+    }
+
+    fn decode(&self, resource: &Resource) -> Result<Value, StoredError> {
+        match self {
+            Content::Message(bytes) => decode_message(resource, bytes),
+            Content::Stored(bytes) => decode_stored(resource, bytes),
+        }
+    }
 }
 
 impl Entry {
@@ -46,8 +87,7 @@ impl Entry {
             key: key.into(),
             revision,
             kind: kind.clone(),
-            // A slice of the response would keep a whole page of a list in memory.
-            stored: Bytes::copy_from_slice(value),
+            content: Content::new(&kind.resource, value, revision),
             labels: Box::default(),
             fields: Box::default(),
             json: OnceLock::new(),
@@ -74,7 +114,11 @@ impl Entry {
 
     /// Returns the same object under another description of its kind.
     pub(crate) fn with_kind(&self, kind: &Arc<StoredKind>) -> Self {
-        Entry::new(kind, &self.key, &self.stored, self.revision).0
+        match &self.content {
+            Content::Stored(bytes) => Entry::new(kind, &self.key, bytes, self.revision).0,
+            // Only custom resources change their description, and they are not stored as protobuf.
+            Content::Message(_) => self.at_revision(self.revision),
+        }
     }
 
     /// Returns the same object with another revision, as DELETED events carry it.
@@ -83,7 +127,7 @@ impl Entry {
             key: self.key.clone(),
             revision,
             kind: self.kind.clone(),
-            stored: self.stored.clone(),
+            content: self.content.at_revision(revision),
             labels: self.labels.clone(),
             fields: self.fields.clone(),
             json: OnceLock::new(),
@@ -110,7 +154,14 @@ impl Entry {
 
     /// Returns the number of bytes of the stored object.
     pub fn stored_size(&self) -> usize {
-        self.stored.len()
+        match &self.content {
+            Content::Message(bytes) | Content::Stored(bytes) => bytes.len(),
+        }
+    }
+
+    /// Returns keys and values of the labels, sorted by key.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.labels.iter().map(|(key, value)| (&**key, &**value))
     }
 
     /// Returns a label's value.
@@ -144,11 +195,13 @@ impl Entry {
 
     /// Returns whether a custom resource is stored in another version than the storage version.
     pub fn is_outdated(&self) -> bool {
-        let ObjectSchema::Custom(_) = &self.kind.resource.schema else {
+        let (ObjectSchema::Custom(_), Content::Stored(bytes)) =
+            (&self.kind.resource.schema, &self.content)
+        else {
             return false;
         };
         let version = self.kind.resource.api_version();
-        stored_version(&self.stored).is_some_and(|found| found != version)
+        stored_version(bytes).is_some_and(|found| found != version)
     }
 
     /// Fails closed: relabelled without its converter, the object would be wrong.
@@ -167,7 +220,10 @@ impl Entry {
     /// Decodes the object in the stored version. With a converter, it may be an older one.
     pub fn decode_tree(&self) -> Result<Value, ApiError> {
         let decoded = match &self.broken {
-            None => decode_stored(&self.kind.resource, &self.stored).map_err(|e| e.to_string()),
+            None => self
+                .content
+                .decode(&self.kind.resource)
+                .map_err(|e| e.to_string()),
             Some(reason) => Err(reason.to_string()),
         };
         let mut tree = decoded.map_err(|reason| self.undecodable_error(&reason))?;
@@ -193,6 +249,26 @@ impl Entry {
         ))
     }
 
+    /// Checks that the object can be encoded in a served version: then its encodings have no error.
+    ///
+    /// # Errors
+    /// The stored object can't be decoded, or it was not converted.
+    pub fn check_readable(&self, resource: &Resource) -> Result<(), ApiError> {
+        self.require_conversion(resource)?;
+        match &self.broken {
+            Some(reason) => Err(self.undecodable_error(reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns JSON as [`Self::encode_json`], without keeping it.
+    pub fn encode_json_once(&self, resource: &Resource) -> Result<Bytes, ApiError> {
+        match self.json.get() {
+            Some(bytes) if resource.is_same_version(&self.kind.resource) => Ok(bytes.clone()),
+            _ => Ok(codec::encode_json(&resource.schema, &self.tree_as(resource)?).into()),
+        }
+    }
+
     /// Returns JSON in a served version, without a newline.
     pub fn encode_json(&self, resource: &Resource) -> Result<Bytes, ApiError> {
         self.encode_once(resource, &self.json, |schema, tree| {
@@ -202,6 +278,12 @@ impl Entry {
 
     /// Returns the protobuf message (without envelope) in a served version.
     pub fn encode_proto(&self, resource: &Resource) -> Result<Bytes, ApiError> {
+        if let Content::Message(bytes) = &self.content
+            && resource.is_same_version(&self.kind.resource)
+            && self.broken.is_none()
+        {
+            return Ok(bytes.clone());
+        }
         // Negotiation offers no protobuf for kinds without it, so that this is a bug of a caller.
         let missing = || ApiError::internal("this kind has no protobuf encoding");
         self.encode_once(resource, &self.proto, |schema, tree| {

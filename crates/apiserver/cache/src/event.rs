@@ -2,6 +2,7 @@
 
 use crate::Entry;
 use crate::selection::Selection;
+use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -27,6 +28,57 @@ impl EventType {
     }
 }
 
+/// Frame formats of a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameFormat {
+    /// JSON.
+    Json,
+    /// Protobuf.
+    Proto,
+    /// A sequence of CBOR items.
+    Cbor,
+}
+
+/// The frames of one event in the storage version. All watchers that receive the event share them;
+/// they are dropped with the last delivery, because an object keeps its encodings itself.
+#[derive(Debug, Default)]
+pub struct SharedFrames {
+    // By the event's type: it may be ADDED to one watcher and MODIFIED to another.
+    json: [OnceLock<Bytes>; 3],
+    proto: [OnceLock<Bytes>; 3],
+    cbor: [OnceLock<Bytes>; 3],
+}
+
+impl SharedFrames {
+    /// Returns the frame of an event; the first caller encodes it.
+    ///
+    /// # Errors
+    /// The frame can't be encoded.
+    pub fn get_or_encode<E>(
+        &self,
+        event: EventType,
+        format: FrameFormat,
+        encode: impl FnOnce() -> Result<Bytes, E>,
+    ) -> Result<Bytes, E> {
+        let frames = match format {
+            FrameFormat::Json => &self.json,
+            FrameFormat::Proto => &self.proto,
+            FrameFormat::Cbor => &self.cbor,
+        };
+        let [added, modified, deleted] = frames;
+        let frame = match event {
+            EventType::Added => added,
+            EventType::Modified => modified,
+            EventType::Deleted => deleted,
+        };
+        if let Some(bytes) = frame.get() {
+            return Ok(bytes.clone());
+        }
+        let bytes = encode()?;
+        Ok(frame.get_or_init(|| bytes).clone())
+    }
+}
+
 /// One event for a client.
 #[derive(Clone, Debug)]
 pub struct Delivery {
@@ -36,9 +88,21 @@ pub struct Delivery {
     pub entry: Arc<Entry>,
     /// State before, if [`Selection::converted_fields`] decides what a change is to the client.
     pub previous: Option<Arc<Entry>>,
+    /// Shared with the other watchers; `None` if the event is for one watcher only.
+    pub frames: Option<Arc<SharedFrames>>,
 }
 
 impl Delivery {
+    /// Creates an event about an existing object.
+    pub(crate) fn existing(entry: Arc<Entry>) -> Self {
+        Delivery {
+            event: EventType::Added,
+            entry,
+            previous: None,
+            frames: None,
+        }
+    }
+
     /// Applies the selection to converted objects; returns the event that the client receives, if
     /// any.
     pub fn select_converted(self, selection: &Selection) -> Option<Delivery> {
@@ -60,6 +124,7 @@ impl Delivery {
             event,
             entry,
             previous: None,
+            frames: None,
         })
     }
 }
@@ -114,6 +179,7 @@ impl CacheEvent {
             event,
             entry,
             previous: before.filter(|_| is_needed).cloned(),
+            frames: None,
         })
     }
 

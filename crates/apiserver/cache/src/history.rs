@@ -45,6 +45,15 @@ impl History {
         self.events.push_back(event);
     }
 
+    /// Returns the last `count` changes, oldest first; `None` if some of them were dropped.
+    pub(crate) fn last_events(
+        &self,
+        count: usize,
+    ) -> Option<impl Iterator<Item = &Arc<CacheEvent>>> {
+        let start = self.events.len().checked_sub(count)?;
+        Some(self.events.range(start..))
+    }
+
     pub(crate) fn oldest_revision(&self) -> i64 {
         self.oldest
     }

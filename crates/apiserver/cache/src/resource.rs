@@ -1,76 +1,37 @@
 //! The watch cache of one stored kind.
 
+use crate::attribute::{Attribute, required_values};
 use crate::entry::Entry;
 use crate::history::History;
 use crate::kind::StoredKind;
+use crate::table::ObjectTable;
+use crate::usage::IndexUsage;
 use crate::watcher::Watcher;
-use crate::{CacheEvent, Delivery, EventType, Selection, Subscription};
+use crate::watcher_set::WatcherSet;
+use crate::{CacheEvent, Delivery, Selection, Snapshot, Subscription};
 use apiserver_request::{GroupResource, ObjectEvent, Observer};
 use apiserver_storage::Change;
-use imbl::OrdMap;
 use parking_lot::Mutex;
 use serde_json::Value;
-use std::ops::Bound;
 use std::sync::Arc;
 
-type Objects = OrdMap<Arc<str>, Arc<Entry>>;
-
-/// The objects of a kind at one revision; cheap to clone, shares structure with other revisions.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    objects: Objects,
-    /// The revision.
-    pub revision: i64,
-}
-
-impl Snapshot {
-    /// Returns entries whose key starts with `prefix` and is not before `start`, in order.
-    pub fn range_entries<'a>(
-        &'a self,
-        prefix: &'a str,
-        start: &'a str,
-    ) -> impl Iterator<Item = &'a Arc<Entry>> {
-        let from = if start > prefix { start } else { prefix };
-        self.objects
-            .range::<_, str>((Bound::Included(from), Bound::Unbounded))
-            .map(|(_, entry)| entry)
-            .take_while(move |entry| entry.key.starts_with(prefix))
-    }
-
-    /// Returns all selected entries.
-    pub fn select_entries<'a>(&'a self, selection: &'a Selection) -> Vec<Arc<Entry>> {
-        let prefix = selection.key_prefix();
-        let found: Vec<_> = self
-            .range_entries(&prefix, "")
-            .filter(|e| selection.matches(e))
-            .cloned()
-            .collect();
-        found
-    }
-
-    /// Returns one entry by key.
-    pub fn get(&self, key: &str) -> Option<&Arc<Entry>> {
-        self.objects.get(key)
-    }
-
-    /// Returns the number of objects.
-    pub fn len(&self) -> usize {
-        self.objects.len()
-    }
-
-    /// Returns whether there is no object.
-    pub fn is_empty(&self) -> bool {
-        self.objects.is_empty()
-    }
-}
+/// Number of objects from which on a kind has indexes; passing fewer costs little.
+const INDEXED_OBJECTS: usize = 256;
 
 struct State {
-    objects: Objects,
+    objects: ObjectTable,
+    usage: IndexUsage,
     history: History,
-    watchers: Vec<Watcher>,
+    watchers: WatcherSet,
     observers: Vec<Arc<dyn Observer>>,
     /// Revision of the last change of this kind.
     revision: i64,
+    /// Number of changes, for an index that is built meanwhile.
+    changes: usize,
+    /// Number of times that all objects were replaced at once.
+    replacements: usize,
+    /// A reader builds an index.
+    building: bool,
     /// The resource is removed: no event follows.
     closed: bool,
 }
@@ -87,11 +48,15 @@ impl ResourceCache {
     pub(crate) fn new(kind: StoredKind) -> Self {
         let group_resource = GroupResource::new(&kind.resource.group, &kind.resource.plural);
         let state = State {
-            objects: Objects::new(),
+            objects: ObjectTable::default(),
+            usage: IndexUsage::default(),
             history: History::starting_at(0),
-            watchers: Vec::new(),
+            watchers: WatcherSet::default(),
             observers: Vec::new(),
             revision: 0,
+            changes: 0,
+            replacements: 0,
+            building: false,
             closed: false,
         };
         ResourceCache {
@@ -113,14 +78,14 @@ impl ResourceCache {
         // Selectable fields and encodings depend on the description. Decoding takes time, so that
         // it holds no lock; nothing but the reader's task, which calls this, changes objects.
         let objects = self.state.lock().objects.clone();
-        let objects = objects
-            .values()
-            .map(|entry| (entry.key.clone(), Arc::new(entry.with_kind(&changed.kind))))
-            .collect();
+        let mut decoded = ObjectTable::default();
+        for entry in objects.values() {
+            decoded.insert(Arc::new(entry.with_kind(&changed.kind)));
+        }
         let mut state = changed.state.lock();
-        state.objects = objects;
+        state.replace_objects(decoded);
         if !keeps_watchers {
-            state.watchers.clear();
+            state.watchers.close_all();
         }
         drop(state);
         changed
@@ -130,7 +95,7 @@ impl ResourceCache {
     /// no longer served.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
-        state.watchers.clear();
+        state.watchers.close_all();
         state.closed = true;
         for entry in state.objects.values() {
             if let (Ok(tree), false) = (entry.decode_tree(), state.observers.is_empty()) {
@@ -149,7 +114,7 @@ impl ResourceCache {
     pub(crate) fn insert_listed(&self, key: &str, value: &[u8], revision: i64) {
         let (entry, _) = Entry::new(&self.kind, key, value, revision);
         let mut state = self.state.lock();
-        state.objects.insert(entry.key.clone(), Arc::new(entry));
+        state.objects.insert(Arc::new(entry));
     }
 
     /// Ends the first list: watches may start from its revision.
@@ -179,6 +144,63 @@ impl ResourceCache {
         self.len() == 0
     }
 
+    /// Returns the current state for a selection, as [`Self::snapshot`]. Selections by the same
+    /// labels or fields lead to an index.
+    pub fn snapshot_for(&self, selection: &Selection, revision: i64) -> Snapshot {
+        self.prepare_indexes(selection);
+        self.snapshot(revision)
+    }
+
+    fn prepare_indexes(&self, selection: &Selection) {
+        let scope = selection.key_scope(self.kind.resource.namespaced);
+        if scope.is_key || self.has_few_objects(&scope.prefix) {
+            return;
+        }
+        for required in required_values(selection) {
+            let wanted = self.state.lock().usage.record_use(required.attribute);
+            if let Some(attribute) = wanted {
+                self.build_index(attribute);
+            }
+        }
+    }
+
+    fn has_few_objects(&self, prefix: &str) -> bool {
+        let snapshot = self.snapshot(0);
+        let mut counted = snapshot.range_entries(prefix, "").skip(INDEXED_OBJECTS);
+        counted.next().is_none()
+    }
+
+    /// Builds an index of the present objects without holding the lock, then applies the changes
+    /// that were made meanwhile.
+    fn build_index(&self, attribute: Arc<Attribute>) {
+        let mut state = self.state.lock();
+        // Thousands of kubelets list at once after a restart: one of them builds the index.
+        if std::mem::replace(&mut state.building, true) {
+            return;
+        }
+        let objects = state.objects.clone();
+        let (changes, replacements) = (state.changes, state.replacements);
+        drop(state);
+        let mut index = objects.build_index(attribute.clone());
+        let mut state = self.state.lock();
+        state.building = false;
+        let missed = state.changes.wrapping_sub(changes);
+        if state.replacements != replacements {
+            return;
+        }
+        // The next use tries again.
+        let Some(events) = state.history.last_events(missed) else {
+            return;
+        };
+        for event in events {
+            index.replace_entry(event.old.as_deref(), event.new.as_deref());
+        }
+        if let Some(oldest) = state.usage.begin_index(attribute) {
+            state.objects.remove_index(&oldest);
+        }
+        state.objects.add_index(index);
+    }
+
     /// Returns the current state; `revision` is the caches' common revision, read before the call.
     pub fn snapshot(&self, revision: i64) -> Snapshot {
         let state = self.state.lock();
@@ -193,10 +215,14 @@ impl ResourceCache {
     pub fn snapshot_at(&self, revision: i64) -> Option<Snapshot> {
         let state = self.state.lock();
         let mut objects = state.objects.clone();
-        for event in state.history.events_after(revision)?.rev() {
+        let later = state.history.events_after(revision)?.rev();
+        let later: Vec<Arc<CacheEvent>> = later.cloned().collect();
+        // Undoing thousands of changes must not delay writes.
+        drop(state);
+        for event in later {
             // Undoing from the newest change backwards restores each object in turn.
             match &event.old {
-                Some(old) => objects.insert(old.key.clone(), old.clone()),
+                Some(old) => objects.insert(old.clone()),
                 None => objects.remove(event.key()),
             };
         }
@@ -205,6 +231,7 @@ impl ResourceCache {
 
     /// Subscribes with the existing objects as backlog.
     pub fn subscribe_from_now(&self, selection: Selection, revision: i64) -> Subscription {
+        self.prepare_indexes(&selection);
         let mut state = self.state.lock();
         let snapshot = Snapshot {
             objects: state.objects.clone(),
@@ -213,18 +240,13 @@ impl ResourceCache {
         // The watcher is registered under the same lock as the snapshot is taken, so that no change
         // falls between backlog and live changes.
         let (watcher, changes) = Watcher::new(selection.clone());
-        state.add_watcher(watcher);
+        state.add_watcher(watcher, self.kind.resource.namespaced);
         // Selecting may take long in a large namespace: writes must not wait for it.
         drop(state);
-        let added = |entry| Delivery {
-            event: EventType::Added,
-            entry,
-            previous: None,
-        };
         let backlog = snapshot
-            .select_entries(&selection)
-            .into_iter()
-            .map(added)
+            .select_entries(&selection, "")
+            .cloned()
+            .map(Delivery::existing)
             .collect();
         Subscription {
             backlog,
@@ -240,17 +262,26 @@ impl ResourceCache {
         let Some(missed) = state.history.events_after(after) else {
             return Err(state.history.oldest_revision());
         };
-        let backlog: Vec<Delivery> = missed
+        let missed: Vec<Arc<CacheEvent>> = missed.cloned().collect();
+        let revision = after.max(state.revision);
+        let (watcher, changes) = Watcher::new(selection.clone());
+        state.add_watcher(watcher, self.kind.resource.namespaced);
+        // Selecting among thousands of changes must not delay writes.
+        drop(state);
+        let backlog = missed
+            .iter()
             .filter_map(|event| event.seen_by(&selection))
             .collect();
-        let revision = after.max(state.revision);
-        let (watcher, changes) = Watcher::new(selection);
-        state.add_watcher(watcher);
         Ok(Subscription {
             backlog,
             revision,
             changes,
         })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn watcher_count(&self) -> usize {
+        self.state.lock().watchers.count()
     }
 
     /// Replays the existing objects to `observer` and registers it.
@@ -279,13 +310,16 @@ impl ResourceCache {
     pub(crate) fn apply_put(&self, key: &str, value: &[u8], revision: i64) {
         let (entry, tree) = Entry::new(&self.kind, key, value, revision);
         let entry = Arc::new(entry);
-        let mut state = self.state.lock();
         // With watchers, JSON is needed at once and by all of them. Encoding it from the decoded
-        // tree saves decoding the stored bytes again.
-        if let (Some(tree), false) = (&tree, state.watchers.is_empty()) {
+        // tree saves decoding the stored bytes again. A watcher that is added after this finds no
+        // prepared JSON, and encodes it.
+        if let Some(tree) = &tree
+            && self.state.lock().watchers.is_watched(&entry)
+        {
             entry.prepare_json(tree);
         }
-        let old = state.objects.insert(entry.key.clone(), entry.clone());
+        let mut state = self.state.lock();
+        let old = state.objects.insert(entry.clone());
         state.record_event(CacheEvent::new(revision, old, Some(entry)));
         if let Some(tree) = tree {
             self.notify_observers(&state.observers, ObjectEvent::Applied, || tree);
@@ -326,7 +360,7 @@ impl ResourceCache {
     /// unknown number of changes. Observers receive the difference.
     pub(crate) fn replace_all(&self, found: Vec<(String, bytes::Bytes, i64)>, revision: i64) {
         let mut state = self.state.lock();
-        let mut objects = Objects::new();
+        let mut objects = ObjectTable::default();
         for (key, value, modified) in found {
             // Most objects did not change while the watch was lost. Their entries keep their
             // encodings, and observers are not notified.
@@ -342,35 +376,43 @@ impl ResourceCache {
                 }
                 Arc::new(entry)
             });
-            objects.insert(entry.key.clone(), entry);
+            objects.insert(entry);
         }
-        for (key, old) in &state.objects {
-            if !objects.contains_key(key)
+        for old in state.objects.values() {
+            if objects.get(&old.key).is_none()
                 && let Ok(tree) = old.decode_tree()
             {
                 self.notify_observers(&state.observers, ObjectEvent::Deleted, || tree);
             }
         }
-        state.objects = objects;
+        state.replace_objects(objects);
         state.history = History::starting_at(revision);
         state.revision = revision;
         // Dropping the senders ends the streams. Clients then list again, as after a 410.
-        state.watchers.clear();
+        state.watchers.close_all();
     }
 }
 
 impl State {
-    fn add_watcher(&mut self, watcher: Watcher) {
+    fn add_watcher(&mut self, watcher: Watcher, is_namespaced: bool) {
         // Dropping it ends the stream. A request may hold a cache that was removed meanwhile.
         if !self.closed {
-            self.watchers.push(watcher);
+            self.watchers.add_watcher(watcher, is_namespaced);
         }
+    }
+
+    /// Replaces all objects. Indexes are built again when they are next used.
+    fn replace_objects(&mut self, objects: ObjectTable) {
+        self.objects = objects;
+        self.usage.clear_indexes();
+        self.replacements += 1;
     }
 
     fn record_event(&mut self, event: CacheEvent) {
         self.revision = self.revision.max(event.revision);
+        self.changes = self.changes.wrapping_add(1);
         let event = Arc::new(event);
-        self.watchers.retain(|watcher| watcher.deliver(&event));
+        self.watchers.deliver_event(&event);
         self.history.push(event);
     }
 }

@@ -21,7 +21,35 @@ pub struct Selection {
     pub converted_fields: FieldSelector,
 }
 
+/// The keys that a selection can match.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct KeyScope {
+    /// Their common prefix.
+    pub(crate) prefix: String,
+    /// The prefix is a complete key.
+    pub(crate) is_key: bool,
+}
+
 impl Selection {
+    /// Returns the keys that can match, also by the field selector.
+    pub(crate) fn key_scope(&self, is_namespaced: bool) -> KeyScope {
+        let field = |name| self.fields.exact(name);
+        let namespace = self
+            .namespace
+            .as_deref()
+            .or_else(|| field("metadata.namespace"))
+            .filter(|namespace| !namespace.is_empty());
+        let name = self.name.as_deref().or_else(|| field("metadata.name"));
+        let (prefix, is_key) = match (namespace, name) {
+            (Some(namespace), Some(name)) => (format!("{namespace}/{name}"), true),
+            (Some(namespace), None) => (namespace_prefix(namespace), false),
+            // The name is the key of an object of cluster scope only.
+            (None, Some(name)) if !is_namespaced => (name.to_owned(), true),
+            (None, _) => (String::new(), false),
+        };
+        KeyScope { prefix, is_key }
+    }
+
     /// Returns whether the entry is selected, before the conversion.
     pub fn matches(&self, entry: &Entry) -> bool {
         self.namespace
@@ -51,9 +79,13 @@ impl Selection {
     /// Returns the common prefix of the keys that can match.
     pub fn key_prefix(&self) -> String {
         self.namespace
-            .as_ref()
-            // With the slash, so that `team` does not include `team-b`.
-            .map(|namespace| format!("{namespace}/"))
+            .as_deref()
+            .map(namespace_prefix)
             .unwrap_or_default()
     }
+}
+
+fn namespace_prefix(namespace: &str) -> String {
+    // With the slash, so that `team` does not include `team-b`.
+    format!("{namespace}/")
 }

@@ -3,10 +3,11 @@
 
 mod caches;
 mod custom;
+mod indexes;
 mod resource;
 mod watchers;
 
-use crate::{ResourceCache, Selection, StoredKind};
+use crate::{Entry, ResourceCache, Selection, Snapshot, StoredKind};
 use api_kinds::Resource;
 use api_meta::Selector;
 use api_meta::fields::FieldSelector;
@@ -33,6 +34,10 @@ fn config_map(key: &str, labels: Value) -> Vec<u8> {
 
 fn put(cache: &ResourceCache, key: &str, labels: Value, revision: i64) {
     cache.apply_put(key, &config_map(key, labels), revision);
+}
+
+fn select(snapshot: &Snapshot, selection: &Selection) -> Vec<Arc<Entry>> {
+    snapshot.select_entries(selection, "").cloned().collect()
 }
 
 fn selection(namespace: &str, labels: &str, fields: &str) -> Selection {

@@ -1,5 +1,6 @@
 //! deletecollection: a list, then a delete of each object.
 
+use crate::delete::{DeleteAdmission, KnownState};
 use crate::delete_options::DeleteOptions;
 use crate::read::ListQuery;
 use crate::registry::Registry;
@@ -7,17 +8,21 @@ use crate::write::Write;
 use api_meta::{ApiError, Reason};
 use apiserver_cache::Entry;
 use futures::FutureExt;
+use futures::future::ready;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use serde_json::Value;
+use std::sync::Arc;
 
 /// Concurrent deletes; the store commits them together.
+///
+/// Not in one transaction: all its events would have one revision, and a watch that breaks between
+/// two of them would resume after both.
 const AT_ONCE: usize = 32;
 
 /// The result of a deletecollection.
 #[derive(Debug)]
 pub struct CollectionDelete {
-    /// The deleted objects, in the order of the list.
-    pub objects: Vec<Value>,
+    /// The deleted objects as they were listed, in the order of the list.
+    pub entries: Vec<Arc<Entry>>,
     /// The revision of the list.
     pub revision: i64,
 }
@@ -31,16 +36,20 @@ impl Registry {
         options: &DeleteOptions,
     ) -> Result<CollectionDelete, ApiError> {
         let list = self.list(&write.resource, query).await?;
-        let each: Vec<_> = list
+        let revision = list.revision;
+        // Each future is created when it is started: all at once, they would need more memory than
+        // the objects.
+        let deletes = list
             .entries
-            .iter()
-            .map(|entry| self.delete_entry(write, entry, options).boxed())
-            .collect();
-        let objects: Vec<Option<Value>> =
-            stream::iter(each).buffered(AT_ONCE).try_collect().await?;
+            .into_iter()
+            .map(|entry| self.delete_entry(write, entry, options).boxed());
+        let deleted = stream::iter(deletes).buffered(AT_ONCE);
+        let entries = deleted
+            .try_filter_map(|entry| ready(Ok(entry)))
+            .try_collect();
         Ok(CollectionDelete {
-            objects: objects.into_iter().flatten().collect(),
-            revision: list.revision,
+            entries: entries.await?,
+            revision,
         })
     }
 
@@ -48,15 +57,18 @@ impl Registry {
     async fn delete_entry(
         &self,
         write: &Write,
-        entry: &Entry,
+        entry: Arc<Entry>,
         options: &DeleteOptions,
-    ) -> Result<Option<Value>, ApiError> {
+    ) -> Result<Option<Arc<Entry>>, ApiError> {
         let mut write = write.clone();
         write.namespace = entry.namespace().to_owned();
         write.name = entry.name().to_owned();
-        match self.delete(&mut write, options).await {
-            // The list has converted it.
-            Ok(_) => entry.tree_as(&write.resource).map(Some),
+        let known = KnownState::from_list(&write, &entry, options);
+        match self
+            .delete_from(&mut write, options, DeleteAdmission::Runs, known)
+            .await
+        {
+            Ok(_) => Ok(Some(entry)),
             // The list may be older than another client's delete. The desired state is reached all
             // the same.
             Err(e) if e.reason == Reason::NotFound => Ok(None),

@@ -10,6 +10,7 @@ use crate::registry::Registry;
 use crate::write::Write;
 use crate::{meta, namespaces, propagation};
 use api_meta::{ApiError, Meta};
+use apiserver_cache::Entry;
 use apiserver_convert::{convert_one, encode_stored};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
@@ -34,6 +35,29 @@ pub(crate) enum DeleteAdmission {
     Runs,
     /// Another request that was admitted, such as an eviction, leads to the deletion.
     Done,
+}
+
+/// A state of the object that was read before, and that may have changed since.
+pub(crate) struct KnownState {
+    object: Value,
+    revision: i64,
+}
+
+impl KnownState {
+    /// Returns the state in a list, if the delete may begin with it.
+    pub(crate) fn from_list(write: &Write, entry: &Entry, options: &DeleteOptions) -> Option<Self> {
+        // Without a write, nothing would show that the state is outdated.
+        let is_dry_run = write.dry_run || options.dry_run;
+        let has_preconditions = options.uid.is_some() || options.resource_version.is_some();
+        if is_dry_run || has_preconditions || write.resource.schema.converter().is_some() {
+            return None;
+        }
+        let object = entry.tree_as(&write.resource).ok()?;
+        Some(KnownState {
+            object,
+            revision: entry.revision,
+        })
+    }
 }
 
 /// The decision of one attempt.
@@ -63,6 +87,18 @@ impl Registry {
         options: &DeleteOptions,
         admission: DeleteAdmission,
     ) -> Result<DeleteOutcome, ApiError> {
+        self.delete_from(write, options, admission, None).await
+    }
+
+    /// Deletes one object, beginning with a state that was read before. The store rejects a write
+    /// that is based on an outdated one, and the delete then reads the object.
+    pub(crate) async fn delete_from(
+        &self,
+        write: &mut Write,
+        options: &DeleteOptions,
+        admission: DeleteAdmission,
+        mut known: Option<KnownState>,
+    ) -> Result<DeleteOutcome, ApiError> {
         // Options may come in the query and in the body; either is enough.
         write.dry_run |= options.dry_run;
         write.options = options.raw.clone();
@@ -72,26 +108,32 @@ impl Registry {
             &write.name,
         );
         for _ in 0..ATTEMPTS {
+            let is_live = known.is_none();
             // Reads the store and not the cache: preconditions and finalizers of a stale object
             // could delete what a client just protected.
-            let Some((object, revision)) = self.live_entry(write, &key, &write.name).await? else {
-                return Err(write.not_found());
+            let (object, revision) = match known.take() {
+                Some(known) => (known.object, known.revision),
+                None => self
+                    .live_entry(write, &key, &write.name)
+                    .await?
+                    .ok_or_else(|| write.not_found())?,
             };
             // In every attempt: the object may have been replaced by one of the same name.
             check_preconditions(write, options, &object)?;
             if admission == DeleteAdmission::Runs {
-                self.admit_delete(write, &object).await?;
+                match self.admit_delete(write, &object).await {
+                    Ok(()) => {}
+                    // The object may have become admissible.
+                    Err(_) if !is_live => continue,
+                    Err(error) => return Err(error),
+                }
             }
-            match self
-                .execute_plan(
-                    write,
-                    plan_deletion(write, options, &object),
-                    object,
-                    &key,
-                    revision,
-                )
-                .await?
-            {
+            let plan = plan_deletion(write, options, &object);
+            if matches!(plan, DeletionPlan::Unchanged) && !is_live {
+                continue;
+            }
+            let executed = self.execute_plan(write, plan, object, &key, revision);
+            match executed.await? {
                 Err(StoreError::Conflict(_)) => {}
                 Err(e) => return Err(store_error(&e)),
                 Ok(deleted) => return Ok(deleted),

@@ -120,7 +120,9 @@ impl Registry {
                 .await;
         }
         let revision = self.wait_for_version(&query.resource_version).await?;
-        Ok(Source::Cached(cache.snapshot(revision)))
+        Ok(Source::Cached(
+            cache.snapshot_for(&query.selection, revision),
+        ))
     }
 
     async fn resume_list(
@@ -140,7 +142,10 @@ impl Registry {
         let start = format!("{prefix}{key}");
         let source = match revision {
             // A token without a revision continues at the current revision.
-            ..=0 => Source::Cached(cache.snapshot(self.wait_for_version("").await?)),
+            ..=0 => {
+                let revision = self.wait_for_version("").await?;
+                Source::Cached(cache.snapshot_for(&query.selection, revision))
+            }
             revision => self
                 .snapshot_at(cache, revision, query, prefix, &start)
                 .await
@@ -296,26 +301,24 @@ impl Source {
         }
     }
 
-    fn iter_entries<'a>(
+    /// Returns the selected entries whose key is not before `start`, in order.
+    fn select_entries<'a>(
         &'a self,
-        prefix: &'a str,
+        selection: &'a Selection,
         start: &'a str,
     ) -> Box<dyn Iterator<Item = &'a Arc<Entry>> + 'a> {
         match self {
-            Source::Cached(snapshot) => Box::new(snapshot.range_entries(prefix, start)),
-            Source::Read(past) => Box::new(
-                past.entries
-                    .iter()
-                    .filter(move |e| e.key.starts_with(prefix) && &*e.key >= start),
-            ),
+            Source::Cached(snapshot) => Box::new(snapshot.select_entries(selection, start)),
+            Source::Read(past) => {
+                let entries = past.entries.iter().filter(move |e| &*e.key >= start);
+                Box::new(entries.filter(|e| selection.matches(e)))
+            }
         }
     }
 }
 
 fn list_page(source: &Source, query: &ListQuery, prefix: &str, start: &str) -> ListResult {
-    let mut matching = source
-        .iter_entries(prefix, start)
-        .filter(|e| query.selection.matches(e));
+    let mut matching = source.select_entries(&query.selection, start);
     let revision = source.revision();
     if query.limit == 0 {
         let entries = matching.cloned().collect();

@@ -4,12 +4,12 @@ use crate::body::{Body, full_body};
 use crate::context::Context;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use http::Response;
 use http::header::{CONTENT_ENCODING, HeaderValue, VARY};
+use http::{HeaderMap, Response};
 use std::io::Write;
 
 /// Minimum size of a compressed response in bytes: upstream's threshold.
-const THRESHOLD: usize = 128 * 1024;
+pub const THRESHOLD: usize = 128 * 1024;
 
 /// Puts `bytes` into a response, compressed if they are large enough and the client accepts it.
 pub fn compress_response(
@@ -19,26 +19,31 @@ pub fn compress_response(
 ) -> Response<Body> {
     // The body of `response` is empty: its headers are built before the size of the body is known.
     let (mut parts, _) = response.into_parts();
-    let requested = context
-        .header("accept-encoding")
-        .split(',')
-        .any(|e| e.trim().split(';').next() == Some("gzip"));
-    if !requested || bytes.len() < THRESHOLD {
+    if bytes.len() < THRESHOLD || !accepts_gzip(context) {
         return Response::from_parts(parts, full_body(bytes));
     }
     match gzip_bytes(&bytes) {
-        // Caches between client and server must not serve compressed bytes to other clients.
         Some(packed) => {
-            parts
-                .headers
-                .insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            parts
-                .headers
-                .append(VARY, HeaderValue::from_static("Accept-Encoding"));
+            mark_compressed(&mut parts.headers);
             Response::from_parts(parts, full_body(packed))
         }
         None => Response::from_parts(parts, full_body(bytes)),
     }
+}
+
+/// Returns whether the client accepts gzip.
+pub fn accepts_gzip(context: &Context) -> bool {
+    let accepted = context.header("accept-encoding");
+    accepted
+        .split(',')
+        .any(|e| e.trim().split(';').next() == Some("gzip"))
+}
+
+/// Sets the headers of a compressed response.
+pub fn mark_compressed(headers: &mut HeaderMap) {
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    // Caches between client and server must not serve compressed bytes to other clients.
+    headers.append(VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
 fn gzip_bytes(bytes: &[u8]) -> Option<Vec<u8>> {

@@ -23,6 +23,8 @@ mod handlers;
 mod health;
 mod impersonate;
 mod inflight;
+mod list_body;
+mod lists;
 mod method;
 mod metrics;
 mod metrics_page;

@@ -32,7 +32,7 @@ struct Key {
 pub struct ServerMetrics {
     requests: Mutex<BTreeMap<(Key, u16), u64>>,
     durations: Mutex<BTreeMap<Key, Histogram>>,
-    events: Mutex<BTreeMap<(Name, Name, Name), u64>>,
+    events: Mutex<BTreeMap<(Name, Name, Name), Arc<AtomicU64>>>,
     reading: Arc<AtomicI64>,
     mutating: Arc<AtomicI64>,
     watches: Arc<AtomicI64>,
@@ -54,6 +54,16 @@ impl Gauge {
 impl Drop for Gauge {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The number of events that were sent to watchers of a kind.
+pub struct EventCounter(Arc<AtomicU64>);
+
+impl EventCounter {
+    /// Counts an event.
+    pub fn count_event(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -98,13 +108,10 @@ impl ServerMetrics {
         Gauge::new(&self.watches)
     }
 
-    /// Counts an event that was sent to a watcher.
-    pub fn watch_event(&self, row: &Resource) {
-        *self
-            .events
-            .lock()
-            .entry((row.group.clone(), row.version.clone(), row.kind.clone()))
-            .or_default() += 1;
+    /// Returns the counter of the events that are sent to watchers of a kind.
+    pub fn count_events(&self, row: &Resource) -> EventCounter {
+        let kind = (row.group.clone(), row.version.clone(), row.kind.clone());
+        EventCounter(self.events.lock().entry(kind).or_default().clone())
     }
 
     /// Counts an authentication attempt.
@@ -178,7 +185,8 @@ impl ServerMetrics {
         );
         for ((group, version, kind), count) in &*self.events.lock() {
             let labels = format_labels(&[("group", group), ("version", version), ("kind", kind)]);
-            page.sample("apiserver_watch_events_total", &labels, *count as f64);
+            let count = count.load(Ordering::Relaxed);
+            page.sample("apiserver_watch_events_total", &labels, count as f64);
         }
     }
 

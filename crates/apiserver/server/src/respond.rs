@@ -3,17 +3,15 @@
 use crate::body::{Body, full_body};
 use crate::compress;
 use crate::context::Context;
-use crate::encode::restyle_json;
 pub use crate::encode::{encode_tree, encode_untyped};
 use crate::negotiate::{Format, MediaType, Transform};
 use crate::transform;
-use api_codec::list::{self, ListMeta};
+use api_codec::list::ListMeta;
 use api_codec::{cbor, envelope};
 use api_kinds::{ObjectSchema, Resource};
 use api_meta::{ApiError, Status};
 use api_schema::schema;
 use apiserver_cache::Entry;
-use apiserver_convert::codec;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
@@ -73,7 +71,7 @@ pub fn object_response(
             let table = transform::table_object(
                 context.query.text("includeObject"),
                 resource,
-                std::iter::once(tree),
+                std::iter::once(Ok(tree)),
                 &one_meta(tree),
                 true,
             )?;
@@ -131,117 +129,6 @@ pub fn entry_response(
         raw_response(200, media_type.format.media_type(), Bytes::new()),
         bytes,
     ))
-}
-
-/// Builds a response from a list of cached objects.
-pub fn list_response(
-    context: &Context,
-    resource: &Arc<Resource>,
-    entries: &[Arc<Entry>],
-    meta: &ListMeta,
-) -> Result<Response<Body>, ApiError> {
-    let media_type = context.list_media_type(resource)?;
-    let bytes = match media_type.transform {
-        Transform::None => {
-            // Entries keep their encoded bytes, so that a large list costs a copy of each object,
-            // not an encoding.
-            let encode = |entry: &Arc<Entry>| match media_type.format {
-                Format::Protobuf => entry.encode_proto(resource),
-                Format::Cbor => entry.encode_cbor(resource),
-                Format::Json | Format::Yaml => entry.encode_json(resource),
-            };
-            let items = entries.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
-            join_items(media_type, resource, meta, &items)
-        }
-        shape => {
-            let trees = entries
-                .iter()
-                .map(|e| e.tree_as(resource))
-                .collect::<Result<Vec<_>, _>>()?;
-            shape_object(context, media_type, shape, resource, &trees, meta)?
-        }
-    };
-    Ok(compress::compress_response(
-        context,
-        raw_response(200, media_type.format.media_type(), Bytes::new()),
-        bytes,
-    ))
-}
-
-/// Builds a response from a list of unstructured objects.
-pub fn trees_response(
-    context: &Context,
-    resource: &Arc<Resource>,
-    trees: &[Value],
-    meta: &ListMeta,
-) -> Result<Response<Body>, ApiError> {
-    let media_type = context.list_media_type(resource)?;
-    let bytes = match media_type.transform {
-        Transform::None => {
-            // These objects are no longer in the cache, so that there are no encoded bytes to
-            // reuse.
-            let schema = &resource.schema;
-            let encode = |tree| match media_type.format {
-                Format::Protobuf => codec::encode_proto(schema, tree).unwrap_or_default(),
-                Format::Cbor => codec::encode_cbor(schema, tree),
-                Format::Json | Format::Yaml => codec::encode_json(schema, tree),
-            };
-            let items: Vec<Vec<u8>> = trees.iter().map(encode).collect();
-            join_items(media_type, resource, meta, &items)
-        }
-        shape => shape_object(context, media_type, shape, resource, trees, meta)?,
-    };
-    Ok(compress::compress_response(
-        context,
-        raw_response(200, media_type.format.media_type(), Bytes::new()),
-        bytes,
-    ))
-}
-
-/// Joins encoded objects into a list.
-fn join_items(
-    media_type: MediaType,
-    resource: &Resource,
-    meta: &ListMeta,
-    items: &[impl AsRef<[u8]>],
-) -> Vec<u8> {
-    let (version, kind) = (resource.api_version(), &resource.list_kind);
-    let parts = items.iter().map(AsRef::as_ref);
-    // Items of a list have no `kind` and `apiVersion`. Custom resources keep them, as upstream,
-    // where their items are maps.
-    let strips = resource.schema.has_protobuf();
-    match media_type.format {
-        Format::Protobuf => list::proto(&version, kind, meta, parts),
-        Format::Cbor => list::cbor(&version, kind, meta, items, strips),
-        Format::Json | Format::Yaml => {
-            restyle_json(media_type, list::json(&version, kind, meta, parts, strips))
-        }
-    }
-}
-
-fn shape_object(
-    context: &Context,
-    media_type: MediaType,
-    shape: Transform,
-    resource: &Arc<Resource>,
-    trees: &[Value],
-    meta: &ListMeta,
-) -> Result<Vec<u8>, ApiError> {
-    // One table for all items: clients align its columns over all rows.
-    if shape == Transform::Table {
-        return Ok(encode_untyped(
-            media_type,
-            &transform::table_object(
-                context.query.text("includeObject"),
-                resource,
-                trees.iter(),
-                meta,
-                true,
-            )?,
-        ));
-    }
-    let items: Vec<Value> = trees.iter().map(transform::partial_metadata).collect();
-    Ok(transform::encode_partial_list(media_type, &items, meta))
 }
 
 fn with_newline(bytes: &[u8]) -> Vec<u8> {

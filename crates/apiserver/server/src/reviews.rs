@@ -4,6 +4,8 @@ use crate::body::{Body, Payload};
 use crate::context::Context;
 use crate::decode::{self, Expected};
 use crate::handlers::options;
+use crate::list_body::Encodings;
+use crate::lists;
 use crate::method::method_not_allowed;
 use crate::respond;
 use crate::server::Server;
@@ -303,7 +305,13 @@ fn review_rules(server: &Server, context: &Context, review: &Value) -> Result<Va
 /// Responds with an empty list: ComponentStatus is deprecated and has no source here.
 fn component_statuses(context: &Context, row: &Arc<Resource>) -> Result<Response<Body>, ApiError> {
     match context.info.verb.as_str() {
-        "list" => respond::trees_response(context, row, &[], &ListMeta::default()),
+        "list" => lists::list_response(
+            context,
+            row,
+            Vec::new(),
+            &ListMeta::default(),
+            Encodings::Dropped,
+        ),
         "get" => Err(ApiError::not_found(
             &row.group,
             &row.plural,

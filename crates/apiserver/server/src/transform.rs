@@ -9,16 +9,17 @@ use api_meta::ApiError;
 use api_schema::schema;
 use apiserver_printers::{define_columns, row_cells};
 use serde_json::{Value, json};
+use std::borrow::Borrow;
 
 const META: &str = "meta.k8s.io/v1";
 const PARTIAL: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.PartialObjectMetadata";
 const PARTIAL_LIST: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.PartialObjectMetadataList";
 
 /// Builds a Table of objects. Watches send the columns with their first event only.
-pub fn table_object<'a>(
+pub fn table_object(
     include: &str,
     resource: &Resource,
-    trees: impl Iterator<Item = &'a Value>,
+    trees: impl Iterator<Item = Result<impl Borrow<Value>, ApiError>>,
     meta: &ListMeta,
     with_columns: bool,
 ) -> Result<Value, ApiError> {
@@ -29,9 +30,9 @@ pub fn table_object<'a>(
     }
     // Once, so that the ages of all rows agree.
     let now = jiff::Timestamp::now();
-    let rows: Vec<Value> = trees
-        .map(|tree| table_row(resource, tree, include, now))
-        .collect();
+    let rows = trees
+        .map(|tree| Ok(table_row(resource, tree?.borrow(), include, now)))
+        .collect::<Result<Vec<Value>, ApiError>>()?;
     let mut table = json!({"kind": "Table", "apiVersion": META, "metadata": list::meta_tree(meta), "rows": rows});
     table["columnDefinitions"] = if with_columns {
         define_columns(resource).into()

@@ -1,6 +1,6 @@
 //! Objects of one cache: snapshots, the past, encodings.
 
-use super::{config_map, config_maps, new_cache, put, selection};
+use super::{config_map, config_maps, new_cache, put, select, selection};
 use crate::{Entry, ResourceCache};
 use apiserver_request::{GroupResource, ObjectEvent, Observer};
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ fn snapshot_does_not_see_later_writes() {
     assert_eq!(snapshot.len(), 1);
     assert_eq!(snapshot.get("d/a").unwrap().revision, 11);
     assert_eq!(
-        names(&cache.snapshot(14).select_entries(&selection("", "", ""))),
+        names(&select(&cache.snapshot(14), &selection("", "", ""))),
         ["d/b"]
     );
 }
@@ -46,7 +46,7 @@ fn namespace_of_a_list_is_not_a_prefix_of_other_namespaces() {
         put(&cache, key, json!({}), revision);
     }
     let snapshot = cache.snapshot(13);
-    let selected = snapshot.select_entries(&selection("team", "", ""));
+    let selected = select(&snapshot, &selection("team", "", ""));
     assert_eq!(names(&selected), ["team/a", "team/b"]);
     let rest: Vec<_> = snapshot.range_entries("team/", "team/a\0").collect();
     assert_eq!(
@@ -65,7 +65,7 @@ fn past_state_is_rebuilt_from_the_history() {
     cache.apply_delete("d/old", 13);
     let at = |revision| {
         let snapshot = cache.snapshot_at(revision).unwrap();
-        let entries = snapshot.select_entries(&selection("", "", ""));
+        let entries = select(&snapshot, &selection("", "", ""));
         let describe = |entry: &Arc<Entry>| format!("{}@{}", entry.name(), entry.revision);
         entries.iter().map(describe).collect::<Vec<_>>().join(" ")
     };
@@ -81,7 +81,7 @@ fn undecodable_object_is_reported_and_does_not_hide_others() {
     let cache = new_cache("configmaps");
     cache.apply_put("d/broken", b"k8s\0\xff\xff", 11);
     put(&cache, "d/good", json!({}), 12);
-    let entries = cache.snapshot(12).select_entries(&selection("d", "", ""));
+    let entries = select(&cache.snapshot(12), &selection("d", "", ""));
     assert_eq!(names(&entries), ["d/broken", "d/good"]);
     let error = cache.get("d/broken").unwrap().decode_tree().unwrap_err();
     assert_eq!(error.code(), 500);

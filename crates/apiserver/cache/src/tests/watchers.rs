@@ -1,7 +1,7 @@
 //! Subscriptions: backlog, selectors, slow watchers.
 
 use super::{config_map, new_cache, put, selection};
-use crate::{Delivery, EventType, Selection};
+use crate::{Delivery, EventType, FrameFormat, Selection};
 use api_meta::fields::FieldSelector;
 use serde_json::json;
 use tokio::sync::mpsc::Receiver;
@@ -134,6 +134,7 @@ fn change_is_judged_by_the_converted_states() {
             event,
             entry: entry.clone(),
             previous: previous.cloned(),
+            frames: None,
         };
         let case = format!("{delivery:?}");
         let seen = delivery.select_converted(&selected("a"));
@@ -152,6 +153,47 @@ fn deleted_event_carries_the_revision_of_the_deletion() {
     cache.apply_delete("d/a", 16);
     let expect = [(EventType::Deleted, "a".to_owned(), 15)];
     assert_eq!(drain(&mut watch.changes), expect);
+}
+
+#[test]
+fn frame_of_an_event_is_encoded_once_for_all_watchers() {
+    let cache = new_cache("configmaps");
+    let mut watches = [
+        selection("d", "", ""),
+        selection("", "", ""),
+        selection("", "app=x", ""),
+    ]
+    .map(|selection| cache.subscribe_from_now(selection, 10));
+    let mut encoded = 0;
+    for (revision, app) in [(11, "x"), (12, "x"), (13, "y")] {
+        put(&cache, "d/a", json!({"app": app}), revision);
+        for watch in &mut watches {
+            let delivery = watch.changes.try_recv().unwrap();
+            let frames = delivery.frames.as_ref().unwrap();
+            let text = format!("{:?} {revision}", delivery.event);
+            let frame = frames.get_or_encode::<()>(delivery.event, FrameFormat::Json, || {
+                encoded += 1;
+                Ok(text.clone().into())
+            });
+            assert_eq!(frame.unwrap(), text);
+        }
+    }
+    assert_eq!(
+        encoded, 4,
+        "the last change is DELETED to the third watcher"
+    );
+}
+
+#[test]
+fn closed_watchers_are_removed_without_events() {
+    let cache = new_cache("configmaps");
+    let open = cache.subscribe_from_now(selection("d", "app=x", ""), 10);
+    for number in 0..10_000 {
+        let selection = selection("d", &format!("id={number}"), "");
+        drop(cache.subscribe_from_now(selection, 10));
+    }
+    assert!(cache.watcher_count() < 200, "{}", cache.watcher_count());
+    assert!(!open.changes.is_closed());
 }
 
 #[test]

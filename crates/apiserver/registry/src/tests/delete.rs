@@ -202,7 +202,7 @@ async fn collection_delete_removes_the_selected_objects_only() {
         .delete_collection(&write, &query, &options)
         .await
         .unwrap();
-    let names: Vec<&str> = done.objects.iter().map(|object| object.name()).collect();
+    let names: Vec<&str> = done.entries.iter().map(|entry| entry.name()).collect();
     assert_eq!(names, ["a", "c"]);
     assert!(cluster.etcd.get("/registry/configmaps/d/b").is_some());
     assert!(cluster.etcd.get("/registry/configmaps/d/c").is_none());
@@ -228,7 +228,7 @@ async fn collection_delete_skips_objects_that_are_gone_already() {
         .delete_collection(&write, &query, &options)
         .await
         .unwrap();
-    assert_eq!(done.objects.len(), 1);
+    assert_eq!(done.entries.len(), 1);
     assert!(cluster.etcd.get("/registry/configmaps/d/b").is_none());
 }
 

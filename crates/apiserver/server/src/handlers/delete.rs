@@ -4,6 +4,8 @@ use super::options;
 use crate::body::Body;
 use crate::context::Context;
 use crate::decode;
+use crate::list_body::Encodings;
+use crate::lists;
 use crate::respond;
 use crate::server::Server;
 use api_codec::list::ListMeta;
@@ -100,7 +102,8 @@ pub async fn delete_collection(
         resource_version: done.revision.to_string(),
         ..ListMeta::default()
     };
-    respond::trees_response(context, resource, &done.objects, &meta)
+    // The objects are no longer in the cache, so that no later reader needs their encodings.
+    lists::list_response(context, resource, done.entries, &meta, Encodings::Dropped)
 }
 
 /// Reads the options from the body, or from the query if there is no body.

@@ -4,6 +4,8 @@ use super::options::{list_meta, list_query};
 use super::watch_rules;
 use crate::body::Body;
 use crate::context::Context;
+use crate::list_body::Encodings;
+use crate::lists;
 use crate::respond;
 use crate::server::Server;
 use api_kinds::Resource;
@@ -46,5 +48,6 @@ pub async fn handle_list(
         .registry
         .list(resource, &list_query(context, resource)?)
         .await?;
-    respond::list_response(context, resource, &result.entries, &list_meta(&result))
+    let meta = list_meta(&result);
+    lists::list_response(context, resource, result.entries, &meta, Encodings::Kept)
 }

@@ -42,7 +42,7 @@ pub async fn handle_watch(
     let frames = Frames::new(context, resource.clone(), media_type);
     let body = match start_watch(server, &cache, selection.clone(), &options).await? {
         Start::Subscribed(subscription) => {
-            Stream::spawn(server.clone(), subscription, selection, frames, options)
+            Stream::create_body(server, subscription, selection, frames, options)
         }
         Start::TooOld { requested, oldest } => {
             // As upstream's watch cache: status 200 and one ERROR event of code 410, on which

@@ -1,5 +1,8 @@
 //! The stream of a watch: backlog, changes, bookmarks, end.
 //!
+//! It is the body of the response and not a task of its own: a task for each watch would double the
+//! switches between tasks for each event.
+//!
 //! Invariant: a bookmark's revision is never ahead of a change that is still to be sent. The
 //! revision is read first, then queued changes are sent, then the bookmark: the watch cache
 //! delivers changes to watchers before its revision moves.
@@ -7,6 +10,7 @@
 use super::watch_rules::WatchOptions;
 use crate::body::{Body, BodyError};
 use crate::context::Context;
+use crate::metrics::{EventCounter, Gauge};
 use crate::negotiate::{Format, MediaType, Transform};
 use crate::respond;
 use crate::server::Server;
@@ -16,17 +20,17 @@ use api_codec::{envelope, proto, watch};
 use api_kinds::Resource;
 use api_meta::ApiError;
 use api_schema::schema;
-use apiserver_cache::{Delivery, Entry, Selection, Subscription, convert_entries};
+use apiserver_cache::{Delivery, Entry, FrameFormat, Selection, Subscription, convert_entries};
 use bytes::Bytes;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use serde_json::{Value, json};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
-use tokio_stream::StreamExt;
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 // Upstream's interval. It bounds the history that a reconnecting client needs.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -34,6 +38,8 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const BEFORE_END: Duration = Duration::from_secs(2);
 /// Existing objects that are converted together: bounds the memory of a watch.
 const BACKLOG_PART: usize = 100;
+/// Changes that are sent in one part at most.
+const TOGETHER: usize = 16;
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
 /// Encodes events in one representation.
@@ -59,8 +65,17 @@ impl Frames {
 
     fn encode_event(&self, delivery: &Delivery) -> Result<Bytes, ApiError> {
         let (name, entry) = (delivery.event.as_str(), &*delivery.entry);
-        match self.media_type.transform {
-            Transform::None => self.encode_plain(name, entry),
+        let is_stored_version = self.resource.is_same_version(&entry.kind().resource);
+        match (self.media_type.transform, &delivery.frames) {
+            (Transform::None, Some(frames)) if is_stored_version => {
+                let format = match self.media_type.format {
+                    Format::Protobuf => FrameFormat::Proto,
+                    Format::Cbor => FrameFormat::Cbor,
+                    Format::Json | Format::Yaml => FrameFormat::Json,
+                };
+                frames.get_or_encode(delivery.event, format, || self.encode_plain(name, entry))
+            }
+            (Transform::None, _) => self.encode_plain(name, entry),
             _ => Ok(self.encode_transformed(name, &entry.tree_as(&self.resource)?)),
         }
     }
@@ -91,7 +106,7 @@ impl Frames {
             let table = transform::table_object(
                 &self.include,
                 &self.resource,
-                std::iter::once(tree),
+                std::iter::once(Ok(tree)),
                 &meta,
                 first,
             );
@@ -159,172 +174,235 @@ fn without_indentation(media_type: MediaType) -> MediaType {
     }
 }
 
-/// The task of one watch.
+/// The body of one watch: frames are encoded when the connection asks for them.
 pub struct Stream {
     server: Arc<Server>,
     frames: Frames,
     selection: Selection,
     options: WatchOptions,
-    out: mpsc::Sender<Bytes>,
+    /// Existing objects or missed changes that are not sent yet.
+    backlog: std::vec::IntoIter<Delivery>,
+    phase: Phase,
+    changes: mpsc::Receiver<Delivery>,
+    /// Encoded frames that are not sent yet.
+    part: Vec<Bytes>,
     /// Revision of the last event or bookmark that was sent.
     sent: i64,
+    /// Revision at which the backlog ends.
+    backlog_end: i64,
+    next_bookmark: Instant,
+    ends: Instant,
+    /// Expires at the next bookmark, or at the end.
+    timer: Pin<Box<Sleep>>,
+    closing: Pin<Box<WaitForCancellationFutureOwned>>,
+    counter: EventCounter,
+    _gauge: Gauge,
 }
 
-/// The client has disconnected, or must reconnect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Backlog,
+    Live,
+    Ended,
+}
+
+/// The client must reconnect.
 struct StreamEnd;
 
 impl Stream {
-    /// Starts a watch; returns the response body with its events.
-    pub fn spawn(
-        server: Arc<Server>,
+    /// Creates the response body of a watch.
+    pub fn create_body(
+        server: &Arc<Server>,
         subscription: Subscription,
         selection: Selection,
         frames: Frames,
         options: WatchOptions,
     ) -> Body {
-        // Small: the queue of the subscription is the one that absorbs bursts.
-        let (out, receiver) = mpsc::channel(32);
+        // From the start of the stream: the backlog counts, too, or a slow client would never end.
+        let ends = Instant::now() + options.timeout;
+        let next_bookmark = first_bookmark(ends);
         let stream = Stream {
-            server,
+            backlog: subscription.backlog.into_iter(),
+            phase: Phase::Backlog,
+            changes: subscription.changes,
+            part: Vec::new(),
+            sent: 0,
+            backlog_end: subscription.revision,
+            next_bookmark,
+            ends,
+            timer: Box::pin(tokio::time::sleep_until(ends)),
+            closing: Box::pin(server.closing.clone().cancelled_owned()),
+            counter: server.metrics.count_events(&frames.resource),
+            _gauge: server.metrics.begin_watch(),
+            server: server.clone(),
             frames,
             selection,
             options,
-            out,
-            sent: subscription.revision,
         };
-        // A panic of one watch must not stop the server.
-        let tasks = stream.server.tasks.clone();
-        tasks.spawn_isolated("watch", stream.run_stream(subscription));
-        // Streamed without a length: the response ends with the task, which drops the sender.
-        StreamBody::new(
-            ReceiverStream::new(receiver).map(|bytes| Ok::<_, BodyError>(Frame::data(bytes))),
-        )
-        .boxed_unsync()
+        let parts = futures::stream::unfold(stream, |mut stream| async move {
+            let part = stream.next_part().await?;
+            Some((Ok::<_, BodyError>(Frame::data(part)), stream))
+        });
+        // Streamed without a length. If the client disconnects, hyper drops the body, and with it
+        // the subscription.
+        StreamBody::new(parts).boxed_unsync()
     }
 
-    async fn run_stream(mut self, subscription: Subscription) {
-        let gauge = self.server.metrics.begin_watch();
-        let _ = self.send_events(subscription).await;
-        drop(gauge);
-    }
-
-    async fn send_events(&mut self, subscription: Subscription) -> Result<(), StreamEnd> {
-        // From the start of the stream: the backlog counts, too, or a slow client would never end.
-        let ends = Instant::now() + self.options.timeout;
-        self.send_backlog(&subscription.backlog).await?;
-        // The backlog reaches this revision even if its last event is older.
-        self.sent = subscription.revision;
-        // Reflectors that stream their lists count as synced only after this bookmark.
-        if self.options.initial_events == Some(true) && self.options.bookmarks {
-            self.send_bookmark(true).await?;
-        }
-        let mut changes = subscription.changes;
-        let mut next_bookmark = self.first_bookmark(ends);
-        let closing = self.server.closing.clone();
-        loop {
-            tokio::select! {
-                // The cache closes the queue of a watcher that is too slow; the client then watches
-                // again from its last revision.
-                change = changes.recv() => {
-                    self.send_events_of(&[change.ok_or(StreamEnd)?]).await?;
-                }
-                () = tokio::time::sleep_until(next_bookmark), if self.options.bookmarks => {
-                    self.catch_up(&mut changes).await?;
-                    next_bookmark = self.following_bookmark(ends);
-                }
-                () = tokio::time::sleep_until(ends) => return Ok(()),
-                // Without an event, nothing else would notice that the client disconnected.
-                () = self.out.closed() => return Err(StreamEnd),
-                () = closing.cancelled() => return Ok(()),
+    /// Returns the frames to send next; `None` at the end.
+    async fn next_part(&mut self) -> Option<Bytes> {
+        while self.part.is_empty() {
+            let step = match self.phase {
+                Phase::Backlog => self.send_backlog().await,
+                Phase::Live => self.send_change().await,
+                Phase::Ended => return None,
+            };
+            if let Err(StreamEnd) = step {
+                self.phase = Phase::Ended;
             }
         }
+        let part = std::mem::take(&mut self.part);
+        Some(match <[Bytes; 1]>::try_from(part) {
+            // Without a copy: the usual case, in which all watchers share the bytes.
+            Ok([frame]) => frame,
+            Err(frames) => frames.concat().into(),
+        })
     }
 
-    fn first_bookmark(&self, ends: Instant) -> Instant {
-        let before_end = ends.checked_sub(BEFORE_END).unwrap_or(ends);
-        (Instant::now() + BOOKMARK_EVERY).min(before_end)
+    /// Adds the next part of the backlog.
+    async fn send_backlog(&mut self) -> Result<(), StreamEnd> {
+        let part: Vec<Delivery> = self.backlog.by_ref().take(BACKLOG_PART).collect();
+        if !part.is_empty() {
+            return self.add_events(&part).await;
+        }
+        self.phase = Phase::Live;
+        // The backlog reaches this revision even if its last event is older.
+        self.sent = self.backlog_end;
+        // Reflectors that stream their lists count as synced only after this bookmark.
+        if self.options.initial_events == Some(true) && self.options.bookmarks {
+            self.add_bookmark(true);
+        }
+        self.set_timer();
+        Ok(())
     }
 
-    fn following_bookmark(&self, ends: Instant) -> Instant {
-        let next = self.first_bookmark(ends);
-        // No further bookmark follows the last one before the end.
-        if next <= Instant::now() {
-            ends + BOOKMARK_EVERY
-        } else {
-            next
+    /// Waits for changes, the next bookmark, or the end.
+    async fn send_change(&mut self) -> Result<(), StreamEnd> {
+        tokio::select! {
+            // The cache closes the queue of a watcher that is too slow; the client then watches
+            // again from its last revision.
+            change = self.changes.recv() => {
+                self.add_events(&[change.ok_or(StreamEnd)?]).await?;
+                // Those that have arrived meanwhile are sent in the same part.
+                while self.part.len() < TOGETHER && let Ok(change) = self.changes.try_recv() {
+                    self.add_events(&[change]).await?;
+                }
+                Ok(())
+            }
+            () = &mut self.timer => {
+                let now = Instant::now();
+                if now >= self.ends {
+                    return Err(StreamEnd);
+                }
+                if self.options.bookmarks && now >= self.next_bookmark {
+                    self.catch_up().await?;
+                    self.next_bookmark = following_bookmark(self.ends);
+                }
+                self.set_timer();
+                Ok(())
+            }
+            () = &mut self.closing => Err(StreamEnd),
         }
     }
 
-    /// Sends queued changes, then a bookmark.
-    async fn catch_up(&mut self, changes: &mut mpsc::Receiver<Delivery>) -> Result<(), StreamEnd> {
+    /// Sets the timer to the next bookmark or the end.
+    fn set_timer(&mut self) {
+        let next = match self.options.bookmarks {
+            true => self.next_bookmark.min(self.ends),
+            false => self.ends,
+        };
+        self.timer.as_mut().reset(next);
+    }
+
+    /// Adds queued changes, then a bookmark.
+    async fn catch_up(&mut self) -> Result<(), StreamEnd> {
         let revision = self.server.caches.revision();
-        while let Ok(change) = changes.try_recv() {
-            self.send_events_of(&[change]).await?;
+        while let Ok(change) = self.changes.try_recv() {
+            self.add_events(&[change]).await?;
         }
         // Never backwards: an event that arrived meanwhile may be newer than this revision.
         self.sent = self.sent.max(revision);
-        self.send_bookmark(false).await
+        self.add_bookmark(false);
+        Ok(())
     }
 
-    async fn send_bookmark(&self, initial_end: bool) -> Result<(), StreamEnd> {
-        self.out
-            .send(self.frames.encode_bookmark(self.sent, initial_end))
-            .await
-            .map_err(|_| StreamEnd)
+    fn add_bookmark(&mut self, initial_end: bool) {
+        let bookmark = self.frames.encode_bookmark(self.sent, initial_end);
+        self.part.push(bookmark);
     }
 
-    async fn send_event(&mut self, delivery: &Delivery) -> Result<(), StreamEnd> {
+    fn add_event(&mut self, delivery: &Delivery) -> Result<(), StreamEnd> {
         self.sent = self.sent.max(delivery.entry.revision);
-        self.server.metrics.watch_event(&self.frames.resource);
+        self.counter.count_event();
         match self.frames.encode_event(delivery) {
-            Ok(frame) => self.out.send(frame).await.map_err(|_| StreamEnd),
-            Err(error) => Err(self.report_error(&error).await),
+            Ok(frame) => {
+                self.part.push(frame);
+                Ok(())
+            }
+            Err(error) => Err(self.report_error(&error)),
         }
     }
 
     /// Reports an error: skipping the event would leave the client with a stale object.
-    async fn report_error(&self, error: &ApiError) -> StreamEnd {
-        let _ = self.out.send(self.frames.encode_error(error)).await;
+    fn report_error(&mut self, error: &ApiError) -> StreamEnd {
+        let frame = self.frames.encode_error(error);
+        self.part.push(frame);
         StreamEnd
     }
 
-    async fn send_backlog(&mut self, backlog: &[Delivery]) -> Result<(), StreamEnd> {
-        for part in backlog.chunks(BACKLOG_PART) {
-            self.send_events_of(part).await?;
-        }
-        Ok(())
-    }
-
-    /// Sends events, converted together if the kind has a converter.
-    async fn send_events_of(&mut self, part: &[Delivery]) -> Result<(), StreamEnd> {
+    /// Adds events, converted together if the kind has a converter.
+    async fn add_events(&mut self, part: &[Delivery]) -> Result<(), StreamEnd> {
         if self.frames.resource.schema.converter().is_none() {
-            for delivery in part {
-                self.send_event(delivery).await?;
-            }
-            return Ok(());
+            return part
+                .iter()
+                .try_for_each(|delivery| self.add_event(delivery));
         }
         let states = part
             .iter()
             .flat_map(|delivery| std::iter::once(&delivery.entry).chain(&delivery.previous));
         let states = states.cloned().collect();
-        // The task of this watch: a slow webhook delays no other client.
-        match convert_entries(&self.frames.resource, states).await {
-            Ok(states) => {
-                let mut states = states.into_iter();
-                for delivery in part {
-                    let Some(entry) = states.next() else { break };
-                    let converted = Delivery {
-                        event: delivery.event,
-                        entry,
-                        previous: delivery.previous.as_ref().and_then(|_| states.next()),
-                    };
-                    if let Some(seen) = converted.select_converted(&self.selection) {
-                        self.send_event(&seen).await?;
-                    }
-                }
-                Ok(())
+        // In the body of this watch: a slow webhook delays no other client.
+        let states = match convert_entries(&self.frames.resource, states).await {
+            Ok(states) => states,
+            Err(error) => return Err(self.report_error(&error)),
+        };
+        let mut states = states.into_iter();
+        for delivery in part {
+            let Some(entry) = states.next() else { break };
+            let converted = Delivery {
+                event: delivery.event,
+                entry,
+                previous: delivery.previous.as_ref().and_then(|_| states.next()),
+                frames: None,
+            };
+            if let Some(seen) = converted.select_converted(&self.selection) {
+                self.add_event(&seen)?;
             }
-            Err(error) => Err(self.report_error(&error).await),
         }
+        Ok(())
+    }
+}
+
+fn first_bookmark(ends: Instant) -> Instant {
+    let before_end = ends.checked_sub(BEFORE_END).unwrap_or(ends);
+    (Instant::now() + BOOKMARK_EVERY).min(before_end)
+}
+
+fn following_bookmark(ends: Instant) -> Instant {
+    let next = first_bookmark(ends);
+    // No further bookmark follows the last one before the end.
+    if next <= Instant::now() {
+        ends + BOOKMARK_EVERY
+    } else {
+        next
     }
 }
