@@ -6,10 +6,9 @@ mod crds;
 mod creates;
 mod custom;
 mod objects;
-mod server;
 
-use self::server::Server;
 use crate::rows::Rows;
+use crate::server::Server;
 use serde_json::Value;
 use std::path::PathBuf;
 

@@ -1,7 +1,9 @@
-//! Figures of a running cluster, pod start against the runtime's own floor, of what extends the API,
-//! of decisions at the size of large clusters, and of single components. Prints one JSON value.
+//! Figures of a running cluster, pod start against the runtime's own floor, of an API server and of
+//! what extends the API, of decisions at the size of large clusters, and of single components. Prints
+//! one JSON value.
 #![allow(clippy::print_stdout)]
 
+mod apiserver;
 mod controllers;
 mod events;
 mod extension;
@@ -11,6 +13,7 @@ mod pods;
 mod requests;
 mod rows;
 mod scheduler;
+mod server;
 mod stats;
 
 use clap::{Parser, Subcommand};
@@ -42,6 +45,8 @@ enum What {
     /// Calls of the runtime for each container, and delays by blocking work, with a kubelet in this
     /// process
     Node(node::Options),
+    /// Writes, reads, lists, watches and memory of a running API server
+    Apiserver(apiserver::Options),
     /// Custom resources, webhooks and admission policies, at a running API server
     Extension(extension::Options),
 }
@@ -56,6 +61,7 @@ async fn main() -> anyhow::Result<()> {
         What::Requests(options) => requests::measure(&options).await?,
         What::Events(options) => events::measure(&options).await?,
         What::Node(options) => node::measure(&options).await?,
+        What::Apiserver(options) => apiserver::measure(&options).await?,
         What::Extension(options) => extension::measure(&options).await?,
     };
     println!("{figures}");

@@ -1,5 +1,7 @@
 //! Rows of a table of figures.
 
+use crate::server::Load;
+use crate::stats::find_percentile;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -26,6 +28,17 @@ impl Rows {
         let amount = (amount * 1e3).round() / 1e3;
         self.0
             .push(json!({"what": what, "size": size, unit: amount}));
+    }
+
+    /// Adds the figures of requests: rate, latencies and processor time of the server.
+    pub fn add_load(&mut self, what: &str, size: impl Serialize, load: &Load) {
+        let round = |amount: f64| (amount * 1e3).round() / 1e3;
+        let ms = |part: f64| round(find_percentile(&load.latencies, part).as_secs_f64() * 1e3);
+        let count = load.latencies.len().max(1) as f64;
+        self.0.push(json!({"what": what, "size": size,
+            "rate": round(count / load.cost.wall.as_secs_f64()),
+            "p50_ms": ms(0.5), "p99_ms": ms(0.99),
+            "cpu_ms": round(load.cost.cpu.as_secs_f64() * 1e3 / count)}));
     }
 
     /// Adds the ratio of two times.

@@ -2,8 +2,8 @@
 
 use super::creates::{DRY_RUN, measure_creates};
 use super::custom::{SELECTOR, build_config_map, build_labels};
-use super::server::{Cost, Server};
 use crate::rows::Rows;
+use crate::server::{Cost, Server};
 use anyhow::ensure;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

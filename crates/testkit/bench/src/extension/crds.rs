@@ -1,8 +1,8 @@
 //! Install of CustomResourceDefinitions, and start of a server with them.
 
 use super::custom::{SELECTOR, build_definition, collection_path};
-use super::server::{Cost, Server};
 use crate::rows::Rows;
+use crate::server::{Cost, Server};
 use futures::{StreamExt, TryStreamExt, stream};
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Creates that admission sees and the store does not.
 
 use super::custom::build_config_map;
-use super::server::{Cost, Server};
+use crate::server::{Cost, Server};
 
 /// Path of a create that is not stored: the store's time would vary more than that of admission.
 pub const DRY_RUN: &str = "/api/v1/namespaces/default/configmaps?dryRun=All";

@@ -3,8 +3,8 @@
 use super::custom::{
     GROUP, SELECTOR, build_config_map, build_definition, build_object, collection_path,
 };
-use super::server::{Cost, Server};
 use crate::rows::Rows;
+use crate::server::{Cost, Server};
 use anyhow::bail;
 use client::Request;
 use futures::{StreamExt, TryStreamExt, stream};

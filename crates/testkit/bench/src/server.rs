@@ -2,6 +2,7 @@
 
 use anyhow::{Context, ensure};
 use client::{Client, Config, Request};
+use futures::{StreamExt, TryStreamExt, stream};
 use http::Method;
 use serde_json::Value;
 use std::net::{Ipv4Addr, TcpListener};
@@ -25,6 +26,15 @@ pub struct Cost {
     pub wall: Duration,
     /// Processor time of the server.
     pub cpu: Duration,
+}
+
+/// Cost of many requests.
+#[derive(Default)]
+pub struct Load {
+    /// Of all requests.
+    pub cost: Cost,
+    /// Of each request, sorted.
+    pub latencies: Vec<Duration>,
 }
 
 impl std::ops::AddAssign for Cost {
@@ -78,10 +88,27 @@ impl Server {
 
     /// Reads the resident memory of the process, in kB.
     pub fn read_memory(&self) -> anyhow::Result<f64> {
+        self.read_status("VmRSS:")
+    }
+
+    /// Reads the highest resident memory since [`Self::reset_peak`], in kB.
+    pub fn read_peak(&self) -> anyhow::Result<f64> {
+        self.read_status("VmHWM:")
+    }
+
+    /// Begins a new measurement of the highest resident memory.
+    pub fn reset_peak(&self) -> anyhow::Result<()> {
+        let path = format!("/proc/{}/clear_refs", self.pid);
+        // 5 sets the peak to the present value, see proc_pid_clear_refs(5).
+        std::fs::write(&path, "5").with_context(|| path)
+    }
+
+    fn read_status(&self, name: &str) -> anyhow::Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
         let number = line.and_then(|line| line.split_whitespace().next());
-        Ok(number.context("no VmRSS in /proc/PID/status")?.parse()?)
+        let missing = || format!("no {name} in /proc/PID/status");
+        Ok(number.with_context(missing)?.parse()?)
     }
 
     /// Runs `work` and returns its cost.
@@ -96,10 +123,45 @@ impl Server {
         Ok((result, Cost { wall, cpu }))
     }
 
+    /// Sends `count` requests, `at_once` concurrently, and returns their cost.
+    pub async fn run_load<F: Future<Output = anyhow::Result<()>>>(
+        &self,
+        count: usize,
+        at_once: usize,
+        send: impl Fn(usize) -> F,
+    ) -> anyhow::Result<Load> {
+        let timed = |number| {
+            let request = send(number);
+            async move {
+                let begun = Instant::now();
+                request.await?;
+                Ok(begun.elapsed())
+            }
+        };
+        let requests = stream::iter((0..count).map(timed));
+        let latencies = requests.buffer_unordered(at_once).try_collect::<Vec<_>>();
+        let (mut latencies, cost) = self.measure(latencies).await?;
+        latencies.sort();
+        Ok(Load { cost, latencies })
+    }
+
+    /// Returns the configuration of clients.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// Sends a POST with a JSON body. Returns the length of the response.
     pub async fn create(&self, path: &str, body: &Value) -> client::Result<usize> {
         let response = self.client.bytes(Request::post(path, body)?).await?;
         Ok(response.len())
+    }
+
+    /// Deletes one object.
+    pub async fn delete(&self, path: &str) -> anyhow::Result<()> {
+        self.client
+            .bytes(Request::new(Method::DELETE, path))
+            .await?;
+        Ok(())
     }
 
     /// Deletes the objects of a collection that a measurement has created.
