@@ -1,6 +1,7 @@
 //! The remote group versions, kept current by the watch cache.
 
 use crate::extension::ExtensionServer;
+use crate::local::ServedVersions;
 use api_meta::Meta;
 use apiserver_request::{GroupResource, ObjectEvent, Objects, Observer};
 use arc_swap::ArcSwap;
@@ -16,7 +17,9 @@ type Servers = BTreeMap<String, Arc<ExtensionServer>>;
 pub struct ApiServiceIndex {
     writing: Mutex<()>,
     servers: ArcSwap<Servers>,
-    /// Notified of changes of APIServices and custom resource definitions.
+    // Kept, because reading all definitions again after each change of one would decode all schemas.
+    definitions: Mutex<BTreeMap<String, ServedVersions>>,
+    /// Notified of changes of APIServices, and of the served versions of custom resource definitions.
     pub local_changed: Notify,
     /// Notified of changes of APIServices, and of Services and EndpointSlices of extension servers.
     pub remote_changed: Notify,
@@ -40,6 +43,24 @@ impl ApiServiceIndex {
     /// Returns the extension servers in the order of their APIServices' names.
     pub fn servers(&self) -> Vec<Arc<ExtensionServer>> {
         self.servers.load().values().cloned().collect()
+    }
+
+    /// Returns the served versions of the custom resource definitions.
+    pub fn served_versions(&self) -> Vec<ServedVersions> {
+        self.definitions.lock().values().cloned().collect()
+    }
+
+    /// Keeps the served versions of a definition. Returns whether they have changed.
+    fn record_definition(&self, event: &ObjectEvent) -> bool {
+        let mut definitions = self.definitions.lock();
+        match event {
+            ObjectEvent::Applied(object) => {
+                let served = ServedVersions::parse(object);
+                let before = definitions.insert(object.name().to_owned(), served.clone());
+                before != Some(served)
+            }
+            ObjectEvent::Deleted(object) => definitions.remove(object.name()).is_some(),
+        }
     }
 
     /// Returns whether a Service is in front of an extension server.
@@ -77,6 +98,12 @@ impl Observer for ApiServiceIndex {
                 }
             }
             "services" => {}
+            "customresourcedefinitions" => {
+                if self.record_definition(event) {
+                    self.local_changed.notify_one();
+                }
+                return;
+            }
             _ => self.local_changed.notify_one(),
         }
         if resource.resource == "apiservices" {
@@ -147,6 +174,32 @@ mod tests {
         change(&index, json!({"namespace": "n", "name": "s"}), false);
         assert!(index.find_server("example.com", "v1").is_some());
         assert!(index.find_server("com", "v1.example").is_none());
+    }
+
+    #[test]
+    fn status_of_a_definition_changes_no_served_versions() {
+        let index = ApiServiceIndex::default();
+        let resource = GroupResource::new("apiextensions.k8s.io", "customresourcedefinitions");
+        let definition = |version: &str, condition: &str| {
+            Arc::new(json!({"metadata": {"name": "foos.example.com"},
+                "spec": {"group": "example.com", "versions": [{"name": version, "served": true}]},
+                "status": {"conditions": [{"type": condition}]}}))
+        };
+        let notifies = |event: ObjectEvent| {
+            index.object_changed(&resource, &event);
+            let notified = std::pin::pin!(index.local_changed.notified());
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            notified.poll(&mut context).is_ready()
+        };
+        assert!(notifies(ObjectEvent::Applied(definition("v1", "A"))));
+        assert!(!notifies(ObjectEvent::Applied(definition("v1", "B"))));
+        assert!(notifies(ObjectEvent::Applied(definition("v2", "B"))));
+        assert_eq!(
+            index.served_versions(),
+            [ServedVersions::parse(&definition("v2", ""))]
+        );
+        assert!(notifies(ObjectEvent::Deleted(definition("v2", "B"))));
+        assert!(index.served_versions().is_empty());
     }
 
     #[test]

@@ -23,5 +23,5 @@ pub use discovery::{
 pub use extension::{ClientIdentity, ExtensionServer};
 pub use identity::identity_headers;
 pub use index::ApiServiceIndex;
-pub use local::desired_services;
+pub use local::{ServedVersions, desired_services};
 pub use sync::{Action, plan_sync};

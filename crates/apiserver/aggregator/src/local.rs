@@ -23,22 +23,38 @@ fn local_service(group: &str, version: &str, label: &str, priorities: (i64, i64)
         "metadata": {"name": format!("{version}.{group}"), "labels": {MANAGED: label}}, "spec": spec})
 }
 
+/// The served versions of a custom resource definition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServedVersions {
+    group: Box<str>,
+    versions: Box<[Box<str>]>,
+}
+
+impl ServedVersions {
+    /// Reads a definition.
+    pub fn parse(definition: &Value) -> Self {
+        let spec = get(definition, "spec");
+        let versions = list(spec, "versions").iter().filter(|v| flag(v, "served"));
+        Self {
+            group: text(spec, "group").into(),
+            versions: versions.map(|v| text(v, "name").into()).collect(),
+        }
+    }
+}
+
 /// Returns the APIServices that this server keeps, by name: those of the built-in group versions,
 /// and those that custom resource definitions serve.
 pub fn desired_services<'a>(
     built_in: impl Iterator<Item = (&'a str, &'a str)>,
-    definitions: impl Iterator<Item = &'a Value>,
+    definitions: impl Iterator<Item = &'a ServedVersions>,
 ) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
-    for definition in definitions {
-        let spec = get(definition, "spec");
-        let group = text(spec, "group");
+    for ServedVersions { group, versions } in definitions {
         // A definition must not take the place of a built-in group.
-        if group.is_empty() || group == OWN_GROUP {
+        if group.is_empty() || **group == *OWN_GROUP {
             continue;
         }
-        for version in list(spec, "versions").iter().filter(|v| flag(v, "served")) {
-            let name = text(version, "name");
+        for name in versions {
             let service = local_service(group, name, ALWAYS, (CUSTOM_GROUP, CUSTOM_VERSION));
             all.insert(format!("{name}.{group}"), service);
         }
@@ -74,7 +90,8 @@ mod tests {
     fn served_versions_of_definitions_have_api_services() {
         let definition = json!({"spec": {"group": "example.com", "versions": [
             {"name": "v1", "served": true}, {"name": "v1beta1", "served": false}]}});
-        let all = desired_services(std::iter::empty(), [&definition].into_iter());
+        let served = ServedVersions::parse(&definition);
+        let all = desired_services(std::iter::empty(), [&served].into_iter());
         let service = all.get("v1.example.com").unwrap();
         assert_eq!(all.len(), 1);
         assert_eq!(service["metadata"]["labels"][MANAGED], "true");
@@ -86,7 +103,8 @@ mod tests {
     fn definition_does_not_replace_a_built_in_group_version() {
         let definition =
             json!({"spec": {"group": "apps", "versions": [{"name": "v1", "served": true}]}});
-        let all = desired_services([("apps", "v1")].into_iter(), [&definition].into_iter());
+        let served = ServedVersions::parse(&definition);
+        let all = desired_services([("apps", "v1")].into_iter(), [&served].into_iter());
         assert_eq!(
             all.get("v1.apps").unwrap()["metadata"]["labels"][MANAGED],
             "onstart"

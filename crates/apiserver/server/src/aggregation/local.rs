@@ -45,11 +45,7 @@ pub async fn maintain_local(server: Arc<Server>, stop: CancellationToken) {
 
 async fn sync_services(server: &Server, at_start: bool) -> Result<(), ApiError> {
     let resource = api_kinds::find(GROUP, "v1", API_SERVICES).ok_or_else(ApiError::no_such_path)?;
-    let list = |group: &str, plural: &str| {
-        let resource = GroupResource::new(group, plural);
-        server.caches.cached_list(&resource, None)
-    };
-    let definitions = list("apiextensions.k8s.io", "customresourcedefinitions");
+    let definitions = server.aggregation.index.served_versions();
     let served = server.caches.served();
     let groups = served.resources().built_in_groups().iter();
     let built_in = groups.flat_map(|group| {
@@ -58,8 +54,10 @@ async fn sync_services(server: &Server, at_start: bool) -> Result<(), ApiError> 
             .iter()
             .map(|version| (&*group.name, &**version))
     });
-    let desired = desired_services(built_in, definitions.iter().map(|object| &**object));
-    let current: BTreeMap<String, Arc<Value>> = list(GROUP, API_SERVICES)
+    let desired = desired_services(built_in, definitions.iter());
+    let current: BTreeMap<String, Arc<Value>> = server
+        .caches
+        .cached_list(&GroupResource::new(GROUP, API_SERVICES), None)
         .into_iter()
         .map(|object| (object.name().to_owned(), object))
         .collect();
