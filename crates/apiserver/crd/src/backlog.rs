@@ -1,16 +1,21 @@
 //! The definitions that have to be looked at, fed by the watch cache.
 
 use crate::definition::is_terminating;
+use crate::known::KnownNames;
 use api_meta::Meta;
 use apiserver_request::{GroupResource, ObjectEvent, Observer};
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(60);
+
+/// The definitions that have to be looked at, with the names that changed ones have accepted:
+/// decisions about one definition depend on the names of all.
+pub(crate) type Due = BTreeMap<String, Option<KnownNames>>;
 
 /// Names of definitions that changed or have to be tried again, and of those that are being
 /// deleted.
@@ -24,7 +29,7 @@ pub struct Backlog {
 
 #[derive(Debug, Default)]
 struct State {
-    due: BTreeSet<String>,
+    due: Due,
     /// Failed: the time of the next attempt.
     later: HashMap<String, Instant>,
     failures: HashMap<String, u32>,
@@ -42,7 +47,9 @@ impl Observer for Backlog {
         } else if self.terminating.read().contains(name) {
             self.terminating.write().remove(name);
         }
-        self.add_due(name);
+        let names = (!deleted).then(|| KnownNames::read(definition));
+        self.state.lock().due.insert(name.to_owned(), names);
+        self.changed.notify_one();
     }
 }
 
@@ -54,7 +61,7 @@ impl Backlog {
     }
 
     pub(crate) fn add_due(&self, name: &str) {
-        self.state.lock().due.insert(name.to_owned());
+        self.state.lock().due.entry(name.to_owned()).or_default();
         self.changed.notify_one();
     }
 
@@ -76,18 +83,20 @@ impl Backlog {
     }
 
     /// Returns the definitions that are due now.
-    pub(crate) fn take_due(&self) -> BTreeSet<String> {
+    pub(crate) fn take_due(&self) -> Due {
         let mut state = self.state.lock();
         let now = Instant::now();
         let again = state.later.extract_if(|_, at| *at <= now);
         let again: Vec<String> = again.map(|(name, _)| name).collect();
         let mut due = std::mem::take(&mut state.due);
-        due.extend(again);
+        for name in again {
+            due.entry(name).or_default();
+        }
         due
     }
 
     /// Waits until definitions are due, and returns them.
-    pub(crate) async fn wait_due(&self) -> BTreeSet<String> {
+    pub(crate) async fn wait_due(&self) -> Due {
         loop {
             let due = self.take_due();
             if !due.is_empty() {
@@ -160,7 +169,8 @@ mod tests {
         for pause in [100, 200, 400] {
             backlog.retry("a");
             let begun = Instant::now();
-            assert_eq!(backlog.wait_due().await, BTreeSet::from(["a".to_owned()]));
+            let due = backlog.wait_due().await;
+            assert_eq!(due.keys().collect::<Vec<_>>(), ["a"]);
             let waited = begun.elapsed().as_millis();
             assert!(waited >= pause, "{waited}");
         }

@@ -3,19 +3,23 @@
 use crate::approval::approval_condition;
 use crate::definition::{find_condition, is_true};
 use crate::names::AcceptedNames;
-use crate::structure::{KIND as NON_STRUCTURAL, structure_condition};
+use crate::structure::KIND as NON_STRUCTURAL;
 use api_meta::tree::{get, make, set, text};
 use api_strategy::definition::{Condition, remove_condition, set_condition};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-/// Returns the definition with its next status; `None` if nothing changes. `names` is the decision
-/// about its names, unless it has them all. `installed` means that this server serves its resources.
-pub fn update_conditions(
+/// Returns the next status of a definition; `None` if nothing changes. `names` is the decision
+/// about its names, unless it has them all, and `structure` the condition of its schemas.
+/// `installed` means that this server serves its resources.
+pub fn find_next_status(
     definition: &Value,
     names: Option<&AcceptedNames>,
+    structure: Option<&Condition>,
     installed: bool,
 ) -> Option<Value> {
-    let mut new = definition.clone();
+    let before = get(definition, "status");
+    // Without the spec: a copy of its schemas takes longer than all decisions.
+    let mut new = json!({"status": before});
     if let Some(names) = names {
         apply_names(&mut new, names);
     }
@@ -24,14 +28,15 @@ pub fn update_conditions(
     if installed && is_true(definition, "NamesAccepted") && !is_true(definition, "Established") {
         set_changed(&mut new, &established_condition(definition));
     }
-    match structure_condition(definition) {
-        Some(condition) => set_changed(&mut new, &condition),
+    match structure {
+        Some(condition) => set_changed(&mut new, condition),
         None => remove_condition(&mut new, NON_STRUCTURAL),
     }
     if let Some(condition) = approval_condition(definition) {
         set_changed(&mut new, &condition);
     }
-    (new != *definition).then_some(new)
+    let status = new.get_mut("status").map(Value::take)?;
+    (status != *before).then_some(status)
 }
 
 fn apply_names(definition: &mut Value, names: &AcceptedNames) {
@@ -85,7 +90,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::names::{TakenNames, accept_names};
-    use serde_json::json;
+    use crate::structure::structure_condition;
 
     fn fresh() -> Value {
         json!({"spec": {"group": "example.com",
@@ -94,14 +99,24 @@ mod tests {
             "status": {"acceptedNames": {"plural": "", "kind": ""}, "storedVersions": ["v1"]}})
     }
 
-    fn taken(kind: &str) -> TakenNames {
-        let mut taken = TakenNames::default();
-        taken.add_names(&json!({"kind": kind}));
-        taken
+    /// Returns the definition with its next status.
+    fn update_conditions(
+        definition: &Value,
+        names: Option<&AcceptedNames>,
+        installed: bool,
+    ) -> Option<Value> {
+        let structure = structure_condition(definition, &[]);
+        let status = find_next_status(definition, names, structure.as_ref(), installed)?;
+        let mut new = definition.clone();
+        new["status"] = status;
+        Some(new)
     }
 
     fn next(definition: &Value, kind: &str, installed: bool) -> Option<Value> {
-        let names = accept_names(definition, &taken(kind));
+        let other = json!({"kind": kind});
+        let mut taken = TakenNames::default();
+        taken.add_names(&other);
+        let names = accept_names(definition, &taken);
         update_conditions(definition, Some(&names), installed)
     }
 

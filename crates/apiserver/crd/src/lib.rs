@@ -14,13 +14,14 @@ mod cleanup;
 mod conditions;
 mod definition;
 mod guard;
+mod known;
 mod names;
 mod reconcile;
 mod resources;
 mod structure;
 
 pub use backlog::Backlog;
-pub use conditions::update_conditions;
+pub use conditions::find_next_status;
 pub use guard::TerminatingGuard;
 pub use names::{AcceptedNames, TakenNames, accept_names};
 pub use reconcile::{BuildConverter, DefinitionOptions, Definitions};

@@ -4,23 +4,23 @@ use crate::definition::{accepted_names, names};
 use api_meta::tree::{list, set, text, texts};
 use api_strategy::definition::Condition;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 /// The names that the definitions of a group have accepted.
 #[derive(Clone, Debug, Default)]
-pub struct TakenNames {
-    resources: BTreeSet<String>,
-    kinds: BTreeSet<String>,
+pub struct TakenNames<'a> {
+    resources: HashSet<&'a str>,
+    kinds: HashSet<&'a str>,
 }
 
-impl TakenNames {
+impl<'a> TakenNames<'a> {
     /// Adds the accepted names of a definition.
-    pub fn add_names(&mut self, accepted: &Value) {
+    pub fn add_names(&mut self, accepted: &'a Value) {
         let resources = [text(accepted, "plural"), text(accepted, "singular")];
         let resources = resources.into_iter().chain(texts(accepted, "shortNames"));
-        self.resources.extend(resources.map(str::to_owned));
+        self.resources.extend(resources);
         let kinds = [text(accepted, "kind"), text(accepted, "listKind")];
-        self.kinds.extend(kinds.map(str::to_owned));
+        self.kinds.extend(kinds);
     }
 }
 
@@ -35,7 +35,7 @@ pub struct AcceptedNames {
 
 /// Accepts the requested names that no definition of the group has; for the others, the names that
 /// were accepted before remain. `taken` includes the names of the definition itself.
-pub fn accept_names(definition: &Value, taken: &TakenNames) -> AcceptedNames {
+pub fn accept_names(definition: &Value, taken: &TakenNames<'_>) -> AcceptedNames {
     let (requested, before) = (names(definition), accepted_names(definition));
     let mut accepted = json!({"plural": text(before, "plural"), "kind": text(before, "kind")});
     for field in ["singular", "listKind"] {
@@ -44,7 +44,7 @@ pub fn accept_names(definition: &Value, taken: &TakenNames) -> AcceptedNames {
     let mut short = list(before, "shortNames").to_vec();
     // The last conflict is reported, in this order.
     let mut conflict: Option<(&'static str, String)> = None;
-    let check = |field: &str, used: &BTreeSet<String>| {
+    let check = |field: &str, used: &HashSet<&str>| {
         let (wanted, own) = (text(requested, field), text(before, field));
         (wanted != own && used.contains(wanted)).then(|| in_use(wanted))
     };
@@ -96,7 +96,7 @@ pub(crate) fn has_all_names(definition: &Value) -> bool {
             .all(|field| list(requested, field) == list(accepted, field))
 }
 
-fn check_short_names(requested: &Value, before: &Value, taken: &TakenNames) -> Option<String> {
+fn check_short_names(requested: &Value, before: &Value, taken: &TakenNames<'_>) -> Option<String> {
     let own = texts(before, "shortNames");
     let mut problems: Vec<String> = Vec::new();
     for name in texts(requested, "shortNames") {
@@ -139,7 +139,7 @@ mod tests {
         json!({"plural": "foos", "singular": "foo", "shortNames": ["f"], "kind": "Foo", "listKind": "FooList"})
     }
 
-    fn taken(names: &[Value]) -> TakenNames {
+    fn taken(names: &[Value]) -> TakenNames<'_> {
         let mut taken = TakenNames::default();
         for names in names {
             taken.add_names(names);
@@ -225,7 +225,8 @@ mod tests {
     fn several_short_names_are_reported_together() {
         let mut names = foo();
         names["shortNames"] = json!(["a", "b", "c"]);
-        let others = taken(&[json!({"shortNames": ["a", "c"]})]);
+        let others = [json!({"shortNames": ["a", "c"]})];
+        let others = taken(&others);
         let accepted = accept_names(&definition(names, Value::Null), &others);
         assert_eq!(
             accepted.condition.message,
@@ -239,7 +240,8 @@ mod tests {
     fn conflicting_name_keeps_the_one_accepted_before() {
         let mut wanted = foo();
         wanted["singular"] = json!("bar");
-        let all = taken(&[foo(), json!({"plural": "bars", "singular": "bar"})]);
+        let all = [foo(), json!({"plural": "bars", "singular": "bar"})];
+        let all = taken(&all);
         let accepted = accept_names(&definition(wanted, foo()), &all);
         assert_eq!(accepted.condition.reason, "SingularConflict");
         assert_eq!(accepted.names["singular"], "foo");

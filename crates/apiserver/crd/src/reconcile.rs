@@ -1,15 +1,13 @@
 //! Brings status and served resources of definitions into line with what they say.
 
-use crate::backlog::Backlog;
+use crate::backlog::{Backlog, Due};
 use crate::cleanup::Cleanup;
-use crate::conditions::update_conditions;
-use crate::definition::{
-    GROUP, PLURAL, accepted_names, group, is_terminating, is_true, needs_cleanup,
-};
-use crate::names::{AcceptedNames, TakenNames, accept_names, has_all_names};
+use crate::conditions::find_next_status;
+use crate::definition::{GROUP, PLURAL, group, is_true, needs_cleanup};
+use crate::known::{Installed, Known};
 use crate::resources::build_resources;
 use api_kinds::{Converter, Resource};
-use api_meta::tree::{get, text};
+use api_meta::tree::set;
 use api_meta::{ApiError, Meta, Reason};
 use apiserver_cache::InstallError;
 use apiserver_registry::{Mode, Registry, Update, Write};
@@ -18,13 +16,13 @@ use base_task::{CancellationToken, Tasks};
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use serde_json::Value;
-use std::collections::{BTreeSet, HashMap};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Concurrent status writes; the store commits them together.
-const AT_ONCE: usize = 32;
+/// Concurrent status writes; the store commits them together. Each has several trees of a definition,
+/// which take ten times the memory of its JSON.
+const AT_ONCE: usize = 8;
 
 /// Builds the converter of a definition, if it has one.
 pub type BuildConverter = Box<dyn Fn(&Value) -> Option<Arc<dyn Converter>> + Send + Sync>;
@@ -46,50 +44,27 @@ pub struct Definitions {
     synced: AtomicBool,
 }
 
-/// The state of the loop. Everything in it can be derived again from the watch cache.
-#[derive(Default)]
-struct Known {
-    /// By name of the definition.
-    names: HashMap<String, KnownNames>,
-    installed: HashMap<String, Installed>,
-}
-
-struct KnownNames {
-    group: String,
-    accepted: Value,
-    /// Has all names that it requests.
-    settled: bool,
-}
-
-/// The source of the installed resources.
-#[derive(Clone, PartialEq)]
-struct Installed {
-    group: String,
-    plural: String,
+/// Decision about one definition. It has no copy of the schemas, so that many can be decided
+/// together.
+struct Decision {
+    name: String,
     uid: String,
-    /// Hash of the spec. The generation does not count changes between an absent and an empty list.
-    spec: u64,
-    names: Value,
-    terminating: bool,
+    /// The resourceVersion that was decided about.
+    version: String,
+    /// The group of a definition whose names were decided.
+    offered: Option<String>,
+    /// The next status, if it changes.
+    status: Option<Value>,
+    /// The status presumes that the resources are served.
+    presumes_install: bool,
+    needs_cleanup: bool,
 }
 
-impl Installed {
-    fn describe(definition: &Value) -> Self {
-        Installed {
-            group: group(definition).to_owned(),
-            plural: text(accepted_names(definition), "plural").to_owned(),
-            uid: definition.uid().to_owned(),
-            spec: hash_text(&get(definition, "spec").to_string()),
-            names: accepted_names(definition).clone(),
-            terminating: is_terminating(definition),
-        }
-    }
-}
-
-fn hash_text(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
+/// Resources to install together.
+#[derive(Default)]
+struct Installs {
+    resources: Vec<Arc<Resource>>,
+    each: Vec<(String, Installed, Vec<Arc<Resource>>)>,
 }
 
 impl Definitions {
@@ -108,6 +83,10 @@ impl Definitions {
             backlog,
             synced: AtomicBool::new(false),
         });
+        // Before the first list, so that each definition is decoded once for all observers.
+        let resource = GroupResource::new(GROUP, PLURAL);
+        let caches = definitions.registry.caches();
+        caches.observe(&resource, definitions.backlog.clone());
         let shutdown = tasks.shutdown().clone();
         // Critical: without it, new definitions would never be served.
         tasks.spawn_critical("custom-resources", definitions.clone().run(shutdown));
@@ -122,9 +101,7 @@ impl Definitions {
     async fn run(self: Arc<Self>, shutdown: CancellationToken) {
         let mut known = Known::default();
         let work = async {
-            let caches = self.registry.caches();
-            caches.wait_ready().await;
-            caches.observe(&GroupResource::new(GROUP, PLURAL), self.backlog.clone());
+            self.registry.caches().wait_ready().await;
             // All definitions, or none.
             let mut due = self.backlog.take_due();
             loop {
@@ -139,83 +116,133 @@ impl Definitions {
         }
     }
 
-    /// Handles the definitions with these names together: one install, and concurrent writes.
-    async fn reconcile(&self, known: &mut Known, due: BTreeSet<String>) {
-        let resource = GroupResource::new(GROUP, PLURAL);
+    /// Handles these definitions together: one install, and concurrent writes. One definition at a
+    /// time is decoded.
+    async fn reconcile(&self, known: &mut Known, due: Due) {
         let caches = self.registry.caches();
-        let mut present: Vec<Arc<Value>> = Vec::new();
-        let mut gone = Vec::new();
-        for name in due {
-            match caches.cached_object(&resource, "", &name) {
-                Some(definition) => present.push(definition),
-                None => gone.push(name),
+        let mut present = Vec::new();
+        for (name, names) in due {
+            let entry = caches
+                .find_cache(GROUP, PLURAL)
+                .and_then(|cache| cache.get(&name));
+            if entry.is_none() {
+                self.forget(known, &name).await;
+                continue;
             }
-        }
-        for name in gone {
-            self.backlog.forget_failures(&name);
-            if let Some(names) = known.names.remove(&name) {
-                self.offer_names(known, &names.group);
+            if let Some(names) = names {
+                known.names.insert(name.clone(), names);
             }
-            self.uninstall(known, &name).await;
+            present.push(name);
         }
-        for definition in &present {
-            known.add_names(definition);
+        let resource = GroupResource::new(GROUP, PLURAL);
+        let mut decisions = Vec::new();
+        let mut installs = Installs::default();
+        for name in present {
+            // One that was deleted meanwhile is due again.
+            if let Some(definition) = caches.cached_object(&resource, "", &name) {
+                known.add_names(&definition);
+                let decision = self.decide(known, &definition, &mut installs).await;
+                decisions.push(decision);
+            }
+            // Hundreds of schemas take longer than a task may run.
+            tokio::task::yield_now().await;
         }
-        let decided: Vec<_> = present.iter().map(|d| known.decide_names(d)).collect();
-        self.install(known, &present).await;
-        self.write_all(known, &present, &decided).await;
-        for definition in present
-            .iter()
-            .filter(|definition| needs_cleanup(definition))
-        {
-            self.cleanup.start(definition.name(), definition.uid());
+        self.install(known, installs).await;
+        for decision in decisions.iter_mut().filter(|d| d.presumes_install) {
+            self.check_presumption(known, decision);
+        }
+        self.write_all(known, &decisions).await;
+        for decision in decisions.iter().filter(|d| d.needs_cleanup) {
+            self.cleanup.start(&decision.name, &decision.uid);
         }
     }
 
-    /// Adds the definitions of a group that wait for names.
-    fn offer_names(&self, known: &Known, group: &str) {
+    async fn forget(&self, known: &mut Known, name: &str) {
+        self.backlog.forget_failures(name);
+        if let Some(names) = known.forget(name) {
+            self.offer_names(known, &names.group, &[]);
+        }
+        self.uninstall(known, name).await;
+    }
+
+    /// Adds the other definitions of a group that wait for names.
+    fn offer_names(&self, known: &Known, group: &str, decided: &[Decision]) {
+        let decided: HashSet<&str> = decided.iter().map(|d| d.name.as_str()).collect();
         for (name, names) in &known.names {
-            if names.group == group && !names.settled {
+            if *names.group == *group && !names.settled && !decided.contains(name.as_str()) {
                 self.backlog.add_due(name);
             }
         }
     }
 
-    async fn install(&self, known: &mut Known, present: &[Arc<Value>]) {
-        let mut resources: Vec<Arc<Resource>> = Vec::new();
-        let mut installs: Vec<(String, Installed, Vec<Arc<Resource>>)> = Vec::new();
-        for definition in present {
-            let name = definition.name();
-            let wanted = Installed::describe(definition);
-            let old = known.installed.get(name);
-            if !is_served(definition, &wanted) || old.is_some_and(|old| *old == wanted) {
-                continue;
-            }
-            if old.is_some_and(|old| old.uid != wanted.uid) {
-                // Deleted and created again: watches of the old one must end.
-                self.uninstall(known, name).await;
-            }
-            let converter = (self.options.converters)(definition);
-            let stores_cbor = self.options.stores_cbor;
-            match build_resources(definition, converter.as_ref(), stores_cbor) {
-                Ok(built) if built.iter().any(|resource| resource.served) => {
-                    resources.extend(built.iter().cloned());
-                    installs.push((name.to_owned(), wanted, built));
-                }
-                Ok(_) => {
-                    self.uninstall(known, name).await;
-                    // Upstream establishes a definition without served versions, too.
-                    known.installed.insert(name.to_owned(), wanted);
-                }
-                Err(error) => tracing::error!(name, %error, "the definition can't be served"),
-            }
+    /// Decides about one definition, and adds its resources if they have to be installed.
+    async fn decide(
+        &self,
+        known: &mut Known,
+        definition: &Value,
+        installs: &mut Installs,
+    ) -> Decision {
+        let name = definition.name();
+        let names = known.decide_names(definition);
+        let described = Installed::describe(definition);
+        // A definition whose name belongs to a built-in resource has nothing to install.
+        let is_built_in = api_kinds::is_built_in(&described.group, &described.plural);
+        let built = self.build(known, definition, &described).await;
+        let structure = known.check_structure(definition, &described, &built);
+        let adds = !built.is_empty();
+        if adds {
+            installs.resources.extend(built.iter().cloned());
+            installs.each.push((name.to_owned(), described, built));
         }
-        if resources.is_empty() {
+        let installed = adds || is_built_in || known.installed.contains_key(name);
+        let structure = structure.as_ref();
+        Decision {
+            name: name.to_owned(),
+            uid: definition.uid().to_owned(),
+            version: definition.resource_version().to_owned(),
+            offered: names.is_some().then(|| group(definition).to_owned()),
+            status: find_next_status(definition, names.as_ref(), structure, installed),
+            presumes_install: adds,
+            needs_cleanup: needs_cleanup(definition),
+        }
+    }
+
+    /// Builds the resources that have to be installed: none if they are, or if none is served.
+    async fn build(
+        &self,
+        known: &mut Known,
+        definition: &Value,
+        wanted: &Installed,
+    ) -> Vec<Arc<Resource>> {
+        let name = definition.name();
+        let old = known.installed.get(name);
+        if !is_served(definition, wanted) || old == Some(wanted) {
+            return Vec::new();
+        }
+        if old.is_some_and(|old| old.uid != wanted.uid) {
+            // Deleted and created again: watches of the old one must end.
+            self.uninstall(known, name).await;
+        }
+        let converter = (self.options.converters)(definition);
+        match build_resources(definition, converter.as_ref(), self.options.stores_cbor) {
+            Ok(built) if built.iter().any(|resource| resource.served) => return built,
+            Ok(_) => {
+                self.uninstall(known, name).await;
+                // Upstream establishes a definition without served versions, too.
+                known.installed.insert(name.to_owned(), wanted.clone());
+            }
+            Err(error) => tracing::error!(name, %error, "the definition can't be served"),
+        }
+        Vec::new()
+    }
+
+    async fn install(&self, known: &mut Known, installs: Installs) {
+        if installs.resources.is_empty() {
             return;
         }
         let caches = self.registry.caches();
-        let together = caches.install(resources).await;
-        for (name, wanted, built) in installs {
+        let together = caches.install(installs.resources).await;
+        for (name, wanted, built) in installs.each {
             let result = match &together {
                 Ok(()) => Ok(()),
                 // One of them is refused, and with it all.
@@ -225,6 +252,13 @@ impl Definitions {
                 Ok(()) => drop(known.installed.insert(name, wanted)),
                 Err(error) => self.report_refusal(&name, &error),
             }
+        }
+    }
+
+    /// Leaves the status to the next attempt if the resources could not be installed.
+    fn check_presumption(&self, known: &Known, decision: &mut Decision) {
+        if !known.installed.contains_key(&decision.name) {
+            decision.status = None;
         }
     }
 
@@ -242,21 +276,14 @@ impl Definitions {
         }
     }
 
-    async fn write_all(
-        &self,
-        known: &mut Known,
-        present: &[Arc<Value>],
-        decided: &[Option<AcceptedNames>],
-    ) {
+    async fn write_all(&self, known: &Known, decisions: &[Decision]) {
         let mut writes = Vec::new();
-        for (definition, names) in present.iter().zip(decided) {
-            let wanted = Installed::describe(definition);
-            // A definition whose name belongs to a built-in resource has nothing to install.
-            let installed = known.installed.contains_key(definition.name())
-                || api_kinds::is_built_in(&wanted.group, &wanted.plural);
-            match update_conditions(definition, names.as_ref(), installed) {
-                Some(new) => writes.push(self.write_one(definition.name(), new).boxed()),
-                None => self.backlog.forget_failures(definition.name()),
+        for decision in decisions {
+            match &decision.status {
+                Some(status) => writes.push(self.write_one(decision, status).boxed()),
+                None if decision.presumes_install
+                    && !known.installed.contains_key(&decision.name) => {}
+                None => self.backlog.forget_failures(&decision.name),
             }
         }
         if writes.is_empty() {
@@ -268,35 +295,30 @@ impl Definitions {
         if let Err(error) = self.registry.caches().wait_for(newest).await {
             tracing::warn!(%error, "the watch cache is behind the status of definitions");
         }
-        let groups: BTreeSet<&str> = present
+        let groups: BTreeSet<&str> = decisions
             .iter()
-            .zip(decided)
-            .filter(|(_, names)| names.is_some())
-            .map(|(definition, _)| group(definition))
+            .filter_map(|d| d.offered.as_deref())
             .collect();
         for group in groups {
-            self.offer_names_of_others(known, group, present);
-        }
-    }
-
-    /// As [`Self::offer_names`], without the definitions that were just decided.
-    fn offer_names_of_others(&self, known: &Known, group: &str, decided: &[Arc<Value>]) {
-        let decided: BTreeSet<&str> = decided.iter().map(|definition| definition.name()).collect();
-        for (name, names) in &known.names {
-            if names.group == group && !names.settled && !decided.contains(name.as_str()) {
-                self.backlog.add_due(name);
-            }
+            self.offer_names(known, group, decisions);
         }
     }
 
     /// Writes the status; returns the new revision, or 0.
-    async fn write_one(&self, name: &str, new: Value) -> i64 {
+    async fn write_one(&self, decision: &Decision, status: &Value) -> i64 {
+        let name = decision.name.as_str();
         let Some(resource) = api_kinds::find(GROUP, "v1", PLURAL) else {
             return 0;
         };
         let mut write = Write::internal(resource, "", name);
         write.subresource = "status".into();
-        let change = |_: &Value| -> Result<Value, ApiError> { Ok(new.clone()) };
+        let change = |old: &Value| -> Result<Value, ApiError> {
+            let mut new = old.clone();
+            set(&mut new, "status", status.clone());
+            // Of another version, the status may be wrong: a conflict.
+            new.set_meta_str("resourceVersion", &decision.version);
+            Ok(new)
+        };
         let update = Update {
             change: &change,
             replaces: true,
@@ -324,32 +346,4 @@ fn is_served(definition: &Value, wanted: &Installed) -> bool {
     let accepted = is_true(definition, "NamesAccepted") || is_true(definition, "Established");
     // A built-in resource of that name wins.
     accepted && !api_kinds::is_built_in(&wanted.group, &wanted.plural)
-}
-
-impl Known {
-    fn add_names(&mut self, definition: &Value) {
-        let names = KnownNames {
-            group: group(definition).to_owned(),
-            accepted: accepted_names(definition).clone(),
-            settled: has_all_names(definition),
-        };
-        self.names.insert(definition.name().to_owned(), names);
-    }
-
-    /// Decides about the names of a definition that does not have them all, and reserves them.
-    fn decide_names(&mut self, definition: &Value) -> Option<AcceptedNames> {
-        let name = definition.name();
-        if self.names.get(name).is_none_or(|names| names.settled) {
-            return None;
-        }
-        let mut taken = TakenNames::default();
-        for names in self.names.values().filter(|n| n.group == group(definition)) {
-            taken.add_names(&names.accepted);
-        }
-        let accepted = accept_names(definition, &taken);
-        if let Some(names) = self.names.get_mut(name) {
-            names.accepted = accepted.names.clone();
-        }
-        Some(accepted)
-    }
 }

@@ -2,15 +2,21 @@
 //! with older versions of the API.
 
 use crate::names::join_problems;
+use api_kinds::{ObjectSchema, Resource};
 use api_meta::tree::{flag, get, list, text};
 use api_strategy::definition::Condition;
-use api_structural::{FieldPath, check_structure, parse_unchecked};
+use api_structural::{FieldPath, Schema, check_structure, parse_unchecked};
 use serde_json::Value;
+use std::sync::Arc;
 
 pub(crate) const KIND: &str = "NonStructuralSchema";
 
-/// Returns the condition; `None` if all schemas are structural.
-pub(crate) fn structure_condition(definition: &Value) -> Option<Condition> {
+/// Returns the condition; `None` if all schemas are structural. `built` are the resources of the
+/// definition if they are built, so that no schema is parsed twice.
+pub(crate) fn structure_condition(
+    definition: &Value,
+    built: &[Arc<Resource>],
+) -> Option<Condition> {
     let spec = get(definition, "spec");
     let mut problems = Vec::new();
     if flag(spec, "preserveUnknownFields") {
@@ -23,7 +29,8 @@ pub(crate) fn structure_condition(definition: &Value) -> Option<Condition> {
         if !document.is_object() {
             continue;
         }
-        let schema = match parse_unchecked(document) {
+        let parsed = built.get(index).and_then(|resource| find_schema(resource));
+        let schema = match parsed.map_or_else(|| parse_unchecked(document), Ok) {
             Ok(schema) => schema,
             Err(error) => {
                 let version = text(version, "name");
@@ -41,6 +48,13 @@ pub(crate) fn structure_condition(definition: &Value) -> Option<Condition> {
     Some(Condition::new(KIND, "True", "Violations", message))
 }
 
+fn find_schema(resource: &Resource) -> Option<Arc<Schema>> {
+    match &resource.schema {
+        ObjectSchema::Custom(custom) => Some(custom.structural.clone()),
+        ObjectSchema::BuiltIn(_) => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -48,8 +62,11 @@ mod tests {
     use serde_json::json;
 
     fn condition(preserve: bool, schema: Value) -> Option<Condition> {
-        structure_condition(&json!({"spec": {"preserveUnknownFields": preserve,
-            "versions": [{"name": "v1"}, {"name": "v2", "schema": {"openAPIV3Schema": schema}}]}}))
+        structure_condition(
+            &json!({"spec": {"preserveUnknownFields": preserve,
+            "versions": [{"name": "v1"}, {"name": "v2", "schema": {"openAPIV3Schema": schema}}]}}),
+            &[],
+        )
     }
 
     #[test]
