@@ -10,6 +10,7 @@ use crate::resource::ResourceCache;
 use crate::served::{ServedResources, split_key};
 use api_kinds::Name;
 use apiserver_storage::{Change, Store, StoreError};
+use futures::stream::{self, StreamExt};
 use std::collections::{BTreeMap, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use std::time::Duration;
 
 // Decoded between two changes of other resources, so that a page must not take long.
 const PAGE: i64 = 500;
+/// Concurrent lists.
+const LISTS: usize = 16;
 const RETRY: Duration = Duration::from_millis(200);
 
 type Filled = BTreeMap<Name, Arc<ResourceCache>>;
@@ -126,36 +129,57 @@ async fn list_once(store: &Store, root: &str, kinds: &[StoredKind]) -> Result<Li
         caches: Filled::new(),
         revision: 0,
     };
-    for kind in kinds {
-        let cache = ResourceCache::new(kind.clone());
-        let prefix = format!("{root}{}/", kind.prefix);
-        let mut start = prefix.clone();
-        loop {
-            let page = store
-                .list_range(&prefix, &start, PAGE, listing.revision)
-                .await?;
-            // The first page picks the revision for all prefixes.
-            if listing.revision == 0 {
-                listing.revision = page.revision;
-            }
-            for item in page.items {
-                let Ok(key) = std::str::from_utf8(&item.key) else {
-                    continue;
-                };
-                // The smallest key after this one: the next page begins there.
-                start = format!("{key}\0");
-                if let Some(name) = key.strip_prefix(&prefix) {
-                    cache.insert_listed(name, &item.value, item.revision);
-                }
-            }
-            if !page.more {
-                break;
-            }
-        }
-        listing.caches.insert(kind.prefix.clone(), Arc::new(cache));
+    let Some((first, others)) = kinds.split_first() else {
+        return Ok(listing);
+    };
+    // The first list picks the revision for all prefixes.
+    let (cache, revision) = list_kind(store, root, first, 0).await?;
+    listing.revision = revision;
+    listing.caches.insert(first.prefix.clone(), cache);
+    // A server with hundreds of definitions waits for this at its start.
+    let lists: Vec<_> = others
+        .iter()
+        .map(|kind| list_kind(store, root, kind, revision))
+        .collect();
+    let mut lists = stream::iter(lists).buffered(LISTS);
+    let mut kinds = others.iter();
+    while let (Some(list), Some(kind)) = (lists.next().await, kinds.next()) {
+        listing.caches.insert(kind.prefix.clone(), list?.0);
     }
+    drop(lists);
     for cache in listing.caches.values() {
         cache.finish_list(listing.revision);
     }
     Ok(listing)
+}
+
+/// Lists one prefix at a revision, or at the current one for 0. Returns the revision.
+async fn list_kind(
+    store: &Store,
+    root: &str,
+    kind: &StoredKind,
+    mut revision: i64,
+) -> Result<(Arc<ResourceCache>, i64), StoreError> {
+    let cache = ResourceCache::new(kind.clone());
+    let prefix = format!("{root}{}/", kind.prefix);
+    let mut start = prefix.clone();
+    loop {
+        let page = store.list_range(&prefix, &start, PAGE, revision).await?;
+        if revision == 0 {
+            revision = page.revision;
+        }
+        for item in page.items {
+            let Ok(key) = std::str::from_utf8(&item.key) else {
+                continue;
+            };
+            // The smallest key after this one: the next page begins there.
+            start = format!("{key}\0");
+            if let Some(name) = key.strip_prefix(&prefix) {
+                cache.insert_listed(name, &item.value, item.revision);
+            }
+        }
+        if !page.more {
+            return Ok((Arc::new(cache), revision));
+        }
+    }
 }
