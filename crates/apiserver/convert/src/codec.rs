@@ -113,13 +113,16 @@ pub fn explicit_tree(schema: &ObjectSchema, tree: &Value) -> Value {
 
 /// Encodes an object as JSON without a newline.
 pub fn encode_json(schema: &ObjectSchema, tree: &Value) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    encode_json_to(schema, tree, &mut out);
+    out
+}
+
+/// Appends an object as JSON without a newline.
+pub fn encode_json_to(schema: &ObjectSchema, tree: &Value, out: &mut Vec<u8>) {
     match schema {
-        ObjectSchema::BuiltIn(message) => json::encode(message, tree),
-        ObjectSchema::Custom(_) => {
-            let mut out = Vec::with_capacity(1024);
-            json::write_value(tree, &mut out);
-            out
-        }
+        ObjectSchema::BuiltIn(message) => json::encode_to(message, tree, out),
+        ObjectSchema::Custom(_) => json::write_value(tree, out),
     }
 }
 

@@ -52,6 +52,10 @@ impl Kinds for Widgets {
         object.clone()
     }
 
+    fn encode_object(&self, _: &GroupVersionResource, _: &str, object: &Value, out: &mut Vec<u8>) {
+        out.extend_from_slice(object.to_string().as_bytes());
+    }
+
     fn decode_object(
         &self,
         _: &GroupVersionResource,

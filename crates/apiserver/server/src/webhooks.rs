@@ -1,6 +1,7 @@
 //! Wires the admission webhooks: the served kinds, the resolver of Services, the configuration.
 
 use crate::options::ServerOptions;
+use api_codec::json;
 use api_kinds::{Name, ObjectSchema, Resource};
 use api_meta::Kind;
 use apiserver_admission::WebhookPlugins;
@@ -162,6 +163,19 @@ impl Kinds for ServedKinds {
         match self.find_schema(resource, subresource) {
             Some(schema) => codec::explicit_tree(&schema, object),
             None => object.clone(),
+        }
+    }
+
+    fn encode_object(
+        &self,
+        resource: &GroupVersionResource,
+        subresource: &str,
+        object: &Value,
+        out: &mut Vec<u8>,
+    ) {
+        match self.find_schema(resource, subresource) {
+            Some(schema) => codec::encode_json_to(&schema, object, out),
+            None => json::write_value(object, out),
         }
     }
 

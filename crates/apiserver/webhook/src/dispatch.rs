@@ -7,7 +7,7 @@ use crate::metrics::{CallLabels, Phase, RejectionCause};
 use crate::outcome::{HookError, denial_error, dry_run_error, failure_message};
 use crate::plugin::Setup;
 use crate::response::{Response, decode_response};
-use crate::review::build_review;
+use crate::review::encode_review;
 use crate::versioned::VersionedObjects;
 use api_meta::ApiError;
 use bytes::Bytes;
@@ -42,16 +42,14 @@ pub async fn call_hook(
     })?;
     let uid = uuid::Uuid::new_v4().to_string();
     let target = (invocation.resource.clone(), invocation.kind.clone());
-    let explicit = |object: &Value| match object {
-        Value::Object(_) => {
-            let kinds = &setup.kinds;
-            kinds.explicit_object(&target.0, attributes.subresource, object)
-        }
-        _ => Value::Null,
+    let kinds = &setup.kinds;
+    let encode = |object: &Value, out: &mut Vec<u8>| match object {
+        Value::Object(_) => kinds.encode_object(&target.0, attributes.subresource, object, out),
+        _ => out.extend_from_slice(b"null"),
     };
-    let (object, old) = (explicit(&objects.object), explicit(&objects.old));
-    let review = build_review(version, &uid, attributes, &target, &object, &old);
-    let body = Bytes::from(review.to_string());
+    let objects = [&objects.object, &objects.old];
+    let body = encode_review(version, &uid, attributes, &target, objects, encode);
+    let body = Bytes::from(body);
     let body = setup
         .transport
         .post_json(endpoint, body, hook.timeout)

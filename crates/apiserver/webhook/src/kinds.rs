@@ -102,6 +102,14 @@ pub trait Kinds: Send + Sync {
         subresource: &str,
         object: &Value,
     ) -> Value;
+    /// Appends the JSON of the object in the form of [`Kinds::explicit_object`].
+    fn encode_object(
+        &self,
+        resource: &GroupVersionResource,
+        subresource: &str,
+        object: &Value,
+        out: &mut Vec<u8>,
+    );
     /// Checks a changed object against its type and makes it canonical.
     ///
     /// # Errors

@@ -2,8 +2,12 @@
 
 use crate::attributes::Attributes;
 use crate::kinds::ReviewTarget;
+use api_codec::json::{write_string, write_value};
 use apiserver_request::{Operation, User};
 use serde_json::{Map, Value, json};
+
+/// Bytes for a review of a small object.
+const REVIEW_CAPACITY: usize = 4096;
 
 /// A version of AdmissionReview. Both have the same fields in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,22 +37,34 @@ impl ReviewVersion {
     }
 }
 
-/// Builds a review. The objects are in the target's version.
-pub fn build_review(
+/// Encodes a review as JSON. The objects are in the target's version, and `encode` appends one of
+/// them: a tree of the review would be a copy of both.
+pub fn encode_review(
     version: ReviewVersion,
     uid: &str,
     attributes: &Attributes<'_>,
     target: &ReviewTarget,
-    object: &Value,
-    old: &Value,
-) -> Value {
-    let mut request = build_request(attributes, target);
-    if let Some(fields) = request.as_object_mut() {
-        fields.insert("uid".into(), uid.into());
-        fields.insert("object".into(), object.clone());
-        fields.insert("oldObject".into(), old.clone());
+    [object, old]: [&Value; 2],
+    encode: impl Fn(&Value, &mut Vec<u8>),
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(REVIEW_CAPACITY);
+    out.extend_from_slice(br#"{"kind":"AdmissionReview","apiVersion":"#);
+    write_string(version.api_version(), &mut out);
+    out.extend_from_slice(br#","request":{"uid":"#);
+    write_string(uid, &mut out);
+    let request = build_request(attributes, target);
+    for (name, value) in request.as_object().into_iter().flatten() {
+        out.push(b',');
+        write_string(name, &mut out);
+        out.push(b':');
+        write_value(value, &mut out);
     }
-    json!({"kind": "AdmissionReview", "apiVersion": version.api_version(), "request": request})
+    out.extend_from_slice(br#","object":"#);
+    encode(object, &mut out);
+    out.extend_from_slice(br#","oldObject":"#);
+    encode(old, &mut out);
+    out.extend_from_slice(b"}}");
+    out
 }
 
 /// Builds `request` without UID and objects, which is also a variable of match conditions.

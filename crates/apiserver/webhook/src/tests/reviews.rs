@@ -1,5 +1,5 @@
 use super::*;
-use crate::review::{ReviewVersion, build_review};
+use crate::review::{ReviewVersion, encode_review};
 use crate::versioned::VersionedObjects;
 
 fn target(version: &str) -> (GroupVersionResource, GroupVersionKind) {
@@ -12,14 +12,17 @@ fn target(version: &str) -> (GroupVersionResource, GroupVersionKind) {
 fn review(user: &User, operation: Operation, path: &str) -> Value {
     let attributes = attributes(user, operation, path);
     let object = json!({"size": 1});
-    build_review(
-        ReviewVersion::V1beta1,
+    let encode = |object: &Value, out: &mut Vec<u8>| out.extend(object.to_string().bytes());
+    let (version, target) = (ReviewVersion::V1beta1, target("v2"));
+    let body = encode_review(
+        version,
         "uid-1",
         &attributes,
-        &target("v2"),
-        &object,
-        &Value::Null,
-    )
+        &target,
+        [&object, &Value::Null],
+        encode,
+    );
+    serde_json::from_slice(&body).unwrap()
 }
 
 #[test]
