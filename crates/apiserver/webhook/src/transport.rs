@@ -3,8 +3,12 @@
 //! Knows nothing of admission. One client serves all webhooks with the same server and CA, and
 //! keeps its idle connections.
 
+mod call;
 mod connector;
 mod error;
+mod http1;
+mod http2;
+mod pool;
 mod proxy;
 mod tls;
 
@@ -16,29 +20,21 @@ use crate::endpoint::{ClientKey, Endpoint};
 use crate::resolver::ServiceResolver;
 use base_task::Tasks;
 use bytes::Bytes;
-use connector::{Connector, Route};
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, USER_AGENT};
-use http::{Method, Request, Response};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
-use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::rt::TokioTimer;
+use call::{Call, Reply};
+use connector::Route;
+use http::Uri;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use parking_lot::Mutex;
+use pool::Pool;
 use proxy::ProxyRules;
 use std::collections::HashMap;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum size of a response. An object has at most 3 MiB; a patch that replaces it as base64
-/// takes 4 MiB.
-const MAX_RESPONSE: usize = 8 * 1024 * 1024;
 /// Clients kept at most, as upstream.
 const MAX_CLIENTS: usize = 200;
-/// Idle connections kept for each server, as client-go.
-const MAX_IDLE: usize = 25;
-/// Time for which an idle connection is kept, as Go's default transport.
-const IDLE: Duration = Duration::from_secs(90);
+/// Headers of a request, with those of the protocol.
+const HEADERS: usize = 8;
 /// Characters of an error body that reach the client.
 const MAX_ERROR_TEXT: usize = 2048;
 
@@ -78,7 +74,7 @@ impl Clients {
 }
 
 struct Client {
-    http: HttpClient<Connector, Full<Bytes>>,
+    pool: Pool,
     auth: Option<AuthInfo>,
 }
 
@@ -129,31 +125,29 @@ impl Transport {
             why,
         };
         let client = self.find_client(endpoint)?;
-        let mut request = Request::builder()
-            .method(Method::POST)
-            .uri(url)
-            .header(CONTENT_TYPE, "application/json")
-            .header(ACCEPT, "application/json, */*")
-            .header(USER_AGENT, "kube-apiserver-admission")
-            .body(Full::new(body))
-            .map_err(|e| failed(e.to_string()))?;
+        let uri: Uri = url
+            .parse()
+            .map_err(|e: http::uri::InvalidUri| failed(e.to_string()))?;
+        let mut headers = HeaderMap::with_capacity(HEADERS);
+        for (name, value) in [
+            (CONTENT_TYPE, "application/json"),
+            (ACCEPT, "application/json, */*"),
+            (USER_AGENT, "kube-apiserver-admission"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
         if let Some(auth) = &client.auth
             && let Some(value) = auth.authorization().await.map_err(CallError::Config)?
         {
             let mut value =
                 HeaderValue::from_str(&value).map_err(|_| failed("invalid token".into()))?;
             value.set_sensitive(true);
-            request.headers_mut().insert(AUTHORIZATION, value);
+            headers.insert(AUTHORIZATION, value);
         }
-        let response = client
-            .http
-            .request(request)
-            .await
-            .map_err(|e| failed(error::describe_error(&e)))?;
-        read_response(response).await.map_err(|e| match e {
-            ReadError::Status(status) => status,
-            ReadError::Broken(why) => failed(why),
-        })
+        let uri = &uri;
+        let call = Call { uri, headers, body };
+        let reply = client.pool.send(&call).await;
+        check_status(reply.map_err(|error| failed(error.describe()))?)
     }
 
     /// Returns the client of a server, which has its open connections.
@@ -185,34 +179,13 @@ impl Transport {
                 .map_err(CallError::Config)?,
         };
         let route = Route::new(endpoint, config, self.resolver.clone(), proxy)?;
-        let http = HttpClient::builder(TaskExecutor(self.tasks.clone()))
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(MAX_IDLE)
-            .build(Connector(Arc::new(route)));
-        Ok(Client { http, auth })
+        let pool = Pool::new(route, self.tasks.clone());
+        Ok(Client { pool, auth })
     }
 }
 
-enum ReadError {
-    Status(CallError),
-    Broken(String),
-}
-
-async fn read_response(response: Response<Incoming>) -> Result<Bytes, ReadError> {
-    let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_RESPONSE)
-        .collect()
-        .await
-        .map_err(|e| {
-            ReadError::Broken(if e.is::<LengthLimitError>() {
-                format!("the response is larger than {MAX_RESPONSE} bytes")
-            } else {
-                "unexpected EOF".to_owned()
-            })
-        })?
-        .to_bytes();
+/// Returns the body of a successful response.
+fn check_status(Reply { status, body }: Reply) -> Result<Bytes, CallError> {
     if (200..=206).contains(&status.as_u16()) {
         return Ok(body);
     }
@@ -221,24 +194,5 @@ async fn read_response(response: Response<Incoming>) -> Result<Bytes, ReadError>
         .chars()
         .take(MAX_ERROR_TEXT)
         .collect();
-    Err(ReadError::Status(CallError::of_status(
-        status.as_u16(),
-        &text,
-    )))
-}
-
-/// Runs the connections' drivers as isolated tasks of the server.
-#[derive(Clone)]
-struct TaskExecutor(Tasks);
-
-impl<F> hyper::rt::Executor<F> for TaskExecutor
-where
-    F: Future + Send + 'static,
-    F::Output: Send,
-{
-    fn execute(&self, future: F) {
-        self.0.spawn_isolated("webhook connection", async move {
-            future.await;
-        });
-    }
+    Err(CallError::of_status(status.as_u16(), &text))
 }
