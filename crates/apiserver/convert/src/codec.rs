@@ -8,7 +8,7 @@ use api_kinds::ObjectSchema;
 use api_structural::list_duplicate_fields;
 use serde_json::Value;
 
-use crate::custom::{coerce_request, metadata_message};
+use crate::custom::{check_root, coerce_request, metadata_message};
 
 /// Decodes a JSON body, in canonical form.
 ///
@@ -86,6 +86,25 @@ pub fn check_tree(
     match schema {
         ObjectSchema::BuiltIn(message) => json::check(message, tree),
         ObjectSchema::Custom(schema) => coerce_request(schema, tree),
+    }
+}
+
+/// Checks an object that admission has changed, and makes it canonical. A custom resource keeps what
+/// its schema does not have, as upstream: with conversion strategy None, that may be fields of the
+/// version of the request, whose schema prunes later.
+///
+/// # Errors
+/// A value has the wrong type.
+pub fn check_admitted(
+    schema: &ObjectSchema,
+    mut tree: Value,
+) -> Result<(Value, Vec<Problem>), DecodeError> {
+    match schema {
+        ObjectSchema::BuiltIn(message) => json::check(message, tree),
+        ObjectSchema::Custom(_) => {
+            let problems = check_root(&mut tree)?;
+            Ok((tree, problems))
+        }
     }
 }
 

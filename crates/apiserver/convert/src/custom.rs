@@ -26,6 +26,11 @@ pub(crate) fn coerce_request(
     Ok((tree, problems))
 }
 
+/// Sets the defaults of the schema.
+pub fn default_custom(schema: &CustomSchema, tree: &mut Value) {
+    apply_defaults(&schema.structural, tree);
+}
+
 /// Coerces and defaults an object that an older server, or an older schema, has stored. Invalid
 /// metadata is dropped, so that the object stays readable.
 pub(crate) fn coerce_stored(schema: &CustomSchema, tree: &mut Value) {
@@ -72,7 +77,7 @@ fn prune_unknown(schema: &CustomSchema, tree: &mut Value) -> Vec<String> {
 }
 
 /// Checks what all objects have in common: the object itself, its type and its metadata.
-fn check_root(tree: &mut Value) -> Result<Vec<Problem>, DecodeError> {
+pub(crate) fn check_root(tree: &mut Value) -> Result<Vec<Problem>, DecodeError> {
     let Value::Object(map) = tree else {
         let text = "cannot unmarshal a value that is no object".to_owned();
         return Err(DecodeError::Type(text));

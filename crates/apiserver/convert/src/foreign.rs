@@ -43,6 +43,34 @@ pub async fn convert_one(from: &Resource, to: &Resource, object: Value) -> Resul
         return Ok(crate::convert_object(from, to, object));
     };
     let converted = convert_custom(&**converter, to, vec![object]).await?;
-    let missing = || ApiError::internal("the conversion returned no object");
-    converted.into_iter().next().ok_or_else(missing)
+    converted.into_iter().next().ok_or_else(missing_object)
+}
+
+/// Converts an object for admission. Unlike [`convert_one`], it neither prunes nor defaults a custom
+/// resource, as upstream: with strategy None, fields that the version of a webhook does not have are
+/// not lost when the object is converted back.
+///
+/// # Errors
+/// The converter fails.
+pub async fn convert_admitted(
+    from: &Resource,
+    to: &Resource,
+    mut object: Value,
+) -> Result<Value, ApiError> {
+    if !from.is_custom() || from.is_same_version(to) {
+        return Ok(crate::convert_object(from, to, object));
+    }
+    let target = to.api_version();
+    let Some(converter) = from.schema.converter().or_else(|| to.schema.converter()) else {
+        if let Some(fields) = object.as_object_mut() {
+            fields.insert("apiVersion".to_owned(), target.into());
+        }
+        return Ok(object);
+    };
+    let converted = converter.convert_objects(vec![object], &target).await?;
+    converted.into_iter().next().ok_or_else(missing_object)
+}
+
+fn missing_object() -> ApiError {
+    ApiError::internal("the conversion returned no object")
 }

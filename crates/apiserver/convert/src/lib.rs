@@ -9,8 +9,8 @@ use api_kinds::{ObjectSchema, Resource};
 use serde_json::Value;
 use std::sync::Arc;
 
-pub use custom::coerce_changed;
-pub use foreign::{convert_custom, convert_one};
+pub use custom::{coerce_changed, default_custom};
+pub use foreign::{convert_admitted, convert_custom, convert_one};
 pub use stored::{
     StoredError, decode_message, decode_stored, encode_stored, set_resource_version, stored_message,
     stored_version,

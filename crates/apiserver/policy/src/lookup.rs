@@ -6,7 +6,7 @@ use crate::source::Binding;
 use api_meta::ApiError;
 use apiserver_request::Objects;
 use apiserver_webhook::{
-    Attributes, Kinds, NamespaceLabels, ReviewTarget, VersionedObjects, build_request,
+    Attributes, Kinds, NamespaceLabels, ObjectVersions, ReviewTarget, build_request,
 };
 use serde_json::Value;
 
@@ -34,6 +34,8 @@ pub struct Lookup<'a> {
     pub params: &'a dyn ParamObjects,
     /// Labels of the namespace.
     pub labels: NamespaceLabels,
+    /// The objects in the versions of the policies so far.
+    pub versions: ObjectVersions,
 }
 
 impl Lookup<'_> {
@@ -74,20 +76,23 @@ impl Lookup<'_> {
             }
         }
         let namespace = self.attributes.namespace;
-        collect_params(self.params, kind, &binding.param_ref, namespace)
+        collect_params(self.params, kind, &binding.param_ref, namespace).await
     }
 
     /// Converts the objects to the version of a policy.
     ///
     /// # Errors
     /// An object that can't be converted.
-    pub fn convert_objects(
-        &self,
+    pub async fn convert_objects(
+        &mut self,
         target: &ReviewTarget,
-        (object, old): (&Value, Option<&Value>),
+        objects: (&Value, Option<&Value>),
     ) -> Result<Versioned, ApiError> {
         let (kinds, attributes) = (self.kinds, &self.attributes);
-        let objects = VersionedObjects::convert(kinds, attributes, target, object, old)?;
+        let versions = &mut self.versions;
+        let objects = versions
+            .find_or_convert(kinds, attributes, target, objects)
+            .await?;
         let explicit = |object: &Value| match object {
             Value::Object(_) => kinds.explicit_object(&target.0, attributes.subresource, object),
             _ => Value::Null,
@@ -96,7 +101,7 @@ impl Lookup<'_> {
             request: build_request(attributes, target),
             object: explicit(&objects.object),
             old: explicit(&objects.old),
-            canonical: objects.object,
+            canonical: objects.object.clone(),
         })
     }
 }

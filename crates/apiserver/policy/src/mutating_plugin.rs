@@ -15,7 +15,7 @@ use api_meta::{ApiError, Cause, Meta, Reason};
 use api_patch::json_patch;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use apiserver_webhook::{
-    GroupVersionResource, ReviewTarget, bound_mutation, convert_object, with_type,
+    GroupVersionResource, ReviewTarget, bound_mutation, convert_back, with_type,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -233,7 +233,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    fn take_versioned(
+    async fn take_versioned(
         &mut self,
         request: &AdmissionRequest<'_>,
         target: &ReviewTarget,
@@ -242,7 +242,7 @@ impl Pass<'_> {
             Some((known, versioned)) if known == *target => Ok(versioned),
             _ => {
                 let objects = (&request.object, request.old.as_ref());
-                self.lookup.convert_objects(target, objects)
+                self.lookup.convert_objects(target, objects).await
             }
         }
     }
@@ -258,7 +258,7 @@ impl Pass<'_> {
             target,
             ..
         } = invocation;
-        let mut versioned = match self.take_versioned(request, target) {
+        let mut versioned = match self.take_versioned(request, target).await {
             Ok(versioned) => versioned,
             Err(error) => {
                 let why = format!("failed to configure policy: {}", error.message);
@@ -320,7 +320,12 @@ impl Pass<'_> {
             }
         }
         if is_changed {
-            request.object = self.convert_back(&invocation.target, &versioned.canonical)?;
+            let (target, object) = (&invocation.target, versioned.canonical.clone());
+            self.lookup
+                .versions
+                .replace_object(&target.1, object.clone());
+            let attributes = &self.lookup.attributes;
+            request.object = convert_back(&*self.setup.kinds, attributes, target, object).await?;
         }
         Ok(match is_applied {
             true => Effect::Applied(is_changed),
@@ -377,18 +382,6 @@ impl Pass<'_> {
             Ok((object, warning))
         };
         setup.pool.evaluate(evaluation).await
-    }
-
-    fn convert_back(&self, target: &ReviewTarget, object: &Value) -> Result<Value, ApiError> {
-        let attributes = &self.lookup.attributes;
-        if target.1 == attributes.kind {
-            return Ok(object.clone());
-        }
-        let (kinds, to) = (&*self.setup.kinds, &attributes.resource);
-        let mut object = convert_object(kinds, object.clone(), &target.0, to)?;
-        kinds.default_object(to, attributes.subresource, &mut object);
-        let kind = &attributes.kind;
-        Ok(with_type(object, &kind.api_version(), &kind.kind))
     }
 }
 

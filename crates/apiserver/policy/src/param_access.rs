@@ -189,6 +189,7 @@ mod tests {
         }
     }
 
+    #[async_trait::async_trait]
     impl ParamObjects for Fake {
         fn find_resource(&self, api_version: &str, kind: &str) -> Option<ParamResource> {
             ((api_version, kind) == ("v1", "Secret")).then(|| ParamResource {
@@ -196,7 +197,7 @@ mod tests {
                 is_namespaced: true,
             })
         }
-        fn find_object(
+        async fn find_object(
             &self,
             _: &GroupVersionResource,
             _: &str,
@@ -204,7 +205,7 @@ mod tests {
         ) -> Result<Option<Value>, String> {
             Ok(None)
         }
-        fn list_objects(
+        async fn list_objects(
             &self,
             _: &GroupVersionResource,
             _: Option<&str>,

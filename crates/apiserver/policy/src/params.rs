@@ -33,15 +33,16 @@ pub struct ParamResource {
 }
 
 /// The objects that can be parameters, built-in or custom. The server implements it over its caches.
+#[async_trait::async_trait]
 pub trait ParamObjects: Send + Sync {
     /// Returns the resource that serves a kind.
     fn find_resource(&self, api_version: &str, kind: &str) -> Option<ParamResource>;
     /// Returns an object in the resource's version.
     ///
     /// # Errors
-    /// The object exists and has no form in this version. It must not count as missing: a policy
-    /// that allows requests without parameters would fail open.
-    fn find_object(
+    /// The object exists and can't be converted to this version. It must not count as missing: a
+    /// policy that allows requests without parameters would fail open.
+    async fn find_object(
         &self,
         resource: &GroupVersionResource,
         namespace: &str,
@@ -50,8 +51,8 @@ pub trait ParamObjects: Send + Sync {
     /// Returns the objects of a namespace, or all, that a selector matches.
     ///
     /// # Errors
-    /// One of the objects has no form in the resource's version.
-    fn list_objects(
+    /// One of the objects can't be converted to the resource's version.
+    async fn list_objects(
         &self,
         resource: &GroupVersionResource,
         namespace: Option<&str>,
@@ -63,7 +64,7 @@ pub trait ParamObjects: Send + Sync {
 ///
 /// # Errors
 /// The binding is not usable for the request; with upstream's text.
-pub fn collect_params(
+pub async fn collect_params(
     objects: &dyn ParamObjects,
     kind: Option<&ParamKind>,
     reference: &Value,
@@ -92,7 +93,7 @@ pub fn collect_params(
         }
         (true, true) => namespace,
     };
-    let params = find_params(objects, &found, reference, namespace)?;
+    let params = find_params(objects, &found, reference, namespace).await?;
     if params.is_empty() && text(reference, "parameterNotFoundAction") == "Deny" {
         let why = "no params found for policy binding with `Deny` parameterNotFoundAction";
         return Err(why.to_owned());
@@ -100,7 +101,7 @@ pub fn collect_params(
     Ok(params)
 }
 
-fn find_params(
+async fn find_params(
     objects: &dyn ParamObjects,
     found: &ParamResource,
     reference: &Value,
@@ -113,7 +114,9 @@ fn find_params(
             Err("paramRef.name and paramRef.selector are mutually exclusive".to_owned())
         }
         (false, true) => {
-            let object = objects.find_object(&found.resource, namespace, name)?;
+            let object = objects
+                .find_object(&found.resource, namespace, name)
+                .await?;
             Ok(object.into_iter().collect())
         }
         (true, false) => {
@@ -121,7 +124,8 @@ fn find_params(
                 .map_err(|error| error.to_string())?
                 .unwrap_or_default();
             let namespace = found.is_namespaced.then_some(namespace);
-            objects.list_objects(&found.resource, namespace, &selector)
+            let found = objects.list_objects(&found.resource, namespace, &selector);
+            found.await
         }
         (true, true) => Err("one of name or selector must be provided".to_owned()),
     }
@@ -141,6 +145,7 @@ mod tests {
         json!({"metadata": {"name": name, "namespace": "n", "labels": {"tier": tier}}})
     }
 
+    #[async_trait::async_trait]
     impl ParamObjects for Fake {
         fn find_resource(&self, api_version: &str, kind: &str) -> Option<ParamResource> {
             let resource = match (api_version, kind) {
@@ -155,7 +160,7 @@ mod tests {
             })
         }
 
-        fn find_object(
+        async fn find_object(
             &self,
             of: &GroupVersionResource,
             namespace: &str,
@@ -164,11 +169,13 @@ mod tests {
             if name == "broken" {
                 return Err("not converted".to_owned());
             }
-            let all = self.list_objects(of, Some(namespace), &Selector::default())?;
+            let all = self
+                .list_objects(of, Some(namespace), &Selector::default())
+                .await?;
             Ok(all.into_iter().find(|object| object.name() == name))
         }
 
-        fn list_objects(
+        async fn list_objects(
             &self,
             _: &GroupVersionResource,
             namespace: Option<&str>,
@@ -186,7 +193,11 @@ mod tests {
         }
     }
 
-    fn collect(kind: &str, reference: &Value, namespace: &str) -> Result<Vec<String>, String> {
+    async fn collect(
+        kind: &str,
+        reference: &Value,
+        namespace: &str,
+    ) -> Result<Vec<String>, String> {
         let version = if kind == "ConfigMap" { "v1" } else { "g/v1" };
         let spec = json!({"paramKind": {"apiVersion": version, "kind": kind}});
         let found = collect_params(
@@ -194,15 +205,16 @@ mod tests {
             ParamKind::parse(&spec).as_ref(),
             reference,
             namespace,
-        )?;
+        )
+        .await?;
         Ok(found
             .iter()
             .map(|object| object.name().to_owned())
             .collect())
     }
 
-    #[test]
-    fn parameters_are_found_by_name_and_by_selector() {
+    #[tokio::test]
+    async fn parameters_are_found_by_name_and_by_selector() {
         let second = json!({"matchLabels": {"tier": "2"}});
         for (reference, namespace, expect) in [
             (json!({"name": "a"}), "n", vec!["a"]),
@@ -221,36 +233,42 @@ mod tests {
                 vec![],
             ),
         ] {
-            let found = collect("ConfigMap", &reference, namespace).unwrap();
+            let found = collect("ConfigMap", &reference, namespace).await.unwrap();
             assert_eq!(found, expect, "{reference}");
         }
     }
 
-    #[test]
-    fn parameter_that_can_not_be_converted_is_not_missing() {
+    #[tokio::test]
+    async fn parameter_that_can_not_be_converted_is_not_missing() {
         for (reference, namespace) in [
             (json!({"name": "broken"}), "n"),
             (json!({"selector": {}}), "broken"),
         ] {
             let mut reference = reference;
             reference["parameterNotFoundAction"] = json!("Allow");
-            let error = collect("ConfigMap", &reference, namespace).unwrap_err();
+            let error = collect("ConfigMap", &reference, namespace)
+                .await
+                .unwrap_err();
             assert_eq!(error, "not converted", "{reference}");
         }
     }
 
-    #[test]
-    fn policy_without_parameters_is_evaluated_once() {
-        let none = collect_params(&Fake, None, &json!({"name": "a"}), "n").unwrap();
+    #[tokio::test]
+    async fn policy_without_parameters_is_evaluated_once() {
+        let none = collect_params(&Fake, None, &json!({"name": "a"}), "n")
+            .await
+            .unwrap();
         assert_eq!(none, [Value::Null]);
         let spec = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}});
         let kind = ParamKind::parse(&spec);
-        let none = collect_params(&Fake, kind.as_ref(), &Value::Null, "n").unwrap();
+        let none = collect_params(&Fake, kind.as_ref(), &Value::Null, "n")
+            .await
+            .unwrap();
         assert_eq!(none, [Value::Null]);
     }
 
-    #[test]
-    fn reference_that_can_not_be_used_is_an_error() {
+    #[tokio::test]
+    async fn reference_that_can_not_be_used_is_an_error() {
         for (kind, reference, namespace, expect) in [
             (
                 "Nothing",
@@ -284,7 +302,7 @@ mod tests {
                 "no params found",
             ),
         ] {
-            let error = collect(kind, &reference, namespace).unwrap_err();
+            let error = collect(kind, &reference, namespace).await.unwrap_err();
             assert!(error.contains(expect), "{error}");
         }
     }

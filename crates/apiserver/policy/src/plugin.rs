@@ -16,7 +16,7 @@ use crate::source::{Binding, Hook, PolicySource};
 use crate::validating::{Decision, Outcome, ValidatingPolicy, Verdict};
 use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest, Authorizer, Objects};
-use apiserver_webhook::{Attributes, Kinds, NamespaceLabels};
+use apiserver_webhook::{Attributes, Kinds, NamespaceLabels, ObjectVersions};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -48,6 +48,7 @@ impl PolicySetup {
             objects: &*self.objects,
             params: &*self.params,
             labels: NamespaceLabels::default(),
+            versions: ObjectVersions::default(),
         }
     }
 }
@@ -146,7 +147,7 @@ impl Pass<'_> {
                 continue;
             }
             if versioned.is_none() {
-                match self.lookup.convert_objects(&target, objects) {
+                match self.lookup.convert_objects(&target, objects).await {
                     Ok(objects) => versioned = Some(objects),
                     Err(error) => {
                         let why = format!(

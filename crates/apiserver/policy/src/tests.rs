@@ -20,6 +20,7 @@ use std::sync::Arc;
 /// Serves `widgets` in v1 and v2; v2 names the field `size` `width`.
 struct Widgets;
 
+#[async_trait::async_trait]
 impl Kinds for Widgets {
     fn find_kind(&self, resource: &GroupVersionResource, _: &str) -> Option<GroupVersionKind> {
         Some(GroupVersionKind::new(
@@ -35,12 +36,12 @@ impl Kinds for Widgets {
         others.filter(|_| resource.resource == "widgets").collect()
     }
 
-    fn convert_object(
+    async fn convert_object(
         &self,
         mut object: Value,
         _: &GroupVersionResource,
         _: &GroupVersionResource,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, ApiError> {
         let fields = object.as_object_mut().unwrap();
         if let Some(size) = fields.remove("size") {
             fields.insert("width".into(), size);
@@ -132,6 +133,7 @@ impl Objects for Cached {
 /// Config maps `n/p1` and `n/p2` with limits 1 and 2.
 struct Params;
 
+#[async_trait::async_trait]
 impl ParamObjects for Params {
     fn find_resource(&self, _: &str, _: &str) -> Option<ParamResource> {
         Some(ParamResource {
@@ -140,17 +142,17 @@ impl ParamObjects for Params {
         })
     }
 
-    fn find_object(
+    async fn find_object(
         &self,
         of: &GroupVersionResource,
         _: &str,
         name: &str,
     ) -> Result<Option<Value>, String> {
-        let all = self.list_objects(of, None, &Selector::default())?;
+        let all = self.list_objects(of, None, &Selector::default()).await?;
         Ok(all.into_iter().find(|object| object.name() == name))
     }
 
-    fn list_objects(
+    async fn list_objects(
         &self,
         _: &GroupVersionResource,
         _: Option<&str>,

@@ -4,7 +4,7 @@ use crate::webhooks::ServedKinds;
 use api_kinds::{ObjectSchema, Resource};
 use api_meta::{Meta, Selector};
 use apiserver_admission::PolicyPlugins;
-use apiserver_cache::{Caches, Entry};
+use apiserver_cache::{Caches, Entry, convert_entries, convert_entry};
 use apiserver_convert::codec;
 use apiserver_policy::{
     MutatingPolicies, ParamAccessCheck, ParamObjects, ParamResource, PatchObjects, PolicyMetrics,
@@ -59,7 +59,8 @@ impl PatchObjects for ServedKinds {
         }
         let merged = apiserver_fields::merge_object(&schema, live, partial)
             .map_err(|error| error.to_string())?;
-        let (merged, _) = codec::check_tree(&schema, merged).map_err(|error| error.to_string())?;
+        let (merged, _) =
+            codec::check_admitted(&schema, merged).map_err(|error| error.to_string())?;
         Ok(merged)
     }
 
@@ -73,7 +74,7 @@ impl PatchObjects for ServedKinds {
             return Ok(object);
         };
         let (object, problems) =
-            codec::check_tree(&schema, object).map_err(|error| error.to_string())?;
+            codec::check_admitted(&schema, object).map_err(|error| error.to_string())?;
         match problems.first() {
             // Custom resources are pruned later.
             Some(problem) if matches!(schema, ObjectSchema::BuiltIn(_)) => {
@@ -130,6 +131,7 @@ fn read_param(entry: &Entry, row: &Resource) -> Result<Value, String> {
     Ok(with_type(object, row))
 }
 
+#[async_trait::async_trait]
 impl ParamObjects for CachedParams {
     fn find_resource(&self, api_version: &str, kind: &str) -> Option<ParamResource> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
@@ -148,7 +150,7 @@ impl ParamObjects for CachedParams {
         })
     }
 
-    fn find_object(
+    async fn find_object(
         &self,
         resource: &GroupVersionResource,
         namespace: &str,
@@ -159,11 +161,15 @@ impl ParamObjects for CachedParams {
         let (Some(row), Some(cache)) = (row, cache) else {
             return Ok(None);
         };
-        let entry = cache.get(&cache.kind().object_key(namespace, name));
-        entry.map(|entry| read_param(&entry, &row)).transpose()
+        let Some(entry) = cache.get(&cache.kind().object_key(namespace, name)) else {
+            return Ok(None);
+        };
+        let converted = convert_entry(&row, entry).await;
+        let entry = converted.map_err(|error| error.message)?;
+        read_param(&entry, &row).map(Some)
     }
 
-    fn list_objects(
+    async fn list_objects(
         &self,
         resource: &GroupVersionResource,
         namespace: Option<&str>,
@@ -182,14 +188,16 @@ impl ParamObjects for CachedParams {
         let foreign = row.schema.converter().is_some();
         // Before the objects are decoded: a tenant may fill the namespace with others.
         let entries = entries.filter(|entry| foreign || selector.matches(|key| entry.label(key)));
-        let mut left = MAX_PARAMETERS;
-        let objects = entries.map(|entry| {
-            let rest = left.checked_sub(entry.stored_size());
-            left = rest.ok_or_else(|| {
-                format!("the parameters have more than {MAX_PARAMETERS} bytes together")
-            })?;
-            read_param(entry, &row)
-        });
+        let entries: Vec<Arc<Entry>> = entries.cloned().collect();
+        let size: usize = entries.iter().map(|entry| entry.stored_size()).sum();
+        if size > MAX_PARAMETERS {
+            return Err(format!(
+                "the parameters have more than {MAX_PARAMETERS} bytes together"
+            ));
+        }
+        let converted = convert_entries(&row, entries).await;
+        let entries = converted.map_err(|error| error.message)?;
+        let objects = entries.iter().map(|entry| read_param(entry, &row));
         objects
             .filter(|object| {
                 let selected = |object: &Value| selector.matches_map(object.labels());
@@ -229,8 +237,9 @@ mod tests {
             assert_eq!(found, expect, "{version} {kind}");
         }
         let maps = GroupVersionResource::new("", "v1", "configmaps");
-        assert!(params.find_object(&maps, "n", "a").unwrap().is_none());
-        let all = params.list_objects(&maps, Some("n"), &Selector::default());
-        assert!(all.unwrap().is_empty());
+        assert!(params.find_object(&maps, "n", "a").await.unwrap().is_none());
+        let selector = Selector::default();
+        let all = params.list_objects(&maps, Some("n"), &selector);
+        assert!(all.await.unwrap().is_empty());
     }
 }

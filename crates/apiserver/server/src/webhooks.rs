@@ -3,10 +3,10 @@
 use crate::options::ServerOptions;
 use api_codec::json;
 use api_kinds::{Name, ObjectSchema, Resource};
-use api_meta::Kind;
+use api_meta::{ApiError, Kind};
 use apiserver_admission::WebhookPlugins;
 use apiserver_cache::Caches;
-use apiserver_convert::codec;
+use apiserver_convert::{codec, convert_admitted, default_custom};
 use apiserver_policy::MatchConditions;
 use apiserver_request::{Authorizer, Objects};
 use apiserver_webhook::{
@@ -97,6 +97,7 @@ fn stored_prefix(resource: &Resource) -> Option<&Name> {
     resource.storage.as_ref().map(|storage| &storage.prefix)
 }
 
+#[async_trait::async_trait]
 impl Kinds for ServedKinds {
     fn find_kind(
         &self,
@@ -130,27 +131,18 @@ impl Kinds for ServedKinds {
             .collect()
     }
 
-    fn convert_object(
+    async fn convert_object(
         &self,
         object: Value,
         from: &GroupVersionResource,
         to: &GroupVersionResource,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, ApiError> {
         match (self.find(from), self.find(to)) {
-            // Without the webhook's conversion, the object would be wrong.
-            (Some(from), Some(to))
-                if from.schema.converter().is_some() && !from.is_same_version(&to) =>
-            {
-                Err(format!(
-                    "unable to convert to {}: the conversion webhook is not called here",
-                    to.api_version()
-                ))
-            }
-            (Some(from), Some(to)) => Ok(apiserver_convert::convert_object(&from, &to, object)),
-            _ => Err(format!(
+            (Some(from), Some(to)) => convert_admitted(&from, &to, object).await,
+            _ => Err(ApiError::internal(format!(
                 "unable to convert to {}: unknown kind",
                 to.resource
-            )),
+            ))),
         }
     }
 
@@ -187,7 +179,7 @@ impl Kinds for ServedKinds {
     ) -> Result<Value, String> {
         match self.find_schema(resource, subresource) {
             // Unknown fields are dropped, as by Go's decoder.
-            Some(schema) => codec::check_tree(&schema, object)
+            Some(schema) => codec::check_admitted(&schema, object)
                 .map(|(object, _)| object)
                 .map_err(|e| e.to_string()),
             None => Ok(object),
@@ -205,18 +197,20 @@ impl Kinds for ServedKinds {
             let sub = row.subresource(subresource);
             subresource.is_empty() || sub.is_some_and(|sub| sub.kind == row.kind)
         };
-        if let Some(row) = self
-            .find(resource)
-            .filter(|row| is_whole(row) && !row.is_custom())
-        {
-            let kind = Kind {
-                group: &row.group,
-                version: &row.version,
-                kind: &row.kind,
-                namespaced: row.namespaced,
-            };
-            api_defaulting::default_object(kind, object);
+        let Some(row) = self.find(resource).filter(|row| is_whole(row)) else {
+            return;
+        };
+        if let ObjectSchema::Custom(schema) = &row.schema {
+            default_custom(schema, object);
+            return;
         }
+        let kind = Kind {
+            group: &row.group,
+            version: &row.version,
+            kind: &row.kind,
+            namespaced: row.namespaced,
+        };
+        api_defaulting::default_object(kind, object);
     }
 }
 
@@ -283,11 +277,13 @@ mod tests {
             "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}});
         let converted = served_kinds()
             .convert_object(object.clone(), &old, &new)
+            .await
             .unwrap();
         assert_eq!(converted["apiVersion"], "autoscaling/v2");
         assert_eq!(converted["spec"]["metrics"][0]["type"], "Resource");
         let back = served_kinds()
             .convert_object(converted, &new, &old)
+            .await
             .unwrap();
         assert_eq!(back["spec"], object["spec"]);
     }

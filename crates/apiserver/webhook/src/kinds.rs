@@ -1,5 +1,6 @@
 //! Kinds and resources, and what admission has to know about them.
 
+use api_meta::ApiError;
 use serde_json::{Value, json};
 use std::fmt;
 
@@ -75,6 +76,7 @@ impl fmt::Display for GroupVersionKind {
 
 /// The served kinds: versions, conversion, encoding and defaulting. The server implements it over
 /// its table of resources.
+#[async_trait::async_trait]
 pub trait Kinds: Send + Sync {
     /// Returns the kind of the body of a resource or subresource.
     fn find_kind(
@@ -85,16 +87,17 @@ pub trait Kinds: Send + Sync {
     /// Returns the other resources that serve the same stored objects, such as `events` of core and
     /// of `events.k8s.io`.
     fn equivalent_resources(&self, resource: &GroupVersionResource) -> Vec<GroupVersionResource>;
-    /// Converts an object to another of its equivalent resources.
+    /// Converts an object to another of its equivalent resources. A custom resource is converted by
+    /// the strategy of its definition, and is neither pruned nor defaulted.
     ///
     /// # Errors
-    /// The object has no form there.
-    fn convert_object(
+    /// The object has no form there, or the conversion webhook fails.
+    async fn convert_object(
         &self,
         object: Value,
         from: &GroupVersionResource,
         to: &GroupVersionResource,
-    ) -> Result<Value, String>;
+    ) -> Result<Value, ApiError>;
     /// Returns the object in the form of the API, with the empty fields that Go's encoder writes.
     fn explicit_object(
         &self,

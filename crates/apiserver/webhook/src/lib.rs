@@ -54,4 +54,4 @@ pub use review::build_request;
 pub use rules::{Rule, RuleTarget};
 pub use transport::{CallError, Transport, describe_tls, verified_client};
 pub use validating::ValidatingWebhooks;
-pub use versioned::{VersionedObjects, convert_object, with_type};
+pub use versioned::{ObjectVersions, VersionedObjects, convert_back, with_type};

@@ -3,14 +3,13 @@
 use crate::attributes::Attributes;
 use crate::dispatch::{call_hook, check_verdict, conclude_call};
 use crate::hook::Hook;
-use crate::labels::NamespaceLabels;
 use crate::matching::Invocation;
 use crate::metrics::{CallLabels, Phase};
 use crate::outcome::HookError;
 use crate::patch::{PatchTarget, apply_response};
 use crate::plugin::{Plugin, Setup};
-use crate::select::select_hook;
-use crate::versioned::{VersionedObjects, convert_object, with_type};
+use crate::select::{Lookups, select_hook};
+use crate::versioned::{VersionedObjects, convert_back};
 use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::Value;
@@ -46,7 +45,7 @@ impl Admission for MutatingWebhooks {
         let mut pass = Pass {
             setup: &self.0.setup,
             attributes: self.0.attributes(request),
-            namespace: NamespaceLabels::default(),
+            lookups: Lookups::default(),
         };
         for hook in hooks.iter() {
             pass.run_hook(request, hook).await?;
@@ -57,11 +56,19 @@ impl Admission for MutatingWebhooks {
     }
 }
 
+/// An object that a webhook has changed.
+struct ChangedObject {
+    /// In the version of the request.
+    of_request: Value,
+    /// In the version of the webhook.
+    of_webhook: Value,
+}
+
 /// One pass over the webhooks.
 struct Pass<'a> {
     setup: &'a Setup,
     attributes: Attributes<'a>,
-    namespace: NamespaceLabels,
+    lookups: Lookups,
 }
 
 impl Pass<'_> {
@@ -70,8 +77,8 @@ impl Pass<'_> {
         request: &mut AdmissionRequest<'_>,
         hook: &Arc<Hook>,
     ) -> Result<(), ApiError> {
-        let (attributes, namespace) = (&self.attributes, &mut self.namespace);
-        let selected = select_hook(self.setup, request, attributes, hook, namespace).await?;
+        let (attributes, lookups) = (&self.attributes, &mut self.lookups);
+        let selected = select_hook(self.setup, request, attributes, hook, lookups).await?;
         let Some((invocation, objects)) = selected else {
             return Ok(());
         };
@@ -88,8 +95,10 @@ impl Pass<'_> {
         let begun = Instant::now();
         let result = self.call(request, &invocation, &objects).await;
         let changed = conclude_call(self.setup, hook, &call, begun, result)?.flatten();
-        if let Some(object) = changed {
-            request.object = object;
+        if let Some(changed) = changed {
+            request.object = changed.of_request;
+            let versions = &mut self.lookups.versions;
+            versions.replace_object(&invocation.kind, changed.of_webhook);
             request.reinvocation.request();
             request.reinvocation.webhooks.require_reinvocation();
         }
@@ -99,13 +108,13 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Calls the webhook; returns the object in the request's version if it was changed.
+    /// Calls the webhook; returns the object if it was changed.
     async fn call(
         &self,
         request: &AdmissionRequest<'_>,
         invocation: &Invocation,
         objects: &VersionedObjects,
-    ) -> Result<Option<Value>, HookError> {
+    ) -> Result<Option<ChangedObject>, HookError> {
         let (setup, attributes) = (self.setup, &self.attributes);
         let response = call_hook(setup, invocation, attributes, objects, Phase::Admit).await?;
         request.warnings.extend(response.warnings.iter().cloned());
@@ -126,26 +135,14 @@ impl Pass<'_> {
         if patched.object == objects.object {
             return Ok(None);
         }
-        self.to_request_version(invocation, patched.object)
-            .map(Some)
-            .map_err(HookError::Internal)
-    }
-
-    fn to_request_version(
-        &self,
-        invocation: &Invocation,
-        mut object: Value,
-    ) -> Result<Value, ApiError> {
-        let (kinds, attributes) = (&*self.setup.kinds, &self.attributes);
-        let subresource = attributes.subresource;
+        let mut object = patched.object;
+        let (kinds, subresource) = (&*setup.kinds, attributes.subresource);
         kinds.default_object(&invocation.resource, subresource, &mut object);
-        if invocation.kind == attributes.kind {
-            return Ok(object);
-        }
-        let (from, to) = (&invocation.resource, &attributes.resource);
-        let mut object = convert_object(kinds, object, from, to)?;
-        kinds.default_object(to, subresource, &mut object);
-        let kind = &attributes.kind;
-        Ok(with_type(object, &kind.api_version(), &kind.kind))
+        let target = (invocation.resource.clone(), invocation.kind.clone());
+        let converted = convert_back(kinds, attributes, &target, object.clone()).await;
+        Ok(Some(ChangedObject {
+            of_request: converted.map_err(HookError::Internal)?,
+            of_webhook: object,
+        }))
     }
 }

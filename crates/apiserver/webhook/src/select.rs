@@ -8,10 +8,19 @@ use crate::labels::NamespaceLabels;
 use crate::matching::{Invocation, match_rules, match_selectors};
 use crate::plugin::Setup;
 use crate::review::build_request;
-use crate::versioned::VersionedObjects;
+use crate::versioned::{ObjectVersions, VersionedObjects};
 use api_meta::ApiError;
 use apiserver_request::AdmissionRequest;
 use std::sync::Arc;
+
+/// The facts of a request that its webhooks share.
+#[derive(Default)]
+pub struct Lookups {
+    /// Labels of the namespace.
+    pub namespace: NamespaceLabels,
+    /// The objects in the versions of the webhooks so far.
+    pub versions: ObjectVersions,
+}
 
 /// Returns the call of a webhook with the objects in its version; None if it does not match.
 ///
@@ -22,18 +31,21 @@ pub async fn select_hook(
     request: &AdmissionRequest<'_>,
     attributes: &Attributes<'_>,
     hook: &Arc<Hook>,
-    namespace: &mut NamespaceLabels,
-) -> Result<Option<(Invocation, VersionedObjects)>, ApiError> {
+    lookups: &mut Lookups,
+) -> Result<Option<(Invocation, Arc<VersionedObjects>)>, ApiError> {
     let kinds = &*setup.kinds;
     let Some(target) = match_rules(hook, attributes, kinds)? else {
         return Ok(None);
     };
     let objects = (&request.object, request.old.as_ref());
+    let namespace = &mut lookups.namespace;
     if !match_selectors(hook, attributes, objects, namespace, &*setup.objects).await? {
         return Ok(None);
     }
-    let (object, old) = objects;
-    let versioned = VersionedObjects::convert(kinds, attributes, &target, object, old)?;
+    let versions = &mut lookups.versions;
+    let versioned = versions
+        .find_or_convert(kinds, attributes, &target, objects)
+        .await?;
     if !match_conditions(hook, attributes, &target, &versioned)? {
         return Ok(None);
     }

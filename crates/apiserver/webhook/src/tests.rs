@@ -17,6 +17,7 @@ use std::sync::Arc;
 /// Serves `widgets` in v1 and v2 with a subresource `size`; v2 names the field `size` `width`.
 struct Widgets;
 
+#[async_trait::async_trait]
 impl Kinds for Widgets {
     fn find_kind(&self, resource: &GroupVersionResource, sub: &str) -> Option<GroupVersionKind> {
         match (resource.resource.as_str(), sub) {
@@ -32,12 +33,12 @@ impl Kinds for Widgets {
         others.filter(|_| resource.resource == "widgets").collect()
     }
 
-    fn convert_object(
+    async fn convert_object(
         &self,
         mut object: Value,
         _: &GroupVersionResource,
         to: &GroupVersionResource,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, ApiError> {
         let (from, into) = match to.version.as_str() {
             "v1" => ("width", "size"),
             _ => ("size", "width"),

@@ -2,16 +2,16 @@
 
 use crate::attributes::Attributes;
 use crate::dispatch::{call_hook, check_verdict, conclude_call};
-use crate::labels::NamespaceLabels;
 use crate::matching::Invocation;
 use crate::metrics::{CallLabels, Phase};
 use crate::plugin::{Plugin, Setup};
-use crate::select::select_hook;
+use crate::select::{Lookups, select_hook};
 use crate::versioned::VersionedObjects;
 use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest};
 use futures::FutureExt;
 use futures::future::join_all;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The plugin.
@@ -37,11 +37,11 @@ impl Admission for ValidatingWebhooks {
         }
         let setup = &self.0.setup;
         let attributes = self.0.attributes(request);
-        let mut namespace = NamespaceLabels::default();
+        let mut lookups = Lookups::default();
         let mut calls = Vec::new();
         // All are matched before one is called, so that a broken selector causes no calls.
         for hook in hooks.iter() {
-            let matched = select_hook(setup, request, &attributes, hook, &mut namespace).await?;
+            let matched = select_hook(setup, request, &attributes, hook, &mut lookups).await?;
             if let Some((invocation, objects)) = matched {
                 let (setup, attributes) = (setup, &attributes);
                 let call =
@@ -60,7 +60,7 @@ async fn run_call(
     request: &AdmissionRequest<'_>,
     attributes: &Attributes<'_>,
     invocation: Invocation,
-    objects: VersionedObjects,
+    objects: Arc<VersionedObjects>,
 ) -> Result<(), ApiError> {
     let hook = invocation.hook.clone();
     let call = CallLabels {

@@ -2,6 +2,7 @@
 
 mod conversion;
 mod deletion;
+mod equivalence;
 mod names;
 mod openapi;
 mod selection;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-async fn start() -> Test {
+pub(crate) async fn start() -> Test {
     Test::start(Components::ApiServer).await
 }
 

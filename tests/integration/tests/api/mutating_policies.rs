@@ -6,29 +6,40 @@ use serde_json::{Value, json};
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings";
 
-fn apply(source: &str) -> Value {
+pub(crate) fn apply(source: &str) -> Value {
     json!({"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": source}})
 }
 
-fn patch(source: &str) -> Value {
+pub(crate) fn patch(source: &str) -> Value {
     json!({"patchType": "JSONPatch", "jsonPatch": {"expression": source}})
 }
 
 /// Creates a policy for writes in the test's namespace with a binding, and waits until a config map
 /// shows that it is effective.
-async fn enforce(test: &Test, group: &str, resource: &str, mutations: Value) {
+pub(crate) async fn enforce(test: &Test, group: &str, resource: &str, mutations: Value) {
+    enforce_versions(test, group, "*", resource, mutations).await;
+}
+
+/// Does the same for one version of the resource.
+pub(crate) async fn enforce_versions(
+    test: &Test,
+    group: &str,
+    version: &str,
+    resource: &str,
+    mutations: Value,
+) {
     let name = test.name(resource);
-    let rule = |group: &str, resource: &str| {
+    let rule = |group: &str, version: &str, resource: &str| {
         json!({"operations": ["CREATE", "UPDATE"], "apiGroups": [group],
-            "apiVersions": ["*"], "resources": [resource]})
+            "apiVersions": [version], "resources": [resource]})
     };
     let space = json!({"matchLabels": {"kubernetes.io/metadata.name": test.namespace}});
     let marker = "Object{metadata: Object.metadata{annotations: {'marker': 'seen'}}}";
     for (name, rule, mutations) in [
-        (name.clone(), rule(group, resource), mutations),
+        (name.clone(), rule(group, version, resource), mutations),
         (
             format!("{name}-z"),
-            rule("", "configmaps"),
+            rule("", "v1", "configmaps"),
             json!([apply(marker)]),
         ),
     ] {

@@ -11,7 +11,7 @@ async fn start() -> Test {
 }
 
 /// Returns a policy for writes of `resources` that share the test's namespace.
-fn policy(test: &Test, resources: &[&str], fields: Value) -> Value {
+pub(crate) fn policy(test: &Test, resources: &[&str], fields: Value) -> Value {
     let mut spec = json!({"failurePolicy": "Fail", "matchConstraints": {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": test.namespace}},
         "resourceRules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"],
@@ -24,7 +24,7 @@ fn policy(test: &Test, resources: &[&str], fields: Value) -> Value {
 }
 
 /// Creates a policy with a binding and waits until both are effective.
-async fn enforce(test: &Test, mut policy: Value, binding: Value) {
+pub(crate) async fn enforce(test: &Test, mut policy: Value, binding: Value) {
     let name = test.name("policy");
     // The marker is denied by a validation of its own.
     let marker = json!({"expression": "object == null || !has(object.metadata.labels) || \
@@ -52,7 +52,7 @@ async fn enforce(test: &Test, mut policy: Value, binding: Value) {
     .await;
 }
 
-fn denied(test: &Test, resource: &str, name: &str, why: &str) -> String {
+pub(crate) fn denied(test: &Test, resource: &str, name: &str, why: &str) -> String {
     format!(
         "{resource} \"{name}\" is forbidden: ValidatingAdmissionPolicy '{}' with binding '{}' \
          denied request: {why}",

@@ -25,18 +25,18 @@ fn respond(review: &Value, mut fields: Value) -> WebhookReply {
     )
 }
 
-fn allow(review: &Value) -> WebhookReply {
+pub(crate) fn allow(review: &Value) -> WebhookReply {
     respond(review, json!({"allowed": true}))
 }
 
-fn deny(review: &Value, message: &str) -> WebhookReply {
+pub(crate) fn deny(review: &Value, message: &str) -> WebhookReply {
     respond(
         review,
         json!({"allowed": false, "status": {"message": message, "code": 403, "reason": "Forbidden"}}),
     )
 }
 
-fn patch(review: &Value, operations: &Value) -> WebhookReply {
+pub(crate) fn patch(review: &Value, operations: &Value) -> WebhookReply {
     let patch = STANDARD.encode(operations.to_string());
     respond(
         review,
@@ -45,7 +45,7 @@ fn patch(review: &Value, operations: &Value) -> WebhookReply {
 }
 
 /// Returns a webhook at a path of the server, for writes of `resources` in the test's namespace.
-fn hook(test: &Test, server: &WebhookServer, name: &str, resources: &[&str]) -> Value {
+pub(crate) fn hook(test: &Test, server: &WebhookServer, name: &str, resources: &[&str]) -> Value {
     json!({
         "name": format!("{name}.example.com"),
         "clientConfig": {
@@ -110,16 +110,24 @@ async fn register(
     format!("{collection}/{name}")
 }
 
-async fn register_validating(test: &Test, server: &WebhookServer, hooks: Vec<Value>) -> String {
+pub(crate) async fn register_validating(
+    test: &Test,
+    server: &WebhookServer,
+    hooks: Vec<Value>,
+) -> String {
     register(test, server, "ValidatingWebhookConfiguration", hooks).await
 }
 
-async fn register_mutating(test: &Test, server: &WebhookServer, hooks: Vec<Value>) -> String {
+pub(crate) async fn register_mutating(
+    test: &Test,
+    server: &WebhookServer,
+    hooks: Vec<Value>,
+) -> String {
     register(test, server, "MutatingWebhookConfiguration", hooks).await
 }
 
 /// Returns the requests that a webhook has received, in order, without those of [`register`].
-fn requests(server: &WebhookServer, name: &str) -> Vec<Value> {
+pub(crate) fn requests(server: &WebhookServer, name: &str) -> Vec<Value> {
     let prefix = format!("/{name}?");
     let received = server.received().into_iter();
     received

@@ -1,6 +1,6 @@
 use super::*;
 use crate::review::{ReviewVersion, encode_review};
-use crate::versioned::VersionedObjects;
+use crate::versioned::{ObjectVersions, VersionedObjects, convert_back};
 
 fn target(version: &str) -> (GroupVersionResource, GroupVersionKind) {
     (
@@ -69,20 +69,54 @@ fn namespace_is_reviewed_as_being_in_itself() {
     assert!(review["request"].get("subResource").is_none());
 }
 
-#[test]
-fn objects_are_converted_and_typed() {
+#[tokio::test]
+async fn objects_are_converted_and_typed() {
     let user = User::default();
     let attributes = attributes(&user, Operation::Update, "widgets");
     let object = json!({"size": 1});
-    let convert = |version: &str| {
+    let objects = (&object, Some(&object));
+    let convert = async |version: &str| {
         let target = target(version);
-        VersionedObjects::convert(&Widgets, &attributes, &target, &object, Some(&object)).unwrap()
+        let converted = VersionedObjects::convert(&Widgets, &attributes, &target, objects);
+        converted.await.unwrap()
     };
-    let same = convert("v1");
+    let same = convert("v1").await;
     assert_eq!(same.object["size"], 1);
     assert_eq!(same.object["apiVersion"], "g/v1");
-    let other = convert("v2");
+    let other = convert("v2").await;
     assert_eq!(other.object["width"], 1);
     assert_eq!(other.old["apiVersion"], "g/v2");
     assert_eq!(other.old["kind"], "Widget");
+}
+
+#[tokio::test]
+async fn object_that_a_webhook_has_changed_replaces_all_versions() {
+    let user = User::default();
+    let attributes = attributes(&user, Operation::Update, "widgets");
+    let (object, changed) = (json!({"size": 1}), json!({"size": 2}));
+    let [v1, v2] = ["v1", "v2"].map(target);
+    let mut versions = ObjectVersions::default();
+    for target in [&v1, &v2] {
+        let objects = (&object, Some(&object));
+        let found = versions.find_or_convert(&Widgets, &attributes, target, objects);
+        found.await.unwrap();
+    }
+    let by_webhook = json!({"width": 2, "note": "x"});
+    versions.replace_object(&v2.1, by_webhook.clone());
+    let back = convert_back(&Widgets, &attributes, &v2, by_webhook).await;
+    let back = back.unwrap();
+    assert_eq!(
+        (&back["size"], &back["apiVersion"]),
+        (&json!(2), &json!("g/v1"))
+    );
+    for (target, field, expect, old) in [
+        (&v2, "note", json!("x"), "width"),
+        (&v1, "size", json!(2), "size"),
+    ] {
+        let objects = (&changed, Some(&object));
+        let found = versions.find_or_convert(&Widgets, &attributes, target, objects);
+        let found = found.await.unwrap();
+        assert_eq!(found.object[field], expect, "{target:?}");
+        assert_eq!(found.old[old], 1, "{target:?}");
+    }
 }

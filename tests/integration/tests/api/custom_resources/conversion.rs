@@ -9,7 +9,7 @@ use testkit_control_plane::{WebhookReply, WebhookServer};
 
 /// Converts `spec.size` of v1 to `spec.width` of v2 and back; fails for an object with the label
 /// `broken`.
-fn convert(review: &Value) -> WebhookReply {
+pub(super) fn convert(review: &Value) -> WebhookReply {
     let request = &review["request"];
     let target = request["desiredAPIVersion"].clone();
     let (from, to) = match target.as_str() {
@@ -41,7 +41,7 @@ fn convert(review: &Value) -> WebhookReply {
 }
 
 /// Returns the paths of `foos` in v1, the storage version, and in v2.
-async fn serve_both(test: &Test, server: &WebhookServer) -> [String; 2] {
+pub(super) async fn serve_both(test: &Test, server: &WebhookServer) -> [String; 2] {
     let group = group(test);
     let mut both = definition(&group, "foos", "Foo");
     let schema = |field: &str| {
@@ -62,7 +62,7 @@ async fn serve_both(test: &Test, server: &WebhookServer) -> [String; 2] {
     paths
 }
 
-fn foo(test: &Test, version: &str, name: &str, spec: &Value) -> Value {
+pub(super) fn foo(test: &Test, version: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": format!("{}/{version}", group(test)), "kind": "Foo",
         "metadata": {"name": name}, "spec": spec})
 }
