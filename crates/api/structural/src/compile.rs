@@ -2,6 +2,7 @@
 
 use crate::declared::{Declared, DeclaredSizes, DeclaredTypes};
 use crate::model::{Schema, ValidationRule};
+use crate::old_rules::RuleHistory;
 use crate::path::FieldPath;
 use crate::schema_path::{PathSyntax, resolve_field_path};
 use api_cel::hosts::{OLD_SELF, SELF, create_base};
@@ -63,17 +64,30 @@ impl<'n> NodeEnvironment<'n> {
         }
     }
 
+    fn select(&self, rule: &ValidationRule) -> &Environment {
+        match rule.optional_old_self {
+            Some(true) => &self.optional,
+            _ => &self.plain,
+        }
+    }
+
     /// Compiles a rule of the node.
     pub(crate) fn compile(&self, rule: &ValidationRule, schema: &Schema) -> CompiledRule {
+        self.compile_with(self, rule, schema)
+    }
+
+    /// Compiles a rule of the node, whose message has another environment.
+    pub(crate) fn compile_with(
+        &self,
+        messages: &NodeEnvironment<'_>,
+        rule: &ValidationRule,
+        schema: &Schema,
+    ) -> CompiledRule {
         let mut compiled = CompiledRule::default();
         if rule.rule.trim().is_empty() {
             return compiled;
         }
-        let environment = match rule.optional_old_self {
-            Some(true) => &self.optional,
-            _ => &self.plain,
-        };
-        let program = match compile_typed(environment, &rule.rule, &Type::Bool, "") {
+        let program = match compile_typed(self.select(rule), &rule.rule, &Type::Bool, "") {
             Ok(program) => program,
             Err(text) => {
                 compiled.error = Some(text);
@@ -86,7 +100,12 @@ impl<'n> NodeEnvironment<'n> {
         compiled.program = Some(program);
         if !rule.message_expression.is_empty() {
             let source = &rule.message_expression;
-            match compile_typed(environment, source, &Type::String, "messageExpression ") {
+            match compile_typed(
+                messages.select(rule),
+                source,
+                &Type::String,
+                "messageExpression ",
+            ) {
                 Ok(program) => {
                     compiled.message_max_cost = program.estimate_cost(&sizes).max;
                     compiled.message = Some(program);
@@ -96,6 +115,38 @@ impl<'n> NodeEnvironment<'n> {
         }
         compiled.field_path = normalize_path(&rule.field_path, schema);
         compiled
+    }
+}
+
+/// The environments of a node for rules that are new, and for those of the old definition.
+pub(crate) struct OriginEnvironments<'n> {
+    written: NodeEnvironment<'n>,
+    stored: Option<NodeEnvironment<'n>>,
+}
+
+impl<'n> OriginEnvironments<'n> {
+    pub(crate) fn new(declared: &'n Arc<Declared>, history: RuleHistory<'_>) -> Self {
+        Self {
+            written: NodeEnvironment::new(declared, Origin::Written),
+            stored: history
+                .old
+                .map(|_| NodeEnvironment::new(declared, Origin::Stored)),
+        }
+    }
+
+    /// Compiles a rule of a definition.
+    pub(crate) fn compile(
+        &self,
+        rule: &ValidationRule,
+        schema: &Schema,
+        history: RuleHistory<'_>,
+    ) -> CompiledRule {
+        let select = |is_old: bool| match &self.stored {
+            Some(stored) if is_old => stored,
+            _ => &self.written,
+        };
+        let messages = select(history.has_message(&rule.message_expression));
+        select(history.has_rule(&rule.rule)).compile_with(messages, rule, schema)
     }
 }
 

@@ -22,6 +22,7 @@ mod keywords;
 mod list_type;
 mod model;
 mod number;
+mod old_rules;
 mod parse;
 mod path;
 mod pattern;
@@ -49,6 +50,7 @@ pub use list_type::validate_lists;
 pub use model::{
     Additional, Checks, ListKind, MapKind, Property, Schema, ValidationRule, ValueType,
 };
+pub use old_rules::{OldRules, RuleHistory};
 pub use parse::{parse_schema, parse_unchecked};
 pub use path::FieldPath;
 pub use pattern::{Pattern, PatternError};

@@ -6,6 +6,7 @@ use crate::embedded::MetadataCheck;
 use crate::format::{NumberFormat, StringFormat};
 use crate::keywords::{Position, check_list_keys, check_openapi, check_topology, is_granular_set};
 use crate::model::ValueType;
+use crate::old_rules::RuleHistory;
 use crate::parse::{MAX_DEPTH, parse_unchecked};
 use crate::path::FieldPath;
 use crate::problem::{FieldProblem, MAX_PROBLEMS};
@@ -76,10 +77,11 @@ fn has_unknown_type(node: &Value) -> bool {
     !name.is_empty() && ValueType::from_name(name) == ValueType::Unknown
 }
 
-/// Checks a schema. `path` is that of `openAPIV3Schema`.
+/// Checks a schema. `history` exempts the rules of the old definition. `path` is that of `openAPIV3Schema`.
 pub fn check_schema(
     schema: &Value,
     options: SchemaOptions,
+    history: RuleHistory<'_>,
     metadata: MetadataCheck<'_>,
     path: &FieldPath<'_>,
 ) -> Vec<FieldProblem> {
@@ -118,7 +120,7 @@ pub fn check_schema(
     let mut out = checker.out;
     // Rules are compiled against the types of the schema, which must be right first.
     if compilable && out.len() == before {
-        out.append(&mut compile_rules(schema, path));
+        out.append(&mut compile_rules(schema, history, path));
     }
     // Most errors of the parser are reported above, with a better path.
     if out.is_empty() {

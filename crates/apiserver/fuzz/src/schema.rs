@@ -4,7 +4,7 @@ use crate::choices::Choices;
 use crate::schema_document::{build_document, build_fitting};
 use crate::values::{MAX_DEPTH, build_value, measure_depth};
 use api_structural::{
-    Column, FieldPath, RuleSet, Schema, SchemaOptions, apply_defaults, check_schema,
+    Column, FieldPath, RuleHistory, RuleSet, Schema, SchemaOptions, apply_defaults, check_schema,
     coerce_metadata, parse_unchecked, print_text, prune, prune_nulls, read_cell, validate_embedded,
     validate_lists, validate_value,
 };
@@ -30,7 +30,13 @@ pub fn run_schema(data: &[u8]) {
     let mut choices = Choices::new(data);
     let document = build_document(&mut choices);
     let metadata = |_: &Value| Vec::new();
-    let problems = check_schema(&document, SchemaOptions::NEW, &metadata, &FieldPath::ROOT);
+    let problems = check_schema(
+        &document,
+        SchemaOptions::NEW,
+        RuleHistory::default(),
+        &metadata,
+        &FieldPath::ROOT,
+    );
     let Ok(schema) = parse_unchecked(&document) else {
         assert!(
             !problems.is_empty(),
@@ -104,7 +110,13 @@ mod tests {
             let document = build_document(&mut choices);
             let metadata = |_: &Value| Vec::new();
             let options = SchemaOptions::NEW;
-            let problems = check_schema(&document, options, &metadata, &FieldPath::ROOT);
+            let problems = check_schema(
+                &document,
+                options,
+                RuleHistory::default(),
+                &metadata,
+                &FieldPath::ROOT,
+            );
             if let (true, Ok(schema)) = (problems.is_empty(), parse_unchecked(&document)) {
                 accepted += 1;
                 let object = build_fitting(&mut choices, &document, MAX_DEPTH);

@@ -5,7 +5,13 @@ use serde_json::json;
 
 fn check_with(schema: Value, options: SchemaOptions, expected: &[&str]) {
     let none = |_: &Value| Vec::new();
-    let problems = check_schema(&schema, options, &none, &FieldPath::start("s"));
+    let problems = check_schema(
+        &schema,
+        options,
+        RuleHistory::default(),
+        &none,
+        &FieldPath::start("s"),
+    );
     let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
     assert_eq!(texts, expected, "{schema}");
 }
@@ -281,7 +287,13 @@ fn root_is_restricted_by_a_status() {
     check_with(status, options, &[]);
     let none = |_: &Value| Vec::new();
     let schema = json!({"type": "object", "maxProperties": 3});
-    let problems = check_schema(&schema, options, &none, &FieldPath::start("s"));
+    let problems = check_schema(
+        &schema,
+        options,
+        RuleHistory::default(),
+        &none,
+        &FieldPath::start("s"),
+    );
     assert!(
         problems[0]
             .detail
@@ -365,6 +377,7 @@ fn depth_and_problems_are_limited() {
     let problems = check_schema(
         &json!({"type": "object", "properties": properties}),
         SchemaOptions::NEW,
+        RuleHistory::default(),
         &none,
         &FieldPath::ROOT,
     );

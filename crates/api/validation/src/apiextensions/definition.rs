@@ -10,7 +10,9 @@ use super::version::{
 use crate::field::{Errors, Path};
 use api_meta::names::{dns1035_label, dns1123_subdomain};
 use api_meta::tree::{flag, get, has, list, opt, text};
-use api_structural::{FieldPath, SchemaOptions, check_schema, visit_schemas};
+use api_structural::{
+    FieldPath, OldRules, RuleHistory, SchemaOptions, check_schema, visit_schemas,
+};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -23,6 +25,7 @@ pub(super) struct SpecOptions<'a> {
     conversion: ConversionOptions,
     /// The old definition, whose long lists of selectable fields may remain.
     old: Option<&'a Value>,
+    old_rules: Option<OldRules>,
 }
 
 impl<'a> SpecOptions<'a> {
@@ -32,6 +35,7 @@ impl<'a> SpecOptions<'a> {
             require_schema: true,
             conversion: ConversionOptions::for_create(),
             old: None,
+            old_rules: None,
         }
     }
 
@@ -49,15 +53,26 @@ impl<'a> SpecOptions<'a> {
                 .all(|v| find_schema(v).is_some()),
             conversion: ConversionOptions::for_update(get(old, "conversion"), established),
             old: Some(old),
+            old_rules: Some(OldRules::collect(&schemas)),
+        }
+    }
+
+    fn find_old(&self, version: &Value) -> Option<&'a Value> {
+        let same_name = |old: &&Value| text(old, "name") == text(version, "name");
+        self.old
+            .and_then(|old| list(old, "versions").iter().find(same_name))
+    }
+
+    fn rule_history(&self, version: &Value) -> RuleHistory<'_> {
+        let old = self.find_old(version);
+        RuleHistory {
+            old: self.old_rules.as_ref(),
+            is_unchanged: old.is_some_and(|old| find_schema(old) == find_schema(version)),
         }
     }
 
     fn allows_many_selectable_fields(&self, version: &Value) -> bool {
-        let same_name = |old: &&Value| text(old, "name") == text(version, "name");
-        let old = self
-            .old
-            .and_then(|old| list(old, "versions").iter().find(same_name));
-        old.is_some_and(|old| {
+        self.find_old(version).is_some_and(|old| {
             // Only the unchanged list is exempt, so each change has to obey the limit.
             let before = list(old, "selectableFields");
             before.len() > SELECTABLE_LIMIT && before == list(version, "selectableFields")
@@ -217,7 +232,8 @@ fn validate_versions(
         // older form.
         if !shared.schema {
             let status = has_status(version);
-            validate_schema(version, status, schema_options, &at.child("schema"), errors);
+            let (at, history) = (at.child("schema"), options.rule_history(version));
+            validate_schema(version, status, schema_options, history, &at, errors);
         }
         if !shared.subresources {
             let at = at.child("subresources");
@@ -275,6 +291,7 @@ fn validate_shared_fields(
             first,
             status,
             schema_options,
+            options.rule_history(first),
             &path.child("validation"),
             errors,
         );
@@ -298,6 +315,7 @@ fn validate_schema(
     version: &Value,
     has_status: bool,
     options: SchemaOptions,
+    history: RuleHistory<'_>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
@@ -311,7 +329,7 @@ fn validate_schema(
     let at = path.child("openAPIV3Schema").to_string();
     let at = FieldPath::start(&at);
     add_problems(
-        check_schema(schema, options, &check_embedded_metadata, &at),
+        check_schema(schema, options, history, &check_embedded_metadata, &at),
         errors,
     );
 }

@@ -7,6 +7,7 @@ use api_strategy::{prepare_create, prepare_update};
 use serde_json::json;
 
 mod conversion;
+mod ratcheting;
 
 const KIND: Kind<'static> = Kind {
     group: "apiextensions.k8s.io",
