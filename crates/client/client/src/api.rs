@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 
 use http::Method;
+use k8s_openapi::api::autoscaling::v1::Scale;
 use serde::Serialize;
 
 use crate::accept::Accept;
@@ -146,6 +147,12 @@ impl<K> Api<K> {
 
     fn item_path(&self, name: &str) -> String {
         format!("{}/{}", self.collection_path(), escape_segment(name))
+    }
+
+    /// Reads the size of an object from its `/scale`.
+    pub async fn read_scale(&self, name: &str) -> Result<Scale> {
+        let path = format!("{}/scale", self.item_path(name));
+        self.client.request(Request::get(path)).await
     }
 
     fn build_request(&self, method: Method, path: String) -> Request {

@@ -155,7 +155,7 @@ impl ApiResource {
     }
 
     /// Returns `/api/v1` or `/apis/group/version`.
-    pub(crate) fn root_path(&self) -> String {
+    pub fn root_path(&self) -> String {
         match self.group.as_str() {
             "" => format!("/api/{}", self.version),
             group => format!("/apis/{group}/{}", self.version),

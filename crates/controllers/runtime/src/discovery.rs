@@ -176,6 +176,20 @@ async fn discover_by_version(client: &Client) -> Result<Discovered, Error> {
     Ok(found)
 }
 
+/// Returns whether a resource has a subresource, by the list of its group version.
+///
+/// # Errors
+/// The list can't be read.
+pub async fn has_subresource(
+    client: &Client,
+    resource: &ApiResource,
+    subresource: &str,
+) -> Result<bool, Error> {
+    let list: ResourceList = client.request(Request::get(resource.root_path())).await?;
+    let name = format!("{}/{subresource}", resource.plural);
+    Ok(list.resources.iter().any(|row| row.name == name))
+}
+
 impl Discovered {
     /// Builds the result for a server whose discovery can't be read.
     pub fn from_error(error: &Error) -> Self {

@@ -3,51 +3,61 @@
 //! The API server decrements the budget when it evicts, and records the pod in `disruptedPods`;
 //! this controller removes the record when the pod is deleted or the time for it has passed.
 
-use std::collections::BTreeMap;
+mod sizes;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Event;
+use async_trait::async_trait;
+use client::{Client, Error, Event};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::api::policy::v1::{
     PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use controllers_runtime::{
-    Action, Cache, Decide, Meta, Queue, Setup, labels, object_reference, pods, split_key, time,
-    wake,
+    Action, Cache, Drive, Executor, Meta, Queue, Setup, labels, object_reference, pods, split_key,
+    time, wake,
 };
 
 use crate::deployment::scale_value;
+use sizes::{ControllerSize, ScaleReader, split_version};
 
 /// Seconds for the deletion of a pod after its eviction was allowed.
 const GRANTED_FOR: i64 = 120;
 const CONDITION: &str = "DisruptionAllowed";
+/// Reason of the condition if the budget can't be calculated.
+const SYNC_FAILED: &str = "SyncFailed";
+/// Wait before the next attempt to read the sizes of controllers.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+const UNMANAGED: &str = "some of the selected pods have no controller, and do not count for the budget; \
+     set \".spec.minAvailable\" to a number to include them";
 
-/// Returns the status update of one budget. `covered` are its pods, `scale` the desired size of a
-/// pod's controller, with the controller's UID.
+/// Returns the status update of one budget. `covered` are its pods, `expected` is the number of pods
+/// that their controllers ask for.
 pub fn reconcile_budget(
     budget: &PodDisruptionBudget,
     covered: &[Arc<Pod>],
-    scale: &dyn Fn(&Pod) -> Option<(String, i32)>,
+    expected: i32,
     now: Timestamp,
 ) -> Vec<Action> {
     let Some(spec) = &budget.spec else {
         return Vec::new();
     };
     let old = budget.status.clone().unwrap_or_default();
-    let (expected, desired) = required_pods(spec, covered, scale);
+    let desired = desired_healthy(spec, expected);
     let (disrupted, recheck) = still_disrupted(&old, covered, now);
     // A pod whose eviction was granted counts as lost at once. Its deletion may reach the cache
     // later than the next eviction.
     let healthy = covered
         .iter()
         .filter(|p| pods::is_ready(p) && !p.is_deleting() && !disrupted.contains_key(p.name()));
-    let healthy = i32::try_from(healthy.count()).unwrap_or(i32::MAX);
+    let healthy = count_pods(healthy);
     // Without pods there is nothing to disrupt, so no disruption is allowed even if minAvailable is
     // 0.
     let allowed = if expected <= 0 {
@@ -55,13 +65,14 @@ pub fn reconcile_budget(
     } else {
         (healthy - desired).max(0)
     };
+    let reason = if allowed > 0 {
+        "SufficientPods"
+    } else {
+        "InsufficientPods"
+    };
+    let conditions = update_conditions(budget, budget.generation(), (reason, ""), now);
     let status = PodDisruptionBudgetStatus {
-        conditions: Some(update_conditions(
-            budget,
-            old.conditions.clone(),
-            allowed,
-            now,
-        )),
+        conditions: Some(conditions),
         current_healthy: Some(healthy),
         desired_healthy: Some(desired),
         disrupted_pods: (!disrupted.is_empty()).then_some(disrupted),
@@ -69,56 +80,54 @@ pub fn reconcile_budget(
         expected_pods: Some(expected),
         observed_generation: Some(budget.generation()),
     };
-    let mut actions = Vec::new();
-    let before = PodDisruptionBudgetStatus {
-        disrupted_pods: old.disrupted_pods.clone().filter(|d| !d.is_empty()),
-        ..old
-    };
-    if status != before {
-        actions.push(Action::update_status(&PodDisruptionBudget {
-            status: Some(status),
-            ..budget.clone()
-        }));
-    }
+    let mut actions: Vec<Action> = write_status(budget, status).into_iter().collect();
     actions.extend(recheck.map(Action::Requeue));
     actions
 }
 
-/// Returns the number of pods that should exist, and of those that must be healthy.
-fn required_pods(
-    spec: &PodDisruptionBudgetSpec,
-    covered: &[Arc<Pod>],
-    scale: &dyn Fn(&Pod) -> Option<(String, i32)>,
-) -> (i32, i32) {
-    let count = i32::try_from(covered.len()).unwrap_or(i32::MAX);
-    let percent = |v: &IntOrString| matches!(v, IntOrString::String(_));
+/// Returns the status update of a budget whose controllers' sizes are unknown: no disruption is
+/// allowed, because the last known number may be too large by now.
+fn fail_safe(budget: &PodDisruptionBudget, why: &str, now: Timestamp) -> Option<Action> {
+    let mut status = budget.status.clone().unwrap_or_default();
+    let observed = status.observed_generation.unwrap_or_default();
+    let condition = (SYNC_FAILED, why);
+    status.conditions = Some(update_conditions(budget, observed, condition, now));
+    status.disruptions_allowed = Some(0);
+    write_status(budget, status)
+}
+
+fn write_status(budget: &PodDisruptionBudget, status: PodDisruptionBudgetStatus) -> Option<Action> {
+    let old = budget.status.clone().unwrap_or_default();
+    let before = PodDisruptionBudgetStatus {
+        disrupted_pods: old.disrupted_pods.clone().filter(|d| !d.is_empty()),
+        ..old
+    };
+    (status != before).then(|| {
+        Action::update_status(&PodDisruptionBudget {
+            status: Some(status),
+            ..budget.clone()
+        })
+    })
+}
+
+/// Returns whether a budget counts the pods that controllers ask for. An absolute `minAvailable`
+/// counts the existing pods, so that it also works for pods without a scalable controller.
+fn counts_controllers(spec: &PodDisruptionBudgetSpec) -> bool {
+    // API validation rejects budgets with both fields.
+    spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)))
+}
+
+/// Returns the number of pods that must be healthy.
+fn desired_healthy(spec: &PodDisruptionBudgetSpec, expected: i32) -> i32 {
     match (&spec.max_unavailable, &spec.min_available) {
-        // API validation rejects budgets with both fields.
-        (Some(max), _) => {
-            let expected = expected_pods(covered, scale);
-            let desired = (expected - scale_value(max, expected, true)).max(0);
-            (expected, desired)
-        }
-        (None, Some(min)) if percent(min) => {
-            let expected = expected_pods(covered, scale);
-            (expected, scale_value(min, expected, true))
-        }
-        // An absolute minAvailable counts the existing pods, so it also works for pods without a
-        // scalable controller.
-        (None, Some(min)) => (count, scale_value(min, count, true)),
-        (None, None) => (count, 0),
+        (Some(max), _) => (expected - scale_value(max, expected, true)).max(0),
+        (None, Some(min)) => scale_value(min, expected, true),
+        (None, None) => 0,
     }
 }
 
-/// Returns the sum of the controllers' desired pods; a pod without a controller counts as one.
-fn expected_pods(covered: &[Arc<Pod>], scale: &dyn Fn(&Pod) -> Option<(String, i32)>) -> i32 {
-    let mut sizes: BTreeMap<String, i32> = BTreeMap::new();
-    for pod in covered {
-        let (uid, size) = scale(pod).unwrap_or_else(|| (pod.uid().to_owned(), 1));
-        // By UID: the pods of one controller count its size once.
-        sizes.insert(uid, size);
-    }
-    sizes.values().sum()
+fn count_pods<'a>(pods: impl Iterator<Item = &'a Arc<Pod>>) -> i32 {
+    i32::try_from(pods.count()).unwrap_or(i32::MAX)
 }
 
 fn still_disrupted(
@@ -146,22 +155,25 @@ fn still_disrupted(
 
 fn update_conditions(
     budget: &PodDisruptionBudget,
-    old: Option<Vec<Condition>>,
-    allowed: i32,
+    observed: i64,
+    (reason, message): (&str, &str),
     now: Timestamp,
 ) -> Vec<Condition> {
-    let mut all = old.unwrap_or_default();
-    let (status, reason) = if allowed > 0 {
-        ("True", "SufficientPods")
+    let status = budget.status.as_ref();
+    let mut all = status
+        .and_then(|s| s.conditions.clone())
+        .unwrap_or_default();
+    let status = if reason == "SufficientPods" {
+        "True"
     } else {
-        ("False", "InsufficientPods")
+        "False"
     };
     let fresh = Condition {
         type_: CONDITION.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
-        message: String::new(),
-        observed_generation: Some(budget.generation()),
+        message: message.to_owned(),
+        observed_generation: Some(observed),
         last_transition_time: time::api_time(now),
     };
     match all.iter_mut().find(|c| c.type_ == CONDITION) {
@@ -188,6 +200,7 @@ struct Disruption {
     sets: Cache<ReplicaSet>,
     controllers: Cache<ReplicationController>,
     stateful: Cache<StatefulSet>,
+    scales: ScaleReader,
 }
 
 /// Sets up the disruption controller.
@@ -240,8 +253,9 @@ pub fn add_disruption_controller(setup: &mut Setup, workers: usize) {
         sets,
         controllers,
         stateful,
+        scales: ScaleReader::default(),
     };
-    setup.add_reconciler("disruption-controller", workers, queue, controller);
+    setup.add_driver("disruption-controller", workers, queue, controller);
 }
 
 /// Registers a kind; if an object's size changes, the budgets of its namespace are enqueued.
@@ -284,53 +298,127 @@ fn is_covered(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
 }
 
 impl Disruption {
-    fn find_scale(&self, pod: &Pod) -> Option<(String, i32)> {
-        let owner = pod.controller()?;
-        let named = |uid: &str, size: Option<i32>| Some((uid.to_owned(), size.unwrap_or(1)));
-        let ns = pod.namespace();
-        match owner.kind.as_str() {
-            "ReplicaSet" => {
-                let set = self.sets.get_by_name(ns, &owner.name)?;
+    /// Returns the size of a built-in controller, with its UID; None if another kind controls the
+    /// pod, or if the cache does not have the controller.
+    fn find_size(&self, owner: &OwnerReference, namespace: &str) -> Option<ControllerSize> {
+        let (group, _) = split_version(&owner.api_version);
+        let sized = |uid: &str, size: Option<i32>| ControllerSize::new(uid, size.unwrap_or(1));
+        let same = |uid: &str| uid == owner.uid;
+        match (group, owner.kind.as_str()) {
+            ("apps" | "extensions", "ReplicaSet") => {
+                let set = self.sets.get_by_name(namespace, &owner.name)?;
                 // Budgets count the Deployment, whose size does not change while pods move between
                 // its sets.
                 let above = set.controller().filter(|r| r.kind == "Deployment");
-                match above.and_then(|r| self.deployments.get_by_name(ns, &r.name)) {
-                    Some(d) => named(d.uid(), d.spec.as_ref().and_then(|s| s.replicas)),
-                    None => named(set.uid(), set.spec.as_ref().and_then(|s| s.replicas)),
+                let above = above.and_then(|r| {
+                    let found = self.deployments.get_by_name(namespace, &r.name);
+                    found.filter(|d| d.uid() == r.uid)
+                });
+                match above {
+                    _ if !same(set.uid()) => None,
+                    Some(d) => Some(sized(d.uid(), d.spec.as_ref().and_then(|s| s.replicas))),
+                    None => Some(sized(set.uid(), set.spec.as_ref().and_then(|s| s.replicas))),
                 }
             }
-            "StatefulSet" => {
-                let set = self.stateful.get_by_name(ns, &owner.name)?;
-                named(set.uid(), set.spec.as_ref().and_then(|s| s.replicas))
+            ("apps", "StatefulSet") => {
+                let set = self.stateful.get_by_name(namespace, &owner.name)?;
+                let size = set.spec.as_ref().and_then(|s| s.replicas);
+                same(set.uid()).then(|| sized(set.uid(), size))
             }
-            "ReplicationController" => {
-                let set = self.controllers.get_by_name(ns, &owner.name)?;
-                named(set.uid(), set.spec.as_ref().and_then(|s| s.replicas))
+            ("", "ReplicationController") => {
+                let set = self.controllers.get_by_name(namespace, &owner.name)?;
+                let size = set.spec.as_ref().and_then(|s| s.replicas);
+                same(set.uid()).then(|| sized(set.uid(), size))
             }
             _ => None,
         }
     }
+
+    /// Returns the number of pods that the controllers of pods ask for, and the event for pods
+    /// without a controller, which do not count.
+    ///
+    /// # Errors
+    /// A controller that can't be found, or that has no scale.
+    async fn expected_pods(
+        &self,
+        client: &Client,
+        covered: &[Arc<Pod>],
+    ) -> Result<(i32, bool), String> {
+        // By UID: the pods of one controller count its size once.
+        let mut sizes: BTreeMap<String, i32> = BTreeMap::new();
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        let mut has_unmanaged = false;
+        for pod in covered {
+            let Some(owner) = pod.controller() else {
+                has_unmanaged = true;
+                continue;
+            };
+            if !seen.insert(&owner.uid) {
+                continue;
+            }
+            let found = match self.find_size(owner, pod.namespace()) {
+                Some(size) => Some(size),
+                None => {
+                    let read = self.scales.read_size(client, owner, pod.namespace());
+                    read.await.map_err(|error| error.to_string())?
+                }
+            };
+            let Some(size) = found else {
+                return Err(format!("found no controllers for pod {:?}", pod.name()));
+            };
+            sizes.insert(size.uid, size.replicas);
+        }
+        let expected = sizes
+            .values()
+            .fold(0i32, |sum, size| sum.saturating_add(*size));
+        Ok((expected, has_unmanaged))
+    }
 }
 
-impl Decide for Disruption {
-    fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
+#[async_trait]
+impl Drive for Disruption {
+    async fn reconcile(&self, key: &str, executor: &Executor) -> Result<Vec<Action>, Error> {
         let Some(budget) = self.budgets.get(key) else {
-            return Vec::new();
+            return Ok(Vec::new());
         };
         let all = self.pods.in_namespace(split_key(key).0);
         let covered: Vec<_> = all
             .into_iter()
             .filter(|p| is_covered(&budget, p) && !pods::is_terminal(p))
             .collect();
-        let mut actions = reconcile_budget(&budget, &covered, &|p| self.find_scale(p), now);
+        let regarding = object_reference(budget.as_ref());
+        let mut actions = Vec::new();
         if covered.is_empty() && budget.status.is_none() {
-            actions.push(Action::event(
-                &object_reference(budget.as_ref()),
-                "NoPods",
-                "No matching pods found",
-            ));
+            let message = "No matching pods found";
+            actions.push(Action::event(&regarding, "NoPods", message));
         }
-        actions
+        let expected = if budget.spec.as_ref().is_some_and(counts_controllers) {
+            let client = executor.client().await?;
+            self.expected_pods(&client, &covered).await
+        } else {
+            Ok((count_pods(covered.iter()), false))
+        };
+        let now = Timestamp::now();
+        match expected {
+            Ok((expected, has_unmanaged)) => {
+                let status = reconcile_budget(&budget, &covered, expected, now);
+                // With the change of the status alone, not again for each event of a pod.
+                if has_unmanaged && !status.is_empty() {
+                    actions.push(Action::warning(&regarding, "UnmanagedPods", UNMANAGED));
+                }
+                actions.extend(status);
+            }
+            Err(why) => {
+                if let Some(status) = fail_safe(&budget, &why, now) {
+                    let message = format!("Failed to calculate the number of expected pods: {why}");
+                    let reason = "CalculateExpectedPodCountFailed";
+                    actions.extend([Action::warning(&regarding, reason, message), status]);
+                }
+                // No event follows when a definition is served, or when its server answers again.
+                actions.push(Action::Requeue(RETRY_AFTER));
+            }
+        }
+        Ok(actions)
     }
 }
 
@@ -351,7 +439,6 @@ mod tests {
                 .unwrap(),
             )
         };
-        let scale = |_: &Pod| Some(("set".to_owned(), 2));
         for (spec, pods, expect) in [
             (
                 json!({"minAvailable": 1}),
@@ -385,7 +472,11 @@ mod tests {
             )
             .unwrap();
             let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-            let got = reconcile_budget(&budget, &pods, &scale, now);
+            let expected = match counts_controllers(budget.spec.as_ref().unwrap()) {
+                true => 2,
+                false => count_pods(pods.iter()),
+            };
+            let got = reconcile_budget(&budget, &pods, expected, now);
             let done: PodDisruptionBudget =
                 serde_json::from_value(got[0].as_write().unwrap().body.clone()).unwrap();
             let s = done.status.clone().unwrap();
@@ -396,14 +487,14 @@ mod tests {
                 s.disruptions_allowed.unwrap(),
             );
             assert_eq!(have, expect, "{spec}");
-            assert!(reconcile_budget(&done, &pods, &scale, now).is_empty());
+            assert!(reconcile_budget(&done, &pods, expected, now).is_empty());
         }
     }
 
     fn status_of(budget: Value, pods: &[Arc<Pod>], now: &str) -> (Value, Vec<Action>) {
         let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
-        let scale = |_: &Pod| Some(("set".to_owned(), 3));
-        let got = reconcile_budget(&budget, pods, &scale, now.parse().unwrap());
+        let expected = if pods.is_empty() { 0 } else { 3 };
+        let got = reconcile_budget(&budget, pods, expected, now.parse().unwrap());
         (got[0].as_write().unwrap().body["status"].clone(), got)
     }
 
@@ -469,5 +560,24 @@ mod tests {
         let budget = json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 0}});
         let (status, _) = status_of(budget, &[], "2026-01-01T00:00:00Z");
         assert_eq!(status["disruptionsAllowed"], 0);
+    }
+
+    #[test]
+    fn budget_of_unknown_size_allows_no_disruption() {
+        let mut budget = json!({"metadata": {"name": "b", "generation": 2}, "spec": {"maxUnavailable": 1},
+            "status": {"disruptionsAllowed": 1, "currentHealthy": 3, "observedGeneration": 1}});
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let parsed = serde_json::from_value(budget.clone()).unwrap();
+        let action = fail_safe(&parsed, "no scale", now).unwrap();
+        let status = &action.as_write().unwrap().body["status"];
+        assert_eq!(status["disruptionsAllowed"], 0);
+        assert_eq!(status["currentHealthy"], 3);
+        let condition = &status["conditions"][0];
+        assert_eq!(condition["reason"], "SyncFailed");
+        assert_eq!(condition["message"], "no scale");
+        assert_eq!(condition["observedGeneration"], 1);
+        budget["status"] = status.clone();
+        let parsed = serde_json::from_value(budget).unwrap();
+        assert_eq!(fail_safe(&parsed, "no scale", now), None, "unchanged");
     }
 }

@@ -272,3 +272,48 @@ async fn autoscaler_scales_a_custom_resource() {
     })
     .await;
 }
+
+/// Creates a pod of an owner, with a budget for it; returns the path of the budget.
+async fn create_budget(test: &Test, name: &str, owner: &Value) -> String {
+    let mut pod = integration_tests::pod(name);
+    pod["metadata"]["labels"] = json!({"guarded": name});
+    pod["metadata"]["ownerReferences"] = json!([owner]);
+    test.create(&test.core("pods"), &pod).await;
+    let budget = json!({"metadata": {"name": name}, "spec": {"maxUnavailable": 1,
+        "selector": {"matchLabels": {"guarded": name}}}});
+    let path = test.group("policy/v1", "poddisruptionbudgets");
+    test.create(&path, &budget).await;
+    format!("{path}/{name}")
+}
+
+#[tokio::test]
+async fn budget_counts_the_scale_of_a_custom_controller() {
+    let widgets = Widgets::install("Namespaced").await;
+    let test = &widgets.test;
+    let mut widget = widgets.body("w", &json!({}));
+    widget["spec"]["replicas"] = json!(4);
+    let widget = test.create(&widgets.path(""), &widget).await;
+    let mut owner = widgets.reference_to(&widget)[0].clone();
+    owner["controller"] = json!(true);
+    let budget = create_budget(test, "w", &owner).await;
+    let counted = |b: &Value| b["status"]["expectedPods"] == 4;
+    let counted = test.wait_until(&budget, "counted", counted).await;
+    assert_eq!(counted["status"]["desiredHealthy"], 3);
+}
+
+#[tokio::test]
+async fn budget_of_a_controller_without_a_scale_allows_no_disruption() {
+    let test = Test::start(Components::All).await;
+    let map = test
+        .create(&test.core("configmaps"), &config_map("owner"))
+        .await;
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "owner",
+        "uid": map["metadata"]["uid"], "controller": true});
+    let budget = create_budget(&test, "w", &owner).await;
+    let failed = |b: &Value| find_condition(b, "DisruptionAllowed")["reason"] == "SyncFailed";
+    let budget = test.wait_until(&budget, "failed", failed).await;
+    let condition = find_condition(&budget, "DisruptionAllowed");
+    let why = "configmaps does not implement the scale subresource";
+    assert_eq!(condition["message"], why);
+    assert_eq!(budget["status"]["disruptionsAllowed"], 0);
+}
