@@ -179,6 +179,23 @@ async fn defaults_and_patterns_do_not_fill_the_memory() {
     );
 }
 
+/// The path of an unknown field repeats the keys above it, each of which may fill the request.
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_of_unknown_fields_do_not_multiply_the_size_of_a_request() {
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin();
+    let entries = json!({"type": "object", "additionalProperties": {"type": "object"}});
+    let schema = json!({"type": "object", "properties": {"spec": entries}});
+    define_widgets(&admin, &schema).await;
+    let unknown: Value = (0..500).map(|n| (format!("f{n}"), json!(1))).collect();
+    let object = widget("w", json!({"k".repeat(50_000): unknown}));
+    let path = format!("{WIDGETS}?dryRun=All&fieldValidation=Strict");
+    let reply = admin.post(&path, &object).await;
+    assert_eq!(reply.status, 400);
+    let found = reply.text().len();
+    assert!(found < 1_000_000, "{found} bytes");
+}
+
 /// Neither a path of the namespace nor a name leads to other objects.
 #[tokio::test(flavor = "multi_thread")]
 async fn role_in_a_namespace_stays_there_with_custom_resources() {

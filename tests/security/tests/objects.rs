@@ -73,6 +73,52 @@ async fn json_patch_cannot_nest_an_object_without_bound() {
         .expect_success();
 }
 
+/// Each error of an owner reference shows the whole list: a request of 3 MiB had a response of some
+/// gigabytes, and took minutes of a processor.
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_of_an_object_do_not_multiply_its_size() {
+    let plane = ControlPlane::start().await;
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create"]}]);
+    plane.grant("mallory", "default", rules).await;
+    let owners: Vec<Value> = (0..2_000)
+        .map(|n| {
+            json!({"apiVersion": "v1", "kind": "Node", "name": "n", "uid": format!("u{n}"),
+                "controller": true})
+        })
+        .collect();
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "c", "ownerReferences": owners}});
+    let size = object.to_string().len();
+    let path = "/api/v1/namespaces/default/configmaps?dryRun=All";
+    let reply = plane.user("mallory", None).post(path, &object).await;
+    assert_eq!(reply.status, 422);
+    let found = reply.text().len();
+    assert!(found < 10 * size, "{found} bytes for {size}");
+}
+
+/// Whoever may write roles in a namespace must not exhaust the server: the permissions of a role are
+/// compared one by one, and a role of some kilobytes may have billions.
+#[tokio::test(flavor = "multi_thread")]
+async fn role_with_very_many_combinations_is_refused() {
+    let plane = ControlPlane::start().await;
+    let rules = json!([{"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"],
+        "verbs": ["create"]}]);
+    plane.grant("mallory", "default", rules).await;
+    let many = |prefix: &str| -> Vec<String> { (0..30).map(|n| format!("{prefix}{n}")).collect() };
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"name": "r"}, "rules": [{"verbs": many("v"), "apiGroups": many("g"),
+            "resources": many("r"), "resourceNames": many("n")}]});
+    let path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles?dryRun=All";
+    let reply = plane.user("mallory", None).post(path, &role).await;
+    assert_eq!(reply.status, 403);
+    let text = reply.text();
+    assert!(
+        text.contains("combinations") && text.len() < 10_000,
+        "{} bytes",
+        text.len()
+    );
+}
+
 /// A user who may label ClusterRoles must not be able to aggregate a role's rules into roles of
 /// other users.
 #[tokio::test(flavor = "multi_thread")]
