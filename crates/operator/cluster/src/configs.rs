@@ -245,7 +245,11 @@ mod tests {
         );
         let config = |number| {
             let node = ClusterNode::new(&settings, number);
-            parse(&kubelet_config(&settings, &node, &cluster.for_node(&node)))
+            parse(&kubelet_config(
+                &settings,
+                &node,
+                &cluster.for_node(node.number),
+            ))
         };
         let (first, second) = (config(1), config(2));
         assert_eq!(first["cgroupRoot"], serde_json::Value::Null);

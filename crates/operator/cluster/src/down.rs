@@ -49,7 +49,7 @@ pub async fn stop_cluster(options: &DownOptions, say: &dyn Fn(&str)) -> Result<b
     if settings.runs_pods() {
         say("removing the containers");
         for node in settings.nodes() {
-            let layout_of_node = layout.for_node(&node);
+            let layout_of_node = layout.for_node(node.number);
             let own = processes
                 .iter()
                 .find(|process| process.name == node.process_name("containerd"));
@@ -66,7 +66,7 @@ pub async fn stop_cluster(options: &DownOptions, say: &dyn Fn(&str)) -> Result<b
         network::remove_network(&settings)?;
         for node in settings.nodes() {
             cgroups::remove_cgroups(&node);
-            files::remove_dir(&layout.for_node(&node).cni_state())?;
+            files::remove_dir(&layout.for_node(node.number).cni_state())?;
         }
     }
     files::remove_dir(layout.run())?;

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::node::ClusterNode;
 use crate::settings::{Settings, instance_name};
 
 /// Paths of one cluster.
@@ -39,11 +38,11 @@ impl Layout {
     /// Returns the layout of one node: the first node has the cluster's own folders, every further
     /// one folders below them. The certificates are the cluster's.
     #[must_use]
-    pub fn for_node(&self, node: &ClusterNode) -> Self {
-        if node.number == 1 {
+    pub fn for_node(&self, number: u8) -> Self {
+        if number == 1 {
             return self.clone();
         }
-        let folder = |of: &Path| of.join("nodes").join(node.number.to_string());
+        let folder = |of: &Path| of.join("nodes").join(number.to_string());
         Self {
             data: folder(&self.data),
             run: folder(&self.run),
@@ -106,10 +105,10 @@ impl Layout {
     pub fn containerd_socket(&self) -> PathBuf {
         self.run.join("containerd.sock")
     }
-    /// Returns the directory of the nodes' namespaces.
+    /// Returns the path of a node's pinned namespaces, without the extensions.
     #[must_use]
-    pub fn namespaces(&self) -> PathBuf {
-        self.run.join("namespaces")
+    pub fn namespaces(&self, number: u8) -> PathBuf {
+        self.run.join("namespaces").join(number.to_string())
     }
     /// Returns the directory of the CNI configuration.
     #[must_use]
@@ -148,8 +147,7 @@ mod tests {
     #[test]
     fn nodes_share_certificates_and_nothing_else() {
         let cluster = Layout::new(Path::new("/data"), true);
-        let nodes = Settings::with_nodes(2).nodes();
-        let layouts: Vec<_> = nodes.iter().map(|node| cluster.for_node(node)).collect();
+        let layouts = [1, 2].map(|number| cluster.for_node(number));
         assert_eq!(layouts[0].data(), cluster.data());
         assert_eq!(layouts[0].pki(), layouts[1].pki());
         assert_eq!(layouts[1].data(), Path::new("/data/nodes/2"));

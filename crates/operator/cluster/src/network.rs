@@ -4,6 +4,7 @@
 //! Everything is idempotent: `up` does it, and the supervisor does it again after a reboot.
 
 mod choose;
+mod device;
 mod isolation;
 mod link;
 
@@ -17,6 +18,7 @@ use crate::layout::Layout;
 use crate::node::ClusterNode;
 use crate::settings::Settings;
 pub use choose::choose_node_network;
+use device::{ensure_bridge, remove_device};
 pub use isolation::end_node_processes;
 
 // Without the second one, traffic between pods of one bridge bypasses kube-proxy's rules.
@@ -76,22 +78,6 @@ fn create_bridge(settings: &Settings, node: &ClusterNode) -> Result<()> {
     // The gateway of the pods: host-local gives them the other addresses of the range.
     let address = format!("{}/{}", node.bridge_address(), node.pods.prefix_len());
     ensure_bridge(&settings.bridge(), &address)
-}
-
-/// Creates a bridge with an address.
-fn ensure_bridge(name: &str, address: &str) -> Result<()> {
-    if !device_exists(name) {
-        run_command("ip", &["link", "add", name, "type", "bridge"])?;
-    }
-    // replace is idempotent; add would fail in the second run.
-    run_command("ip", &["address", "replace", address, "dev", name])?;
-    run_command("ip", &["link", "set", name, "up"]).map(drop)
-}
-
-/// Returns whether a device of this name exists. Queries the kernel instead of `/sys`, which may
-/// show another network namespace.
-fn device_exists(device: &str) -> bool {
-    run_command("ip", &["link", "show", "dev", device]).is_ok()
 }
 
 /// Adds a route for Services: a packet that the node itself sends to a Service needs some route
@@ -208,18 +194,6 @@ pub fn remove_network(settings: &Settings) -> Result<()> {
     }
     remove_port_mappings();
     Ok(())
-}
-
-/// Removes a device if it exists: a second `down` must succeed as well.
-fn remove_device(device: &str) -> Result<()> {
-    if !device_exists(device) {
-        return Ok(());
-    }
-    match run_command("ip", &["link", "delete", device]) {
-        // The kernel removed it in between, with the namespace of its other end.
-        Err(_) if !device_exists(device) => Ok(()),
-        done => done.map(drop),
-    }
 }
 
 /// Removes the portmap plugin's (empty) chains from the nat tables of iptables, and a table without

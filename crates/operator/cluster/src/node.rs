@@ -5,12 +5,10 @@
 //! namespaces.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 
 use ipnet::Ipv4Net;
 
-use crate::layout::Layout;
-use crate::settings::Settings;
+use crate::settings::{Settings, nth_address};
 
 /// Maximum number of nodes on one machine.
 pub const MAX_NODES: u8 = 32;
@@ -97,7 +95,7 @@ impl ClusterNode {
     /// Returns the address of the node on the bridge of its pods: the first of their range.
     #[must_use]
     pub fn bridge_address(&self) -> Ipv4Addr {
-        crate::settings::nth_address(self.pods, 1)
+        nth_address(self.pods, 1)
     }
 
     /// Returns the name of the machine's end of the link to the node.
@@ -108,12 +106,21 @@ impl ClusterNode {
             word => format!("icn{}-{word}", self.number),
         }
     }
+}
 
-    /// Returns the path of the node's namespaces, if it has its own.
+impl Settings {
+    /// Returns the nodes.
     #[must_use]
-    pub fn namespaces(&self, layout: &Layout) -> Option<PathBuf> {
-        self.is_isolated
-            .then(|| layout.namespaces().join(self.number.to_string()))
+    pub fn nodes(&self) -> Vec<ClusterNode> {
+        (1..=self.node_count)
+            .map(|number| ClusterNode::new(self, number))
+            .collect()
+    }
+
+    /// Returns the first node, which runs the control plane.
+    #[must_use]
+    pub fn first_node(&self) -> ClusterNode {
+        ClusterNode::new(self, 1)
     }
 }
 

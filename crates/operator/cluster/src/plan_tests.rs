@@ -1,4 +1,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+use std::net::SocketAddr;
+use std::path::Path;
+
+use super::process::path_text;
 use super::*;
 
 fn settings(runtime: Runtime) -> Settings {

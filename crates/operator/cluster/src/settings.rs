@@ -9,7 +9,6 @@ use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::node::ClusterNode;
 
 /// Version of the data directory's layout; a newer one is rejected.
 pub const LAYOUT: u32 = 1;
@@ -212,20 +211,6 @@ impl Settings {
         }
     }
 
-    /// Returns the nodes.
-    #[must_use]
-    pub fn nodes(&self) -> Vec<ClusterNode> {
-        (1..=self.node_count)
-            .map(|number| ClusterNode::new(self, number))
-            .collect()
-    }
-
-    /// Returns the first node, which runs the control plane.
-    #[must_use]
-    pub fn first_node(&self) -> ClusterNode {
-        ClusterNode::new(self, 1)
-    }
-
     /// Returns the prefix length of a node's pods: /24, or the cluster's if it is smaller.
     #[must_use]
     pub fn node_prefix_length(&self) -> u8 {
@@ -276,7 +261,7 @@ impl Settings {
     #[must_use]
     pub fn dns_listen_address(&self) -> IpAddr {
         if self.runs_pods() {
-            IpAddr::V4(self.first_node().bridge_address())
+            IpAddr::V4(nth_address(self.pods_of_node(1), 1))
         } else {
             self.node_address
         }

@@ -3,6 +3,7 @@
 mod choose;
 mod options;
 mod register;
+mod start;
 mod wait;
 
 use std::path::PathBuf;
@@ -16,9 +17,9 @@ use crate::error::{Error, Result};
 use crate::image::{busybox_image, pause_image};
 use crate::layout::Layout;
 use crate::node::ClusterNode;
-use crate::plan::{Plan, make_plan};
+use crate::plan::make_plan;
 use crate::settings::{Runtime, Settings};
-use crate::{addons, checks, configs, files, network, systemd};
+use crate::{addons, checks, configs, files, network};
 pub use options::UpOptions;
 
 /// Starts the cluster and waits until its nodes are Ready. Reports progress through `say`.
@@ -42,7 +43,7 @@ pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Se
     say("starting the components");
     let client = connect_client(&layout)?;
     register::register_nodes(&settings, &layout, &client).await?;
-    start_processes(&settings, &layout, make_plan(&settings, &layout))?;
+    start::start_processes(&settings, &layout, make_plan(&settings, &layout))?;
     if settings.runs_pods() {
         say("importing images");
         // Before the API server is waited for: the kubelet creates sandboxes as soon as it runs,
@@ -76,7 +77,7 @@ pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Se
 async fn import_images(settings: &Settings, layout: &Layout) -> Result<()> {
     let images = [pause_image()?, busybox_image()?];
     for node in settings.nodes() {
-        let layout_of_node = layout.for_node(&node);
+        let layout_of_node = layout.for_node(node.number);
         if let Some(socket) = containers::runtime_socket(settings, &layout_of_node) {
             let log = layout.log(&node.process_name("containerd"));
             wait::wait_for_socket(&socket, &log).await?;
@@ -136,7 +137,7 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
         configs::authentication_config().as_bytes(),
     )?;
     for node in &nodes {
-        write_node_files(settings, node, &layout.for_node(node), &pki)?;
+        write_node_files(settings, node, &layout.for_node(node.number), &pki)?;
     }
     Ok(written)
 }
@@ -191,19 +192,5 @@ fn write_node_files(
 
 /// Writes the plan with the current stamps of programs and files.
 pub(crate) fn write_plan(settings: &Settings, layout: &Layout) -> Result<()> {
-    save_plan(layout, make_plan(settings, layout))
-}
-
-fn save_plan(layout: &Layout, mut plan: Plan) -> Result<()> {
-    // After all files are written: the stamp decides which processes are restarted.
-    plan.set_stamps();
-    let text = serde_json::to_string_pretty(&plan).unwrap_or_default();
-    files::write_if_changed(&layout.plan(), text.as_bytes()).map(drop)
-}
-
-fn start_processes(settings: &Settings, layout: &Layout, plan: Plan) -> Result<()> {
-    save_plan(layout, plan)?;
-    // The supervisor is the same program, so that an upgrade replaces both at once.
-    let program = std::env::current_exe().map_err(Error::io("/proc/self/exe"))?;
-    systemd::start_supervisor(settings, layout, &program)
+    start::save_plan(layout, make_plan(settings, layout))
 }

@@ -38,10 +38,10 @@ pub(super) fn ensure_namespaces(
     layout: &Layout,
     node: &ClusterNode,
 ) -> Result<Option<Namespaces>> {
-    let Some(path) = node.namespaces(layout) else {
+    if !node.is_isolated {
         return Ok(None);
-    };
-    let namespaces = Namespaces::new(&path);
+    }
+    let namespaces = Namespaces::new(&layout.namespaces(node.number));
     if !namespaces.exist() {
         // Processes in namespaces that nothing pins any longer would be unreachable for ever.
         end_node_processes(layout, node);
@@ -54,17 +54,17 @@ pub(super) fn ensure_namespaces(
 /// Kills the processes of a node: its components, its containers with their shims, and whatever else
 /// is in its namespaces.
 pub fn end_node_processes(layout: &Layout, node: &ClusterNode) {
-    let Some(path) = node.namespaces(layout) else {
-        end_shims(&layout.for_node(node).containerd_socket());
+    if !node.is_isolated {
+        end_shims(&layout.for_node(node.number).containerd_socket());
         return;
-    };
+    }
     let records = COMPONENTS
         .iter()
         .filter_map(|name| Record::load(&layout.record(&node.process_name(name))))
         .filter(Record::is_alive);
     records.for_each(|record| kill_process(record.pid));
-    end_shims(&layout.for_node(node).containerd_socket());
-    let left = Namespaces::new(&path).processes();
+    end_shims(&layout.for_node(node.number).containerd_socket());
+    let left = Namespaces::new(&layout.namespaces(node.number)).processes();
     left.into_iter().for_each(kill_process);
 }
 
@@ -73,7 +73,7 @@ fn prepare_mounts(layout: &Layout, node: &ClusterNode) -> Result<()> {
     let root = Path::new("/");
     // Nothing that is mounted for this node may appear on the machine, and the reverse.
     set_propagation(root, MsFlags::MS_REC | MsFlags::MS_PRIVATE)?;
-    let own = layout.for_node(node);
+    let own = layout.for_node(node.number);
     // Copies of the first node's mounts would keep its volumes and images busy.
     for folder in [
         layout.run().to_owned(),

@@ -1,7 +1,7 @@
 //! The link between the nodes: a bridge on the machine, a pair of devices for each further node, and
 //! routes to the pods of the other nodes.
 
-use super::{device_exists, ensure_bridge};
+use super::device::{device_exists, ensure_bridge};
 use crate::command::run_command;
 use crate::error::Result;
 use crate::namespaces::Namespaces;
@@ -24,7 +24,7 @@ pub(super) fn connect_node(
     let length = range.prefix_len();
     ensure_bridge(&bridge, &format!("{}/{length}", settings.link_address(1)))?;
     if !namespaces.run(|| device_exists(DEVICE))? {
-        // The other end of a link to namespaces that are gone.
+        // The other end of a link to namespaces that no longer exist.
         let _ = run_command("ip", &["link", "delete", &link]);
         let inside = namespaces.network();
         run_command(

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::{Builder, Process, Ready, path_text};
+use super::control_plane::Builder;
+use super::process::{Process, Ready, path_text};
 use crate::layout::Layout;
 use crate::node::ClusterNode;
 use crate::settings::Runtime;
@@ -16,12 +17,18 @@ pub(super) struct NodeBuilder<'a> {
 
 impl<'a> NodeBuilder<'a> {
     pub(super) fn new(cluster: &'a Builder<'a>, node: ClusterNode) -> Self {
-        let layout = cluster.layout.for_node(&node);
+        let layout = cluster.layout.for_node(node.number);
         Self {
             cluster,
             node,
             layout,
         }
+    }
+
+    /// Returns the path of the node's namespaces, if it has its own.
+    fn namespaces(&self) -> Option<PathBuf> {
+        let isolated = self.node.is_isolated;
+        isolated.then(|| self.cluster.layout.namespaces(self.node.number))
     }
 
     /// Builds a process of this node. `after` are names of components.
@@ -37,7 +44,7 @@ impl<'a> NodeBuilder<'a> {
         Process {
             name: self.node.process_name(name),
             node: self.node.name.clone(),
-            namespaces: self.node.namespaces(self.cluster.layout),
+            namespaces: self.namespaces(),
             ..self.cluster.process(name, args, inputs, ready, &after)
         }
     }
@@ -45,7 +52,7 @@ impl<'a> NodeBuilder<'a> {
     /// Returns the readiness check of a port on the node's loopback address.
     fn listens_at(&self, port: u16) -> Ready {
         let address = SocketAddr::from((self.node.loopback, port));
-        match self.node.namespaces(self.cluster.layout) {
+        match self.namespaces() {
             Some(namespaces) => Ready::TcpInside(namespaces, address),
             None => Ready::Tcp(address),
         }

@@ -8,7 +8,8 @@ use client::Client;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
-use super::{start_processes, wait};
+use super::start::start_processes;
+use super::wait;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::node::ClusterNode;
@@ -39,7 +40,7 @@ pub(super) async fn register_nodes(
 
 /// Returns the names of the nodes whose kubelet is in the present plan.
 fn planned_nodes(layout: &Layout) -> Vec<String> {
-    // A plan that can't be read is written anew anyway.
+    // A plan that can't be read is replaced anyway.
     let plan: Plan = std::fs::read(layout.plan())
         .ok()
         .and_then(|text| serde_json::from_slice(&text).ok())

@@ -1,0 +1,268 @@
+//! The processes of the control plane, which runs on the first node.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use super::process::{Process, Ready, path_text};
+use crate::layout::Layout;
+use crate::settings::Settings;
+
+/// The user `nobody`, for a process that parses data from pods and needs no permissions after its
+/// start.
+const NOBODY: u32 = 65534;
+
+/// Builds the processes of the control plane.
+pub(super) struct Builder<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) layout: &'a Layout,
+}
+
+fn loopback_address(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+impl Builder<'_> {
+    pub(super) fn pki_path(&self, name: &str) -> PathBuf {
+        self.layout.pki().join(name)
+    }
+
+    pub(super) fn process(
+        &self,
+        name: &str,
+        args: Vec<String>,
+        inputs: &[PathBuf],
+        ready: Ready,
+        after: &[&str],
+    ) -> Process {
+        let mut argv = vec![path_text(&self.settings.bin_dir.join(name))];
+        argv.extend(args);
+        if self.settings.verbosity > 0 {
+            argv.push(format!("-v={}", self.settings.verbosity));
+        }
+        Process {
+            name: name.to_owned(),
+            // The control plane runs on the machine itself, which is the first node.
+            node: self.settings.node_name.clone(),
+            namespaces: None,
+            argv,
+            after: after.iter().map(|&name| name.to_owned()).collect(),
+            ready,
+            inputs: inputs.to_vec(),
+            stamp: String::new(),
+        }
+    }
+
+    pub(super) fn store(&self) -> Process {
+        let ports = &self.settings.ports;
+        let client = format!("https://127.0.0.1:{}", ports.store);
+        let peer = format!("https://127.0.0.1:{}", ports.store_peer);
+        // Members authenticate each other: a peer may write anything to the store.
+        let files = [
+            ("cert-file", "etcd/server.crt"),
+            ("key-file", "etcd/server.key"),
+            ("trusted-ca-file", "etcd/ca.crt"),
+            ("peer-cert-file", "etcd/peer.crt"),
+            ("peer-key-file", "etcd/peer.key"),
+            ("peer-trusted-ca-file", "etcd/ca.crt"),
+        ];
+        let mut args = vec![
+            format!("--name={}", self.settings.node_name),
+            format!(
+                "--data-dir={}",
+                path_text(&self.layout.data().join("store"))
+            ),
+            // On the loopback address only: no other machine needs the store.
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster={}={peer}", self.settings.node_name),
+            "--client-cert-auth=true".to_owned(),
+            "--peer-client-cert-auth=true".to_owned(),
+        ];
+        args.extend(
+            files
+                .iter()
+                .map(|(flag, file)| format!("--{flag}={}", path_text(&self.pki_path(file)))),
+        );
+        let inputs: Vec<_> = files.iter().map(|(_, file)| self.pki_path(file)).collect();
+        self.process(
+            "kvstore",
+            args,
+            &inputs,
+            Ready::Tcp(loopback_address(ports.store)),
+            &[],
+        )
+    }
+
+    pub(super) fn api_server(&self) -> Process {
+        let ports = &self.settings.ports;
+        let names = [
+            ("client-ca-file", "ca.crt"),
+            ("tls-cert-file", "apiserver.crt"),
+            ("tls-private-key-file", "apiserver.key"),
+            ("etcd-cafile", "etcd/ca.crt"),
+            ("etcd-certfile", "apiserver-etcd-client.crt"),
+            ("etcd-keyfile", "apiserver-etcd-client.key"),
+            ("kubelet-certificate-authority", "ca.crt"),
+            ("kubelet-client-certificate", "apiserver-kubelet-client.crt"),
+            ("kubelet-client-key", "apiserver-kubelet-client.key"),
+            ("service-account-key-file", "sa.pub"),
+            ("service-account-signing-key-file", "sa.key"),
+            ("requestheader-client-ca-file", "front-proxy-ca.crt"),
+            ("proxy-client-cert-file", "front-proxy-client.crt"),
+            ("proxy-client-key-file", "front-proxy-client.key"),
+        ];
+        let authentication = self.layout.config("authentication.yaml");
+        let mut args = vec![
+            format!("--etcd-servers=https://127.0.0.1:{}", ports.store),
+            format!("--secure-port={}", ports.api),
+            format!("--bind-address={}", self.api_bind()),
+            format!("--advertise-address={}", self.settings.node_address),
+            format!("--service-cluster-ip-range={}", self.settings.service_cidr),
+            format!(
+                "--service-account-issuer=https://kubernetes.default.svc.{}",
+                self.settings.domain
+            ),
+            // Node limits each kubelet to the objects of its own pods; RBAC alone would give them
+            // all.
+            "--authorization-mode=Node,RBAC".to_owned(),
+            "--enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs".to_owned(),
+            format!("--authentication-config={}", path_text(&authentication)),
+            // Only the aggregation proxy may name users; other certificates of its CA may not.
+            "--requestheader-allowed-names=front-proxy-client".to_owned(),
+            "--requestheader-username-headers=X-Remote-User".to_owned(),
+            "--requestheader-group-headers=X-Remote-Group".to_owned(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+            "--kubelet-preferred-address-types=InternalIP,Hostname".to_owned(),
+        ];
+        args.extend(
+            names
+                .iter()
+                .map(|(flag, file)| format!("--{flag}={}", path_text(&self.pki_path(file)))),
+        );
+        let mut inputs: Vec<_> = names.iter().map(|(_, file)| self.pki_path(file)).collect();
+        inputs.push(authentication);
+        self.process(
+            "kube-apiserver",
+            args,
+            &inputs,
+            Ready::Tcp(loopback_address(ports.api)),
+            &["kvstore"],
+        )
+    }
+
+    /// Returns the API server's listen address: all addresses if pods really run; otherwise only
+    /// loopback.
+    fn api_bind(&self) -> IpAddr {
+        if self.settings.runs_pods() {
+            // Pods reach the API server by the address of the node.
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            Ipv4Addr::LOCALHOST.into()
+        }
+    }
+
+    pub(super) fn controller_manager(&self) -> Process {
+        let ports = &self.settings.ports;
+        let kubeconfig = self.layout.kubeconfig("controller-manager");
+        let args = vec![
+            format!("--kubeconfig={}", path_text(&kubeconfig)),
+            format!("--authentication-kubeconfig={}", path_text(&kubeconfig)),
+            format!("--authorization-kubeconfig={}", path_text(&kubeconfig)),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", ports.controller_manager),
+            "--leader-elect=true".to_owned(),
+            // Each controller gets an account with its own rights instead of those of the whole
+            // process.
+            "--use-service-account-credentials=true".to_owned(),
+            "--allocate-node-cidrs=true".to_owned(),
+            format!("--cluster-cidr={}", self.settings.pod_cidr),
+            format!(
+                "--node-cidr-mask-size={}",
+                self.settings.node_prefix_length()
+            ),
+            format!("--service-cluster-ip-range={}", self.settings.service_cidr),
+            format!(
+                "--service-account-private-key-file={}",
+                path_text(&self.pki_path("sa.key"))
+            ),
+            format!("--root-ca-file={}", path_text(&self.pki_path("ca.crt"))),
+            format!(
+                "--cluster-signing-cert-file={}",
+                path_text(&self.pki_path("ca.crt"))
+            ),
+            format!(
+                "--cluster-signing-key-file={}",
+                path_text(&self.pki_path("ca.key"))
+            ),
+        ];
+        // A component that reads its files once must be restarted when they change.
+        let inputs = [kubeconfig, self.pki_path("sa.key"), self.pki_path("ca.crt")];
+        let ready = Ready::Tcp(loopback_address(ports.controller_manager));
+        self.process(
+            "kube-controller-manager",
+            args,
+            &inputs,
+            ready,
+            &["kube-apiserver"],
+        )
+    }
+
+    pub(super) fn scheduler(&self) -> Process {
+        let ports = &self.settings.ports;
+        let kubeconfig = self.layout.kubeconfig("scheduler");
+        let args = vec![
+            format!("--kubeconfig={}", path_text(&kubeconfig)),
+            format!("--authentication-kubeconfig={}", path_text(&kubeconfig)),
+            format!("--authorization-kubeconfig={}", path_text(&kubeconfig)),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", ports.scheduler),
+            "--leader-elect=true".to_owned(),
+        ];
+        let ready = Ready::Tcp(loopback_address(ports.scheduler));
+        self.process(
+            "kube-scheduler",
+            args,
+            &[kubeconfig],
+            ready,
+            &["kube-apiserver"],
+        )
+    }
+
+    pub(super) fn dns(&self) -> Process {
+        let ports = &self.settings.ports;
+        let kubeconfig = self.layout.kubeconfig("dns");
+        let listen = SocketAddr::new(self.settings.dns_listen_address(), ports.dns);
+        let mut args = vec![
+            format!("--kubeconfig={}", path_text(&kubeconfig)),
+            format!("--listen={listen}"),
+            format!("--domain={}", self.settings.domain),
+            format!("--health-address={}", loopback_address(ports.dns_health)),
+            // Pods and this machine only: a resolver that answers everyone can be abused for
+            // amplification attacks.
+            format!("--allow={}", self.settings.pod_cidr),
+            "--allow=127.0.0.0/8".to_owned(),
+            format!("--allow={}/32", self.settings.node_address),
+        ];
+        if self.settings.runs_pods() {
+            // It binds its port as root; afterwards it answers untrusted pods without any rights.
+            args.push(format!("--user={NOBODY}"));
+        } else {
+            args.retain(|arg| !arg.ends_with("/32") || self.settings.node_address.is_ipv4());
+        }
+        // The other nodes.
+        args.extend(
+            self.settings
+                .node_network
+                .map(|range| format!("--allow={range}")),
+        );
+        self.process(
+            "cluster-dns",
+            args,
+            &[kubeconfig],
+            Ready::Tcp(loopback_address(ports.dns_health)),
+            &["kube-apiserver"],
+        )
+    }
+}

@@ -1,0 +1,85 @@
+//! A process of the plan.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// A readiness check of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Ready {
+    /// The process accepts connections at this address.
+    Tcp(SocketAddr),
+    /// The process accepts connections at this address inside the namespaces of a node.
+    TcpInside(PathBuf, SocketAddr),
+    /// The process accepts connections on this socket.
+    Unix(PathBuf),
+    /// The process has been started.
+    Started,
+}
+
+/// A process to keep running.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Process {
+    /// Name of the process and of its log.
+    pub name: String,
+    /// Name of its node.
+    #[serde(default)]
+    pub node: String,
+    /// The node's namespaces; None for those of the machine.
+    #[serde(default)]
+    pub namespaces: Option<PathBuf>,
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Processes that must be ready before it starts.
+    pub after: Vec<String>,
+    /// Readiness check.
+    pub ready: Ready,
+    /// Files whose change requires a restart.
+    pub inputs: Vec<PathBuf>,
+    /// Digest of the program, arguments and inputs; set when the plan is written.
+    #[serde(default)]
+    pub stamp: String,
+}
+
+impl Process {
+    /// Returns whether it is a kubelet.
+    pub(super) fn is_kubelet(&self) -> bool {
+        let program = self.argv.first().map(Path::new);
+        program.is_some_and(|program| program.ends_with("kubelet"))
+    }
+}
+
+/// Returns a digest of the program, arguments and inputs.
+pub(super) fn process_stamp(process: &Process) -> String {
+    // No argument can contain the separator, so different lists have different stamps.
+    let mut all = process.argv.join("\0");
+    if let Some(meta) = process
+        .argv
+        .first()
+        .and_then(|program| std::fs::metadata(program).ok())
+    {
+        // Size and time instead of the content: the programs are large, and a build always changes
+        // the time.
+        let modified = meta
+            .modified()
+            .ok()
+            .and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
+        all.push_str(&format!("\0{} {:?}", meta.len(), modified));
+    }
+    for input in &process.inputs {
+        all.push('\0');
+        // By content, because only a changed content needs a restart of the process.
+        all.push_str(&crate::files::digest_hex(
+            &std::fs::read(input).unwrap_or_default(),
+        ));
+    }
+    crate::files::digest_hex(all.as_bytes())
+}
+
+/// Returns a path as text, for an argument.
+pub(super) fn path_text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
