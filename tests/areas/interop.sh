@@ -1,9 +1,10 @@
 # Other projects' client libraries and extensions: Python's client and kopf, the JavaScript client, client-go, operators on
-# controller-runtime and kube-rs, Helm's library, the sample extension server, a rolling restart of three API servers. Versions are pinned in tests/interop.
+# controller-runtime and kube-rs, Helm's library, the sample extension server, client-go with CBOR, a rolling restart of three API servers.
+# Versions are pinned in tests/interop.
 . tests/lib/need.sh
 . tests/lib/cluster.sh
 GO_PROGRAMS="go typed operator helm" PYTHON_PROGRAMS="python python-operator"
-[ "$LIST" = yes ] && { printf 'interop/%s\n' $GO_PROGRAMS $PYTHON_PROGRAMS javascript kube-rs extension rolling; exit; }
+[ "$LIST" = yes ] && { printf 'interop/%s\n' $GO_PROGRAMS $PYTHON_PROGRAMS javascript kube-rs extension cbor rolling; exit; }
 
 # build_go NAME: builds a program of the Go module; `go` is its main package.
 build_go() {
@@ -17,7 +18,7 @@ build_go() {
 
 prepare() {
   local name
-  for name in $GO_PROGRAMS extension rolling; do
+  for name in $GO_PROGRAMS extension cbor rolling; do
     if ! wanted "interop/$name"; then :
     elif ! command -v go >/dev/null; then echo "skip interop/$name: there is no Go toolchain"
     elif ! build_go "$name"; then echo "skip interop/$name: it could not be built: $(tail -1 "$WORK/go-$name.log")"
@@ -85,6 +86,10 @@ if [ ! -x "$WORK/interop-extension" ]; then :
 elif [ -z "${OWN_NETWORK:-}" ]; then echo "skip interop/extension: needs root for a network namespace"
 elif ! KUBECTL=$(kubectl_path); then echo "skip interop/extension: there is no kubectl on this machine"
 else KUBECTL=$KUBECTL client extension python3 tests/interop/extension.py "$KUBECONFIG" "$CLUSTER" "$WORK/interop-extension"
+fi
+if [ -x "$WORK/interop-cbor" ]; then
+  KUBE_FEATURE_ClientsAllowCBOR=true KUBE_FEATURE_ClientsPreferCBOR=true \
+    client cbor "$WORK/interop-cbor" "$KUBECONFIG" "$(component_pid kube-apiserver)"
 fi
 # Last: its servers leave their addresses in the endpoints of the Service kubernetes for a while.
 if [ -x "$WORK/interop-rolling" ]; then

@@ -8,15 +8,13 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"ironclad/tests/interop/report"
+	"ironclad/tests/interop/server"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,81 +33,22 @@ const (
 	workers = 4
 )
 
-// server is one of the API servers, with its flags.
-type server struct {
-	program string
-	flags   []string
-	address string
-	log     string
-	command *exec.Cmd
-}
-
-// newServers returns the servers with the flags of the process, on ports of their own.
-func newServers(pid, folder string) ([]*server, error) {
-	program, err := os.Readlink("/proc/" + pid + "/exe")
-	if err != nil {
-		return nil, err
-	}
-	line, err := os.ReadFile("/proc/" + pid + "/cmdline")
-	if err != nil {
-		return nil, err
-	}
-	var kept []string
-	for _, flag := range strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")[1:] {
-		name, _, _ := strings.Cut(flag, "=")
-		switch name {
-		case "--secure-port", "--port-file", "--advertise-address", "--bind-address", "--shutdown-delay-duration":
-		default:
-			kept = append(kept, flag)
-		}
-	}
-	var all []*server
+// newServers returns the servers with the flags of the process.
+func newServers(pid, folder string) ([]*server.Server, error) {
+	var all []*server.Server
 	for number := range servers {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		one, err := server.New(pid, folder, "rolling", number+1, "--shutdown-delay-duration=2s")
 		if err != nil {
 			return nil, err
 		}
-		address := listener.Addr().(*net.TCPAddr)
-		listener.Close()
-		flags := append([]string{}, kept...)
-		flags = append(flags, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", address.Port),
-			fmt.Sprintf("--advertise-address=192.0.2.%d", number+1), "--shutdown-delay-duration=2s")
-		all = append(all, &server{program: program, flags: flags, address: address.String(),
-			log: filepath.Join(folder, fmt.Sprintf("rolling-%d.log", number))})
+		all = append(all, one)
 	}
 	return all, nil
 }
 
-func (s *server) start() error {
-	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	s.command = exec.Command(s.program, s.flags...)
-	s.command.Stdout, s.command.Stderr = log, log
-	return s.command.Start()
-}
-
-// stop sends the stop signal and waits for the end of the process.
-func (s *server) stop() error {
-	if err := s.command.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- s.command.Wait() }()
-	select {
-	case err := <-ended:
-		return err
-	case <-time.After(60 * time.Second):
-		s.command.Process.Kill()
-		return fmt.Errorf("the server at %s did not end within 60 s", s.address)
-	}
-}
-
 // balancer passes connections to the servers that are ready, in turn, like a load balancer at the level of TCP.
 type balancer struct {
-	servers []*server
+	servers []*server.Server
 	ready   [servers]atomic.Bool
 	next    atomic.Uint64
 }
@@ -144,7 +83,7 @@ func (b *balancer) connect(inbound net.Conn) {
 		if !b.ready[at].Load() {
 			continue
 		}
-		outbound, err := net.Dial("tcp", b.servers[at].address)
+		outbound, err := net.Dial("tcp", b.servers[at].Address)
 		// A server that has just closed its port: the next one.
 		if err != nil {
 			continue
@@ -279,20 +218,17 @@ func main() {
 	// os.Exit runs no deferred call.
 	finish := func() {
 		for _, server := range all {
-			if server.command != nil && server.command.ProcessState == nil {
-				server.command.Process.Kill()
-				server.command.Wait()
-			}
+			server.Kill()
 		}
 		report.Finish()
 	}
 	balancer := &balancer{servers: all}
 	var direct []kubernetes.Interface
 	for _, server := range all {
-		if !report.Check("start", server.start()) {
+		if !report.Check("start", server.Start()) {
 			finish()
 		}
-		direct = append(direct, newLoad(config, "https://"+server.address).client)
+		direct = append(direct, newLoad(config, "https://"+server.Address).client)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	report.Must("balancer", err)
@@ -302,7 +238,7 @@ func main() {
 	ready := func(at int) error {
 		return report.Until(func() error {
 			if !balancer.ready[at].Load() {
-				return fmt.Errorf("the server at %s is not ready", all[at].address)
+				return fmt.Errorf("the server at %s is not ready", all[at].Address)
 			}
 			return nil
 		})
@@ -334,9 +270,9 @@ func main() {
 		}
 	}
 	for at, server := range all {
-		report.Check("stop", server.stop())
+		report.Check("stop", server.Stop())
 		balancer.ready[at].Store(false)
-		report.Check("restart", server.start())
+		report.Check("restart", server.Start())
 		report.Check("ready-again", ready(at))
 	}
 	end()
@@ -357,7 +293,7 @@ func main() {
 	}
 	stop()
 	for _, server := range all {
-		report.Check("end", server.stop())
+		report.Check("end", server.Stop())
 	}
 	finish()
 }
