@@ -69,7 +69,11 @@ fn validate_mappings(device: &Value, path: &Path<'_>, errors: &mut Errors) {
     for (resource, mapping) in entries(device, "nodeAllocatableResourceMappings") {
         let at = path.key(resource);
         if !pod::is_native_resource(resource) {
-            errors.invalid(&at, resource.as_str(), "must be a node allocatable resource name");
+            errors.invalid(
+                &at,
+                resource.as_str(),
+                "must be a node allocatable resource name",
+            );
         }
         let (factor, key) = (
             rules::read_quantity(mapping, "allocationMultiplier"),
