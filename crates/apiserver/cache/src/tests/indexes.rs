@@ -124,7 +124,7 @@ fn scan(snapshot: &Snapshot, selection: &Selection, start: &str) -> Vec<(String,
 fn choose_seed() -> u64 {
     let given = std::env::var("IRONCLAD_SEED").ok();
     let seed = given.map_or_else(rand::random, |seed| seed.parse().unwrap());
-    println!("IRONCLAD_SEED={seed}");
+    eprintln!("IRONCLAD_SEED={seed}");
     seed
 }
 
