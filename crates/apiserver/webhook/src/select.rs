@@ -43,9 +43,11 @@ pub async fn select_hook(
         return Ok(None);
     }
     let versions = &mut lookups.versions;
-    let versioned = versions
-        .find_or_convert(kinds, attributes, &target, objects)
-        .await?;
+    let versioned = versions.find_or_convert(kinds, attributes, &target, objects);
+    // As upstream: the request fails, whatever the webhook's policy says of its own failures.
+    let versioned = versioned
+        .await
+        .map_err(|error| ApiError::internal(error.message))?;
     if !match_conditions(hook, attributes, &target, &versioned)? {
         return Ok(None);
     }

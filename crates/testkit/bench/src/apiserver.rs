@@ -13,10 +13,6 @@ use crate::server::Server;
 use anyhow::Context;
 use serde_json::Value;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
-/// Concurrent clients of a loaded server.
-const CLIENTS: usize = 64;
 
 /// Parameters of the measurements.
 #[derive(clap::Args)]
@@ -135,15 +131,5 @@ async fn measure_start(
         options.objects,
         median,
     );
-    Ok(())
-}
-
-/// Waits until the condition holds.
-async fn wait_until(what: &str, condition: impl Fn() -> bool) -> anyhow::Result<()> {
-    let begun = Instant::now();
-    while !condition() {
-        anyhow::ensure!(begun.elapsed() < Duration::from_secs(60), "{what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
     Ok(())
 }

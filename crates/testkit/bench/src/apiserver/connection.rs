@@ -15,6 +15,9 @@ use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+/// Concurrent clients of a loaded server.
+pub const CLIENTS: usize = 64;
+
 /// Windows of Go's HTTP/2 client, which client-go uses.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 30;

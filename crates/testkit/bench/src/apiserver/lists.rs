@@ -1,7 +1,6 @@
 //! Gets and lists.
 
-use super::CLIENTS;
-use super::connection::{Call, Connection};
+use super::connection::{CLIENTS, Call, Connection};
 use super::pods::{JSON, PROTO, Pods};
 use crate::rows::Rows;
 use crate::server::Server;

@@ -2,7 +2,6 @@
 
 use super::connection::{Call, Connection};
 use super::pods::JSON;
-use super::wait_until;
 use crate::rows::Rows;
 use crate::server::Server;
 use base_task::{CancellationToken, Tasks};
@@ -110,6 +109,16 @@ async fn receive_events(connection: &Connection, board: &Board) -> anyhow::Resul
             }
             seen += 1;
         }
+    }
+    Ok(())
+}
+
+/// Waits until the condition holds.
+async fn wait_until(what: &str, condition: impl Fn() -> bool) -> anyhow::Result<()> {
+    let begun = Instant::now();
+    while !condition() {
+        anyhow::ensure!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
     Ok(())
 }
