@@ -96,8 +96,8 @@ async fn errors_of_an_object_do_not_multiply_its_size() {
     assert!(found < 10 * size, "{found} bytes for {size}");
 }
 
-/// Whoever may write roles in a namespace must not exhaust the server: the permissions of a role are
-/// compared one by one, and a role of some kilobytes may have billions.
+/// A client that may write roles in a namespace must not exhaust the server: the permissions of a
+/// role are compared one by one, and a role of some kilobytes may have billions.
 #[tokio::test(flavor = "multi_thread")]
 async fn role_with_very_many_combinations_is_refused() {
     let plane = ControlPlane::start().await;

@@ -1,4 +1,4 @@
-//! What objects can be selected by with an index.
+//! Attributes by which an index selects objects.
 
 use crate::{Entry, Selection};
 use api_meta::Selector;

@@ -61,7 +61,7 @@ impl IndexUsage {
         if indexed >= MAX_INDEXES
             && let Some(oldest) = self.0.iter_mut().find(|used| used.is_indexed)
         {
-            // It begins anew, or two attributes in turn would be indexed with each use.
+            // Its count starts again, or two attributes in turn would be indexed with each use.
             (oldest.is_indexed, oldest.count) = (false, 0);
             remove = Some(oldest.attribute.clone());
         }

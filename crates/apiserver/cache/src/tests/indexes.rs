@@ -179,7 +179,7 @@ fn selected_objects_equal_those_of_a_scan() {
     }
 }
 
-/// What a client knows after a watch's events.
+/// The objects that a client knows after the events of a watch.
 #[derive(Default)]
 struct Known(BTreeMap<String, i64>);
 
