@@ -143,7 +143,7 @@ fn compare(errors: &[FieldError], expected: &[&str], object: &Value) {
     );
 }
 
-/// Tells those who count the cases that there is one more for a kind.
+/// Prints a line for each case of a kind, so that cases can be counted.
 #[allow(clippy::print_stdout)]
 pub fn count_case((group, kind): Name) {
     println!("case {group}/{kind}");

@@ -116,7 +116,10 @@ mod tests {
         }
         usage.record_use(label(0));
         assert_eq!(index_label(&mut usage, 99), Some(Arc::new(label(1))));
-        assert!(usage.record_use(label(1)).is_none(), "its use begins anew");
+        assert!(
+            usage.record_use(label(1)).is_none(),
+            "its count starts again"
+        );
     }
 
     #[test]
