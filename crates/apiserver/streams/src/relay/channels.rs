@@ -1,11 +1,12 @@
 //! Relays channels of `v5.channel.k8s.io` to the streams of a SPDY connection.
 
 use super::requested::Streams;
+use super::write_and_flush;
 use crate::spdy::{Decoder, Encoder, Frame};
 use bytes::{Bytes, BytesMut};
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -64,7 +65,7 @@ where
             .open_stream(&mut out, pair.id, kind)
             .map_err(|e| e.to_string())?;
     }
-    writer.write_all(&out).await.map_err(|e| e.to_string())?;
+    write_and_flush(&mut writer, &out).await?;
     let pairs: Vec<StreamPair> = opened.into_iter().map(|(pair, _)| pair).collect();
     // Replies to pings: few, and sent by the task that owns the writer.
     let (pings, pinged) = mpsc::channel(8);
@@ -98,10 +99,7 @@ where
                 Some(Err(error)) => return Err(error.to_string()),
             },
         }
-        upstream
-            .write_all(&out.split())
-            .await
-            .map_err(|e| e.to_string())?;
+        write_and_flush(&mut upstream, &out.split()).await?;
     }
 }
 
@@ -202,7 +200,7 @@ mod tests {
 
     use super::*;
     use std::time::Duration;
-    use tokio::io::DuplexStream;
+    use tokio::io::{AsyncWriteExt, BufStream, DuplexStream};
     use tokio_tungstenite::tungstenite::protocol::Role;
 
     async fn sides(
@@ -217,7 +215,8 @@ mod tests {
             crate::Protocol::Channels,
             requested,
             ours,
-            upstream,
+            // Keeps what is written until it is flushed, as TLS does when the kubelet is slow.
+            BufStream::new(upstream),
         ));
         let client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
         (client, FramedRead::new(kubelet, Decoder::default()))

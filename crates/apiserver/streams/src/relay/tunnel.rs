@@ -1,5 +1,6 @@
 //! Relays the bytes of messages as a plain byte stream.
 
+use super::write_and_flush;
 use bytes::{Bytes, BytesMut};
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
@@ -37,10 +38,7 @@ where
 {
     while let Some(message) = client.next().await {
         match message.map_err(|e| e.to_string())? {
-            Message::Binary(bytes) => upstream
-                .write_all(&bytes)
-                .await
-                .map_err(|e| e.to_string())?,
+            Message::Binary(bytes) => write_and_flush(&mut upstream, &bytes).await?,
             Message::Close(_) => break,
             _ => {}
         }
@@ -71,4 +69,39 @@ where
         buffer.reserve(BUFFER);
     }
     client.close().await.map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+    use super::*;
+    use std::time::Duration;
+    use tokio::io::BufStream;
+    use tokio_tungstenite::tungstenite::protocol::Role;
+
+    #[tokio::test]
+    async fn each_message_reaches_the_kubelet_without_a_further_one() {
+        let (ours, client) = tokio::io::duplex(64 * 1024);
+        let (upstream, mut kubelet) = tokio::io::duplex(64 * 1024);
+        // Keeps what is written until it is flushed, as TLS does when the kubelet is slow.
+        tokio::spawn(crate::relay_streams(
+            crate::Protocol::Tunnel,
+            crate::Streams::default(),
+            ours,
+            BufStream::new(upstream),
+        ));
+        let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+        client
+            .send(Message::Binary(Bytes::from_static(b"request")))
+            .await
+            .unwrap();
+        let mut seen = [0; 7];
+        let read = kubelet.read_exact(&mut seen);
+        tokio::time::timeout(Duration::from_secs(10), read)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(&seen, b"request");
+    }
 }
