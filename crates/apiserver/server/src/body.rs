@@ -1,12 +1,15 @@
 //! Request and response bodies.
 
+use crate::response_budget::Hold;
 use api_meta::{ApiError, Reason};
 use bytes::{Bytes, BytesMut};
 use http::Response;
 use http::header::CONTENT_LENGTH;
+use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body as _, Frame, Incoming, SizeHint};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Maximum size of a request body: upstream's limit.
@@ -21,14 +24,124 @@ const DISCARD_FOR: Duration = Duration::from_secs(1);
 
 /// An error that ends a streamed body.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+/// Bytes that a connection gets at once. It buffers what the client does not take, and what it has
+/// buffered is no longer subject to the deadline of the response.
+const SLICE: usize = 64 * 1024;
+
 /// The body of a response.
-pub type Body = UnsyncBoxBody<Bytes, BodyError>;
+pub struct Body {
+    source: Source,
+    /// Bytes of memory that the body occupies until it is sent, and that are not counted yet.
+    uncounted: usize,
+}
+
+enum Source {
+    Bytes(Bytes),
+    Stream {
+        body: UnsyncBoxBody<Bytes, BodyError>,
+        _hold: Option<Hold>,
+    },
+}
 
 /// Creates a body from bytes.
 pub fn full_body(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into())
-        .map_err(|never| match never {})
-        .boxed_unsync()
+    let bytes = bytes.into();
+    Body {
+        uncounted: bytes.len(),
+        source: Source::Bytes(bytes),
+    }
+}
+
+/// Creates a body from bytes that all readers share, so that a reader occupies no memory.
+pub fn shared_body(bytes: Bytes) -> Body {
+    Body {
+        source: Source::Bytes(bytes),
+        uncounted: 0,
+    }
+}
+
+/// Creates a body that is produced while it is sent, and occupies `size` bytes meanwhile.
+pub fn stream_body<B>(body: B, size: usize) -> Body
+where
+    B: http_body::Body<Data = Bytes, Error = BodyError> + Send + 'static,
+{
+    Body {
+        source: Source::Stream {
+            body: body.boxed_unsync(),
+            _hold: None,
+        },
+        uncounted: size,
+    }
+}
+
+impl Body {
+    /// Returns the bytes of memory that have to be counted while the body is not sent.
+    pub fn uncounted(&self) -> usize {
+        self.uncounted
+    }
+
+    /// Keeps `hold` until the memory of the body is released.
+    pub fn with_hold(self, hold: Hold) -> Self {
+        let source = match self.source {
+            Source::Bytes(bytes) => Source::Bytes(Bytes::from_owner(Held { bytes, _hold: hold })),
+            Source::Stream { body, .. } => Source::Stream {
+                body,
+                _hold: Some(hold),
+            },
+        };
+        Body {
+            source,
+            uncounted: 0,
+        }
+    }
+}
+
+/// Bytes that are counted as long as a part of them exists, in the buffers of a connection too.
+struct Held {
+    bytes: Bytes,
+    _hold: Hold,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.get_mut().source {
+            Source::Bytes(rest) if rest.is_empty() => Poll::Ready(None),
+            Source::Bytes(rest) => {
+                let slice = match rest.len() {
+                    0..=SLICE => std::mem::take(rest),
+                    _ => rest.split_to(SLICE),
+                };
+                Poll::Ready(Some(Ok(Frame::data(slice))))
+            }
+            Source::Stream { body, .. } => Pin::new(body).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.source {
+            Source::Bytes(rest) => rest.is_empty(),
+            Source::Stream { body, .. } => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.source {
+            Source::Bytes(rest) => SizeHint::with_exact(rest.len() as u64),
+            Source::Stream { body, .. } => body.size_hint(),
+        }
+    }
 }
 
 /// Replaces a body by an empty one; `Content-Length` keeps the length of the omitted body if that
@@ -131,6 +244,7 @@ async fn collect_body(mut body: Incoming) -> Result<Bytes, ApiError> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -147,5 +261,32 @@ mod tests {
         response = Response::new(full_body(""));
         response.headers_mut().insert(CONTENT_LENGTH, 7.into());
         assert_eq!(omit_body(response).headers()[CONTENT_LENGTH], "7");
+    }
+
+    #[tokio::test]
+    async fn bytes_are_counted_while_a_slice_of_them_exists() {
+        use crate::response_budget::{BudgetLimits, ResponseBudget};
+        use apiserver_request::{RequestInfo, User};
+        let limits = BudgetLimits {
+            user: 1,
+            ..BudgetLimits::default()
+        };
+        let (budget, user) = (ResponseBudget::new(limits), User::default());
+        let is_full = || budget.check(&RequestInfo::default(), &user).is_err();
+        let body = full_body(vec![b'x'; 2 * SLICE + 1]);
+        let hold = budget.count(&user, body.uncounted());
+        let mut body = body.with_hold(hold.unwrap());
+        let (mut slices, mut length) = (Vec::new(), 0);
+        while let Some(Ok(frame)) = body.frame().await {
+            let slice = frame.into_data().unwrap_or_default();
+            length += slice.len();
+            slices.push(slice);
+        }
+        assert_eq!((slices.len(), length), (3, 2 * SLICE + 1));
+        drop(body);
+        slices.truncate(1);
+        assert!(is_full(), "the connection has a slice");
+        slices.clear();
+        assert!(!is_full());
     }
 }

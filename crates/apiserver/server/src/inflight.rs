@@ -144,12 +144,14 @@ pub fn is_long_running(info: &RequestInfo) -> bool {
     info.is_resource && (info.verb == "watch" || streams)
 }
 
-fn is_system(user: &User) -> bool {
+/// Returns whether the user is a node or a part of the control plane.
+pub fn is_system(user: &User) -> bool {
     SYSTEM_USERS.contains(&user.name.as_str())
         || SYSTEM_GROUPS.iter().any(|group| user.in_group(group))
 }
 
-fn is_exempt(info: &RequestInfo, user: &User) -> bool {
+/// Returns whether no limit applies to the request.
+pub fn is_exempt(info: &RequestInfo, user: &User) -> bool {
     let first = info.path.split('/').find(|word| !word.is_empty());
     // A probe that is rejected under load would restart a server that works.
     let health = !info.is_resource && matches!(first, Some("livez" | "readyz" | "healthz"));

@@ -37,6 +37,7 @@ mod query;
 mod quotas;
 mod request_info;
 mod respond;
+mod response_budget;
 mod reviews;
 mod route;
 mod run;

@@ -20,6 +20,8 @@ use std::task::{Context, Poll};
 
 /// Bytes after which a part is sent: larger parts save nothing, since HTTP/2 frames are smaller.
 const PART: usize = 64 * 1024;
+/// Bytes of a gzip encoder.
+const GZIP_STATE: usize = 320 * 1024;
 
 /// Lifetime of the encodings that a list needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +42,8 @@ pub struct ListBody {
     part: Vec<u8>,
     is_first: bool,
     is_complete: bool,
+    /// Bytes of memory that the list occupies while it is sent.
+    size: usize,
     gzip: Option<GzEncoder<Vec<u8>>>,
 }
 
@@ -75,8 +79,14 @@ impl ListBody {
         meta: &ListMeta,
         encodings: Encodings,
     ) -> Result<Self, ApiError> {
+        let (mut size, mut largest) = (entries.len() * size_of::<Arc<Entry>>(), 0);
         for entry in &entries {
             entry.check_readable(resource)?;
+            largest = largest.max(entry.stored_size());
+            // Only this list has the object: it is converted, or of an old revision.
+            if Arc::strong_count(entry) == 1 {
+                size += entry.stored_size();
+            }
         }
         let (api_version, kind) = (resource.api_version(), &resource.list_kind);
         let part = match format {
@@ -98,6 +108,8 @@ impl ListBody {
             part,
             is_first: true,
             is_complete: false,
+            // The next part, and the one that the connection has.
+            size: size + 2 * (PART + largest),
             gzip: None,
         })
     }
@@ -126,9 +138,16 @@ impl ListBody {
         Ok(self.part)
     }
 
+    /// Returns the bytes of memory that the list occupies while it is sent. The objects belong to the
+    /// cache.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     /// Compresses all parts.
     pub fn compress(&mut self) {
         // Level 1, as upstream: higher levels need much more processor time for little.
+        self.size += GZIP_STATE;
         self.gzip = Some(GzEncoder::new(Vec::new(), Compression::fast()));
     }
 

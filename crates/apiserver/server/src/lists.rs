@@ -1,6 +1,6 @@
 //! Responses with lists of objects.
 
-use crate::body::Body;
+use crate::body::{Body, stream_body};
 use crate::compress;
 use crate::context::Context;
 use crate::encode::{encode_untyped, restyle_json};
@@ -14,7 +14,6 @@ use api_meta::ApiError;
 use apiserver_cache::Entry;
 use bytes::Bytes;
 use http::Response;
-use http_body_util::BodyExt;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -42,7 +41,8 @@ pub fn list_response(
         compress::mark_compressed(response.headers_mut());
         body.compress();
     }
-    *response.body_mut() = body.boxed_unsync();
+    let size = body.size();
+    *response.body_mut() = stream_body(body, size);
     Ok(response)
 }
 

@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 
 /// First segments of kubelet paths that run a command in a container or checkpoint one.
 const KUBELET_STREAMS: [&str; 6] = ["exec", "attach", "portForward", "run", "cri", "checkpoint"];
+/// Minimum time for sending a response.
+const LEAST_SENDING: Duration = Duration::from_secs(1);
 
 /// Handles a request. The response to HEAD has no body.
 pub async fn handle_request(server: Arc<Server>, request: Request<Incoming>) -> Response<Body> {
@@ -69,11 +71,12 @@ async fn respond_to(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
     // happens for a request that is not authorized.
     let mut payload = Payload::new(body);
     let work = run_in_time(&server, &mut context, &mut payload, upgrade);
-    let mut response = match recover_panic(work).await {
+    let response = match recover_panic(work).await {
         Ok(response) => response,
         // A client that accepts no known form still gets its error, in JSON.
         Err(error) => respond::error_response(context.error_media_type(), &error),
     };
+    let mut response = hold_response(&server, &context, response);
     if let Some(flow) = &context.flow {
         // Errors are marked, too: a rejected request was classified before its authorization.
         flow.mark_response(&mut response);
@@ -92,7 +95,40 @@ async fn respond_to(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
         http_body::Body::size_hint(response.body()).exact(),
         begun.elapsed(),
     );
+    limit_response(&server, &context, &response, begun);
     response
+}
+
+/// Counts the bytes of the body until they are sent.
+fn hold_response(server: &Server, context: &Context, response: Response<Body>) -> Response<Body> {
+    let (info, user) = (&context.info, &context.user);
+    let bytes = response.body().uncounted();
+    // Requests in flight may have reached the limit meanwhile. A write is done, and its client must
+    // learn that.
+    let is_read = context.method == Method::GET && response.status().is_success();
+    if bytes > 0
+        && is_read
+        && let Err(error) = server.response_budget.check(info, user)
+    {
+        return respond::error_response(context.error_media_type(), &error);
+    }
+    match server.response_budget.count(user, bytes) {
+        Some(hold) => response.map(|body| body.with_hold(hold)),
+        None => response,
+    }
+}
+
+/// Limits the time for sending the response to the rest of the request's: a client that does not
+/// read would hold the response forever.
+fn limit_response(server: &Server, context: &Context, response: &Response<Body>, begun: Instant) {
+    // An upgraded connection ends with either side, like other streams.
+    if is_long_running(&context.info) || response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return;
+    }
+    let limit = time_limit(server, context).unwrap_or(server.request_timeout);
+    // A response that took all of the time is sent if the client reads at once.
+    let rest = limit.saturating_sub(begun.elapsed()).max(LEAST_SENDING);
+    base_serve::limit_sending(rest);
 }
 
 /// Returns the audit id, which identifies the request in logs of both sides: the client's, or a new
@@ -152,10 +188,7 @@ async fn run_in_time(
     if is_long_running(&context.info) {
         return run_chain(server, context, body, upgrade).await;
     }
-    // The client may shorten the server's limit, but not extend it.
-    let limit = request_timeout(context)?.map_or(server.request_timeout, |requested| {
-        requested.min(server.request_timeout)
-    });
+    let limit = time_limit(server, context)?;
     match tokio::time::timeout(limit, run_chain(server, context, body, upgrade)).await {
         Ok(response) => response,
         Err(_) => Err(ApiError::new(
@@ -163,6 +196,12 @@ async fn run_in_time(
             "the request did not complete within the allotted timeout",
         )),
     }
+}
+
+/// Returns the time limit of the request. The client may shorten the server's, but not extend it.
+fn time_limit(server: &Server, context: &Context) -> Result<Duration, ApiError> {
+    let requested = request_timeout(context)?.unwrap_or(server.request_timeout);
+    Ok(requested.min(server.request_timeout))
 }
 
 /// Returns the timeout in the client's request.
@@ -195,6 +234,7 @@ async fn run_chain(
         // From here on, every decision and every log is about the impersonated user.
         context.user = impersonate::switch_user(server, &context.user, other)?;
     }
+    server.response_budget.check(&context.info, &context.user)?;
     // Held until the response head is complete. Waiting requests hold no other resource.
     let _seat = server.inflight.acquire_seat(context).await?;
     let attributes = request_attributes(context);

@@ -11,6 +11,7 @@ use crate::metrics::ServerMetrics;
 use crate::negotiate::Formats;
 use crate::options::{ServerOptions, parse_duration};
 use crate::proxy::{KubeletTls, Kubelets, ReachPolicy};
+use crate::response_budget::{BudgetLimits, ResponseBudget};
 use crate::server::Server;
 use crate::{pipeline, policies, quotas, runtime_config, webhooks};
 use anyhow::Context as _;
@@ -229,6 +230,7 @@ pub(crate) fn build_server(
             options.max_mutating_requests_inflight,
             request_timeout,
         ),
+        response_budget: ResponseBudget::new(BudgetLimits::default()),
         request_timeout,
         stopping: CancellationToken::new(),
         closing: CancellationToken::new(),

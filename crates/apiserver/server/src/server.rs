@@ -10,6 +10,7 @@ use crate::inflight::InFlight;
 use crate::metrics::ServerMetrics;
 use crate::negotiate::Formats;
 use crate::proxy::Kubelets;
+use crate::response_budget::ResponseBudget;
 use apiserver_authn::Authn;
 use apiserver_authz::Authz;
 use apiserver_cache::Caches;
@@ -65,6 +66,8 @@ pub struct Server {
     pub bootstrapped: Steps,
     /// Limits of concurrent requests.
     pub inflight: InFlight,
+    /// Limits of the bytes of unsent responses.
+    pub response_budget: ResponseBudget,
     /// Timeout of a request.
     pub request_timeout: Duration,
     /// Cancelled at the stop signal or when a critical task has failed: not ready, but still

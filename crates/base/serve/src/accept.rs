@@ -1,6 +1,7 @@
 //! Accept loop and connection handling.
 
 use crate::first_bytes::FirstBytes;
+use crate::send_limit::{LimitedExecutor, SendGuard, run_limited};
 use crate::transport::Transport;
 use base_task::Tasks;
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rustls::ServerConfig;
@@ -109,8 +110,14 @@ where
         let response = service.call(request);
         Box::pin(async move {
             let response = response.await.map_err(|error| ErasedError(error.into()))?;
-            Ok(response
-                .map(|body| UnsyncBoxBody::new(body.map_err(|error| ErasedError(error.into())))))
+            let guard = SendGuard;
+            Ok(response.map(|body| {
+                UnsyncBoxBody::new(body.map_err(move |error| {
+                    // The guard lives as long as the body.
+                    let _ = &guard;
+                    ErasedError(error.into())
+                }))
+            }))
         })
     })
 }
@@ -188,8 +195,8 @@ async fn accept_connections(
     }
 }
 
-fn http_builder(options: &Options) -> auto::Builder<TokioExecutor> {
-    let mut http = auto::Builder::new(TokioExecutor::new());
+fn http_builder(options: &Options) -> auto::Builder<LimitedExecutor> {
+    let mut http = auto::Builder::new(LimitedExecutor);
     http.http1()
         .timer(TokioTimer::new())
         // Against clients that send headers byte by byte to occupy connections.
@@ -213,7 +220,7 @@ async fn handle_connection(
     stream: TcpStream,
     addr: SocketAddr,
     options: Options,
-    http: Arc<auto::Builder<TokioExecutor>>,
+    http: Arc<auto::Builder<LimitedExecutor>>,
     service: ErasedService,
     watcher: Watcher,
 ) {
@@ -247,7 +254,7 @@ async fn serve_connection(
     stream: Transport,
     deadline: Duration,
     peer: Peer,
-    http: &auto::Builder<TokioExecutor>,
+    http: &auto::Builder<LimitedExecutor>,
     service: ErasedService,
     watcher: Watcher,
 ) {
@@ -260,7 +267,10 @@ async fn serve_connection(
     });
     // Upgrades are needed for exec, attach and port-forward.
     let connection = http.serve_connection_with_upgrades(TokioIo::new(io), with_peer);
-    if let Err(e) = watcher.watch(connection.into_owned()).await {
-        tracing::debug!(peer = %addr, error = %e, "connection ended with an error");
+    // HTTP/1 responses are limited here, the streams of HTTP/2 by the executor.
+    match run_limited(watcher.watch(connection.into_owned())).await {
+        Some(Ok(())) => {}
+        Some(Err(e)) => tracing::debug!(peer = %addr, error = %e, "connection ended with an error"),
+        None => tracing::debug!(peer = %addr, "connection closed: a response was not read in time"),
     }
 }

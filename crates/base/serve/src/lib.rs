@@ -8,9 +8,11 @@ mod accept;
 mod first_bytes;
 mod gathered;
 mod listen;
+mod send_limit;
 mod transport;
 
 pub use accept::{Options, Peer, serve_http};
 pub use first_bytes::FirstBytes;
 pub use gathered::Gathered;
 pub use listen::{ListenError, bind_listener, write_port_file};
+pub use send_limit::limit_sending;

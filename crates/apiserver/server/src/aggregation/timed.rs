@@ -1,8 +1,7 @@
 //! A response body with a deadline.
 
-use crate::body::{Body, BodyError};
+use crate::body::{Body, BodyError, stream_body};
 use bytes::Bytes;
-use http_body_util::BodyExt;
 use hyper::body::Frame;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,7 +12,7 @@ use tokio::time::Sleep;
 /// extension server that sends the rest slowly would hold a connection for each of its clients.
 pub fn limit_body(body: Body, limit: Duration) -> Body {
     let ends = Box::pin(tokio::time::sleep(limit));
-    TimedBody { body, ends }.boxed_unsync()
+    stream_body(TimedBody { body, ends }, 0)
 }
 
 struct TimedBody {
@@ -50,6 +49,7 @@ impl hyper::body::Body for TimedBody {
 mod tests {
     use super::*;
     use crate::body::full_body;
+    use http_body_util::BodyExt;
 
     /// Sends one byte every ten milliseconds, forever.
     struct Slow(Pin<Box<Sleep>>);
@@ -70,7 +70,7 @@ mod tests {
 
     #[tokio::test]
     async fn slow_body_ends_in_an_error() {
-        let slow = Slow(Box::pin(tokio::time::sleep(Duration::ZERO))).boxed_unsync();
+        let slow = stream_body(Slow(Box::pin(tokio::time::sleep(Duration::ZERO))), 0);
         let collected = limit_body(slow, Duration::from_millis(200)).collect();
         let ended = tokio::time::timeout(Duration::from_secs(60), collected).await;
         assert!(ended.is_ok_and(|body| body.is_err()));

@@ -1,7 +1,7 @@
 //! `/openapi/v2` and `/openapi/v3`: documents are built on the first request and cached in
 //! compressed form until a definition of a custom resource changes them.
 
-use crate::body::{Body, full_body};
+use crate::body::{Body, shared_body};
 use crate::context::Context;
 use crate::negotiate;
 use crate::respond;
@@ -265,9 +265,9 @@ fn send_document(context: &Context, document: &Document, media_type: &str) -> Re
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     } else if context.header("accept-encoding").contains("gzip") {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        *response.body_mut() = full_body(document.compressed.clone());
+        *response.body_mut() = shared_body(document.compressed.clone());
     } else {
-        *response.body_mut() = full_body(document.plain_bytes());
+        *response.body_mut() = shared_body(document.plain_bytes());
     }
     response
 }

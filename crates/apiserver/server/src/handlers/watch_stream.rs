@@ -8,7 +8,7 @@
 //! delivers changes to watchers before its revision moves.
 
 use super::watch_rules::WatchOptions;
-use crate::body::{Body, BodyError};
+use crate::body::{Body, BodyError, stream_body};
 use crate::context::Context;
 use crate::metrics::{EventCounter, Gauge};
 use crate::negotiate::{Format, MediaType, Transform};
@@ -22,7 +22,7 @@ use api_meta::ApiError;
 use api_schema::schema;
 use apiserver_cache::{Delivery, Entry, FrameFormat, Selection, Subscription, convert_entries};
 use bytes::Bytes;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::StreamBody;
 use hyper::body::Frame;
 use serde_json::{Value, json};
 use std::pin::Pin;
@@ -245,7 +245,7 @@ impl Stream {
         });
         // Streamed without a length. If the client disconnects, hyper drops the body, and with it
         // the subscription.
-        StreamBody::new(parts).boxed_unsync()
+        stream_body(StreamBody::new(parts), 0)
     }
 
     /// Returns the frames to send next; `None` at the end.

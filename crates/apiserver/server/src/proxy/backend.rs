@@ -2,7 +2,7 @@
 
 use super::connect::{self, ConnectError, Target};
 use super::rewrite::{Links, quote_path};
-use crate::body::{Body, BodyError};
+use crate::body::{Body, BodyError, stream_body};
 use crate::context::Context;
 use api_meta::{ApiError, Reason};
 use apiserver_webhook::describe_tls;
@@ -77,7 +77,7 @@ pub async fn forward_request(
     let response = Response::from_parts(parts, body);
     let response = match page_links(context, &target) {
         Some(links) => links.rewrite_response(response),
-        None => response.map(|body| body.map_err(|e| Box::new(e) as BodyError).boxed_unsync()),
+        None => response.map(|body| stream_body(body.map_err(|e| Box::new(e) as BodyError), 0)),
     };
     // hyper closes the connection when its sender is dropped, so the sender lives as long as the
     // body.
@@ -86,7 +86,7 @@ pub async fn forward_request(
             let _ = &sender;
             frame
         });
-        body.boxed_unsync()
+        stream_body(body, 0)
     }))
 }
 

@@ -1,7 +1,7 @@
 //! Rewrites links in a backend's responses, so that they lead through the proxy again.
 
 use super::html::HtmlRewriter;
-use crate::body::{Body, BodyError};
+use crate::body::{Body, BodyError, stream_body};
 use bytes::Bytes;
 use flate2::write::MultiGzDecoder;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION};
@@ -79,12 +79,12 @@ impl Links {
             rewriter,
             finished: false,
         };
-        Response::from_parts(parts, page.boxed_unsync())
+        Response::from_parts(parts, stream_body(page, 0))
     }
 }
 
 fn plain_body(body: Incoming) -> Body {
-    body.map_err(|e| Box::new(e) as BodyError).boxed_unsync()
+    stream_body(body.map_err(|e| Box::new(e) as BodyError), 0)
 }
 
 /// Splits a URL into host and path; the path has everything after the host.

@@ -1,0 +1,134 @@
+//! Time limits of sending responses.
+//!
+//! hyper polls a body only while the connection takes data, so that a deadline in the body of a
+//! client that does not read would never fire. The deadline is therefore kept by the task that
+//! polls the response: one for each stream of HTTP/2, that of the connection in HTTP/1.
+
+use hyper::rt::Executor;
+use hyper_util::rt::TokioExecutor;
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+thread_local! {
+    /// Deadline of the response that the task which runs on this thread sends.
+    static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Limits the time for sending the current request's response, from now. A service calls it from
+/// its future. At the deadline, the stream is reset (HTTP/2) or the connection is closed (HTTP/1).
+///
+/// Data that the connection has buffered already, at most the last frame of the body, are not
+/// limited in HTTP/2.
+pub fn limit_sending(limit: Duration) {
+    // A limit that the clock can't represent is none.
+    DEADLINE.set(Instant::now().checked_add(limit));
+}
+
+/// Removes the deadline at the end of a body: an HTTP/1 connection is used again.
+pub(crate) struct SendGuard;
+
+impl Drop for SendGuard {
+    fn drop(&mut self) {
+        DEADLINE.set(None);
+    }
+}
+
+/// Spawns the tasks of HTTP/2 streams, with the deadlines of their responses.
+#[derive(Clone)]
+pub(crate) struct LimitedExecutor;
+
+impl<F> Executor<F> for LimitedExecutor
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    fn execute(&self, future: F) {
+        // Dropping the future of a stream that is still open resets it.
+        TokioExecutor::new().execute(run_limited(future));
+    }
+}
+
+/// Runs a future until the deadline that it sets; `None` if it was dropped at the deadline.
+pub(crate) fn run_limited<F: Future>(future: F) -> Limited<F> {
+    Limited {
+        future: Box::pin(future),
+        deadline: None,
+        sleep: None,
+    }
+}
+
+/// A future with the deadline that it sets. A type of its own, because the compiler can't prove that
+/// an `async fn` over the future of a connection is `Send`.
+pub(crate) struct Limited<F> {
+    future: Pin<Box<F>>,
+    deadline: Option<Instant>,
+    /// Created when a response has to wait, which few have.
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl<F: Future> Future for Limited<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        DEADLINE.set(self.deadline);
+        let polled = self.future.as_mut().poll(context);
+        self.deadline = DEADLINE.take();
+        if let Poll::Ready(output) = polled {
+            return Poll::Ready(Some(output));
+        }
+        let Some(deadline) = self.deadline else {
+            self.sleep = None;
+            return Poll::Pending;
+        };
+        let sleep = self
+            .sleep
+            .get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+        if sleep.deadline() != deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        sleep.as_mut().poll(context).map(|()| None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+
+    #[tokio::test]
+    async fn response_that_is_not_sent_ends_at_its_deadline() {
+        let stuck = run_limited(async {
+            limit_sending(Duration::from_millis(20));
+            pending::<()>().await;
+        });
+        let ended = tokio::time::timeout(Duration::from_secs(60), stuck).await;
+        assert_eq!(ended, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn connection_outlives_a_response_that_was_sent() {
+        let connection = run_limited(async {
+            let body = SendGuard;
+            limit_sending(Duration::from_millis(1));
+            drop(body);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        });
+        assert_eq!(connection.await, Some(()));
+    }
+
+    #[tokio::test]
+    async fn deadline_belongs_to_its_task() {
+        let limited = run_limited(async {
+            limit_sending(Duration::from_millis(10));
+            pending::<()>().await;
+        });
+        let other = run_limited(async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        });
+        assert_eq!(tokio::join!(limited, other), (None, Some(())));
+    }
+}
