@@ -3,7 +3,6 @@
 use crate::activation::{Activation, ComposedVariables, Input};
 use crate::authorizer::UserCheck;
 use crate::evaluate::{Allowance, Expression};
-use crate::pool::run_blocking;
 use api_cel::Value as CelValue;
 use api_cel::hosts::STORED_EXPRESSIONS;
 use api_cel::hosts::policy::{PolicyCompiler, Purpose};
@@ -96,7 +95,7 @@ impl Conditions for WebhookConditions {
             resource: request_resource(input.request),
         };
         let (none, mut allowance) = (ComposedVariables::default(), Allowance::new());
-        run_blocking(|| match_conditions(&self.conditions, &none, &input, &mut allowance))
+        match_conditions(&self.conditions, &none, &input, &mut allowance)
     }
 }
 

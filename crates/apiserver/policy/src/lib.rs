@@ -22,7 +22,6 @@ mod param_access;
 mod params;
 mod patch;
 mod plugin;
-mod pool;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -35,4 +34,3 @@ pub use param_access::ParamAccessCheck;
 pub use params::{ParamObjects, ParamResource};
 pub use patch::PatchObjects;
 pub use plugin::{PolicySetup, ValidatingPolicies};
-pub use pool::EvaluationPool;

@@ -17,6 +17,7 @@ use apiserver_request::{Admission, AdmissionRequest, Operation};
 use apiserver_webhook::{
     GroupVersionResource, ReviewTarget, bound_mutation, convert_back, with_type,
 };
+use base_task::compute;
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Instant;
@@ -270,7 +271,7 @@ impl Pass<'_> {
             let input = build_input(&self.user_check, &self.namespace, &versioned, invocation);
             let allowance = &mut self.allowance;
             let evaluation = || policy.match_conditions(&input, allowance);
-            self.setup.pool.evaluate(evaluation).await
+            compute(evaluation).await
         };
         let effect = match matched {
             Ok(true) => {
@@ -381,7 +382,7 @@ impl Pass<'_> {
                 .map_err(|field| format!("{field} may not be changed"))?;
             Ok((object, warning))
         };
-        setup.pool.evaluate(evaluation).await
+        compute(evaluation).await
     }
 }
 

@@ -11,12 +11,12 @@ use crate::metrics::{Action, PolicyMetrics};
 use crate::namespace::find_namespace_object;
 use crate::params::ParamObjects;
 use crate::patch::PatchObjects;
-use crate::pool::EvaluationPool;
 use crate::source::{Binding, Hook, PolicySource};
 use crate::validating::{Decision, Outcome, ValidatingPolicy, Verdict};
 use api_meta::ApiError;
 use apiserver_request::{Admission, AdmissionRequest, Authorizer, Objects};
 use apiserver_webhook::{Attributes, Kinds, NamespaceLabels, ObjectVersions};
+use base_task::compute;
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -33,8 +33,6 @@ pub struct PolicySetup {
     pub authorizer: Arc<dyn Authorizer>,
     /// Applies mutations.
     pub patches: Arc<dyn PatchObjects>,
-    /// Runs evaluations.
-    pub pool: Arc<EvaluationPool>,
     /// Metrics.
     pub metrics: Arc<PolicyMetrics>,
 }
@@ -196,7 +194,7 @@ impl Pass<'_> {
             };
             let allowance = &mut self.allowance;
             let evaluation = || policy.evaluate(&input, allowance);
-            let outcome = self.setup.pool.evaluate(evaluation).await;
+            let outcome = compute(evaluation).await;
             self.apply_outcome(policy, binding, outcome);
         }
         self.namespace = Some(namespace);

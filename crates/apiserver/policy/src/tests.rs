@@ -228,7 +228,6 @@ fn create(
         params: Arc::new(Params),
         authorizer: Arc::new(Readers),
         patches: Arc::new(Widgets),
-        pool: Arc::default(),
         metrics: Arc::new(PolicyMetrics::default()),
     });
     let user = User {

@@ -92,7 +92,7 @@ impl Registry {
         name: &str,
         object: Value,
     ) -> Result<Value, ApiError> {
-        let mut errors = validate_create(write, &object);
+        let mut errors = validate_create(write, &object).await;
         errors.extend(self.check_admin_access(write, &object, None));
         write.reject_invalid(name, errors)?;
         add_object_warnings(write, "", &object, None);

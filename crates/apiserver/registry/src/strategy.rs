@@ -4,6 +4,7 @@ use crate::write::Write;
 use api_kinds::{CustomSchema, ObjectSchema};
 use api_validation::{CustomOutcome, CustomRules, FieldError};
 use apiserver_convert::coerce_changed;
+use base_task::compute;
 use serde_json::Value;
 
 fn has_status(write: &Write) -> bool {
@@ -52,6 +53,15 @@ fn custom_rules(schema: &CustomSchema) -> CustomRules<'_> {
     }
 }
 
+/// Validates an object of a custom resource. Rules of its definition may take a second.
+async fn validate_custom(
+    schema: &CustomSchema,
+    validate: impl FnOnce(CustomRules<'_>) -> CustomOutcome,
+) -> CustomOutcome {
+    // The first write compiles the rules, which may take long, too.
+    compute(|| validate(custom_rules(schema))).await
+}
+
 fn add_outcome(write: &mut Write, outcome: CustomOutcome) -> Vec<FieldError> {
     for warning in outcome.warnings {
         if !write.warnings.contains(&warning) {
@@ -62,11 +72,14 @@ fn add_outcome(write: &mut Write, outcome: CustomOutcome) -> Vec<FieldError> {
 }
 
 /// Validates a new object.
-pub(crate) fn validate_create(write: &mut Write, object: &Value) -> Vec<FieldError> {
+pub(crate) async fn validate_create(write: &mut Write, object: &Value) -> Vec<FieldError> {
     match &write.resource.schema {
         ObjectSchema::Custom(schema) => {
-            let rules = custom_rules(schema);
-            let outcome = api_validation::validate_custom_create(write.kind(), rules, object);
+            let kind = write.kind();
+            let outcome = validate_custom(schema, |rules| {
+                api_validation::validate_custom_create(kind, rules, object)
+            });
+            let outcome = outcome.await;
             add_outcome(write, outcome)
         }
         ObjectSchema::BuiltIn(_) => api_validation::validate_create(write.kind(), object),
@@ -74,7 +87,7 @@ pub(crate) fn validate_create(write: &mut Write, object: &Value) -> Vec<FieldErr
 }
 
 /// Validates a changed object.
-pub(crate) fn validate_update(
+pub(crate) async fn validate_update(
     write: &mut Write,
     subresource: &str,
     new: &Value,
@@ -82,9 +95,11 @@ pub(crate) fn validate_update(
 ) -> Vec<FieldError> {
     match &write.resource.schema {
         ObjectSchema::Custom(schema) => {
-            let (kind, rules) = (write.kind(), custom_rules(schema));
-            let outcome =
-                api_validation::validate_custom_update(kind, rules, subresource, new, old);
+            let kind = write.kind();
+            let outcome = validate_custom(schema, |rules| {
+                api_validation::validate_custom_update(kind, rules, subresource, new, old)
+            });
+            let outcome = outcome.await;
             add_outcome(write, outcome)
         }
         ObjectSchema::BuiltIn(_) => {

@@ -281,7 +281,7 @@ impl Registry {
         let mut new = new;
         if update.mode.is_checked() {
             let subresource = update.mode.subresource(write).to_owned();
-            let mut errors = validate_update(write, &subresource, &new, &old);
+            let mut errors = validate_update(write, &subresource, &new, &old).await;
             errors.extend(self.check_admin_access(write, &new, Some(&old)));
             write.reject_invalid(&name, errors)?;
             add_object_warnings(write, &subresource, &new, Some(&old));

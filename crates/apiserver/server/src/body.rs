@@ -22,6 +22,18 @@ const DEADLINE: Duration = Duration::from_secs(30);
 // Bounds the delay of a response to a client that sends slowly.
 const DISCARD_FOR: Duration = Duration::from_secs(1);
 
+/// Bytes of an object or list from which on encoding and decoding take some ten milliseconds.
+const LARGE: usize = 1024 * 1024;
+
+/// Runs work whose duration grows with `size` bytes; long work does not hold up other requests.
+pub async fn run_sized<T>(size: usize, work: impl FnOnce() -> T) -> T {
+    if size > LARGE {
+        base_task::compute(work).await
+    } else {
+        work()
+    }
+}
+
 /// An error that ends a streamed body.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 /// Bytes that a connection gets at once. It buffers what the client does not take, and what it has

@@ -1,6 +1,6 @@
 //! Responses with lists of objects.
 
-use crate::body::{Body, stream_body};
+use crate::body::{Body, run_sized, stream_body};
 use crate::compress;
 use crate::context::Context;
 use crate::encode::{encode_untyped, restyle_json};
@@ -18,7 +18,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// Builds a response from a list of cached objects. A long one is encoded while it is sent.
-pub fn list_response(
+pub async fn list_response(
     context: &Context,
     resource: &Arc<Resource>,
     entries: Vec<Arc<Entry>>,
@@ -28,8 +28,12 @@ pub fn list_response(
     let media_type = context.list_media_type(resource)?;
     let mut response = raw_response(200, media_type.format.media_type(), Bytes::new());
     let Some(format) = ListFormat::from_media_type(media_type) else {
-        let bytes = transform_list(context, media_type, resource, entries, meta)?;
-        return Ok(compress::compress_response(context, response, bytes));
+        let size = entries.iter().map(|entry| entry.stored_size()).sum();
+        let transform = || {
+            let bytes = transform_list(context, media_type, resource, entries, meta)?;
+            Ok(compress::compress_response(context, response, bytes))
+        };
+        return run_sized(size, transform).await;
     };
     let mut body = ListBody::new(resource, format, entries, meta, encodings)?;
     // Short lists have a Content-Length.

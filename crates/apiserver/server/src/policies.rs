@@ -28,7 +28,6 @@ pub fn build_policies(
         params: Arc::new(CachedParams(caches.clone())),
         authorizer: authorizer.clone(),
         patches: Arc::new(ServedKinds(caches.clone())),
-        pool: Arc::default(),
         metrics: metrics.clone(),
     };
     PolicyPlugins {

@@ -28,7 +28,7 @@ pub async fn respond_review(
     body: &mut Payload,
 ) -> Result<Response<Body>, ApiError> {
     if row.plural == "componentstatuses" {
-        return component_statuses(context, row);
+        return component_statuses(context, row).await;
     }
     // Reviews are not stored, so that there is nothing to read.
     if context.info.verb != "create" {
@@ -303,15 +303,21 @@ fn review_rules(server: &Server, context: &Context, review: &Value) -> Result<Va
 }
 
 /// Responds with an empty list: ComponentStatus is deprecated and has no source here.
-fn component_statuses(context: &Context, row: &Arc<Resource>) -> Result<Response<Body>, ApiError> {
+async fn component_statuses(
+    context: &Context,
+    row: &Arc<Resource>,
+) -> Result<Response<Body>, ApiError> {
     match context.info.verb.as_str() {
-        "list" => lists::list_response(
-            context,
-            row,
-            Vec::new(),
-            &ListMeta::default(),
-            Encodings::Dropped,
-        ),
+        "list" => {
+            lists::list_response(
+                context,
+                row,
+                Vec::new(),
+                &ListMeta::default(),
+                Encodings::Dropped,
+            )
+            .await
+        }
         "get" => Err(ApiError::not_found(
             &row.group,
             &row.plural,

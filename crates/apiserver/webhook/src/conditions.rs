@@ -15,7 +15,7 @@ pub trait ConditionCompiler: Send + Sync {
 
 /// Compiled conditions; all of them must hold.
 pub trait Conditions: Send + Sync {
-    /// Returns whether the webhook is to be called. As upstream, one condition that is false wins
+    /// Returns whether the webhook is to be called. This may take long. As upstream, one condition that is false wins
     /// over the errors of others.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use crate::review::build_request;
 use crate::versioned::{ObjectVersions, VersionedObjects};
 use api_meta::ApiError;
 use apiserver_request::AdmissionRequest;
+use base_task::compute;
 use std::sync::Arc;
 
 /// The facts of a request that its webhooks share.
@@ -48,7 +49,7 @@ pub async fn select_hook(
     let versioned = versioned
         .await
         .map_err(|error| ApiError::internal(error.message))?;
-    if !match_conditions(hook, attributes, &target, &versioned)? {
+    if !match_conditions(hook, attributes, &target, &versioned).await? {
         return Ok(None);
     }
     let (resource, kind) = target;
@@ -64,7 +65,7 @@ pub async fn select_hook(
 ///
 /// # Errors
 /// They can't be evaluated, and the policy is Fail.
-fn match_conditions(
+async fn match_conditions(
     hook: &Hook,
     attributes: &Attributes<'_>,
     target: &ReviewTarget,
@@ -80,7 +81,7 @@ fn match_conditions(
         user: attributes.user,
     };
     let matched = match conditions {
-        Ok(conditions) => conditions.matches(&input),
+        Ok(conditions) => compute(|| conditions.matches(&input)).await,
         Err(why) => Err(why.clone()),
     };
     match matched {

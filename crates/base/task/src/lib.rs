@@ -5,10 +5,12 @@
 //! isolated. `clippy.toml` forbids a bare `tokio::spawn`, whose panic goes unseen.
 
 mod blocking;
+mod compute;
 mod signals;
 mod tasks;
 
 pub use blocking::{assert_may_block, blocking};
+pub use compute::compute;
 pub use signals::shutdown_on_signals;
 pub use tasks::{TaskEnd, TaskFailed, Tasks};
 pub use tokio_util::sync::CancellationToken;

@@ -35,7 +35,6 @@ fn plugin(policies: Vec<Value>, bindings: Vec<Value>) -> MutatingPolicies {
         params: Arc::new(Params),
         authorizer: Arc::new(Readers),
         patches: Arc::new(Widgets),
-        pool: Arc::default(),
         metrics: Arc::new(PolicyMetrics::default()),
     })
 }

@@ -103,7 +103,7 @@ pub async fn delete_collection(
         ..ListMeta::default()
     };
     // The objects are no longer in the cache, so that no later reader needs their encodings.
-    lists::list_response(context, resource, done.entries, &meta, Encodings::Dropped)
+    lists::list_response(context, resource, done.entries, &meta, Encodings::Dropped).await
 }
 
 /// Reads the options from the body, or from the query if there is no body.

@@ -2,7 +2,7 @@
 
 use super::options::{list_meta, list_query};
 use super::watch_rules;
-use crate::body::Body;
+use crate::body::{Body, run_sized};
 use crate::context::Context;
 use crate::list_body::Encodings;
 use crate::lists;
@@ -32,7 +32,8 @@ pub async fn handle_get(
         .registry
         .get(resource, namespace, &context.info.name, version)
         .await?;
-    respond::entry_response(context, resource, &entry)
+    let respond = || respond::entry_response(context, resource, &entry);
+    run_sized(entry.stored_size(), respond).await
 }
 
 /// Handles GET of a collection.
@@ -49,5 +50,5 @@ pub async fn handle_list(
         .list(resource, &list_query(context, resource)?)
         .await?;
     let meta = list_meta(&result);
-    lists::list_response(context, resource, result.entries, &meta, Encodings::Kept)
+    lists::list_response(context, resource, result.entries, &meta, Encodings::Kept).await
 }

@@ -1,7 +1,7 @@
 //! POST and PUT.
 
 use super::options;
-use crate::body::Body;
+use crate::body::{Body, run_sized};
 use crate::context::Context;
 use crate::decode::{self, Expected};
 use crate::pipeline;
@@ -30,7 +30,8 @@ pub async fn handle_create(
         &body,
         "CreateOptions",
         &mut write.warnings,
-    )?;
+    )
+    .await?;
     let created = server.registry.create(&mut write, object).await?;
     Ok(respond::with_warnings(
         respond::object_response(context, 201, Some(resource), &resource.schema, &created)?,
@@ -50,7 +51,7 @@ pub async fn handle_update(
     let mut write = options::parse_write(context, resource, "UpdateOptions")?;
     // The update clears the warnings of the write at each attempt; those of decoding must stay.
     let mut warnings = Vec::new();
-    let object = read_object(context, resource, &body, "UpdateOptions", &mut warnings)?;
+    let object = read_object(context, resource, &body, "UpdateOptions", &mut warnings).await?;
     let replacement = object.clone();
     // The registry compares resourceVersion with the stored object, so that the old one is not
     // needed.
@@ -126,7 +127,7 @@ async fn create_on_update(
     server.registry.create(write, object).await
 }
 
-fn read_object(
+async fn read_object(
     context: &Context,
     resource: &Arc<Resource>,
     body: &[u8],
@@ -139,5 +140,6 @@ fn read_object(
         kind: &resource.kind,
         schema: &resource.schema,
     };
-    decode::decode_object(context, expected, body, strictness, warnings)
+    let decode = || decode::decode_object(context, expected, body, strictness, warnings);
+    run_sized(body.len(), decode).await
 }
