@@ -9,7 +9,8 @@ mod graph;
 mod references;
 mod target;
 
-use crate::rbac::{Rule, effective_name};
+use crate::rbac::Rule;
+use api_meta::fields::FieldSelector;
 use apiserver_request::{
     Attributes, Authorizer, Decision, GroupResource, ObjectEvent, Objects, Observer, User,
 };
@@ -116,14 +117,13 @@ impl NodeAuthorizer {
     }
 
     fn authorize_reachable(&self, node: &str, target: Target, a: &Attributes) -> Decision {
-        let name = effective_name(a);
-        if name.is_empty() {
+        if a.name.is_empty() {
             return deny_node("No Object name found");
         }
         if self
             .graph
             .read()
-            .reaches_object(node, target, &a.namespace, name)
+            .reaches_object(node, target, &a.namespace, &a.name)
         {
             return allow_node();
         }
@@ -212,11 +212,12 @@ impl NodeAuthorizer {
 
 /// Returns whether the field selector limits the request to objects of `node`.
 fn selects_node(node: &str, a: &Attributes) -> bool {
-    let term_of_node = format!("spec.nodeName={node}");
-    a.field_selector
-        .split(',')
-        // A selector is a conjunction: one term for the node is enough.
-        .any(|term| term.replacen("==", "=", 1) == term_of_node)
+    let selector = FieldSelector::parse(&a.field_selector).unwrap_or_default();
+    // A selector is a conjunction: one term for the node is enough.
+    selector
+        .terms
+        .iter()
+        .any(|term| term.field == "spec.nodeName" && term.value == node && !term.negated)
 }
 
 fn authorize_lease(node: &str, a: &Attributes) -> Decision {
@@ -258,7 +259,7 @@ fn authorize_own_node(node: &str, a: &Attributes) -> Decision {
         // Writes to other nodes are rejected by the admission plugin NodeRestriction, whose message
         // gives the reason.
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => allow_node(),
-        ("", "get" | "list" | "watch") => match effective_name(a) {
+        ("", "get" | "list" | "watch") => match a.name.as_str() {
             name if name == node => allow_node(),
             "" => deny_node(format!(
                 "node '{node}' cannot read all nodes, only its own Node object"
