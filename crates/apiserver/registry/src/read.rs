@@ -203,7 +203,7 @@ impl Registry {
         } else {
             range.clone()
         };
-        let (mut entries, mut matching) = (Vec::new(), 0);
+        let mut entries = Vec::new();
         loop {
             let page = self
                 .store
@@ -219,16 +219,17 @@ impl Registry {
                 };
                 from = format!("{key}\0");
                 let name = key.get(root.len()..).unwrap_or_default();
-                let entry = Arc::new(Entry::new(cache.kind(), name, &item.value, item.revision).0);
-                // A selector may reject most of a page, so that the number read says nothing.
-                matching += usize::from(query.selection.matches(&entry));
-                entries.push(entry);
+                let entry = Entry::new(cache.kind(), name, &item.value, item.revision).0;
+                // A selector may reject almost all of a large range.
+                if query.selection.matches(&entry) {
+                    entries.push(Arc::new(entry));
+                }
             }
             let unread = page
                 .count
                 .saturating_sub(i64::try_from(page.items.len()).unwrap_or(i64::MAX));
             // One entry more than the page needs shows that a next page exists.
-            if !page.more || (query.limit > 0 && matching > query.limit) {
+            if !page.more || (query.limit > 0 && entries.len() > query.limit) {
                 return Ok(PastRead {
                     entries,
                     revision,
@@ -272,7 +273,7 @@ impl Registry {
     }
 }
 
-/// Entries of a past revision, enough for a page.
+/// Selected entries of a past revision, enough for a page.
 struct PastRead {
     entries: Vec<Arc<Entry>>,
     revision: i64,
@@ -309,10 +310,7 @@ impl Source {
     ) -> Box<dyn Iterator<Item = &'a Arc<Entry>> + 'a> {
         match self {
             Source::Cached(snapshot) => Box::new(snapshot.select_entries(selection, start)),
-            Source::Read(past) => {
-                let entries = past.entries.iter().filter(move |e| &*e.key >= start);
-                Box::new(entries.filter(|e| selection.matches(e)))
-            }
+            Source::Read(past) => Box::new(past.entries.iter().filter(move |e| &*e.key >= start)),
         }
     }
 }
