@@ -241,7 +241,9 @@ impl Registry {
 fn plan_deletion(write: &Write, options: &DeleteOptions, object: &Value) -> DeletionPlan {
     // Policy and grace period are applied to a copy; the comparison below shows what they changed.
     let mut marked = object.clone();
-    let is_definition = write.resource.group == "apiextensions.k8s.io";
+    // A custom resource may have the group, too.
+    let is_definition = write.resource.group == "apiextensions.k8s.io"
+        && write.resource.kind == "CustomResourceDefinition";
     if is_definition {
         // Before the finalizers are looked at: instances must not survive their definition.
         api_strategy::definition::prepare_delete(&mut marked);
