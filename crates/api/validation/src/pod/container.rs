@@ -36,9 +36,15 @@ pub fn validate_containers(
         &path.child("initContainers"),
         errors,
     );
+    // Another debugger can't be a target, since it may have ended already.
+    let targets: HashSet<&str> = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|field| list(spec, field))
+        .map(|container| text(container, "name"))
+        .collect();
     let at = path.child("ephemeralContainers");
     for (i, one) in list(spec, "ephemeralContainers").iter().enumerate() {
-        validate_ephemeral_container(one, spec, context, &mut names, &at.index(i), errors);
+        validate_ephemeral_container(one, &targets, context, &mut names, &at.index(i), errors);
     }
 }
 
@@ -202,7 +208,7 @@ const EPHEMERAL: [&str; 17] = [
 
 fn validate_ephemeral_container<'a>(
     container: &'a Value,
-    spec: &Value,
+    targets: &HashSet<&str>,
     context: &PodContext<'_>,
     names: &mut HashSet<&'a str>,
     path: &Path<'_>,
@@ -221,11 +227,7 @@ fn validate_ephemeral_container<'a>(
     // The target shares its process namespace with the debugger. A name that no container has can
     // be no target.
     let target = text(container, "targetContainerName");
-    // Another debugger can't be a target, since it may have ended already.
-    let mut others = ["containers", "initContainers"]
-        .iter()
-        .flat_map(|field| list(spec, field));
-    if !target.is_empty() && !others.any(|other| text(other, "name") == target) {
+    if !target.is_empty() && !targets.contains(target) {
         errors.not_found(&path.child("targetContainerName"), target);
     }
     // Only fields on a list are allowed, so that a new field of Container is not accepted here by
