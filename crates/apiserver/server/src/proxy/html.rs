@@ -57,6 +57,17 @@ pub struct HtmlRewriter<F> {
     pending: Vec<u8>,
     /// The text-only element whose content is being copied.
     inside: Option<&'static [u8]>,
+    scan: Scan,
+}
+
+/// How far the beginning of the pending bytes was searched for its end. A page may arrive byte by
+/// byte, and would otherwise be searched from the start for each of them.
+#[derive(Default)]
+struct Scan {
+    at: usize,
+    /// The quote that is open at this position of a start tag.
+    quote: Option<u8>,
+    after_equals: bool,
 }
 
 /// The next part of a page.
@@ -78,6 +89,7 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
             rewrite,
             pending: Vec::new(),
             inside: None,
+            scan: Scan::default(),
         }
     }
 
@@ -85,11 +97,15 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
     pub fn push_chunk(&mut self, bytes: &[u8]) -> Vec<u8> {
         self.pending.extend_from_slice(bytes);
         let page = std::mem::take(&mut self.pending);
-        let (mut out, mut rest) = (Vec::with_capacity(page.len()), page.as_slice());
+        let (mut out, mut rest) = (Vec::new(), page.as_slice());
         while !rest.is_empty() {
-            let (taken, left) = match next_piece(rest, self.inside) {
-                // The rest of the tag comes with the next chunk.
-                Piece::Unfinished if rest.len() < LONGEST => break,
+            let piece = next_piece(rest, self.inside, &mut self.scan);
+            // The rest of the tag comes with the next chunk.
+            if matches!(piece, Piece::Unfinished) && rest.len() < LONGEST {
+                break;
+            }
+            self.scan = Scan::default();
+            let (taken, left) = match piece {
                 // A tag that never ends must not fill the memory.
                 Piece::Unfinished => rest.split_at(rest.len()),
                 Piece::Text(length) => rest.split_at(length.min(rest.len())),
@@ -109,7 +125,11 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
             out.extend_from_slice(taken);
             rest = left;
         }
-        self.pending = rest.to_vec();
+        self.pending = if rest.len() == page.len() {
+            page
+        } else {
+            rest.to_vec()
+        };
         out
     }
 
@@ -142,20 +162,20 @@ impl<F: Fn(&str) -> Option<String>> HtmlRewriter<F> {
 }
 
 /// Splits off the next part.
-fn next_piece(page: &[u8], inside: Option<&[u8]>) -> Piece {
+fn next_piece(page: &[u8], inside: Option<&[u8]>, scan: &mut Scan) -> Piece {
     // Scripts hold strings with tags, whose change would alter the program.
     if let Some(element) = inside {
-        return text_only(page, element);
+        return text_only(page, element, scan);
     }
     match page.iter().position(|b| *b == b'<') {
         None => Piece::Same(page.len()),
-        Some(0) => parse_markup(page),
+        Some(0) => parse_markup(page, scan),
         Some(at) => Piece::Same(at),
     }
 }
 
 /// Parses the content of a text-only element, up to its end tag.
-fn text_only(page: &[u8], element: &[u8]) -> Piece {
+fn text_only(page: &[u8], element: &[u8], scan: &mut Scan) -> Piece {
     let ends = |window: &[u8]| {
         window.starts_with(b"</")
             && window
@@ -165,10 +185,9 @@ fn text_only(page: &[u8], element: &[u8]) -> Piece {
     };
     let length = element.len() + 2;
     match page.windows(length).position(ends) {
-        Some(0) => page
-            .iter()
-            .position(|b| *b == b'>')
-            .map_or(Piece::Unfinished, |end| Piece::Same(end + 1)),
+        Some(0) => scan
+            .find_end(page, 0, b">")
+            .map_or(Piece::Unfinished, Piece::Same),
         Some(at) => Piece::Text(at),
         // The chunk may end inside the end tag.
         None => match page.len().saturating_sub(length - 1) {
@@ -179,41 +198,48 @@ fn text_only(page: &[u8], element: &[u8]) -> Piece {
 }
 
 /// Parses markup, which begins with `<`.
-fn parse_markup(page: &[u8]) -> Piece {
+fn parse_markup(page: &[u8], scan: &mut Scan) -> Piece {
     let end_of = |end: Option<usize>| end.map_or(Piece::Unfinished, Piece::Same);
     match page {
         [b'<'] => Piece::Unfinished,
-        [b'<', b'!', b'-', b'-', rest @ ..] => {
-            end_of(rest.windows(3).position(|w| w == b"-->").map(|at| at + 7))
-        }
+        [b'<', b'!', b'-', b'-', ..] => end_of(scan.find_end(page, 4, b"-->")),
         [b'<', b'!'] | [b'<', b'!', b'-'] => Piece::Unfinished,
-        [b'<', b'!' | b'/' | b'?', ..] => {
-            end_of(page.iter().position(|b| *b == b'>').map(|at| at + 1))
-        }
-        [b'<', first, ..] if first.is_ascii_alphabetic() => {
-            end_of_tag(page).map_or(Piece::Unfinished, Piece::Tag)
-        }
+        [b'<', b'!' | b'/' | b'?', ..] => end_of(scan.find_end(page, 0, b">")),
+        [b'<', first, ..] if first.is_ascii_alphabetic() => scan
+            .find_end_of_tag(page)
+            .map_or(Piece::Unfinished, Piece::Tag),
         // In HTML, `<` before any other character is text.
         _ => Piece::Same(1),
     }
 }
 
-/// Returns the length of a start tag; `>` in a quoted value does not end it.
-fn end_of_tag(page: &[u8]) -> Option<usize> {
-    let mut quote = None;
-    let mut after_equals = false;
-    for (at, byte) in page.iter().enumerate() {
-        match (quote, byte) {
-            (Some(open), byte) if open == *byte => quote = None,
-            (Some(_), _) => {}
-            (None, b'>') => return Some(at + 1),
-            // Elsewhere a quote is part of a name, and opens no value.
-            (None, b'"' | b'\'') if after_equals => quote = Some(*byte),
-            _ => {}
-        }
-        after_equals = *byte == b'=' || after_equals && byte.is_ascii_whitespace();
+impl Scan {
+    /// Returns the length of the markup that `end` closes; `end` is not before `from`.
+    fn find_end(&mut self, page: &[u8], from: usize, end: &[u8]) -> Option<usize> {
+        let from = self.at.max(from);
+        let rest = page.get(from..).unwrap_or_default();
+        let found = rest.windows(end.len()).position(|window| window == end);
+        // The chunk may end inside the end.
+        self.at = from.max((page.len() + 1).saturating_sub(end.len()));
+        found.map(|at| from + at + end.len())
     }
-    None
+
+    /// Returns the length of a start tag; `>` in a quoted value does not end it.
+    fn find_end_of_tag(&mut self, page: &[u8]) -> Option<usize> {
+        for byte in page.iter().skip(self.at) {
+            self.at += 1;
+            match (self.quote, byte) {
+                (Some(open), byte) if open == *byte => self.quote = None,
+                (Some(_), _) => {}
+                (None, b'>') => return Some(self.at),
+                // Elsewhere a quote is part of a name, and opens no value.
+                (None, b'"' | b'\'') if self.after_equals => self.quote = Some(*byte),
+                _ => {}
+            }
+            self.after_equals = *byte == b'=' || self.after_equals && byte.is_ascii_whitespace();
+        }
+        None
+    }
 }
 
 /// Returns the name of a start tag, in lower case.
@@ -313,6 +339,9 @@ mod tests {
             "<span href=\"/x\">\u{e9}</span>",
             "<a href=\"/x",
             "<a = = '' \"\" href>",
+            "<!-- -- -> --><a>",
+            "<!--><a href='/x'>-->",
+            "<a title='>' x>b</a ><br/>",
         ] {
             check(page, page);
         }
@@ -320,6 +349,21 @@ mod tests {
             "<script src=/a>'<a href=\"/x\">'</SCRIPT><a href=/b>",
             "<script src=/p/a>'<a href=\"/x\">'</SCRIPT><a href=/p/b>",
         );
+    }
+
+    #[test]
+    fn waiting_bytes_are_searched_once() {
+        for page in ["<a title=\">", "<!-- ", "</a ", "<script></script "] {
+            let mut rewriter = HtmlRewriter::new(|_: &str| None);
+            rewriter.push_chunk(page.as_bytes());
+            for _ in 0..100 {
+                let before = rewriter.scan.at;
+                rewriter.push_chunk(b"x");
+                let searched = rewriter.scan.at - before;
+                assert!(searched <= 1, "{page}: {searched} bytes for one");
+                assert!(rewriter.scan.at + 3 > rewriter.pending.len(), "{page}");
+            }
+        }
     }
 
     #[test]
