@@ -132,7 +132,7 @@ impl Slice {
         if start == end {
             return Ok(());
         }
-        for index in [start, end - 1] {
+        for index in [start, end.saturating_sub(1)] {
             if !(0..len).contains(&index) {
                 let text = format!("array index out of bounds: index {index}, length {len}");
                 return Err(PathError::Value(text));
