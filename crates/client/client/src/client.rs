@@ -11,7 +11,7 @@ use futures::Stream;
 use futures::future::BoxFuture;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
 use http::{Method, StatusCode};
-use http_body_util::{BodyExt, BodyStream, Full};
+use http_body_util::{BodyExt, BodyStream, Full, Limited};
 use hyper::body::Incoming;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use parking_lot::Mutex;
@@ -19,11 +19,16 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::config::{Config, Source};
-use crate::error::{Error, Result};
+use crate::error::{Cause, Error, Result};
 use crate::lenient::from_slice;
 use crate::transport::Transport;
 
 const JSON: &str = "application/json";
+/// Maximum size of a response, which may come from an extension server: a page of objects of the
+/// maximum size.
+const MAX_BODY: usize = 800 * 1024 * 1024;
+/// Maximum size of the body of an error.
+const MAX_FAILURE: usize = 16 * 1024 * 1024;
 const RETRIES: u32 = 10;
 const TOKEN_AGE: Duration = Duration::from_secs(60);
 
@@ -190,7 +195,7 @@ impl Client {
             let what = request.describe_request();
             let body = async {
                 let response = self.send(request).await?;
-                collect_body(response.into_body(), &what).await
+                collect_body(response.into_body(), MAX_BODY, &what).await
             };
             match tokio::time::timeout(limit, body).await {
                 Ok(body) => body,
@@ -310,12 +315,17 @@ fn connection_lost(what: &str, error: hyper::Error) -> Error {
     }
 }
 
-async fn collect_body(body: Incoming, what: &str) -> Result<Bytes> {
-    Ok(body
-        .collect()
-        .await
-        .map_err(|error| connection_lost(what, error))?
-        .to_bytes())
+async fn collect_body<B>(body: B, limit: usize, what: &str) -> Result<Bytes>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<Cause>,
+{
+    let collected = Limited::new(body, limit).collect().await;
+    let body = collected.map_err(|source| Error::Connection {
+        what: what.to_owned(),
+        source,
+    })?;
+    Ok(body.to_bytes())
 }
 
 fn retry_after(response: &http::Response<Incoming>) -> Option<Duration> {
@@ -336,7 +346,7 @@ fn retry_after(response: &http::Response<Incoming>) -> Option<Duration> {
 
 async fn read_failure(response: http::Response<Incoming>, what: &str) -> Error {
     let code = i32::from(response.status().as_u16());
-    let bytes = match collect_body(response.into_body(), what).await {
+    let bytes = match collect_body(response.into_body(), MAX_FAILURE, what).await {
         Ok(bytes) => bytes,
         Err(error) => return error,
     };
@@ -350,4 +360,18 @@ async fn read_failure(response: http::Response<Incoming>, what: &str) -> Error {
     });
     status.code.get_or_insert(code);
     Error::Api(Box::new(status))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn body_over_the_limit_is_an_error() {
+        let body = || Full::new(Bytes::from_static(b"12345"));
+        assert_eq!(collect_body(body(), 5, "GET /").await.unwrap(), "12345");
+        let refused = collect_body(body(), 4, "GET /").await;
+        assert!(matches!(refused, Err(Error::Connection { .. })));
+    }
 }
