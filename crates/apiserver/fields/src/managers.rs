@@ -167,3 +167,41 @@ fn to_json(entry: &Entry) -> Value {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn update(n: usize, version: String) -> Entry {
+        let field = format!("f:x{n}");
+        parse_entry(
+            &json!({"manager": "m", "operation": "Update", "apiVersion": version,
+            "time": format!("2026-01-01T{:02}:{:02}:00Z", n / 60 % 24, n % 60),
+            "fieldsV1": {field: {}}}),
+        )
+    }
+
+    #[test]
+    fn oldest_updates_are_merged_by_version() {
+        let mut entries: Vec<Entry> = (0..2 * MOST_UPDATES)
+            .map(|n| update(n, format!("v{}", n % 2)))
+            .collect();
+        cap_updates(&mut entries);
+        assert_eq!(entries.len(), MOST_UPDATES);
+        let merged: Vec<_> = entries
+            .iter()
+            .filter(|entry| entry.identity.manager == ANCIENT)
+            .map(|entry| entry.identity.api_version.as_str())
+            .collect();
+        assert_eq!(merged, ["v0", "v1"]);
+    }
+
+    #[test]
+    fn very_many_versions_are_kept_apart() {
+        // Each was compared with all others, which took minutes for so many.
+        let count = 100_000;
+        let mut entries: Vec<Entry> = (0..count).map(|n| update(n, format!("v{n}"))).collect();
+        cap_updates(&mut entries);
+        assert_eq!(entries.len(), count);
+    }
+}

@@ -241,4 +241,41 @@ mod tests {
         let all = params.list_objects(&maps, Some("n"), &selector);
         assert!(all.await.unwrap().is_empty());
     }
+
+    #[tokio::test]
+    async fn parameters_of_a_selector_are_limited_in_bytes() {
+        let etcd = testkit_etcd::FakeEtcd::start().await;
+        let store = Store::new(&StoreConfig {
+            servers: vec![etcd.url().to_owned()],
+            ..StoreConfig::default()
+        })
+        .unwrap();
+        let map = |name: &str, app: &str| {
+            serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": name, "namespace": "n", "labels": {"app": app}},
+                "data": {"k": "v".repeat(MAX_PARAMETERS / 8)}})
+        };
+        for n in 0..9 {
+            let app = if n < 7 { "few" } else { "rest" };
+            let name = format!("m{n}");
+            let key = format!("/registry/configmaps/n/{name}");
+            store
+                .create(&key, map(&name, app).to_string().into(), None)
+                .await
+                .unwrap();
+        }
+        let tasks = Tasks::new(CancellationToken::new());
+        let caches = Caches::start(store, "/registry", &tasks);
+        caches.wait_ready().await;
+        let params = CachedParams(caches);
+        let maps = GroupVersionResource::new("", "v1", "configmaps");
+        let list = async |selector: &str| {
+            let selector = Selector::parse(selector).unwrap();
+            params.list_objects(&maps, Some("n"), &selector).await
+        };
+        assert_eq!(list("app=few").await.unwrap().len(), 7);
+        assert_eq!(list("app=rest").await.unwrap().len(), 2);
+        let refused = list("app in (few, rest)").await.unwrap_err();
+        assert!(refused.contains("more than 16777216 bytes"), "{refused}");
+    }
 }

@@ -279,3 +279,28 @@ fn redirect_to_hash(path: &str, hash: &str) -> Response<Body> {
     }
     response
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn readers_of_the_plain_document_share_it() {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(b"{\"openapi\":\"3.0.0\"}").unwrap();
+        let document = Document {
+            compressed: encoder.finish().unwrap().into(),
+            plain: Mutex::default(),
+            hash: String::new(),
+        };
+        let (first, second) = (document.plain_bytes(), document.plain_bytes());
+        assert_eq!(first.as_ptr(), second.as_ptr());
+        assert_eq!(first, &b"{\"openapi\":\"3.0.0\"}"[..]);
+        drop((first, second));
+        assert!(
+            document.plain.lock().upgrade().is_none(),
+            "kept without a reader"
+        );
+    }
+}

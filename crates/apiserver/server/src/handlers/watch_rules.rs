@@ -121,4 +121,23 @@ mod tests {
             ["FieldValueForbidden", "FieldValueNotSupported"]
         );
     }
+
+    #[test]
+    fn longest_timeout_is_a_year() {
+        let timeout = |seconds: i64| {
+            let path = format!("/api/v1/pods?watch=1&timeoutSeconds={seconds}");
+            let request = http::Request::get(path).body(()).unwrap();
+            let context = Context::new(&request.into_parts().0).unwrap();
+            read_options(&context).unwrap().timeout
+        };
+        assert_eq!(timeout(60), Duration::from_secs(60));
+        for seconds in [i64::MAX, i64::MAX - 1, i64::MAX / 2] {
+            assert_eq!(timeout(seconds), Duration::from_secs(LONGEST), "{seconds}");
+            assert!(
+                std::time::Instant::now()
+                    .checked_add(timeout(seconds))
+                    .is_some()
+            );
+        }
+    }
 }
