@@ -106,7 +106,7 @@ async fn unread_responses_of_a_user_are_limited_and_leave_others_alone() {
     }
 }
 
-/// The time of a request ends with its body. Watches go on.
+/// The time of a request ends with its body. Watches continue.
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_response_is_reset_at_the_request_timeout() {
     let options = Options {

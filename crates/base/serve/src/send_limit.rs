@@ -96,8 +96,20 @@ impl<F: Future> Future for Limited<F> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
     use super::*;
+    use bytes::Bytes;
+    use http::{Request, Response};
+    use http_body_util::{BodyExt, Full};
+    use hyper::body::{Frame, Incoming};
+    use hyper::service::service_fn;
+    use std::convert::Infallible;
     use std::future::pending;
+    use std::net::SocketAddr;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::{mpsc, oneshot};
+    use tokio_util::sync::CancellationToken;
 
     #[tokio::test]
     async fn response_that_is_not_sent_ends_at_its_deadline() {
@@ -130,5 +142,72 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(50)).await;
         });
         assert_eq!(tokio::join!(limited, other), (None, Some(())));
+    }
+
+    /// A body without an end, which a client must read.
+    struct Endless(#[expect(dead_code, reason = "dropped with the body")] oneshot::Sender<()>);
+
+    impl http_body::Body for Endless {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![0; 64 * 1024])))))
+        }
+    }
+
+    /// Serves `/endless`, whose end is sent to `ended`, and `ok` on other paths.
+    async fn start_server(ended: mpsc::Sender<oneshot::Receiver<()>>) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let ended = ended.clone();
+            async move {
+                limit_sending(Duration::from_millis(500));
+                if request.uri().path() != "/endless" {
+                    return Ok::<_, Infallible>(Response::new(Full::from("ok").boxed_unsync()));
+                }
+                let (sender, receiver) = oneshot::channel();
+                ended.send(receiver).await.unwrap();
+                Ok(Response::new(Endless(sender).boxed_unsync()))
+            }
+        });
+        let options = crate::Options::default();
+        let shutdown = CancellationToken::new();
+        tokio::spawn(crate::serve_http(listener, options, service, shutdown));
+        address
+    }
+
+    async fn send_get(stream: &mut TcpStream, path: &str) {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+    }
+
+    async fn read_ok(stream: &mut TcpStream) {
+        let mut received = Vec::new();
+        while !received.ends_with(b"\r\n\r\nok") {
+            let read = stream.read_buf(&mut received).await.unwrap();
+            assert!(read > 0, "the server closed the connection");
+        }
+    }
+
+    #[tokio::test]
+    async fn connection_of_http1_ends_with_a_response_that_is_not_read_only() {
+        let (sender, mut ended) = mpsc::channel(1);
+        let address = start_server(sender).await;
+        let mut reading = TcpStream::connect(address).await.unwrap();
+        send_get(&mut reading, "/").await;
+        read_ok(&mut reading).await;
+        let mut stuck = TcpStream::connect(address).await.unwrap();
+        send_get(&mut stuck, "/endless").await;
+        let body = ended.recv().await.unwrap();
+        let dropped = tokio::time::timeout(Duration::from_secs(60), body).await;
+        assert!(dropped.unwrap().is_err(), "the body ends at its deadline");
+        // The deadline of the first response has passed, too.
+        send_get(&mut reading, "/").await;
+        read_ok(&mut reading).await;
     }
 }
