@@ -7,8 +7,8 @@
 //! `system:masters`, who must be able to repair an overloaded server.
 
 use crate::context::Context;
+use crate::exempt::{is_exempt, is_system};
 use api_meta::ApiError;
-use apiserver_request::{RequestInfo, User};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,10 +16,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Maximum number of waiting requests per allowed concurrent request.
 const WAITING_PER_SEAT: usize = 4;
-
-/// Control plane users in addition to members of `system:masters`.
-const SYSTEM_USERS: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
-const SYSTEM_GROUPS: [&str; 2] = ["system:nodes", "system:serviceaccounts:kube-system"];
 
 /// Limits of reading and of mutating requests.
 pub struct InFlight {
@@ -135,29 +131,6 @@ impl Drop for WaitingGuard<'_> {
     }
 }
 
-/// Returns whether a request lasts as long as its client wants: limits and timeouts do not apply.
-pub fn is_long_running(info: &RequestInfo) -> bool {
-    let streams = matches!(
-        info.subresource.as_str(),
-        "attach" | "exec" | "proxy" | "log" | "portforward"
-    );
-    info.is_resource && (info.verb == "watch" || streams)
-}
-
-/// Returns whether the user is a node or a part of the control plane.
-pub fn is_system(user: &User) -> bool {
-    SYSTEM_USERS.contains(&user.name.as_str())
-        || SYSTEM_GROUPS.iter().any(|group| user.in_group(group))
-}
-
-/// Returns whether no limit applies to the request.
-pub fn is_exempt(info: &RequestInfo, user: &User) -> bool {
-    let first = info.path.split('/').find(|word| !word.is_empty());
-    // A probe that is rejected under load would restart a server that works.
-    let health = !info.is_resource && matches!(first, Some("livez" | "readyz" | "healthz"));
-    health || is_long_running(info) || user.in_group(User::MASTERS)
-}
-
 fn too_many_requests() -> ApiError {
     ApiError::too_many_requests("Too many requests, please try again later.", 1)
 }
@@ -167,6 +140,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
     use super::*;
     use api_meta::Reason;
+    use apiserver_request::User;
 
     fn context(method: http::Method, path: &str, group: &str) -> Context {
         let request = http::Request::builder()

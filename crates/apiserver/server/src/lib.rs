@@ -17,6 +17,7 @@ mod credentials;
 mod decode;
 mod discovery;
 mod encode;
+mod exempt;
 mod feature_gates;
 mod flow;
 mod handlers;

@@ -4,7 +4,7 @@
 
 use crate::body::{Body, Payload, omit_body};
 use crate::context::Context;
-use crate::inflight::is_long_running;
+use crate::exempt::is_long_running;
 use crate::options::parse_duration;
 use crate::request_info::BadPath;
 use crate::server::Server;

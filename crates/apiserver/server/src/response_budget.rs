@@ -6,7 +6,7 @@
 //! the control plane's own clients are counted apart from other users, and members of
 //! `system:masters` are not counted, as in [`crate::inflight`].
 
-use crate::inflight::{is_exempt, is_system};
+use crate::exempt::{is_exempt, is_system};
 use api_meta::ApiError;
 use apiserver_request::{RequestInfo, User};
 use std::collections::hash_map::RandomState;

@@ -4,7 +4,7 @@ use super::TargetError;
 use super::timed::limit_body;
 use crate::body::{Body, Payload};
 use crate::context::Context;
-use crate::inflight::is_long_running;
+use crate::exempt::is_long_running;
 use crate::server::Server;
 use crate::{proxy, respond};
 use api_meta::ApiError;

@@ -60,8 +60,8 @@ pub struct HtmlRewriter<F> {
     scan: Scan,
 }
 
-/// How far the beginning of the pending bytes was searched for its end. A page may arrive byte by
-/// byte, and would otherwise be searched from the start for each of them.
+/// State of the search for the end of the pending markup. A page may arrive byte by byte, and would
+/// otherwise be searched from the start for each of them.
 #[derive(Default)]
 struct Scan {
     at: usize,

@@ -1,8 +1,8 @@
 //! Options of the command line and of queries.
 
 use crate::context::Context;
+use crate::exempt::is_long_running;
 use crate::handlers::watch_rules::read_options;
-use crate::inflight::is_long_running;
 use crate::options::ServerOptions;
 use clap::Parser;
 use http::{Method, Request};

@@ -1,0 +1,30 @@
+//! Requests that no limit applies to, and users with limits of their own.
+
+use apiserver_request::{RequestInfo, User};
+
+/// Control plane users in addition to members of `system:masters`.
+const SYSTEM_USERS: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
+const SYSTEM_GROUPS: [&str; 2] = ["system:nodes", "system:serviceaccounts:kube-system"];
+
+/// Returns whether a request lasts as long as its client wants: limits and timeouts do not apply.
+pub fn is_long_running(info: &RequestInfo) -> bool {
+    let streams = matches!(
+        info.subresource.as_str(),
+        "attach" | "exec" | "proxy" | "log" | "portforward"
+    );
+    info.is_resource && (info.verb == "watch" || streams)
+}
+
+/// Returns whether the user is a node or a part of the control plane.
+pub fn is_system(user: &User) -> bool {
+    SYSTEM_USERS.contains(&user.name.as_str())
+        || SYSTEM_GROUPS.iter().any(|group| user.in_group(group))
+}
+
+/// Returns whether no limit applies to the request.
+pub fn is_exempt(info: &RequestInfo, user: &User) -> bool {
+    let first = info.path.split('/').find(|word| !word.is_empty());
+    // A probe that is rejected under load would restart a server that works.
+    let health = !info.is_resource && matches!(first, Some("livez" | "readyz" | "healthz"));
+    health || is_long_running(info) || user.in_group(User::MASTERS)
+}
