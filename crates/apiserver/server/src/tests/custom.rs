@@ -359,3 +359,27 @@ async fn discovery_has_the_resource_in_all_forms() {
     );
     assert_eq!(server.get("/apis/stable.example.com/v9").await.code, 404);
 }
+
+#[tokio::test]
+async fn resource_in_the_group_of_definitions_is_deleted_like_others() {
+    const DEFINITIONS: &str = "apiextensions.k8s.io";
+    let server = start_server(&[]).await;
+    let mut row = Resource::clone(&crontabs("v1"));
+    row.group = DEFINITIONS.into();
+    row.subresources.clear();
+    let storage = row.storage.as_mut().unwrap();
+    storage.prefix = api_kinds::custom_prefix(DEFINITIONS, "crontabs");
+    storage.api_version = "apiextensions.k8s.io/v1".into();
+    let caches = &server.server.caches;
+    caches.install(vec![Arc::new(row)]).await.unwrap();
+    let path = "/apis/apiextensions.k8s.io/v1/namespaces/d/crontabs";
+    let mut object = crontab("a");
+    object["apiVersion"] = "apiextensions.k8s.io/v1".into();
+    let created = server.write("POST", path, object).await;
+    assert_eq!(created.code, 201, "{}", created.text());
+    let deleted = server
+        .write("DELETE", &format!("{path}/a"), json!({}))
+        .await;
+    assert_eq!(deleted.code, 200, "{}", deleted.text());
+    assert_eq!(server.get(&format!("{path}/a")).await.code, 404);
+}
