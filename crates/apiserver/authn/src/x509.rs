@@ -28,8 +28,29 @@ pub struct Verifier(Followed<Roots>);
 /// may have been removed.
 struct Roots {
     inner: Arc<dyn ClientCertVerifier>,
-    /// Verified leaves with their expiration: a connection sends the same leaf with each request.
-    known: Mutex<HashMap<[u8; 32], i64>>,
+    /// Verified leaves: a connection sends the same leaf with each request.
+    known: Mutex<HashMap<[u8; 32], Leaf>>,
+}
+
+/// The certificate of a client, verified.
+#[derive(Clone)]
+struct Leaf {
+    /// When it expires, in seconds since 1970.
+    end: i64,
+    /// Parsed once: a request needs only a copy.
+    user: Option<Arc<User>>,
+}
+
+impl Leaf {
+    fn parse(leaf: &[u8], digest: &[u8], now: i64) -> Self {
+        let end = X509Certificate::from_der(leaf)
+            .map(|(_, c)| c.validity().not_after.timestamp())
+            .unwrap_or(now);
+        Leaf {
+            end,
+            user: certificate_user(leaf, digest).map(Arc::new),
+        }
+    }
 }
 
 impl Roots {
@@ -46,37 +67,35 @@ impl Roots {
         })
     }
 
-    /// Returns the seconds for which a valid chain's leaf remains valid.
-    fn remaining_seconds(&self, chain: &[Vec<u8>]) -> Option<i64> {
+    /// Returns the leaf of a chain that is valid at `now`.
+    fn verify_chain(&self, chain: &[Vec<u8>], now: i64) -> Option<Leaf> {
         let (leaf, rest) = chain.split_first()?;
-        let now = jiff::Timestamp::now().as_second();
         let digest = secret::digest_secret(leaf);
         // The chain needs no second verification while its leaf is valid; signatures cost the most
         // here.
-        if let Some(end) = self.known.lock().get(&digest).filter(|end| now <= **end) {
-            return Some(end - now);
+        if let Some(known) = self
+            .known
+            .lock()
+            .get(&digest)
+            .filter(|leaf| now <= leaf.end)
+        {
+            return Some(known.clone());
         }
         let rest: Vec<CertificateDer<'_>> = rest
             .iter()
             .map(|c| CertificateDer::from(c.as_slice()))
             .collect();
-        let leaf = CertificateDer::from(leaf.as_slice());
-        if self
-            .inner
-            .verify_client_cert(&leaf, &rest, UnixTime::now())
-            .is_err()
-        {
-            return None;
-        }
-        let end = X509Certificate::from_der(&leaf)
-            .map(|(_, c)| c.validity().not_after.timestamp())
-            .unwrap_or(now);
+        let certificate = CertificateDer::from(leaf.as_slice());
+        self.inner
+            .verify_client_cert(&certificate, &rest, UnixTime::now())
+            .ok()?;
+        let verified = Leaf::parse(leaf, &digest, now);
         let mut known = self.known.lock();
         if known.len() >= REMEMBERED {
             known.clear();
         }
-        known.insert(digest, end);
-        Some(end - now)
+        known.insert(digest, verified.clone());
+        Some(verified)
     }
 }
 
@@ -93,11 +112,12 @@ impl Verifier {
     /// Returns whether a chain (leaf first) leads to the CA, is valid now and may authenticate
     /// clients.
     pub fn is_valid_chain(&self, chain: &[Vec<u8>]) -> bool {
-        self.remaining_seconds(chain).is_some()
+        self.verify_chain(chain, jiff::Timestamp::now().as_second())
+            .is_some()
     }
 
-    fn remaining_seconds(&self, chain: &[Vec<u8>]) -> Option<i64> {
-        self.0.current().remaining_seconds(chain)
+    fn verify_chain(&self, chain: &[Vec<u8>], now: i64) -> Option<Leaf> {
+        self.0.current().verify_chain(chain, now)
     }
 }
 
@@ -137,6 +157,23 @@ pub fn certificate_subject(leaf: &[u8]) -> Option<(String, Vec<String>)> {
     Some((name, groups))
 }
 
+/// Returns the user whom a certificate names. One without a common name is no identity.
+fn certificate_user(leaf: &[u8], digest: &[u8]) -> Option<User> {
+    let (name, groups) = certificate_subject(leaf).filter(|(name, _)| !name.is_empty())?;
+    let id = format!("X509SHA256={}", hex_digits(digest));
+    let extra = [(
+        "authentication.kubernetes.io/credential-id".to_owned(),
+        vec![id],
+    )]
+    .into();
+    Some(User {
+        name,
+        groups,
+        extra,
+        uid: String::new(),
+    })
+}
+
 fn hex_digits(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
@@ -144,34 +181,20 @@ fn hex_digits(bytes: &[u8]) -> String {
 #[async_trait::async_trait]
 impl Authenticator for ClientCertificates {
     async fn authenticate(&self, credentials: &Credentials) -> Result<Option<User>, AuthnError> {
-        let Some(leaf) = credentials.certificates.first() else {
+        if credentials.certificates.is_empty() {
             return Ok(None);
-        };
-        let Some(left) = self.verifier.remaining_seconds(&credentials.certificates) else {
+        }
+        let now = jiff::Timestamp::now().as_second();
+        let Some(leaf) = self.verifier.verify_chain(&credentials.certificates, now) else {
             let why =
                 "the client certificate is not signed by the client CA, expired or not for clients";
             return Err(AuthnError(why.into()));
         };
-        let Some((name, groups)) = certificate_subject(leaf) else {
+        let Some(user) = leaf.user else {
             return Ok(None);
         };
-        // A certificate without a common name is no identity.
-        if name.is_empty() {
-            return Ok(None);
-        }
         // Operators see from this metric that certificates of clients are about to expire.
-        self.life.observe_remaining(left);
-        let id = format!("X509SHA256={}", hex_digits(&secret::digest_secret(leaf)));
-        let extra = [(
-            "authentication.kubernetes.io/credential-id".to_owned(),
-            vec![id],
-        )]
-        .into();
-        Ok(Some(User {
-            name,
-            groups,
-            extra,
-            uid: String::new(),
-        }))
+        self.life.observe_remaining(leaf.end - now);
+        Ok(Some(User::clone(&user)))
     }
 }
