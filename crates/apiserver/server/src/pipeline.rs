@@ -185,11 +185,13 @@ async fn run_in_time(
     upgrade: Option<hyper::upgrade::OnUpgrade>,
 ) -> Result<Response<Body>, ApiError> {
     // Watches end by their own timeout, streams with either side.
+    // On the heap: the layers around it move their futures, and this one has kilobytes.
     if is_long_running(&context.info) {
-        return run_chain(server, context, body, upgrade).await;
+        return Box::pin(run_chain(server, context, body, upgrade)).await;
     }
     let limit = time_limit(server, context)?;
-    match tokio::time::timeout(limit, run_chain(server, context, body, upgrade)).await {
+    let chain = Box::pin(run_chain(server, context, body, upgrade));
+    match tokio::time::timeout(limit, chain).await {
         Ok(response) => response,
         Err(_) => Err(ApiError::new(
             Reason::Timeout,

@@ -147,26 +147,30 @@ async fn dispatch_served(
     if misplaced || !supports_verb(resource, verb) {
         return Err(method_not_allowed());
     }
-    // Bodies are read here, behind authorization: no other caller can make the server buffer 3 MiB.
     match verb {
         "get" => handlers::read::handle_get(server, context, resource).await,
         "list" => handlers::read::handle_list(server, context, resource).await,
         "watch" => handlers::watch::handle_watch(server, context, resource).await,
-        "create" => {
-            handlers::write::handle_create(server, context, resource, body.read_all().await?).await
-        }
-        "update" => {
-            handlers::write::handle_update(server, context, resource, body.read_all().await?).await
-        }
-        "patch" => {
-            handlers::patch::handle_patch(server, context, resource, body.read_all().await?).await
-        }
-        "delete" => {
-            handlers::delete::handle_delete(server, context, resource, body.read_all().await?).await
-        }
+        // On the heap, so that reads do not need the memory of writes.
+        _ => Box::pin(dispatch_write(server, context, resource, body)).await,
+    }
+}
+
+async fn dispatch_write(
+    server: &Arc<Server>,
+    context: &Context,
+    resource: &Arc<Resource>,
+    body: &mut Payload,
+) -> Result<Response<Body>, ApiError> {
+    // Bodies are read here, behind authorization: no other caller can make the server buffer 3 MiB.
+    let bytes = body.read_all().await?;
+    match context.info.verb.as_str() {
+        "create" => handlers::write::handle_create(server, context, resource, bytes).await,
+        "update" => handlers::write::handle_update(server, context, resource, bytes).await,
+        "patch" => handlers::patch::handle_patch(server, context, resource, bytes).await,
+        "delete" => handlers::delete::handle_delete(server, context, resource, bytes).await,
         "deletecollection" => {
-            handlers::delete::delete_collection(server, context, resource, body.read_all().await?)
-                .await
+            handlers::delete::delete_collection(server, context, resource, bytes).await
         }
         _ => Err(method_not_allowed()),
     }

@@ -107,7 +107,8 @@ where
     B::Error: Into<BoxError>,
 {
     Arc::new(move |request| {
-        let response = service.call(request);
+        // Boxed before it is captured, since each move would copy a future of kilobytes.
+        let response = Box::pin(service.call(request));
         Box::pin(async move {
             let response = response.await.map_err(|error| ErasedError(error.into()))?;
             let guard = SendGuard;
