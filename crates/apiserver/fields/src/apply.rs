@@ -113,7 +113,7 @@ fn reject_conflicts(
 
 /// Returns the entry of fields without an owner: they existed before the first apply.
 fn before_first_apply(writer: &Writer<'_>, shape: Shape<'_>, live: &Value) -> Entry {
-    let mut identity = writer.identity("Update");
+    let mut identity = writer.identity(managers::UPDATE);
     identity.manager = "before-first-apply".into();
     Entry {
         identity,

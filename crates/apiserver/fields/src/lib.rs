@@ -20,6 +20,7 @@ mod shape;
 mod track;
 
 pub use apply::{ApplyError, ApplyOutcome, apply_intent};
+pub use managers::check_managed_fields;
 pub use mutation::{MergeError, check_elements_of, merge_object};
 pub use scale::{set_object_owners, set_scale_owners};
 pub use set::FieldSet;

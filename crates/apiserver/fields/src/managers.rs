@@ -2,7 +2,7 @@
 
 use crate::set::FieldSet;
 use api_meta::Meta;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
 // Controllers with generated names would otherwise let the metadata grow with every write.
@@ -10,10 +10,11 @@ use std::collections::HashMap;
 const MOST_UPDATES: usize = 10;
 /// The operation of server-side apply.
 pub(crate) const APPLY: &str = "Apply";
+pub(crate) const UPDATE: &str = "Update";
 const ANCIENT: &str = "ancient-changes";
 
 /// The identity of an entry.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Identity {
     pub(crate) manager: String,
     pub(crate) operation: String,
@@ -22,6 +23,15 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
+    /// Returns what is equal for all entries of an owner, see [`Identity::is_same_owner`].
+    fn owner(&self) -> Identity {
+        let mut owner = self.clone();
+        if owner.operation == APPLY {
+            owner.api_version.clear();
+        }
+        owner
+    }
+
     /// Returns whether both are one owner. An applier is the same in every version, or it could not
     /// move to another one.
     pub(crate) fn is_same_owner(&self, other: &Identity) -> bool {
@@ -47,30 +57,78 @@ impl Entry {
     }
 }
 
-/// Reads an object's entries.
+/// Reads the entries of a stored object.
 pub(crate) fn read_entries(object: &Value) -> Vec<Entry> {
-    let list = object
-        .metadata()
-        .and_then(|m| m.get("managedFields"))
-        .and_then(Value::as_array);
-    list.into_iter().flatten().map(parse_entry).collect()
+    let list = list_sent(object).unwrap_or_default();
+    list.iter().map(parse_entry).collect()
+}
+
+/// Reads the entries that a client or a webhook has sent; one owner has one entry, the last one.
+///
+/// # Errors
+/// Why upstream's decoder rejects an entry.
+pub(crate) fn decode_entries(object: &Value) -> Result<Vec<Entry>, String> {
+    let mut entries: Vec<Entry> = Vec::new();
+    // A client may send many thousands of entries.
+    let mut position_of: HashMap<Identity, usize> = HashMap::new();
+    for (i, value) in list_sent(object).unwrap_or_default().iter().enumerate() {
+        if let Some(problem) = find_entry_problem(value, i) {
+            return Err(problem);
+        }
+        let entry = parse_entry(value);
+        let at = *position_of
+            .entry(entry.identity.owner())
+            .or_insert(entries.len());
+        match entries.get_mut(at) {
+            Some(earlier) => *earlier = entry,
+            None => entries.push(entry),
+        }
+    }
+    Ok(entries)
+}
+
+/// Checks the managed fields of an object that a webhook or a policy has changed.
+///
+/// # Errors
+/// Why upstream's decoder rejects an entry.
+pub fn check_managed_fields(object: &Value) -> Result<(), String> {
+    decode_entries(object).map(drop)
+}
+
+fn find_entry_problem(value: &Value, at: usize) -> Option<String> {
+    let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default();
+    if !matches!(text("operation"), APPLY | UPDATE) {
+        return Some(format!("operation must be `{APPLY}` or `{UPDATE}`"));
+    }
+    if text("apiVersion").is_empty() {
+        return Some("apiVersion must not be empty".to_owned());
+    }
+    match text("fieldsType") {
+        "FieldsV1" => {}
+        "" => return Some(format!("missing fieldsType in managed fields entry {at}")),
+        other => {
+            return Some(format!(
+                "invalid fieldsType {other:?} in managed fields entry {at}"
+            ));
+        }
+    }
+    let problem = FieldSet::find_problem(value.get("fieldsV1").unwrap_or(&Value::Null))?;
+    Some(format!("error decoding set: {problem}"))
 }
 
 /// Returns whether an object requests that its owners are forgotten: by an empty list, or by a
-/// single empty entry.
+/// single empty entry, the form for protobuf.
 pub(crate) fn requests_reset(object: &Value) -> bool {
-    let list = object
-        .metadata()
-        .and_then(|m| m.get("managedFields"))
-        .and_then(Value::as_array);
-    match list.map(Vec::as_slice) {
+    match list_sent(object) {
         Some([]) => true,
-        Some([only]) => {
-            let entry = parse_entry(only);
-            entry.fields.is_empty() && entry.identity.manager.is_empty()
-        }
+        Some([only]) => only.as_object().is_some_and(Map::is_empty),
         _ => false,
     }
+}
+
+fn list_sent(object: &Value) -> Option<&[Value]> {
+    let list = object.metadata()?.get("managedFields")?.as_array()?;
+    Some(list.as_slice())
 }
 
 fn parse_entry(value: &Value) -> Entry {

@@ -31,6 +31,25 @@ impl Step {
         }
     }
 
+    /// Returns whether upstream's decoder rejects a serialized step. It ignores steps of an unknown
+    /// type.
+    pub(crate) fn is_malformed(text: &str) -> bool {
+        let bytes = text.as_bytes();
+        let (Some(kind), Some(b':')) = (bytes.first(), bytes.get(1)) else {
+            return true;
+        };
+        let rest = text.get(2..).unwrap_or_default();
+        match kind {
+            b'k' => !matches!(
+                serde_json::from_str::<Value>(rest),
+                Ok(Value::Object(_) | Value::Null)
+            ),
+            b'v' => serde_json::from_str::<Value>(rest).is_err(),
+            b'i' => rest.parse::<i64>().is_err(),
+            _ => false,
+        }
+    }
+
     /// Returns the serialized form.
     pub(crate) fn to_text(&self) -> String {
         match self {

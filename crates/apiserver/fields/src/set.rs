@@ -102,6 +102,22 @@ impl FieldSet {
         root
     }
 
+    /// Returns why upstream's decoder rejects `FieldsV1`; `None` if it does not.
+    pub(crate) fn find_problem(value: &Value) -> Option<String> {
+        let map = match value {
+            Value::Null => return None,
+            Value::Object(map) => map,
+            _ => return Some("expected an object".to_owned()),
+        };
+        map.iter().find_map(|(key, child)| match key.as_str() {
+            "." => None,
+            key if Step::is_malformed(key) => Some(format!("parsing key as path element: {key}")),
+            // Upstream skips what a later version may understand.
+            key if !key.starts_with(['f', 'k', 'v', 'i']) => None,
+            _ => FieldSet::find_problem(child),
+        })
+    }
+
     fn read_node(value: &Value) -> FieldSet {
         let Some(map) = value.as_object() else {
             return FieldSet::default();

@@ -38,23 +38,12 @@ impl Writer<'_> {
 }
 
 /// Records in `new` the fields that the writer changed; `old` is `None` for a create. Without a
-/// change nothing is updated.
+/// change nothing is updated, and without owners nothing is recorded.
 pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
-    // A permission to write a subresource is none to change who owns the fields of the object.
-    let mut entries = match old {
-        Some(old) if !writer.subresource.is_empty() => managers::read_entries(old),
-        _ => managers::read_entries(new),
-    };
-    if writer.subresource.is_empty() && managers::requests_reset(new) {
-        entries.clear();
-        // As upstream: a created object has an owner, whatever it asks for.
-        if old.is_some() {
-            return managers::write_entries(new, entries);
-        }
-    }
-    // A client that drops managedFields keeps the stored owners.
-    if let (true, Some(old)) = (entries.is_empty(), old) {
-        entries = managers::read_entries(old);
+    let mut entries = find_owners(writer, old, new);
+    // As upstream: an object without owners stays so until an apply, and a created one has an owner.
+    if entries.is_empty() && old.is_some() {
+        return managers::write_entries(new, entries);
     }
     let shape = Shape::of_object(writer.schema);
     // A created object is compared with an empty one that has the same defaults, which no client
@@ -69,7 +58,7 @@ pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
     );
     let difference = compare_objects(shape, &before, &considered_fields(writer, new));
     // Apply and update of one manager are different owners.
-    let identity = writer.identity("Update");
+    let identity = writer.identity(managers::UPDATE);
     take_from_others(&mut entries, &identity, &difference);
     give_ownership(&mut entries, identity, writer.now, |fields| {
         fields
@@ -78,6 +67,23 @@ pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
     });
     managers::cap_updates(&mut entries);
     managers::write_entries(new, entries);
+}
+
+/// Returns the owners before a write.
+fn find_owners(writer: &Writer<'_>, old: Option<&Value>, new: &Value) -> Vec<Entry> {
+    let stored = || old.map(managers::read_entries).unwrap_or_default();
+    // A permission to write a subresource is none to change who owns the fields of the object.
+    if old.is_some() && !writer.subresource.is_empty() {
+        return stored();
+    }
+    if managers::requests_reset(new) {
+        return Vec::new();
+    }
+    match managers::decode_entries(new) {
+        Ok(sent) if !sent.is_empty() => sent,
+        // A client that drops managedFields, or breaks them, keeps the stored owners.
+        _ => stored(),
+    }
 }
 
 /// Removes changed and removed fields from the other managers' entries.
@@ -278,17 +284,114 @@ mod tests {
     fn empty_list_or_single_empty_entry_resets_the_owners() {
         let mut one = json!({"data": {"x": "1"}});
         track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one);
-        for (sent, resets) in [(json!([]), true), (json!([{}]), true), (Value::Null, false)] {
+        let later = "2026-01-01T00:00:01Z";
+        let status = Writer {
+            subresource: "status",
+            ..writer("second", later)
+        };
+        for (sent, writer, resets) in [
+            (json!([]), writer("second", later), true),
+            (json!([{}]), writer("second", later), true),
+            (Value::Null, writer("second", later), false),
+            (json!([{}, {}]), writer("second", later), false),
+            (json!([{"fieldsV1": {}}]), writer("second", later), false),
+            (
+                json!([{"operation": "Apply"}]),
+                writer("second", later),
+                false,
+            ),
+            (json!([]), status, false),
+        ] {
             let mut two = one.clone();
             two["metadata"]["managedFields"] = sent.clone();
+            track_update(&writer, Some(&one), &mut two);
+            let kept = &two["metadata"]["managedFields"];
+            let expect = if resets {
+                &Value::Null
+            } else {
+                &one["metadata"]["managedFields"]
+            };
+            assert_eq!(kept, expect, "{sent} {}", writer.subresource);
+        }
+    }
+
+    #[test]
+    fn object_without_owners_gets_none_by_an_update() {
+        let old = json!({"data": {"x": "1"}});
+        let mut new = json!({"data": {"x": "2"}});
+        track_update(
+            &writer("first", "2026-01-01T00:00:00Z"),
+            Some(&old),
+            &mut new,
+        );
+        assert_eq!(new, json!({"data": {"x": "2"}, "metadata": {}}));
+    }
+
+    #[test]
+    fn broken_entry_keeps_all_stored_owners() {
+        let mut one = json!({"data": {"x": "1"}});
+        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one);
+        let sent = |field: &str, value: Value| {
+            let mut entry = one["metadata"]["managedFields"][0].clone();
+            entry["manager"] = "sent".into();
+            entry[field] = value;
+            entry
+        };
+        for (entry, keeps) in [
+            (sent("manager", "sent".into()), false),
+            (sent("operation", "Apply".into()), false),
+            (
+                sent("fieldsV1", json!({"f:data": {"f:x": {}}, "x:new": 1})),
+                false,
+            ),
+            (
+                sent(
+                    "fieldsV1",
+                    json!({"f:data": {"k:{\"a\":1}": {}, "v:1": {}, "i:0": null}}),
+                ),
+                false,
+            ),
+            (sent("operation", "Delete".into()), true),
+            (sent("apiVersion", "".into()), true),
+            (sent("fieldsType", "".into()), true),
+            (sent("fieldsType", "FieldsV2".into()), true),
+            (sent("fieldsV1", json!([])), true),
+            (sent("fieldsV1", json!({"f:data": 1})), true),
+            (sent("fieldsV1", json!({"data": {}})), true),
+            (sent("fieldsV1", json!({"f": {}})), true),
+            (sent("fieldsV1", json!({"f:data": {"k:[1]": {}}})), true),
+            (sent("fieldsV1", json!({"f:data": {"v:x": {}}})), true),
+            (sent("fieldsV1", json!({"f:data": {"i:x": {}}})), true),
+        ] {
+            let mut two = one.clone();
+            two["metadata"]["managedFields"] = json!([entry]);
             track_update(
                 &writer("second", "2026-01-01T00:00:01Z"),
                 Some(&one),
                 &mut two,
             );
-            let kept = two["metadata"].get("managedFields").is_some();
-            assert_eq!(kept, !resets, "{sent}");
+            let manager = &two["metadata"]["managedFields"][0]["manager"];
+            assert_eq!(manager, if keeps { "first" } else { "sent" }, "{entry}");
         }
+    }
+
+    #[test]
+    fn last_of_two_entries_of_an_owner_counts() {
+        let entry = |version: &str, field: &str| {
+            json!({"manager": "m", "operation": "Apply", "apiVersion": version,
+                "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {field: {}}}})
+        };
+        let mut old = json!({"data": {"x": "1"}});
+        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut old);
+        let mut new = old.clone();
+        new["metadata"]["managedFields"] = json!([entry("v1beta1", "f:x"), entry("v1", "f:y")]);
+        let expect = json!([entry("v1", "f:y")]);
+        track_update(
+            &writer("second", "2026-01-01T00:00:01Z"),
+            Some(&old),
+            &mut new,
+        );
+        assert_eq!(new["metadata"]["managedFields"], expect);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use crate::outcome::HookError;
 use crate::response::Response;
 use api_meta::{ApiError, Meta};
 use api_patch::json_patch;
-use serde_json::{Value, json};
+use apiserver_fields::check_managed_fields;
+use serde_json::Value;
 
 /// Metadata that only the server sets; a webhook's values are dropped.
 const SYSTEM_FIELDS: [&str; 6] = [
@@ -141,32 +142,29 @@ fn restore_field(before: &Value, after: &mut Value, field: &str) {
 
 /// Restores managed fields that a webhook has broken; returns the warning.
 fn restore_managed_fields(before: &Value, after: &mut Value) -> Option<String> {
-    let fields = |object: &Value| {
-        let fields = object.metadata().and_then(|m| m.get(MANAGED_FIELDS));
-        fields.cloned().unwrap_or(json!([]))
-    };
-    let changed = fields(after);
-    if changed == fields(before) {
+    let list = |object: &Value| object.metadata()?.get(MANAGED_FIELDS).cloned();
+    let changed = list(after);
+    if changed == list(before) {
         return None;
     }
-    let problem = changed
-        .as_array()?
-        .iter()
-        .find_map(managed_fields_problem)?;
-    restore_field(before, after, MANAGED_FIELDS);
-    Some(format!(
-        ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
-         mutating admission controller; please fix your requests: {problem}"
-    ))
-}
-
-fn managed_fields_problem(entry: &Value) -> Option<String> {
-    let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
-    if !matches!(text("operation"), "Apply" | "Update") {
-        return Some(format!("invalid operation {:?}", text("operation")));
+    match check_managed_fields(after) {
+        Err(problem) => {
+            restore_field(before, after, MANAGED_FIELDS);
+            Some(format!(
+                ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated \
+                 mutating admission controller; please fix your requests: {problem}"
+            ))
+        }
+        Ok(()) => {
+            // An empty list and none are the same in the store.
+            if changed
+                .as_ref()
+                .and_then(Value::as_array)
+                .is_some_and(Vec::is_empty)
+            {
+                after.metadata_mut().remove(MANAGED_FIELDS);
+            }
+            None
+        }
     }
-    if !matches!(text("fieldsType"), "" | "FieldsV1") {
-        return Some(format!("invalid fieldsType {:?}", text("fieldsType")));
-    }
-    (text("apiVersion").is_empty()).then(|| "apiVersion is empty".to_owned())
 }

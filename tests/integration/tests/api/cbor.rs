@@ -2,7 +2,9 @@
 
 use api_codec::cbor;
 use http::Method;
-use integration_tests::{Http2Client, Reply, ReplyExt, config_map, has_condition, wait_for};
+use integration_tests::{
+    Http2Client, Reply, ReplyExt, config_map, has_condition, name_of, wait_for,
+};
 use serde_json::{Value, json};
 use testkit_control_plane::{ControlPlane, Options};
 
@@ -131,6 +133,45 @@ async fn use_kind(admin: &Http2Client, path: &str, object: Value) {
     assert_eq!(events, want);
     let (code, missing) = send(admin, Method::GET, &one, CBOR, &Value::Null).await;
     assert_eq!((code, &missing["kind"]), (404, &json!("Status")));
+}
+
+/// Resets the owners of an object; returns whether it has owners afterwards.
+async fn reset_owners(admin: &Http2Client, path: &str, object: &Value, sent: Value) -> bool {
+    let path = format!("{path}/{}", name_of(object));
+    let apply = format!("{path}?fieldManager=applier&force=true");
+    let (_, mut owned) = send(admin, Method::PATCH, &apply, APPLY, object).await;
+    owned["metadata"]["managedFields"] = sent;
+    let (code, reset) = send(admin, Method::PUT, &path, CBOR, &owned).await;
+    assert_eq!(code, 200, "{reset}");
+    reset["metadata"].get("managedFields").is_some()
+}
+
+#[tokio::test]
+async fn owners_are_reset_in_cbor_as_in_json() {
+    let plane = start(true).await;
+    let admin = Http2Client::connect(&plane.admin()).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let widgets = define_widgets(&admin).await;
+    for (path, object, sent, keeps) in [
+        (maps, config_map("a"), json!([]), false),
+        (maps, config_map("a"), json!([{}]), false),
+        (maps, config_map("a"), Value::Null, true),
+        // As upstream, the metadata of a custom resource has lost its empty lists by then.
+        (&widgets, widget("a"), json!([]), true),
+        (&widgets, widget("a"), json!([{}]), false),
+    ] {
+        let kept = reset_owners(&admin, path, &object, sent.clone()).await;
+        assert_eq!(kept, keeps, "{path} {sent}");
+    }
+    let mut object = config_map("b");
+    object["metadata"]["managedFields"] = json!([]);
+    let path = format!("{maps}/b?fieldManager=applier");
+    let (code, status) = send(&admin, Method::PATCH, &path, APPLY, &object).await;
+    let message = &status["message"];
+    assert_eq!(
+        (code, message),
+        (400, &json!("metadata.managedFields must be nil"))
+    );
 }
 
 #[tokio::test]

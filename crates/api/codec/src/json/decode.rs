@@ -426,6 +426,15 @@ impl MessageSeed<'_> {
         self.message.field_by_number(number).map(|field| &field.ty)
     }
 
+    /// Returns whether a value is an empty list of an object's managed fields: a request to forget
+    /// the owners, while an absent list keeps them. Protobuf can't express the difference.
+    fn is_reset(&self, field: &Field, value: &Value) -> bool {
+        field.json == "managedFields"
+            && value.as_array().is_some_and(Vec::is_empty)
+            // Only of the object itself: metadata of a template has no owners.
+            && *self.context.path.borrow() == "metadata"
+    }
+
     fn read_struct<'de, A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut out = Map::new();
         let mut seen: Vec<&str> = Vec::with_capacity(8);
@@ -452,7 +461,7 @@ impl MessageSeed<'_> {
                 .member(field.json, || map.next_value_seed(seed))?;
             // Equality of objects is equality of trees: what Go's encoder omits must not be in the
             // tree.
-            if canonical::keeps_value(field, &value) {
+            if canonical::keeps_value(field, &value) || self.is_reset(field, &value) {
                 out.insert(field.json.to_owned(), value);
             }
         }

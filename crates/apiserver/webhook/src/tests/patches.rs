@@ -120,19 +120,38 @@ fn system_metadata_is_restored() {
 fn broken_managed_fields_are_restored_with_a_warning() {
     let add =
         |value: Value| json!([{"op": "add", "path": "/metadata/managedFields", "value": value}]);
-    let broken = add(json!([{"manager": "m", "operation": "Steal", "apiVersion": "v1"}]));
-    let patched = apply(&widget(), broken).unwrap().unwrap();
-    assert_eq!(patched.object, widget());
-    assert!(
-        patched
-            .warning
-            .is_some_and(|w| w.contains("invalid operation \"Steal\""))
-    );
-    let valid = add(json!([{"manager": "m", "operation": "Update", "apiVersion": "v1"}]));
+    let entry = |operation: &str, form: &str| json!({"manager": "m", "operation": operation, "apiVersion": "v1", "fieldsType": form});
+    for (broken, problem) in [
+        (
+            entry("Steal", "FieldsV1"),
+            "operation must be `Apply` or `Update`",
+        ),
+        (
+            entry("Update", ""),
+            "missing fieldsType in managed fields entry 0",
+        ),
+        (json!({}), "operation must be `Apply` or `Update`"),
+    ] {
+        let patched = apply(&widget(), add(json!([broken]))).unwrap().unwrap();
+        assert_eq!(patched.object, widget());
+        let warning = patched.warning.unwrap_or_default();
+        assert!(warning.ends_with(problem), "{warning}");
+    }
+    let valid = add(json!([entry("Update", "FieldsV1")]));
     let patched = apply(&widget(), valid).unwrap().unwrap();
     assert!(patched.warning.is_none());
     assert_eq!(
         patched.object["metadata"]["managedFields"][0]["manager"],
         "m"
     );
+}
+
+#[test]
+fn empty_managed_fields_of_a_webhook_clear_the_owners() {
+    let mut owned = widget();
+    owned["metadata"]["managedFields"] = json!([{"manager": "m", "operation": "Update",
+        "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:size": {}}}]);
+    let empty = json!([{"op": "replace", "path": "/metadata/managedFields", "value": []}]);
+    let patched = apply(&owned, empty).unwrap().unwrap();
+    assert_eq!((patched.object, patched.warning), (widget(), None));
 }
