@@ -3,15 +3,14 @@
 //! Admission, validation and the signer decide by the same [`CertificateRequest`]. A second parser
 //! could disagree with this one about which PEM block or which attribute counts, and a request
 //! other than the approved one would be signed. For the same reason everything ambiguous is an
-//! error: text around the PEM block, bytes after the DER, two extension requests, string types that
-//! other parsers decode differently.
+//! error: a second PEM block, bytes after the DER, two extension requests, string types that other
+//! parsers decode differently. As upstream, headers of the block and text around it are ignored.
 
 mod signers;
 
 pub use signers::check_client_usages;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use crate::pem::read_blocks;
 use std::net::IpAddr;
 use x509_parser::asn1_rs::{Class, Tag};
 use x509_parser::certification_request::X509CertificationRequest;
@@ -21,18 +20,19 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME};
 use x509_parser::prelude::{FromDer, X509Name};
 
-const BEGIN: &str = "-----BEGIN CERTIFICATE REQUEST-----";
-const END: &str = "-----END CERTIFICATE REQUEST-----";
+const LABEL: &str = "CERTIFICATE REQUEST";
+/// The start of a block of any type.
+const BEGIN: &[u8] = b"-----BEGIN";
 
 /// Reasons for rejecting a certificate request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The text is not a single PEM block of the right type.
+    /// The text has no PEM block, or one of another type.
     #[error("PEM block type must be CERTIFICATE REQUEST")]
     BlockType,
-    /// There is text before or after the block or in its headers, or the base64 is invalid.
-    #[error("must be exactly one CERTIFICATE REQUEST PEM block without headers or other text")]
-    Block,
+    /// There are several PEM blocks, or the start of another one.
+    #[error("must contain exactly one PEM block")]
+    SeveralBlocks,
     /// The block is not a PKCS#10 request.
     #[error("the PEM block does not contain a valid certificate request")]
     Malformed,
@@ -89,7 +89,7 @@ impl CertificateRequest {
     /// Parses a request from PEM.
     ///
     /// # Errors
-    /// The text is not exactly one block (white space may follow), or the block is not one request.
+    /// The text does not have exactly one block, or the block is not one request.
     pub fn from_pem(pem: &[u8]) -> Result<Self, RequestError> {
         Self::from_der(decode_block(pem)?)
     }
@@ -238,28 +238,19 @@ fn read_address(bytes: &[u8]) -> Result<IpAddr, RequestError> {
         .map_err(|_| RequestError::SubjectAltName)
 }
 
-/// Decodes the only block of `pem`. Line lengths and line ends are arbitrary.
+/// Decodes the only block of `pem`.
 fn decode_block(pem: &[u8]) -> Result<Vec<u8>, RequestError> {
-    let text = std::str::from_utf8(pem).map_err(|_| RequestError::Block)?;
-    // Text before the block is legal PEM, but hides a second block from readers that stop at the
-    // first.
-    let Some(body) = text.strip_prefix(BEGIN) else {
-        return Err(if text.contains(BEGIN) {
-            RequestError::Block
-        } else {
-            RequestError::BlockType
-        });
-    };
-    let body = body
-        .trim_end_matches(|c: char| c.is_ascii_whitespace())
-        .strip_suffix(END)
-        .ok_or(RequestError::Block)?;
-    if !body.starts_with(['\n', '\r']) || !body.ends_with('\n') {
-        return Err(RequestError::Block);
+    let block = read_blocks(pem)
+        .next()
+        .filter(|block| block.label == LABEL)
+        .ok_or(RequestError::BlockType)?;
+    // Parsers disagree about a start that is not at the beginning of a line, and approvers may look
+    // at another block than the signer.
+    let starts = pem.windows(BEGIN.len()).filter(|part| *part == BEGIN);
+    match starts.count() {
+        1 => Ok(block.contents),
+        _ => Err(RequestError::SeveralBlocks),
     }
-    // Header lines and further blocks contain characters outside the base64 alphabet.
-    let packed: String = body.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-    STANDARD.decode(packed).map_err(|_| RequestError::Block)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod kind;
 pub mod labels;
 pub mod meta;
 pub mod names;
+pub mod pem;
 pub mod quantity;
 pub mod semantic;
 pub mod status;

@@ -6,10 +6,13 @@ use crate::metadata::NameRule;
 use crate::rules;
 use crate::signer_name::validate_signer_name;
 use api_meta::certificate_request::{CertificateRequest, RequestError};
+use api_meta::pem::read_blocks;
 use api_meta::tree::{get, int, list, text, texts};
 use base64::Engine;
 use serde_json::Value;
 use std::collections::HashSet;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer;
 
 /// Rules of CertificateSigningRequests. Upstream accepts any name that is valid in a path. Control
 /// characters are rejected here, because names are printed to terminals.
@@ -175,36 +178,48 @@ fn validate_issued_certificate(new: &str, old: &str, path: &Path<'_>, errors: &m
     }
 }
 
-const MALFORMED: &str = "x509: malformed certificate";
-
 /// Returns why an encoded text is not a chain of certificates.
 fn find_certificate_problem(text: &str) -> Option<String> {
     let decoded = base64::engine::general_purpose::STANDARD.decode(text);
-    let pem = decoded.unwrap_or_default();
-    let mut count = 0;
-    for block in x509_parser::pem::Pem::iter_from_buffer(&pem) {
+    let mut is_empty = true;
+    for block in read_blocks(&decoded.unwrap_or_default()) {
         // Clients take the first block as their certificate and send the rest as the chain.
-        let Ok(block) = block else {
-            return Some(MALFORMED.to_owned());
-        };
         if block.label != "CERTIFICATE" {
             let label = crate::field::go_quote(&block.label);
             return Some(format!(
                 "only CERTIFICATE PEM blocks are allowed, found {label}"
             ));
         }
-        if block.parse_x509().is_err() {
-            return Some(MALFORMED.to_owned());
+        // Headers may contain text that other parsers read as a block of its own.
+        if block.has_headers {
+            return Some("no PEM block headers are permitted".to_owned());
         }
-        count += 1;
+        if let Some(problem) = find_block_problem(&block.contents) {
+            return Some(problem.to_owned());
+        }
+        is_empty = false;
     }
-    (count == 0).then(|| "must contain at least one CERTIFICATE PEM block".to_owned())
+    is_empty.then(|| "must contain at least one CERTIFICATE PEM block".to_owned())
+}
+
+/// Returns why a block does not consist of certificates.
+fn find_block_problem(mut der: &[u8]) -> Option<&'static str> {
+    if der.is_empty() {
+        return Some("found CERTIFICATE PEM block containing 0 certificates");
+    }
+    while !der.is_empty() {
+        match X509Certificate::from_der(der) {
+            Ok((rest, _)) => der = rest,
+            Err(_) => return Some("x509: malformed certificate"),
+        }
+    }
+    None
 }
 
 fn validate_pem_request(text: &str) -> Result<(), RequestError> {
     let pem = base64::engine::general_purpose::STANDARD
         .decode(text)
-        .map_err(|_| RequestError::Block)?;
+        .map_err(|_| RequestError::BlockType)?;
     match CertificateRequest::from_pem(&pem)?.verify_signature() {
         // Signers of other domains may support algorithms that this library does not.
         Err(RequestError::SignatureAlgorithm) => Ok(()),

@@ -24,7 +24,7 @@ pub fn read_request(object: &Value) -> Result<CertificateRequest, RequestError> 
     // A parser that reads more leniently than the signer's could admit a subject that it has not
     // seen.
     let pem = base64::engine::general_purpose::STANDARD.decode(string_at(object, "/spec/request"));
-    CertificateRequest::from_pem(&pem.map_err(|_| RequestError::Block)?)
+    CertificateRequest::from_pem(&pem.map_err(|_| RequestError::BlockType)?)
 }
 
 /// Writes the requester into each new request. Always on: the signer relies on it.

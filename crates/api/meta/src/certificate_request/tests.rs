@@ -57,51 +57,54 @@ fn all_organizations_and_the_last_common_name_are_read() {
 
 #[test]
 fn anything_but_one_block_is_refused() {
+    const END: &str = "-----END CERTIFICATE REQUEST-----";
     let (evil, good) = (
         request("evil", "system:masters", &[]),
         request("good", "friends", &[]),
     );
-    let cases = [
-        ("a hidden block first", format!(" {evil}{good}")),
-        ("two blocks", format!("{good}{evil}")),
-        ("text before", format!("Certificate Request:\n{good}")),
-        ("text after", format!("{good}more")),
-        ("a byte-order mark", format!("\u{feff}{good}")),
+    let renamed = |to: &str| good.replace("CERTIFICATE REQUEST", to);
+    let mixed = good.replacen("CERTIFICATE REQUEST", "CERTIFICATE", 1);
+    let empty = format!("-----BEGIN CERTIFICATE REQUEST-----\n{END}\n");
+    use RequestError::{BlockType, Malformed, SeveralBlocks};
+    for (name, text, expect) in [
         (
-            "headers",
-            good.replacen("-----\n", "-----\nProc-Type: 4,ENCRYPTED\n\n", 1),
+            "hidden block first",
+            format!(" {evil}{good}"),
+            SeveralBlocks,
         ),
+        ("two blocks", format!("{good}{evil}"), SeveralBlocks),
+        ("hidden block last", format!("{good} {evil}"), SeveralBlocks),
+        ("other type", renamed("NEW CERTIFICATE REQUEST"), BlockType),
         (
-            "other type",
-            good.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"),
+            "other type first",
+            format!("{}{good}", renamed("X")),
+            BlockType,
         ),
-        (
-            "mixed types",
-            good.replacen("CERTIFICATE REQUEST", "CERTIFICATE", 1),
-        ),
-        ("no end", good.replace(END, "")),
-        ("empty block", format!("{BEGIN}\n{END}\n")),
-        ("nothing", String::new()),
-    ];
-    for (name, text) in cases {
-        assert!(
-            CertificateRequest::from_pem(text.as_bytes()).is_err(),
-            "{name}"
-        );
+        ("mixed types", mixed, BlockType),
+        ("byte-order mark", format!("\u{feff}{good}"), BlockType),
+        ("no end", good.replace(END, ""), BlockType),
+        ("empty block", empty, Malformed),
+        ("nothing", String::new(), BlockType),
+    ] {
+        let found = CertificateRequest::from_pem(text.as_bytes());
+        assert_eq!(found, Err(expect), "{name}");
     }
+}
+
+#[test]
+fn headers_and_text_around_the_block_are_ignored() {
+    let good = request("good", "friends", &[]);
     for text in [
         good.clone(),
         good.trim_end().to_owned(),
         format!("{good}\n \n"),
         good.replace('\n', "\r\n"),
+        good.replacen("-----\n", "-----\nProc-Type: 4,ENCRYPTED\n\n", 1),
+        format!("Certificate Request:\n    Data: none\n{good}"),
+        format!("{good}more"),
     ] {
-        assert_eq!(
-            CertificateRequest::from_pem(text.as_bytes())
-                .unwrap()
-                .common_name,
-            "good",
-            "{text:?}"
-        );
+        let found = CertificateRequest::from_pem(text.as_bytes());
+        assert_eq!(found.unwrap().common_name, "good", "{text:?}");
     }
 }
 

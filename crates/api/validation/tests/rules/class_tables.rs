@@ -115,6 +115,8 @@ fn conditions_of_certificate_requests() {
         r#"
         /status={"certificate":"LS0tLS1CRUdJTiBQVUJMSUMgS0VZLS0tLS0KQUFBQQotLS0tLUVORCBQVUJMSUMgS0VZLS0tLS0K"} => status.certificate: Invalid value: "<certificate data>": only CERTIFICATE PEM blocks are allowed, found "PUBLIC KEY"
         /status={"certificate":"LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="} => status.certificate: Invalid value: "<certificate data>": x509: malformed certificate
+        /status={"certificate":"LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCks6IHYKCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="} => status.certificate: Invalid value: "<certificate data>": no PEM block headers are permitted
+        /status={"certificate":"LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCgotLS0tLUVORCBDRVJUSUZJQ0FURS0tLS0tCg=="} => status.certificate: Invalid value: "<certificate data>": found CERTIFICATE PEM block containing 0 certificates
         /status={"certificate":"eA=="} >> /status/certificate="eQ==" => status.certificate: Forbidden: updates may not modify existing certificate content
         /status={"certificate":"eA=="} => status.certificate: Invalid value: "<certificate data>": must contain at least one CERTIFICATE PEM block
         /status={"certificate":"eA=="} >> /metadata/labels={"a":"b"} => ok
