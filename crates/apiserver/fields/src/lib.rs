@@ -22,6 +22,6 @@ mod track;
 pub use apply::{ApplyError, ApplyOutcome, apply_intent};
 pub use managers::check_managed_fields;
 pub use mutation::{MergeError, check_elements_of, merge_object};
-pub use scale::{set_object_owners, set_scale_owners};
+pub use scale::{ReplicasPaths, set_object_owners, set_scale_owners};
 pub use set::FieldSet;
 pub use track::{Writer, track_update};

@@ -5,7 +5,9 @@ use crate::write::Write;
 use api_kinds::{ObjectSchema, Resource};
 use api_meta::{ApiError, Cause, Meta, Selector, meta};
 use api_structural::{ScalePaths, find_nested};
+use apiserver_fields::ReplicasPaths;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Returns the Scale of an object. A custom resource has its replicas where its version says.
 pub fn scale_of(resource: &Resource, object: &Value) -> Value {
@@ -66,9 +68,21 @@ fn custom_paths(resource: &Resource) -> Option<&ScalePaths> {
     }
 }
 
-/// Returns the path of the wanted replicas.
-pub(crate) fn replicas_path(resource: &Resource) -> &str {
-    custom_paths(resource).map_or("spec.replicas", |paths| &*paths.spec_replicas)
+/// Returns the path of the wanted replicas in each version of a resource; `served` has the versions.
+pub(crate) fn replicas_paths<'a>(
+    resource: &Resource,
+    served: impl Iterator<Item = &'a Arc<Resource>>,
+) -> ReplicasPaths {
+    if !resource.is_custom() {
+        return ReplicasPaths::Same("spec.replicas".to_owned());
+    }
+    let versions =
+        served.filter(|row| row.group == resource.group && row.plural == resource.plural);
+    let path = |row: &Arc<Resource>| {
+        let paths = custom_paths(row)?;
+        Some((row.api_version(), paths.spec_replicas.to_string()))
+    };
+    ReplicasPaths::ByVersion(versions.filter_map(path).collect())
 }
 
 /// Checks that an object has replicas: a Scale without them would scale a custom resource to zero.

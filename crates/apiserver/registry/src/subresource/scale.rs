@@ -1,7 +1,7 @@
 //! Reads and writes of Scales.
 
 use crate::registry::Registry;
-use crate::scale_view::{check_scale, replicas_path, scale_of, set_replicas};
+use crate::scale_view::{check_scale, replicas_paths, scale_of, set_replicas};
 use crate::update::{Mode, Update};
 use crate::write::Write;
 use api_kinds::Resource;
@@ -22,11 +22,14 @@ impl Registry {
         let resource = write.resource.clone();
         let described = resource.clone();
         let applies = write.applies;
-        let path = replicas_path(&described);
+        let paths = {
+            let served = self.caches.served();
+            replicas_paths(&described, served.resources().served())
+        };
         let through = move |object: &Value| {
             let mut scale = scale_of(&resource, object);
             if applies {
-                set_scale_owners(&mut scale, object, path);
+                set_scale_owners(&mut scale, object, &paths);
             }
             let scale = change(&scale)?;
             check_scale(&name, &scale)?;
@@ -34,7 +37,7 @@ impl Registry {
             let mut object = object.clone();
             set_replicas(&resource, &mut object, &scale);
             if applies {
-                set_object_owners(&mut object, &scale, path, &resource.api_version());
+                set_object_owners(&mut object, &scale, &paths, &resource.api_version());
             }
             // The precondition of the Scale is one on the object.
             object.set_meta_str("resourceVersion", scale.resource_version());
