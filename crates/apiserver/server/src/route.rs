@@ -64,7 +64,7 @@ async fn dispatch_plain(
         ("version", None) => Some(respond::plain_json(200, &discovery::version_info())),
         ("metrics", None) => Some(metrics_page::respond_metrics(server)),
         ("statusz", None) => Some(zpages::respond_statusz(server, context)),
-        ("flagz", None) => Some(zpages::respond_flagz(context)),
+        ("flagz", None) => Some(zpages::respond_flagz(server, context)),
         _ => discovery::respond_discovery(server, context, path).await?,
     };
     match response {

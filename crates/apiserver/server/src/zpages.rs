@@ -4,7 +4,8 @@ use crate::body::{Body, full_body};
 use crate::context::Context;
 use crate::discovery::Discovery;
 use crate::server::Server;
-use base_zpages::Process;
+use api_codec::cbor;
+use base_zpages::{AcceptedTypes, Process};
 use http::Response;
 
 /// Upstream's name: its pages are those of any API server.
@@ -14,12 +15,22 @@ const COMPONENT: &str = "apiserver";
 pub fn respond_statusz(server: &Server, context: &Context) -> Response<Body> {
     let paths = Discovery::list_paths(server.caches.served().resources());
     let paths = paths.iter().map(String::as_str);
-    let accept = context.header("accept");
+    let accept = accepted_types(server, context);
     base_zpages::respond_statusz(COMPONENT, Process::read(), paths, accept).map(full_body)
 }
 
 /// Responds to `/flagz`.
-pub fn respond_flagz(context: &Context) -> Response<Body> {
+pub fn respond_flagz(server: &Server, context: &Context) -> Response<Body> {
     let flags = base_zpages::flag_values();
-    base_zpages::respond_flagz(COMPONENT, &flags, context.header("accept")).map(full_body)
+    let accept = accepted_types(server, context);
+    base_zpages::respond_flagz(COMPONENT, &flags, accept).map(full_body)
+}
+
+/// Returns the types that a client accepts. CBOR has a feature gate.
+fn accepted_types<'a>(server: &Server, context: &'a Context) -> AcceptedTypes<'a> {
+    let encode = |object: &serde_json::Value| cbor::mark(&cbor::encode_value(object));
+    AcceptedTypes {
+        header: context.header("accept"),
+        cbor: server.formats.cbor.then_some(encode),
+    }
 }

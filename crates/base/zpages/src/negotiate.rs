@@ -13,6 +13,7 @@ pub(crate) enum Format {
     Text,
     Json(&'static str),
     Yaml(&'static str),
+    Cbor(&'static str),
 }
 
 /// One range of an Accept header.
@@ -24,8 +25,8 @@ struct Clause<'a> {
 }
 
 /// Returns the representation that an Accept header selects; None if it accepts no possible one.
-/// JSON and YAML must name group, version and kind, because the pages have no default version.
-pub(crate) fn negotiate_format(accept: &str, kind: &str) -> Option<Format> {
+/// JSON, YAML and CBOR must name group, version and kind, because the pages have no default version.
+pub(crate) fn negotiate_format(accept: &str, kind: &str, has_cbor: bool) -> Option<Format> {
     if accept.trim().is_empty() {
         return Some(Format::Text);
     }
@@ -37,7 +38,9 @@ pub(crate) fn negotiate_format(accept: &str, kind: &str) -> Option<Format> {
             .then((a.main == "*").cmp(&(b.main == "*")))
             .then((a.sub == "*").cmp(&(b.sub == "*")))
     });
-    clauses.iter().find_map(|clause| clause.select_format(kind))
+    clauses
+        .iter()
+        .find_map(|clause| clause.select_format(kind, has_cbor))
 }
 
 fn parse_clause(text: &str) -> Option<Clause<'_>> {
@@ -60,7 +63,7 @@ fn parse_clause(text: &str) -> Option<Clause<'_>> {
 }
 
 impl Clause<'_> {
-    fn select_format(&self, kind: &str) -> Option<Format> {
+    fn select_format(&self, kind: &str, has_cbor: bool) -> Option<Format> {
         let is_set = |name| self.parameters.get(name).is_some_and(|v| !v.is_empty());
         // Neither streams nor other server versions exist for these pages.
         if is_set("stream") || is_set("sv") {
@@ -80,7 +83,10 @@ impl Clause<'_> {
         if covers("application", "json") {
             return Some(Format::Json(version));
         }
-        covers("application", "yaml").then_some(Format::Yaml(version))
+        if covers("application", "yaml") {
+            return Some(Format::Yaml(version));
+        }
+        (has_cbor && covers("application", "cbor")).then_some(Format::Cbor(version))
     }
 
     fn requested_version(&self, kind: &str) -> Option<&'static str> {
@@ -147,7 +153,21 @@ mod tests {
                 Some(Format::Json("v1beta1")),
             ),
         ] {
-            assert_eq!(negotiate_format(accept, "Statusz"), format, "{accept:?}");
+            let found = negotiate_format(accept, "Statusz", false);
+            assert_eq!(found, format, "{accept:?}");
+        }
+        let cbor = Some(Format::Cbor("v1beta1"));
+        for (accept, format) in [
+            (format!("application/cbor;{beta}"), cbor),
+            (
+                format!("application/cbor;{beta},application/json;{beta}"),
+                cbor,
+            ),
+            (format!("*/*;{beta}"), Some(Format::Json("v1beta1"))),
+            ("application/cbor".to_owned(), None),
+        ] {
+            let found = negotiate_format(&accept, "Statusz", true);
+            assert_eq!(found, format, "{accept:?}");
         }
     }
 }

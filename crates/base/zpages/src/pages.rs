@@ -52,15 +52,30 @@ impl Process {
     }
 }
 
+/// The types that a client accepts and a server has.
+#[derive(Debug, Clone, Copy)]
+pub struct AcceptedTypes<'a> {
+    /// The Accept header, empty for none.
+    pub header: &'a str,
+    /// The encoder of CBOR, `None` on a server without it.
+    pub cbor: Option<fn(&Value) -> Vec<u8>>,
+}
+
+impl<'a> From<&'a str> for AcceptedTypes<'a> {
+    fn from(header: &'a str) -> Self {
+        Self { header, cbor: None }
+    }
+}
+
 /// Responds to `/statusz`. `paths` are the paths of the component's server.
 pub fn respond_statusz<'a>(
     component: &str,
     process: Process,
     paths: impl Iterator<Item = &'a str>,
-    accept: &str,
-) -> Response<String> {
+    accept: impl Into<AcceptedTypes<'a>>,
+) -> Response<Vec<u8>> {
     let folders = list_folders(paths);
-    respond_page("Statusz", accept, |version| match version {
+    respond_page("Statusz", accept.into(), |version| match version {
         None => Content::Text(format_statusz(component, process, &folders)),
         Some(version) => Content::Object(json!({
             "kind": "Statusz",
@@ -77,8 +92,12 @@ pub fn respond_statusz<'a>(
 }
 
 /// Responds to `/flagz`.
-pub fn respond_flagz(component: &str, flags: &FlagValues, accept: &str) -> Response<String> {
-    respond_page("Flagz", accept, |version| match version {
+pub fn respond_flagz<'a>(
+    component: &str,
+    flags: &FlagValues,
+    accept: impl Into<AcceptedTypes<'a>>,
+) -> Response<Vec<u8>> {
+    respond_page("Flagz", accept.into(), |version| match version {
         None => Content::Text(format_flagz(component, flags)),
         Some(version) => Content::Object(json!({
             "kind": "Flagz",
@@ -96,24 +115,26 @@ enum Content {
 
 fn respond_page(
     kind: &str,
-    accept: &str,
+    accept: AcceptedTypes<'_>,
     render: impl Fn(Option<&'static str>) -> Content,
-) -> Response<String> {
-    let Some(format) = negotiate_format(accept, kind) else {
-        return not_acceptable();
+) -> Response<Vec<u8>> {
+    let Some(format) = negotiate_format(accept.header, kind, accept.cbor.is_some()) else {
+        return not_acceptable(accept.cbor.is_some());
     };
     let (version, media_type) = match format {
         Format::Text => (None, "text/plain; charset=utf-8"),
         Format::Json(version) => (Some(version), "application/json"),
         Format::Yaml(version) => (Some(version), "application/yaml"),
+        Format::Cbor(version) => (Some(version), "application/cbor"),
     };
-    let body = match render(version) {
-        Content::Text(text) => text,
-        Content::Object(object) if matches!(format, Format::Yaml(_)) => {
-            // Maps with names as keys can always be written.
-            serde_yaml::to_string(&object).unwrap_or_default()
-        }
-        Content::Object(object) => format!("{object}\n"),
+    let body = match (render(version), format, accept.cbor) {
+        (Content::Text(text), ..) => text.into_bytes(),
+        // Maps with names as keys can always be written.
+        (Content::Object(object), Format::Yaml(_), _) => serde_yaml::to_string(&object)
+            .unwrap_or_default()
+            .into_bytes(),
+        (Content::Object(object), Format::Cbor(_), Some(encode)) => encode(&object),
+        (Content::Object(object), ..) => format!("{object}\n").into_bytes(),
     };
     let mut response = build_response(StatusCode::OK, media_type, body);
     if version.is_some_and(is_deprecated) {
@@ -128,18 +149,25 @@ fn respond_page(
     response
 }
 
-fn not_acceptable() -> Response<String> {
-    let message = "only the following media types are accepted: application/json, application/yaml, text/plain";
+fn not_acceptable(has_cbor: bool) -> Response<Vec<u8>> {
+    let cbor = if has_cbor { ", application/cbor" } else { "" };
+    let message = format!(
+        "only the following media types are accepted: application/json, application/yaml, text/plain{cbor}"
+    );
     let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": "NotAcceptable", "code": 406});
     build_response(
         StatusCode::NOT_ACCEPTABLE,
         "application/json",
-        status.to_string(),
+        status.to_string().into_bytes(),
     )
 }
 
-fn build_response(status: StatusCode, media_type: &'static str, body: String) -> Response<String> {
+fn build_response(
+    status: StatusCode,
+    media_type: &'static str,
+    body: Vec<u8>,
+) -> Response<Vec<u8>> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let media_type = HeaderValue::from_static(media_type);
@@ -204,7 +232,11 @@ mod tests {
         }
     }
 
-    fn statusz(accept: &str) -> Response<String> {
+    fn text(page: Response<Vec<u8>>) -> String {
+        String::from_utf8(page.into_body()).unwrap()
+    }
+
+    fn statusz(accept: &str) -> Response<Vec<u8>> {
         let paths = [
             "/readyz/ping",
             "/metrics",
@@ -218,7 +250,7 @@ mod tests {
         respond_statusz("kube-x", process(), paths.into_iter(), accept)
     }
 
-    fn flagz(accept: &str) -> Response<String> {
+    fn flagz(accept: &str) -> Response<Vec<u8>> {
         let flags = [("v", "2"), ("bootstrap-token", "s3cret"), ("empty", "")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()));
         respond_flagz("kube-x", &flags.into_iter().collect(), accept)
@@ -230,7 +262,7 @@ mod tests {
         assert_eq!(page.headers()[CONTENT_TYPE], "text/plain; charset=utf-8");
         let version = env!("CARGO_PKG_VERSION");
         assert_eq!(
-            page.into_body(),
+            text(page),
             format!(
                 "\nkube-x statusz\nWarning: {HEAD}\n\nStarted: Thu Mar  5 07:08:09 UTC 2026\n\
                  Up: 25 hr 02 min 03 sec\nGo version: go1.26\nBinary version: 1.36.2+ironclad.{version}\n\
@@ -242,7 +274,7 @@ mod tests {
     #[test]
     fn flagz_as_text_has_one_line_per_flag_in_order_of_names() {
         assert_eq!(
-            flagz("*/*").into_body(),
+            text(flagz("*/*")),
             format!("\nkube-x flagz\nWarning: {HEAD}\nbootstrap-token=CLASSIFIED\nempty=\nv=2\n")
         );
     }
@@ -252,7 +284,7 @@ mod tests {
         let page = statusz("application/json;v=v1beta1;g=config.k8s.io;as=Statusz");
         assert_eq!(page.headers()[CONTENT_TYPE], "application/json");
         assert!(!page.headers().contains_key(WARNING));
-        let object: Value = serde_json::from_str(page.body()).unwrap();
+        let object: Value = serde_json::from_slice(page.body()).unwrap();
         let version = concat!("1.36.2+ironclad.", env!("CARGO_PKG_VERSION"));
         assert_eq!(
             object,
@@ -271,7 +303,7 @@ mod tests {
             warning.contains("flagz endpoint is deprecated"),
             "{warning}"
         );
-        let object: Value = serde_yaml::from_str(page.body()).unwrap();
+        let object: Value = serde_yaml::from_slice(page.body()).unwrap();
         assert_eq!(
             object,
             json!({"kind": "Flagz", "apiVersion": "config.k8s.io/v1alpha1", "metadata": {"name": "kube-x"},
@@ -280,10 +312,29 @@ mod tests {
     }
 
     #[test]
+    fn cbor_is_a_format_of_servers_with_its_encoder() {
+        let respond = |header: &str| {
+            let accept = AcceptedTypes {
+                header,
+                cbor: Some(|object| object["kind"].to_string().into_bytes()),
+            };
+            respond_flagz("kube-x", &FlagValues::default(), accept)
+        };
+        let page = respond("application/cbor;v=v1beta1;g=config.k8s.io;as=Flagz");
+        assert_eq!(page.headers()[CONTENT_TYPE], "application/cbor");
+        assert_eq!(text(page), "\"Flagz\"");
+        let rejected = text(respond("application/cbor"));
+        assert!(
+            rejected.contains("text/plain, application/cbor"),
+            "{rejected}"
+        );
+    }
+
+    #[test]
     fn unacceptable_format_is_rejected_with_a_status() {
         for page in [statusz("application/json"), flagz("application/xml")] {
             assert_eq!(page.status(), StatusCode::NOT_ACCEPTABLE);
-            let status: Value = serde_json::from_str(page.body()).unwrap();
+            let status: Value = serde_json::from_slice(page.body()).unwrap();
             assert_eq!(status["reason"], "NotAcceptable");
         }
     }
@@ -296,10 +347,6 @@ mod tests {
             now: started,
         };
         let page = respond_statusz("kube-x", reversed, std::iter::empty(), "");
-        assert!(
-            page.body().contains("\nUp: 0 hr 00 min 00 sec\n"),
-            "{}",
-            page.body()
-        );
+        assert!(text(page).contains("\nUp: 0 hr 00 min 00 sec\n"));
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn json_reply(value: &serde_json::Value) -> Reply {
     build_reply(StatusCode::OK, "application/json", value.to_string())
 }
 
-pub(crate) fn string_reply(response: Response<String>) -> Reply {
+pub(crate) fn bytes_reply(response: Response<Vec<u8>>) -> Reply {
     response.map(full_body)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::access::Access;
 use crate::backend::{Backend, Failure, LogQuery, StreamOptions, StreamTarget};
-use crate::reply::{Reply, build_reply, json_reply, string_reply, text_reply};
+use crate::reply::{Reply, build_reply, bytes_reply, json_reply, text_reply};
 use crate::route::{Route, Segments, Stream};
 use crate::{logs, stream};
 use base_task::Tasks;
@@ -122,13 +122,13 @@ impl Server {
             Route::Configz => {
                 json_reply(&serde_json::json!({"kubeletconfig": self.backend.configuration()}))
             }
-            Route::Statusz => string_reply(base_zpages::respond_statusz(
+            Route::Statusz => bytes_reply(base_zpages::respond_statusz(
                 COMPONENT,
                 Process::read(),
                 PATHS.into_iter(),
                 accepted_types(&request),
             )),
-            Route::Flagz => string_reply(base_zpages::respond_flagz(
+            Route::Flagz => bytes_reply(base_zpages::respond_flagz(
                 COMPONENT,
                 &base_zpages::flag_values(),
                 accepted_types(&request),

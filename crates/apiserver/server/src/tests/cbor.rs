@@ -406,3 +406,18 @@ async fn custom_resource_in_cbor_is_read_while_the_gate_is_off() {
         2
     );
 }
+
+#[tokio::test]
+async fn zpages_have_cbor() {
+    let server = start_server(&[GATE]).await;
+    for (path, kind) in [("/statusz", "Statusz"), ("/flagz", "Flagz")] {
+        let accept = format!("{CBOR};v=v1beta1;g=config.k8s.io;as={kind}");
+        let page = server.get_cbor(path, &accept).await;
+        assert_eq!(page["kind"], kind);
+        assert_eq!(page["apiVersion"], "config.k8s.io/v1beta1");
+    }
+    let plain = request("GET", "/statusz").header("accept", CBOR);
+    let rejected = server.send(plain, "").await;
+    assert_eq!(rejected.code, 406);
+    assert!(rejected.text().contains("text/plain, application/cbor"));
+}
