@@ -193,15 +193,18 @@ impl Entry {
         kind.schema.converter().is_some() && (self.foreign || !resource.is_same_version(kind))
     }
 
-    /// Returns whether a custom resource is stored in another version than the storage version.
+    /// Returns whether the object is stored in another version than the storage version, or, of a
+    /// built-in kind, in another encoding than protobuf.
     pub fn is_outdated(&self) -> bool {
-        let (ObjectSchema::Custom(_), Content::Stored(bytes)) =
-            (&self.kind.resource.schema, &self.content)
-        else {
-            return false;
-        };
-        let version = self.kind.resource.api_version();
-        stored_version(bytes).is_some_and(|found| found != version)
+        match (&self.kind.resource.schema, &self.content) {
+            (ObjectSchema::Custom(_), Content::Stored(bytes)) => {
+                let version = self.kind.resource.api_version();
+                stored_version(bytes).is_some_and(|found| found != version)
+            }
+            // The message of the storage version would be kept instead of the stored bytes.
+            (ObjectSchema::BuiltIn(_), Content::Stored(_)) => self.broken.is_none(),
+            (_, Content::Message(_)) => false,
+        }
     }
 
     /// Fails closed: relabelled without its converter, the object would be wrong.

@@ -301,11 +301,8 @@ impl Registry {
         self.store_change(write, key, new, revision).await
     }
 
-    /// Returns whether the object of a revision is stored in an older version of its definition.
+    /// Returns whether the object of a revision is stored in another version than the storage version.
     async fn is_outdated(&self, write: &Write, key: &str, revision: i64) -> Result<bool, ApiError> {
-        if !write.resource.is_custom() {
-            return Ok(false);
-        }
         let cache = self.write_cache(write)?;
         let kind = cache.kind();
         let object_key = kind.object_key(&write.namespace, &write.name);

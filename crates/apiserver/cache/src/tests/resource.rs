@@ -1,7 +1,7 @@
 //! Objects of one cache: snapshots, the past, encodings.
 
 use super::{config_map, config_maps, new_cache, put, select, selection};
-use crate::{Entry, ResourceCache};
+use crate::{Entry, ResourceCache, StoredKind};
 use apiserver_request::{GroupResource, ObjectEvent, Observer};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -186,4 +186,26 @@ fn observer_receives_the_difference_after_a_relist() {
     cache.replace_all(vec![kept, listed("d/changed", 16)], 20);
     let expect = ["configmaps applied changed", "configmaps deleted gone"];
     assert_eq!(*recorder.0.lock(), expect);
+}
+
+#[test]
+fn object_in_another_version_or_encoding_is_outdated() {
+    let mut kinds = StoredKind::stored_kinds().into_iter();
+    let kind = kinds.find(|kind| kind.resource.plural == "csidrivers");
+    let kind = Arc::new(kind.unwrap());
+    let object = json!({"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver",
+        "metadata": {"name": "a"}, "spec": {}});
+    let encode = |version: &str| {
+        let resource = api_kinds::find("storage.k8s.io", version, "csidrivers").unwrap();
+        apiserver_convert::encode_stored(resource, &object)
+    };
+    let json = object.to_string().into_bytes();
+    for (bytes, expect) in [
+        (encode("v1"), false),
+        (json, true),
+        (b"nothing".to_vec(), false),
+    ] {
+        let entry = Entry::new(&kind, "a", &bytes, 1).0;
+        assert_eq!(entry.is_outdated(), expect, "{bytes:?}");
+    }
 }
