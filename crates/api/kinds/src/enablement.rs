@@ -29,6 +29,37 @@ const WITHOUT_CODE: [(&str, &str); 5] = [
     ("storage.k8s.io", "v1beta1"),
 ];
 
+/// A resource without a stable version that has code of its own. Its versions have the same fields.
+struct UnstableResource {
+    group: &'static str,
+    plural: &'static str,
+    /// The feature gate that it needs, empty for none.
+    gate: &'static str,
+}
+
+const WITH_CODE: [UnstableResource; 4] = [
+    UnstableResource {
+        group: "certificates.k8s.io",
+        plural: "clustertrustbundles",
+        gate: "ClusterTrustBundle",
+    },
+    UnstableResource {
+        group: "coordination.k8s.io",
+        plural: "leasecandidates",
+        gate: "",
+    },
+    UnstableResource {
+        group: "internal.apiserver.k8s.io",
+        plural: "storageversions",
+        gate: "",
+    },
+    UnstableResource {
+        group: "storagemigration.k8s.io",
+        plural: "storageversionmigrations",
+        gate: "StorageVersionMigrator",
+    },
+];
+
 /// A value of `--runtime-config` that can't be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RuntimeConfigError {
@@ -77,6 +108,8 @@ pub struct BuiltInResources {
     pub resources: Vec<Arc<Resource>>,
     /// Resources that were enabled in bulk and are not implemented: `GROUP/VERSION/RESOURCE`.
     pub missing: Vec<String>,
+    /// Resources that are not served because their feature gate is off, with the gate.
+    pub gated: Vec<(String, &'static str)>,
 }
 
 impl RuntimeConfig {
@@ -140,14 +173,20 @@ impl RuntimeConfig {
         Ok(())
     }
 
-    /// Applies the preferences to the built-in resources.
-    pub fn apply(&self) -> BuiltInResources {
-        let mut missing = Vec::new();
+    /// Applies the preferences to the built-in resources. `is_enabled` returns whether a feature gate
+    /// is on.
+    pub fn apply(&self, is_enabled: impl Fn(&str) -> bool) -> BuiltInResources {
+        let (mut missing, mut gated) = (Vec::new(), Vec::new());
         let apply = |resource: &Arc<Resource>| {
             let wanted = self.is_wanted(resource);
-            let served = wanted && can_serve(resource);
+            let mut served = wanted && can_serve(resource);
             if wanted && !served {
                 missing.push(resource_key(resource));
+            }
+            let gate = find_unstable(resource).map_or("", |unstable| unstable.gate);
+            if served && !gate.is_empty() && !is_enabled(gate) {
+                served = false;
+                gated.push((resource_key(resource), gate));
             }
             if served == resource.served {
                 return resource.clone();
@@ -157,7 +196,11 @@ impl RuntimeConfig {
             Arc::new(resource)
         };
         let resources = resources().iter().map(apply).collect();
-        BuiltInResources { resources, missing }
+        BuiltInResources {
+            resources,
+            missing,
+            gated,
+        }
     }
 
     /// Returns the preference for the resource, else for its version, else of the selectors.
@@ -175,11 +218,20 @@ impl RuntimeConfig {
     }
 }
 
-/// Returns whether a resource can be served: that of a stable version, or one with its fields.
+/// Returns whether a resource can be served: that of a stable version, one with its fields, or one
+/// with code of its own.
 fn can_serve(resource: &Resource) -> bool {
+    is_stable(&resource.version) || is_without_code(resource) || find_unstable(resource).is_some()
+}
+
+fn is_without_code(resource: &Resource) -> bool {
     let (group, version) = (&*resource.group, &*resource.version);
-    is_stable(version)
-        || WITHOUT_CODE.contains(&(group, version)) && find(group, "v1", &resource.plural).is_some()
+    WITHOUT_CODE.contains(&(group, version)) && find(group, "v1", &resource.plural).is_some()
+}
+
+fn find_unstable(resource: &Resource) -> Option<&'static UnstableResource> {
+    let mut all = WITH_CODE.iter();
+    all.find(|row| resource.group == row.group && resource.plural == row.plural)
 }
 
 fn version_key(resource: &Resource) -> String {
@@ -246,7 +298,8 @@ mod tests {
     use crate::ResourceSet;
 
     fn apply(pairs: &[&str]) -> BuiltInResources {
-        RuntimeConfig::parse(pairs.iter().copied()).unwrap().apply()
+        let config = RuntimeConfig::parse(pairs.iter().copied()).unwrap();
+        config.apply(|_| false)
     }
 
     fn is_served(built_in: &BuiltInResources, group: &str, version: &str, plural: &str) -> bool {
@@ -290,10 +343,7 @@ mod tests {
     #[test]
     fn versions_without_code_have_the_fields_of_the_stable_version() {
         let mut compared = 0;
-        for resource in resources()
-            .iter()
-            .filter(|r| can_serve(r) && !is_stable(&r.version))
-        {
+        for resource in resources().iter().filter(|r| is_without_code(r)) {
             let stable = find(&resource.group, "v1", &resource.plural).unwrap();
             let (ours, theirs) = (fields_below(resource), fields_below(stable));
             let difference: Vec<_> = ours.symmetric_difference(&theirs).collect();
@@ -302,6 +352,38 @@ mod tests {
             compared += 1;
         }
         assert_eq!(compared, 11);
+    }
+
+    #[test]
+    fn versions_of_an_unstable_resource_have_the_same_fields() {
+        let mut compared = 0;
+        for resource in resources().iter().filter(|r| find_unstable(r).is_some()) {
+            let stored = &resource.storage.as_ref().unwrap().api_version;
+            let (group, version) = stored.split_once('/').unwrap();
+            let stored = find(group, version, &resource.plural).unwrap();
+            assert_eq!(fields_below(resource), fields_below(stored), "{resource:?}");
+            compared += 1;
+        }
+        assert_eq!(compared, 6);
+    }
+
+    #[test]
+    fn resource_with_a_feature_gate_is_served_if_the_gate_is_on() {
+        let pairs = [
+            "certificates.k8s.io/v1beta1=true",
+            "coordination.k8s.io/v1alpha2=true",
+        ];
+        let config = RuntimeConfig::parse(pairs).unwrap();
+        let bundles = ("certificates.k8s.io", "v1beta1", "clustertrustbundles");
+        for (is_on, gated) in [(true, 0), (false, 1)] {
+            let built_in = config.apply(|gate| gate == "ClusterTrustBundle" && is_on);
+            assert_eq!(is_served(&built_in, bundles.0, bundles.1, bundles.2), is_on);
+            assert_eq!(built_in.gated.len(), gated);
+            let (group, version) = ("coordination.k8s.io", "v1alpha2");
+            assert!(is_served(&built_in, group, version, "leasecandidates"));
+            let missing = ["certificates.k8s.io/v1beta1/podcertificaterequests"];
+            assert_eq!(built_in.missing, missing);
+        }
     }
 
     #[test]
@@ -357,7 +439,7 @@ mod tests {
     #[test]
     fn bulk_preference_names_what_is_missing() {
         let built_in = apply(&["api/beta=true"]);
-        let missing = "certificates.k8s.io/v1beta1/clustertrustbundles".to_owned();
+        let missing = "certificates.k8s.io/v1beta1/podcertificaterequests".to_owned();
         assert!(built_in.missing.contains(&missing));
         assert!(is_served(
             &built_in,

@@ -76,6 +76,8 @@ pub(crate) fn status_rule(kind: Kind<'_>) -> StatusRule {
         | ("resource.k8s.io", "ResourceClaim")
         | ("networking.k8s.io", "ServiceCIDR")
         | ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy")
+        | ("internal.apiserver.k8s.io", "StorageVersion")
+        | ("storagemigration.k8s.io", "StorageVersionMigration")
         | ("storage.k8s.io", "VolumeAttachment") => StatusRule::Alone,
         _ => StatusRule::Open,
     }

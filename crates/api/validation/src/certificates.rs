@@ -1,4 +1,8 @@
-//! CertificateSigningRequests.
+//! CertificateSigningRequests and ClusterTrustBundles.
+
+mod trust_bundle;
+
+pub use trust_bundle::TRUST_BUNDLE;
 
 use crate::field::{Errors, Path};
 use crate::kind_rules::Rules;

@@ -1,17 +1,26 @@
-//! Leases.
+//! Leases and LeaseCandidates.
 
 use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
+use crate::versions::ReleaseVersion;
 use api_meta::names;
 use api_meta::tree::{get, opt_text, text};
 use serde_json::Value;
+use std::cmp::Ordering;
 
 pub const LEASE: Rules = Rules {
     name: NameRule::Subdomain,
     create: validate_lease,
     update: |new, _, e| validate_lease(new, e),
+    sub: accept_subresource,
+};
+
+pub const LEASE_CANDIDATE: Rules = Rules {
+    name: NameRule::Own,
+    create: validate_candidate,
+    update: validate_candidate_update,
     sub: accept_subresource,
 };
 
@@ -31,8 +40,82 @@ fn validate_lease(object: &Value, errors: &mut Errors) {
     }
 }
 
+const OLDEST_EMULATION: &str = "OldestEmulationVersion";
+
+fn validate_candidate(object: &Value, errors: &mut Errors) {
+    let meta = Path::ROOT.child("metadata");
+    for field in ["generateName", "name"] {
+        let name = text(get(object, "metadata"), field);
+        if !name.is_empty() {
+            errors.invalid_each(&meta.child(field), name, rules::config_key_problems(name));
+        }
+    }
+    let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
+    if text(spec, "leaseName").is_empty() {
+        errors.required(&path.child("leaseName"), "");
+    }
+    let emulated = validate_version(spec, "emulationVersion", &path, errors);
+    let at = path.child("binaryVersion");
+    let binary = text(spec, "binaryVersion");
+    if binary.is_empty() {
+        errors.required(&at, "");
+    } else {
+        let version = validate_version(spec, "binaryVersion", &path, errors);
+        // Upstream compares a version that it can't parse as zero.
+        if !text(spec, "emulationVersion").is_empty()
+            && compare_versions(version.as_ref(), emulated.as_ref()) == Ordering::Less
+        {
+            let detail = "must be greater than or equal to `emulationVersion`";
+            errors.invalid(&at, binary, detail);
+        }
+    }
+    let strategy = text(spec, "strategy");
+    if strategy.is_empty() {
+        errors.required(&path.child("strategy"), "");
+        return;
+    }
+    if strategy == OLDEST_EMULATION && emulated.is_none_or(|version| version.is_zero()) {
+        let detail = "must be specified when `strategy` is 'OldestEmulationVersion'";
+        errors.required(&path.child("emulationVersion"), detail);
+    }
+    validate_lease_strategy(strategy, &path.child("strategy"), errors);
+}
+
+fn validate_candidate_update(new: &Value, old: &Value, errors: &mut Errors) {
+    validate_candidate(new, errors);
+    let (spec, before) = (get(new, "spec"), get(old, "spec"));
+    let path = Path::ROOT.child("spec");
+    rules::validate_immutable(spec, before, "leaseName", &path, errors);
+}
+
+fn validate_version(
+    spec: &Value,
+    field: &str,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) -> Option<ReleaseVersion> {
+    let version = text(spec, field);
+    let parsed = ReleaseVersion::parse(version);
+    if parsed.is_none() && !version.is_empty() {
+        let detail = "must be a valid semantic version";
+        errors.invalid(&path.child(field), version, detail);
+    }
+    parsed
+}
+
+fn compare_versions(a: Option<&ReleaseVersion>, b: Option<&ReleaseVersion>) -> Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => a.compare(b),
+        (Some(a), None) if a.is_zero() => Ordering::Equal,
+        (Some(_), None) => Ordering::Greater,
+        (None, Some(b)) if b.is_zero() => Ordering::Equal,
+        (None, Some(_)) => Ordering::Less,
+        (None, None) => Ordering::Equal,
+    }
+}
+
 fn validate_lease_strategy(strategy: &str, path: &Path<'_>, errors: &mut Errors) {
-    const KNOWN: [&str; 1] = ["OldestEmulationVersion"];
+    const KNOWN: [&str; 1] = [OLDEST_EMULATION];
     // Upstream names the field twice.
     let at = path.child("strategy");
     // Strategies of other vendors have a domain, and this server leaves the election to them.

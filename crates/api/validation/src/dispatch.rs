@@ -6,7 +6,7 @@ use crate::metadata;
 use crate::{
     admissionregistration, apiextensions, apiregistration, apps, autoscaling, batch, certificates,
     claim, coordination, core, discovery, flowcontrol, networking, node, pod, policy, rbac,
-    resource, scheduling, service, storage,
+    resource, scheduling, service, storage, storage_versions,
 };
 use api_meta::Kind;
 use serde_json::Value;
@@ -99,9 +99,13 @@ fn select_rules(kind: Kind<'_>) -> Rules {
         ("discovery.k8s.io", "EndpointSlice") => discovery::ENDPOINT_SLICE,
         ("events.k8s.io", "Event") => core::SERIES_EVENT,
         ("coordination.k8s.io", "Lease") => coordination::LEASE,
+        ("coordination.k8s.io", "LeaseCandidate") => coordination::LEASE_CANDIDATE,
         ("node.k8s.io", "RuntimeClass") => node::RUNTIME_CLASS,
         ("scheduling.k8s.io", "PriorityClass") => scheduling::PRIORITY_CLASS,
         ("certificates.k8s.io", "CertificateSigningRequest") => certificates::SIGNING_REQUEST,
+        ("certificates.k8s.io", "ClusterTrustBundle") => certificates::TRUST_BUNDLE,
+        ("internal.apiserver.k8s.io", "StorageVersion") => storage_versions::STORAGE_VERSION,
+        ("storagemigration.k8s.io", "StorageVersionMigration") => storage_versions::MIGRATION,
         ("storage.k8s.io", name) => select_storage_rules(name),
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") => flowcontrol::FLOW_SCHEMA,
         ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {

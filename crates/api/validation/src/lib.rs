@@ -42,6 +42,8 @@ mod selector;
 mod service;
 mod signer_name;
 mod storage;
+mod storage_versions;
+mod versions;
 mod warnings;
 mod webhook_client;
 

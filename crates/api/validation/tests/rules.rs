@@ -45,6 +45,8 @@ mod storage_tables;
 mod table;
 #[path = "rules/tables.rs"]
 mod tables;
+#[path = "rules/version_tables.rs"]
+mod version_tables;
 #[path = "rules/volume_tables.rs"]
 mod volume_tables;
 #[path = "rules/warnings.rs"]
@@ -61,7 +63,7 @@ use serde_json::{Value, json};
 /// Group and kind.
 pub type Name = (&'static str, &'static str);
 
-const CLUSTER_KINDS: [&str; 28] = [
+const CLUSTER_KINDS: [&str; 30] = [
     "APIService",
     "CertificateSigningRequest",
     "ClusterRole",
@@ -85,6 +87,8 @@ const CLUSTER_KINDS: [&str; 28] = [
     "RuntimeClass",
     "ServiceCIDR",
     "StorageClass",
+    "StorageVersion",
+    "StorageVersionMigration",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
     "ValidatingWebhookConfiguration",

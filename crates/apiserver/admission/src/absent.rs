@@ -20,8 +20,7 @@ enum Treatment {
 }
 use Treatment::{Harmless, Refused, Warned};
 
-const ABSENT: [(&str, Treatment); 21] = [
-    ("ClusterTrustBundleAttest", Harmless),
+const ABSENT: [(&str, Treatment); 20] = [
     (
         "PodTopologyLabels",
         Warned("pods do not get their node's topology labels"),

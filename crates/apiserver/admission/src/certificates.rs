@@ -1,4 +1,4 @@
-//! Certificate signing requests: records the requester, authorizes approvers and signers, and
+//! Certificates: records the requester, authorizes approvers and signers, and
 //! rejects forbidden subjects.
 
 use crate::context::{Context, forbidden_error, string_at};
@@ -134,6 +134,37 @@ impl Admission for CertificateSigning {
         Err(forbidden_error(
             request,
             format!("user not permitted to sign requests with signerName {signer:?}"),
+        ))
+    }
+}
+
+/// Requires the verb `attest` on the signer of a ClusterTrustBundle: its certificates are trusted for
+/// all that the signer signs.
+pub struct TrustBundleAttest(pub Context);
+
+#[async_trait::async_trait]
+impl Admission for TrustBundleAttest {
+    fn name(&self) -> &'static str {
+        "ClusterTrustBundleAttest"
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let writes = matches!(request.operation, Operation::Create | Operation::Update);
+        if !writes || request.group != GROUP || request.resource != "clustertrustbundles" {
+            return Ok(());
+        }
+        // The new signer: validation rejects its change.
+        let signer = string_at(&request.object, "/spec/signerName");
+        // Storage migration and garbage collection change nothing that the signer vouches for.
+        if signer.is_empty()
+            || request.changes_collection_fields_only()
+            || self.0.may_for_signer(request, "attest", signer)
+        {
+            return Ok(());
+        }
+        Err(forbidden_error(
+            request,
+            format!("user not permitted to attest for signerName {signer:?}"),
         ))
     }
 }

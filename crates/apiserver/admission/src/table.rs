@@ -42,7 +42,7 @@ const fn table_row(name: &'static str, on: bool, make: Make) -> Row {
 
 // The order is upstream's. ResourceQuota is last, so that a request which another plugin rejects is
 // not charged.
-const TABLE: [Row; 23] = [
+const TABLE: [Row; 24] = [
     table_row("NamespaceLifecycle", true, |c| {
         Arc::new(namespace_lifecycle::NamespaceLifecycle(c.clone()))
     }),
@@ -87,6 +87,9 @@ const TABLE: [Row; 23] = [
     }),
     table_row("CertificateSigning", true, |c| {
         Arc::new(certificates::CertificateSigning(c.clone()))
+    }),
+    table_row("ClusterTrustBundleAttest", true, |c| {
+        Arc::new(certificates::TrustBundleAttest(c.clone()))
     }),
     table_row("CertificateSubjectRestriction", true, |_| {
         Arc::new(certificates::SubjectRestriction)

@@ -10,8 +10,21 @@ use serde_json::Value;
 const NETWORK: &str = "stored but not enforced by Ironclad's network: traffic stays unrestricted unless another network \
                        plugin enforces NetworkPolicies";
 
+const CANDIDATES: &str = "stored but has no effect: leaders are elected by Leases alone";
+const STORAGE_VERSIONS: &str = "stored but has no effect: no component reads or collects it";
+const TRUST_BUNDLES: &str = "stored but has no effect in pods: kubelets do not mount it";
+
 /// Kinds without effect: group, resource, warning.
-const KINDS: [(&str, &str, &str); 1] = [("networking.k8s.io", "networkpolicies", NETWORK)];
+const KINDS: [(&str, &str, &str); 4] = [
+    ("networking.k8s.io", "networkpolicies", NETWORK),
+    ("coordination.k8s.io", "leasecandidates", CANDIDATES),
+    (
+        "internal.apiserver.k8s.io",
+        "storageversions",
+        STORAGE_VERSIONS,
+    ),
+    ("certificates.k8s.io", "clustertrustbundles", TRUST_BUNDLES),
+];
 
 /// Adds a warning to the response of writes that request something which no component enforces. It
 /// can't be disabled.

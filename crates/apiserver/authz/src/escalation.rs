@@ -6,7 +6,6 @@
 
 use crate::rbac::{GROUP, Rbac, Rule};
 use api_meta::ApiError;
-use api_meta::semantic::equal_except;
 use apiserver_request::{
     Admission, AdmissionRequest, Attributes, Authorizer, Decision, GroupResource, Objects,
     Operation, User,
@@ -66,7 +65,7 @@ impl EscalationCheck {
 
     fn check_role(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let object = &request.object;
-        if changes_collection_fields_only(request)
+        if request.changes_collection_fields_only()
             // The verb lets controllers and installers create roles with rights that they do not
             // hold.
             || self.is_authorized(request, "escalate", request.resource, request.name)
@@ -92,7 +91,7 @@ impl EscalationCheck {
     async fn check_binding(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let object = &request.object;
         // The garbage collector updates bindings that it could not create.
-        if changes_collection_fields_only(request) {
+        if request.changes_collection_fields_only() {
             return Ok(());
         }
         let reference = object.get("roleRef").unwrap_or(&Value::Null);
@@ -174,20 +173,6 @@ fn is_aggregated(role: &Value) -> bool {
         .pointer("/aggregationRule/clusterRoleSelectors")
         .and_then(Value::as_array);
     selectors.is_some_and(|selectors| !selectors.is_empty())
-}
-
-/// Returns whether an update changes only fields that garbage collection writes. Every other change
-/// must be covered by the user's permissions, labels included: a label can aggregate the role's
-/// rules into another role.
-fn changes_collection_fields_only(request: &AdmissionRequest<'_>) -> bool {
-    // The garbage collector changes these fields of any object without holding its rights.
-    const COLLECTION: [&str; 4] = ["ownerReferences", "finalizers", "managedFields", "selfLink"];
-    let Some(old) = &request.old else {
-        return false;
-    };
-    let new = &request.object;
-    equal_except(old, new, &["metadata"])
-        && equal_except(&old["metadata"], &new["metadata"], &COLLECTION)
 }
 
 /// Returns the single permissions of `requested` that no rule of `own` covers; `None` if there are too
@@ -349,7 +334,7 @@ mod tests {
                 warnings: Default::default(),
                 reinvocation: Default::default(),
             };
-            changes_collection_fields_only(&request)
+            request.changes_collection_fields_only()
         };
         let labels = json!({"a": "b"});
         let owners = json!([{"kind": "Node", "name": "n", "uid": "u"}]);

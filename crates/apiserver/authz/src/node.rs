@@ -64,7 +64,8 @@ impl NodeAuthorizer {
     fn new() -> Self {
         // The built-in rules, not the stored role: an administrator's change of system:node must
         // not widen this authorizer.
-        let policy = crate::bootstrap::bootstrap_objects();
+        // Bundles are public, and without their gate they are not served.
+        let policy = crate::bootstrap::bootstrap_objects(|gate| gate == "ClusterTrustBundle");
         let role = policy
             .iter()
             .find(|(r, o)| *r == "clusterroles" && o["metadata"]["name"] == "system:node");

@@ -50,6 +50,22 @@ fn join_subjects(view: &View<'_>, kind: &str) -> String {
     of_kind.map(name).collect::<Vec<_>>().join(", ")
 }
 
+pub(crate) static TRUST_BUNDLE: Printer = Printer {
+    columns: &[
+        NAME,
+        text_column(
+            "SignerName",
+            "Signer whose certificates the bundle verifies.",
+        ),
+    ],
+    cells: |view| {
+        vec![
+            view.name(),
+            json!(view.text_or("/spec/signerName", "<none>")),
+        ]
+    },
+};
+
 pub(crate) static SIGNING_REQUEST: Printer = Printer {
     columns: &[
         NAME,

@@ -50,6 +50,25 @@ pub(crate) static LEASE: Printer = Printer {
     },
 };
 
+pub(crate) static LEASE_CANDIDATE: Printer = Printer {
+    columns: &[
+        NAME,
+        text_column("LeaseName", "Lease that the candidate wants to hold."),
+        text_column("BinaryVersion", "Version of the candidate."),
+        text_column("EmulationVersion", "Version that the candidate emulates."),
+        AGE,
+    ],
+    cells: |view| {
+        vec![
+            view.name(),
+            json!(view.text("/spec/leaseName")),
+            json!(view.text("/spec/binaryVersion")),
+            json!(view.text("/spec/emulationVersion")),
+            view.age(),
+        ]
+    },
+};
+
 pub(crate) static COMPONENT_STATUS: Printer = Printer {
     columns: &[
         NAME,

@@ -12,6 +12,7 @@ mod pods;
 mod printer;
 mod storage;
 mod table;
+mod versions;
 mod view;
 mod workloads;
 

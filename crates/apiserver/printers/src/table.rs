@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::printer::{Column, DEFAULT, NAME_AND_AGE, Printer};
 use crate::view::View;
-use crate::{access, config, custom, network, nodes, pods, storage, workloads};
+use crate::{access, config, custom, network, nodes, pods, storage, versions, workloads};
 
 /// Returns the columns of a resource.
 pub fn table_columns(resource: &Resource) -> Vec<Column> {
@@ -116,6 +116,10 @@ fn other_printer(kind: &str) -> &'static Printer {
     match kind {
         "Event" => &config::EVENT,
         "Lease" => &config::LEASE,
+        "LeaseCandidate" => &config::LEASE_CANDIDATE,
+        "StorageVersion" => &versions::STORAGE_VERSION,
+        "StorageVersionMigration" => &versions::MIGRATION,
+        "ClusterTrustBundle" => &access::TRUST_BUNDLE,
         "PriorityClass" => &nodes::PRIORITY_CLASS,
         "RuntimeClass" => &nodes::RUNTIME_CLASS,
         // Roles are missing on purpose: upstream prints them with the default columns.

@@ -2,6 +2,8 @@
 
 use crate::{Reinvocation, User, Warnings};
 use api_meta::ApiError;
+use api_meta::semantic::equal_except;
+use api_meta::tree::get;
 use serde_json::Value;
 
 /// The operation of a write.
@@ -62,6 +64,21 @@ pub struct AdmissionRequest<'a> {
     pub warnings: Warnings,
     /// State of the second pass of the mutating plugins.
     pub reinvocation: Reinvocation,
+}
+
+impl AdmissionRequest<'_> {
+    /// Returns whether an update changes only fields that garbage collection writes. The garbage
+    /// collector changes them of any object without holding the object's rights.
+    pub fn changes_collection_fields_only(&self) -> bool {
+        const COLLECTION: [&str; 4] =
+            ["ownerReferences", "finalizers", "managedFields", "selfLink"];
+        let Some(old) = &self.old else {
+            return false;
+        };
+        let new = &self.object;
+        equal_except(old, new, &["metadata"])
+            && equal_except(get(old, "metadata"), get(new, "metadata"), &COLLECTION)
+    }
 }
 
 /// One admission plugin. Mutating plugins run first, in the table's order, then the validating

@@ -12,8 +12,9 @@ const DATA: &str = include_str!("../data/feature-gates-v1.36.txt");
 const COMPONENT: &str = "kube";
 /// Serves and stores CBOR.
 pub(crate) const CBOR: &str = "CBORServingAndStorage";
-/// Gates of features that can be switched on and off.
-const SWITCHES: [&str; 1] = [CBOR];
+/// Gates of features that can be switched on and off. Those of kinds are named by
+/// [`api_kinds::RuntimeConfig`].
+const SWITCHES: [&str; 3] = [CBOR, "ClusterTrustBundle", "StorageVersionMigrator"];
 /// Gates that set all gates of a stage which are not set by name.
 const STAGES: [(&str, &str); 2] = [("AllAlpha", "alpha"), ("AllBeta", "beta")];
 
@@ -237,12 +238,30 @@ mod tests {
     }
 
     #[test]
+    fn gates_of_resources_are_switches() {
+        for (pairs, expect) in [
+            (&[][..], false),
+            (&["ClusterTrustBundle=true"], true),
+            (&["ClusterTrustBundle=true", "AllBeta=false"], true),
+            (
+                &["ClusterTrustBundle=true", "ClusterTrustBundle=false"],
+                false,
+            ),
+        ] {
+            let gates = FeatureGates::parse(pairs.iter().copied());
+            let enabled = gates.map(|gates| gates.is_enabled("ClusterTrustBundle"));
+            assert_eq!(enabled, Ok(expect), "{pairs:?}");
+        }
+    }
+
+    #[test]
     fn gate_of_a_stage_names_what_it_would_enable() {
         let error = reject(&["AllAlpha=true"]).unwrap_or_default();
         assert!(error.contains("APIServingWithRoutine"), "{error}");
         assert!(!error.contains("CBORServingAndStorage"), "{error}");
         let error = reject(&["AllBeta=true"]).unwrap_or_default();
-        assert!(error.contains("ClusterTrustBundle,"), "{error}");
+        assert!(error.contains("PodCertificateRequest"), "{error}");
+        assert!(!error.contains("ClusterTrustBundle,"), "{error}");
     }
 
     #[test]

@@ -120,7 +120,7 @@ pub(crate) fn build_server(
     let store = Store::new(&options.store_config())?;
     let feature_gates = FeatureGates::parse(options.feature_gates.iter().map(String::as_str))?;
     let cbor = feature_gates.is_enabled(CBOR);
-    let built_in = runtime_config::select_resources(&options.runtime_config)?;
+    let built_in = runtime_config::select_resources(&options.runtime_config, &feature_gates)?;
     let caches = Caches::start_with(
         store.clone(),
         // Upstream joins paths, which drops a final slash; with it, a stock server's keys would not

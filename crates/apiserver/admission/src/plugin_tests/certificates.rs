@@ -1,5 +1,7 @@
 use super::*;
-use crate::certificates::{CertificateApproval, CertificateSigning, Requester, SubjectRestriction};
+use crate::certificates::{
+    CertificateApproval, CertificateSigning, Requester, SubjectRestriction, TrustBundleAttest,
+};
 use crate::node_restriction::NodeRestriction;
 use base64::Engine;
 use rcgen::{CertificateParams, DnType, KeyPair};
@@ -95,6 +97,51 @@ fn signing_is_checked_if_certificate_or_conditions_change() {
         validate(&signer, &write(json!({"certificate": "x"}))),
         Ok(())
     );
+}
+
+#[test]
+fn bundle_of_a_signer_needs_the_right_to_attest() {
+    let path = "certificates.k8s.io:clustertrustbundles";
+    let bundle = |signer: &str, bundle: &str| json!({"metadata": {"name": "x"}, "spec": {"signerName": signer, "trustBundle": bundle}});
+    let (old, new) = (
+        bundle("example.com/web", "a"),
+        bundle("example.com/web", "b"),
+    );
+    let mut owned = old.clone();
+    owned["metadata"]["ownerReferences"] = json!([{"name": "o"}]);
+    let denied = forbidden(
+        "clustertrustbundles.certificates.k8s.io",
+        "user not permitted to attest for signerName \"example.com/web\"",
+    );
+    for (grants, write, expect) in [
+        (vec![], create(path, new.clone()), denied.clone()),
+        (
+            vec![("attest", "example.com/web")],
+            create(path, new.clone()),
+            Ok(()),
+        ),
+        (
+            vec![("attest", "example.com/*")],
+            create(path, new.clone()),
+            Ok(()),
+        ),
+        (
+            vec![("sign", "example.com/web")],
+            create(path, new.clone()),
+            denied.clone(),
+        ),
+        (vec![], create(path, bundle("", "a")), Ok(())),
+        (vec![], update(path, old.clone(), new), denied),
+        (vec![], update(path, old.clone(), owned), Ok(())),
+    ] {
+        let plugin = TrustBundleAttest(with_grants(&grants));
+        assert_eq!(
+            validate(&plugin, &write),
+            expect,
+            "{grants:?} {:?}",
+            write.object
+        );
+    }
 }
 
 #[test]

@@ -6,15 +6,32 @@ use serde_json::{Map, Value, json};
 
 const CONTROLLER: &str = "system:controller:";
 
-/// Returns all bootstrap objects as (resource, object), roles before bindings.
-pub fn bootstrap_objects() -> Vec<(&'static str, Value)> {
+/// Word that limits an object, or a rule, to an enabled feature gate.
+const GATE: &str = "gate=";
+
+/// Returns all bootstrap objects as (resource, object), roles before bindings. `is_enabled` returns
+/// whether a feature gate is on.
+pub fn bootstrap_objects(is_enabled: impl Fn(&str) -> bool) -> Vec<(&'static str, Value)> {
     let mut roles: Vec<(&'static str, Value)> = Vec::new();
     let mut bindings = Vec::new();
+    // Whether the rules below belong to an object that is left out.
+    let mut is_left_out = false;
     for line in POLICY
         .lines()
         .filter(|l| !l.is_empty() && !l.starts_with('#'))
     {
-        let words: Vec<&str> = line.split_whitespace().collect();
+        let mut words: Vec<&str> = line.split_whitespace().collect();
+        let gate = words.last().and_then(|word| word.strip_prefix(GATE));
+        if gate.is_some() {
+            words.pop();
+        }
+        let is_off = gate.is_some_and(|gate| !is_enabled(gate));
+        if !line.starts_with(' ') {
+            is_left_out = is_off;
+        }
+        if is_off || is_left_out {
+            continue;
+        }
         match (line.starts_with(' '), words.as_slice()) {
             (true, words) => add_rule(roles.last_mut(), words),
             (false, ["clusterrole", name, options @ ..]) => {
@@ -155,7 +172,7 @@ mod tests {
 
     #[test]
     fn policy_holds_upstreams_number_of_roles_and_bindings() {
-        let all = bootstrap_objects();
+        let all = bootstrap_objects(|_| false);
         let count = |resource: &str| all.iter().filter(|(r, _)| *r == resource).count();
         assert_eq!(
             (
@@ -176,5 +193,47 @@ mod tests {
             .iter()
             .find(|(r, o)| *r == "clusterrolebindings" && o["metadata"]["name"] == "cluster-admin");
         assert!(masters.is_some_and(|(_, o)| o["subjects"][0]["name"] == "system:masters"));
+    }
+
+    #[test]
+    fn gate_adds_its_roles_bindings_and_rules() {
+        let names = |gate: &str| {
+            let objects = bootstrap_objects(|name| name == gate);
+            let name = |(resource, object): &(&str, Value)| {
+                format!("{resource} {}", object["metadata"]["name"])
+            };
+            objects.iter().map(name).collect::<Vec<_>>()
+        };
+        let without = names("");
+        for (gate, expect) in [
+            (
+                "ClusterTrustBundle",
+                &[
+                    "clusterroles \"system:cluster-trust-bundle-discovery\"",
+                    "clusterroles \"system:controller:kube-apiserver-serving-clustertrustbundle-publisher\"",
+                    "clusterrolebindings \"system:controller:kube-apiserver-serving-clustertrustbundle-publisher\"",
+                    "clusterrolebindings \"system:cluster-trust-bundle-discovery\"",
+                ][..],
+            ),
+            (
+                "StorageVersionMigrator",
+                &[
+                    "clusterroles \"system:controller:storage-version-migrator-controller\"",
+                    "clusterrolebindings \"system:controller:storage-version-migrator-controller\"",
+                ],
+            ),
+        ] {
+            let mut added = names(gate);
+            added.retain(|name| !without.contains(name));
+            assert_eq!(added, expect, "{gate}");
+        }
+        let count_rules = |is_on: bool| {
+            let objects = bootstrap_objects(|_| is_on);
+            let node = objects
+                .iter()
+                .find(|(_, o)| o["metadata"]["name"] == "system:node");
+            node.and_then(|(_, node)| node["rules"].as_array().map(Vec::len))
+        };
+        assert_eq!(count_rules(false).map(|count| count + 1), count_rules(true));
     }
 }

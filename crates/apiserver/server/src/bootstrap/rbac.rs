@@ -16,9 +16,10 @@ const AT_ONCE: usize = 32;
 /// Creates missing objects and adds missing rules and subjects. Roles come before bindings; each
 /// group is written concurrently.
 pub async fn ensure_rbac(server: &Server) -> Result<(), ApiError> {
-    let (roles, bindings): (Vec<_>, Vec<_>) = bootstrap_objects()
-        .into_iter()
-        .partition(|(plural, _)| plural.ends_with("roles"));
+    let (roles, bindings): (Vec<_>, Vec<_>) =
+        bootstrap_objects(|gate| server.feature_gates.is_enabled(gate))
+            .into_iter()
+            .partition(|(plural, _)| plural.ends_with("roles"));
     for part in [roles, bindings] {
         let each: Vec<_> = part
             .into_iter()

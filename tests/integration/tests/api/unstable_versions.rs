@@ -1,0 +1,142 @@
+//! Built-in kinds without a stable version, which `--runtime-config` and `--feature-gates` enable.
+
+use serde_json::{Value, json};
+use testkit_control_plane::{Caller, ControlPlane, Options};
+
+const ANCHOR: &str = "-----BEGIN CERTIFICATE-----
+MIIBcDCCARegAwIBAgIUZAb31ELztw2Uil+0ATXfbl4oLHowCgYIKoZIzj0EAwIw
+DTELMAkGA1UEAwwCY2EwIBcNMjYxMTI2MjAzMjAyWhgPMjEyNjExMDIyMDMyMDJa
+MA0xCzAJBgNVBAMMAmNhMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEHjBlKsaf
+Z8ZmotCZmxyrdb7fFHCTAbAEPT8RVKKFdH/bvBsv+7eoitPBScScRWMh4EXvplTk
+RLaTzw/HSxvf66NTMFEwHQYDVR0OBBYEFFnQX9IvTuDh2X+YNKcFN+mJZlsWMB8G
+A1UdIwQYMBaAFFnQX9IvTuDh2X+YNKcFN+mJZlsWMA8GA1UdEwEB/wQFMAMBAf8w
+CgYIKoZIzj0EAwIDRwAwRAIgX+2+5yoL417dudCTyjd4+mli7gLG6kpTf+g0d6fJ
+dYoCIGqmaT6kk2LYrUW+dSIeuRNg8sahgUrpwxiSwGxsnm9n
+-----END CERTIFICATE-----
+";
+const BUNDLES: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
+
+async fn start(flags: &[&str]) -> ControlPlane {
+    ControlPlane::start_with(Options {
+        api_server: flags.iter().map(|&flag| flag.to_owned()).collect(),
+        ..Options::default()
+    })
+    .await
+}
+
+async fn create(caller: &Caller, path: &str, object: &Value) -> Value {
+    let reply = caller.post(path, object).await;
+    assert_eq!(reply.status, 201, "{path}: {}", reply.text());
+    reply.json()
+}
+
+async fn resources(admin: &Caller, version: &str) -> Vec<String> {
+    let list = admin.get(&format!("/apis/{version}")).await.json();
+    let all = list["resources"].as_array().into_iter().flatten();
+    all.map(|resource| resource["name"].as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+#[tokio::test]
+async fn kinds_are_served_in_all_their_versions() {
+    let plane = start(&[
+        "--runtime-config=coordination.k8s.io/v1beta1=true,coordination.k8s.io/v1alpha2=true,\
+         internal.apiserver.k8s.io/v1alpha1=true,storagemigration.k8s.io/v1beta1=true",
+        "--feature-gates=StorageVersionMigrator=true",
+    ])
+    .await;
+    let admin = plane.admin();
+    let candidates = |version: &str| {
+        format!("/apis/coordination.k8s.io/{version}/namespaces/default/leasecandidates")
+    };
+    let candidate = json!({"apiVersion": "coordination.k8s.io/v1alpha2", "kind": "LeaseCandidate",
+        "metadata": {"name": "a_B"}, "spec": {"leaseName": "l", "binaryVersion": "1.36.0",
+            "emulationVersion": "1.36.0", "strategy": "OldestEmulationVersion"}});
+    create(&admin, &candidates("v1alpha2"), &candidate).await;
+    let path = format!("{}/a_B", candidates("v1beta1"));
+    let read = admin.get(&path).await.json();
+    assert_eq!(read["apiVersion"], "coordination.k8s.io/v1beta1");
+    assert_eq!(read["spec"], candidate["spec"]);
+    let change = json!({"spec": {"leaseName": "m"}});
+    assert_eq!(admin.merge_patch(&path, &change).await.status, 422);
+
+    let versions = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions";
+    let version = json!({"metadata": {"name": "apps.deployments"}, "spec": {},
+        "status": {"commonEncodingVersion": "apps/v1"}});
+    let created = create(&admin, versions, &version).await;
+    assert_eq!(created["status"], json!({}), "the status is reset");
+    let status = json!({"status": {"commonEncodingVersion": "apps/v1", "storageVersions": [
+        {"apiServerID": "a", "encodingVersion": "apps/v1", "decodableVersions": ["apps/v1"]}]}});
+    let path = format!("{versions}/apps.deployments");
+    let written = admin.merge_patch(&format!("{path}/status"), &status).await;
+    assert_eq!(written.status, 200, "{}", written.text());
+
+    let migrations = "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations";
+    let migration = json!({"metadata": {"name": "m"},
+        "spec": {"resource": {"group": "apps", "resource": "deployments"}}});
+    create(&admin, migrations, &migration).await;
+    let table = admin
+        .clone()
+        .with_header("accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
+        .get(migrations)
+        .await
+        .json();
+    assert_eq!(
+        table["rows"][0]["cells"],
+        json!(["m", "deployments.apps", "Unknown"])
+    );
+    let document = admin
+        .get("/openapi/v3/apis/storagemigration.k8s.io/v1beta1")
+        .await;
+    assert_eq!(document.status, 200);
+}
+
+#[tokio::test]
+async fn trust_bundle_of_a_signer_needs_the_right_to_attest() {
+    let plane = start(&[
+        "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true",
+        "--feature-gates=ClusterTrustBundle=true",
+    ])
+    .await;
+    let rule = |group: &str, resource: &str, verb: &str| json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]});
+    let group = "certificates.k8s.io";
+    let rules = json!([rule(group, "clustertrustbundles", "create"),
+        {"apiGroups": [group], "resources": ["signers"], "resourceNames": ["example.com/mine"], "verbs": ["attest"]}]);
+    plane.grant("attester", "", rules).await;
+    let attester = plane.user("attester", None);
+    let bundle = |signer: &str| {
+        let name = format!("{}:a", signer.replace('/', ":"));
+        json!({"metadata": {"name": name}, "spec": {"signerName": signer, "trustBundle": ANCHOR}})
+    };
+    create(&attester, BUNDLES, &bundle("example.com/mine")).await;
+    let reply = attester.post(BUNDLES, &bundle("example.com/other")).await;
+    assert_eq!(reply.status, 403);
+    let message = reply.json()["message"].to_string();
+    assert!(message.contains("not permitted to attest"), "{message}");
+    let admin = plane.admin();
+    create(&admin, BUNDLES, &bundle("example.com/other")).await;
+    let selected = admin
+        .get(&format!(
+            "{BUNDLES}?fieldSelector=spec.signerName%3Dexample.com/mine"
+        ))
+        .await
+        .json();
+    let items = selected["items"].as_array().map_or(0, Vec::len);
+    assert_eq!(items, 1, "{selected}");
+    let mut wrong = bundle("example.com/third");
+    wrong["spec"]["trustBundle"] = json!("nothing");
+    assert_eq!(admin.post(BUNDLES, &wrong).await.status, 422);
+    let served = resources(&admin, "certificates.k8s.io/v1beta1").await;
+    assert_eq!(served, ["clustertrustbundles"]);
+}
+
+#[tokio::test]
+async fn kind_without_its_feature_gate_is_not_served() {
+    let plane = start(&["--runtime-config=certificates.k8s.io/v1beta1=true"]).await;
+    let admin = plane.admin();
+    assert_eq!(admin.get(BUNDLES).await.status, 404);
+    assert_eq!(
+        admin.get("/apis/certificates.k8s.io/v1beta1").await.status,
+        404
+    );
+}
