@@ -10,7 +10,7 @@ use k8s_openapi::api::{
     authorization::v1 as authorization, autoscaling::v2 as autoscaling_v2, batch::v1 as batch,
     certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
     discovery::v1 as discovery, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
-    storage::v1 as storage,
+    storage::v1 as storage, storagemigration::v1beta1 as storagemigration,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde_json::Error;
@@ -44,4 +44,5 @@ decode! {
     core::Secret, core::Service, core::ServiceAccount, discovery::EndpointSlice,
     node::RuntimeClass, policy::PodDisruptionBudget, rbac::ClusterRole,
     rbac::ClusterRoleBinding, storage::StorageClass, storage::VolumeAttributesClass,
+    storagemigration::StorageVersionMigration,
 }

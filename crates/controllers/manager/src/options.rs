@@ -13,6 +13,7 @@ use ipnet::IpNet;
 
 pub use upstream::UPSTREAM_FLAGS;
 
+mod gates;
 mod upstream;
 
 /// Maximum number of bits between an IPv6 range and a node's subnet: upstream's limit.
@@ -43,6 +44,9 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub controllers: Vec<String>,
+    /// Feature gates: StorageVersionMigrator=true runs the storage version migrator
+    #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',')]
+    pub feature_gates: Vec<String>,
     /// Let each controller write with its own service account
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false, default_missing_value = "true", action = ArgAction::Set)]
     pub use_service_account_credentials: bool,

@@ -28,6 +28,12 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     // Checked before the election: a wrong flag must end the process at once and not when it
     // becomes the leader.
     options.node_ranges()?;
+    for gate in options.gates()?.without_switch {
+        tracing::warn!(
+            gate,
+            "--feature-gates has no effect: this feature has no switch"
+        );
+    }
     let lease = options.election.leader_config()?;
     // Key files are read once for all terms as well: a file that can't be read must not be found
     // only at a failover.

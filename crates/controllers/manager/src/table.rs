@@ -259,6 +259,20 @@ const TABLE: &[Row] = &[
     row("pod-garbage-collector-controller", &["podgc"], |s, i, _| {
         controllers_node::add_pod_gc(s, i.options.terminated_pod_gc_threshold);
     }),
+    row(
+        "storage-version-migrator-controller",
+        &["svm"],
+        |s, i, n| {
+            // Without the gate, API servers do not serve the kind. The value was checked at start.
+            if i.options
+                .gates()
+                .unwrap_or_default()
+                .storage_version_migrator
+            {
+                controllers_migration::add_storage_version_migrator(s, n);
+            }
+        },
+    ),
 ];
 
 /// Upstream's controllers that are not implemented: name and older names. The names are accepted,
@@ -295,7 +309,6 @@ const ABSENT: &[(&str, &[&str])] = &[
     ),
     ("service-cidr-controller", &[]),
     ("service-lb-controller", &["service"]),
-    ("storage-version-migrator-controller", &["svm"]),
     (
         "storageversion-garbage-collector-controller",
         &["storage-version-gc"],

@@ -277,8 +277,16 @@ impl ControlPlane {
     /// # Panics
     /// If the flags are rejected.
     pub fn start_controllers(&self, controllers: &str) {
+        self.start_controllers_with(controllers, &[]);
+    }
+
+    /// Starts the controller manager with these controllers and more flags.
+    ///
+    /// # Panics
+    /// If the flags are rejected.
+    pub fn start_controllers_with(&self, controllers: &str, more: &[&str]) {
         let pki = &self.certificates.pki;
-        let flags = [
+        let mut flags = vec![
             "kube-controller-manager".to_owned(),
             format!(
                 "--kubeconfig={}",
@@ -296,6 +304,7 @@ impl ControlPlane {
             format!("--cluster-signing-cert-file={}", pki.crt("ca").display()),
             format!("--cluster-signing-key-file={}", pki.key("ca").display()),
         ];
+        flags.extend(more.iter().map(|&flag| flag.to_owned()));
         let options = match controllers_manager::Options::try_parse_from(flags) {
             Ok(options) => options,
             Err(error) => panic!("flags of the controller manager: {error}"),

@@ -19,6 +19,7 @@ mod policies;
 mod rbac;
 mod read;
 mod several_servers;
+mod storage_migration;
 mod unstable_versions;
 mod update;
 mod watch;

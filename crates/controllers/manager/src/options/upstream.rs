@@ -18,7 +18,6 @@ const TABLES: &[&[Unsupported]] = &[
     shared::HIDDEN_METRICS,
     shared::PROFILES,
     shared::CONTENTION_PROFILES,
-    shared::FEATURE_GATES,
     shared::EMULATED_VERSION,
     shared::VERSIONS,
     shared::API_CLIENT,
