@@ -37,7 +37,8 @@ impl Default for BudgetLimits {
         BudgetLimits {
             total: 512 * 1024 * 1024,
             user: 128 * 1024 * 1024,
-            guaranteed: 4 * 1024 * 1024,
+            // Enough for one response of any size at a time. Tenants may have many users.
+            guaranteed: 1024 * 1024,
         }
     }
 }
