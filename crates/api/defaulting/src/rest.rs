@@ -43,6 +43,17 @@ pub fn default_other_kind(group: &str, version: &str, kind: &str, object: &mut V
         }
         ("flowcontrol.apiserver.k8s.io", _) => default_flow_control(kind, object),
         ("resource.k8s.io", "ResourceClaim") => default_device_requests(object),
+        ("resource.k8s.io", "DeviceTaintRule") => {
+            if let Some(taint) = at_mut(object, "spec").and_then(|spec| at_mut(spec, "taint")) {
+                default_taint(taint);
+            }
+        }
+        ("resource.k8s.io", "ResourceSlice") => {
+            if let Some(spec) = at_mut(object, "spec") {
+                let devices = each_mut(spec, "devices");
+                devices.for_each(|device| each_mut(device, "taints").for_each(default_taint));
+            }
+        }
         ("resource.k8s.io", "ResourceClaimTemplate") => {
             if let Some(spec) = make(object, "spec") {
                 make(spec, "metadata");
@@ -56,6 +67,13 @@ pub fn default_other_kind(group: &str, version: &str, kind: &str, object: &mut V
             }
         }
         _ => {}
+    }
+}
+
+/// Sets when a taint was added, from which the toleration of a claim counts.
+fn default_taint(taint: &mut Value) {
+    if text(taint, "timeAdded").is_empty() {
+        set(taint, "timeAdded", api_meta::time::now());
     }
 }
 

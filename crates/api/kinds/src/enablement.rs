@@ -37,7 +37,7 @@ struct UnstableResource {
     gate: &'static str,
 }
 
-const WITH_CODE: [UnstableResource; 4] = [
+const WITH_CODE: [UnstableResource; 5] = [
     UnstableResource {
         group: "certificates.k8s.io",
         plural: "clustertrustbundles",
@@ -51,6 +51,11 @@ const WITH_CODE: [UnstableResource; 4] = [
     UnstableResource {
         group: "internal.apiserver.k8s.io",
         plural: "storageversions",
+        gate: "",
+    },
+    UnstableResource {
+        group: "resource.k8s.io",
+        plural: "devicetaintrules",
         gate: "",
     },
     UnstableResource {
@@ -364,7 +369,7 @@ mod tests {
             assert_eq!(fields_below(resource), fields_below(stored), "{resource:?}");
             compared += 1;
         }
-        assert_eq!(compared, 6);
+        assert_eq!(compared, 8);
     }
 
     #[test]
@@ -454,11 +459,9 @@ mod tests {
             "mutatingadmissionpolicies"
         ));
         // Of a version in part without code, the rest is named.
-        let built_in = apply(&["resource.k8s.io/v1beta2=true"]);
-        assert_eq!(
-            built_in.missing,
-            ["resource.k8s.io/v1beta2/devicetaintrules"]
-        );
+        let built_in = apply(&["resource.k8s.io/v1alpha3=true"]);
+        let missing = ["resource.k8s.io/v1alpha3/resourcepoolstatusrequests"];
+        assert_eq!(built_in.missing, missing);
     }
 
     #[test]
@@ -484,8 +487,8 @@ mod tests {
                  lowercase plural, not \"Deployment\"",
             ),
             (
-                "resource.k8s.io/v1alpha3=true",
-                "resource.k8s.io/v1alpha3=true: this server does not implement it",
+                "resource.k8s.io/v1beta1=true",
+                "resource.k8s.io/v1beta1=true: this server does not implement it",
             ),
             (
                 "apps/v1beta1=true",

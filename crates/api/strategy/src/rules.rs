@@ -43,7 +43,9 @@ pub(crate) fn generation_rule(kind: Kind<'_>) -> GenerationRule {
         ("networking.k8s.io", "Ingress" | "IngressClass" | "NetworkPolicy") => {
             GenerationRule::Field("spec")
         }
-        ("resource.k8s.io", "DeviceClass" | "ResourceSlice") => GenerationRule::Field("spec"),
+        ("resource.k8s.io", "DeviceClass" | "DeviceTaintRule" | "ResourceSlice") => {
+            GenerationRule::Field("spec")
+        }
         ("apiextensions.k8s.io", _) => GenerationRule::Field("spec"),
         ("scheduling.k8s.io", "PriorityClass") => GenerationRule::Fixed,
         ("storage.k8s.io", "CSIDriver") => GenerationRule::Late,
@@ -73,7 +75,7 @@ pub(crate) fn status_rule(kind: Kind<'_>) -> StatusRule {
         | ("policy", "PodDisruptionBudget") => StatusRule::WithMetadata,
         ("apiregistration.k8s.io", "APIService")
         | ("flowcontrol.apiserver.k8s.io", _)
-        | ("resource.k8s.io", "ResourceClaim")
+        | ("resource.k8s.io", "DeviceTaintRule" | "ResourceClaim")
         | ("networking.k8s.io", "ServiceCIDR")
         | ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy")
         | ("internal.apiserver.k8s.io", "StorageVersion")

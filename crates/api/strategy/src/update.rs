@@ -47,10 +47,27 @@ fn prepare_object_update(kind: Kind<'_>, new: &mut Value, old: &Value) {
         ("", "Node") => drop_config_source(new, Some(old)),
         ("", "Service") => prepare_service_update(new, old),
         ("apps", "DaemonSet") => count_template_generation(new, old),
+        ("resource.k8s.io", "DeviceTaintRule") => set_taint_time(new, old),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => add_stored_version(new),
         // The approver has decided about the old spec.
         ("certificates.k8s.io", "CertificateSigningRequest") => keep_field(new, old, "spec"),
         _ => {}
+    }
+}
+
+/// Sets the time of a taint whose effect has changed, unless the client has set another one: how long
+/// a claim tolerates the taint counts from there.
+fn set_taint_time(new: &mut Value, old: &Value) {
+    let (taint, before) = (
+        get(get(new, "spec"), "taint"),
+        get(get(old, "spec"), "taint"),
+    );
+    let is_same = |field: &str| text(taint, field) == text(before, field);
+    if is_same("effect") || !is_same("timeAdded") {
+        return;
+    }
+    if let Some(taint) = make(new, "spec").and_then(|spec| make(spec, "taint")) {
+        set(taint, "timeAdded", api_meta::time::now());
     }
 }
 

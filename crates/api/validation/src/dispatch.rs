@@ -114,6 +114,7 @@ fn select_rules(kind: Kind<'_>) -> Rules {
         ("admissionregistration.k8s.io", name) => select_admission_rules(name),
         ("resource.k8s.io", "ResourceSlice") => resource::SLICE,
         ("resource.k8s.io", "DeviceClass") => resource::DEVICE_CLASS,
+        ("resource.k8s.io", "DeviceTaintRule") => resource::TAINT_RULE,
         ("resource.k8s.io", "ResourceClaim") => resource::CLAIM,
         ("resource.k8s.io", "ResourceClaimTemplate") => resource::TEMPLATE,
         ("apiregistration.k8s.io", "APIService") => apiregistration::API_SERVICE,

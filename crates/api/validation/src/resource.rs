@@ -1,14 +1,16 @@
-//! ResourceClaims, DeviceClasses and ResourceSlices.
+//! ResourceClaims, DeviceClasses, ResourceSlices and DeviceTaintRules.
 
 mod capacity;
 mod claim;
 mod device;
 mod slice;
 mod status;
+mod taint_rule;
 mod values;
 
 pub use claim::{CLAIM, DEVICE_CLASS, TEMPLATE};
 pub use slice::SLICE;
+pub use taint_rule::TAINT_RULE;
 
 use crate::field::{Errors, FieldError, Path};
 use api_meta::Kind;

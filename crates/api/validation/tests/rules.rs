@@ -63,7 +63,7 @@ use serde_json::{Value, json};
 /// Group and kind.
 pub type Name = (&'static str, &'static str);
 
-const CLUSTER_KINDS: [&str; 30] = [
+const CLUSTER_KINDS: [&str; 31] = [
     "APIService",
     "CertificateSigningRequest",
     "ClusterRole",
@@ -72,6 +72,7 @@ const CLUSTER_KINDS: [&str; 30] = [
     "CSINode",
     "CustomResourceDefinition",
     "DeviceClass",
+    "DeviceTaintRule",
     "FlowSchema",
     "IPAddress",
     "IngressClass",

@@ -13,9 +13,11 @@ const NETWORK: &str = "stored but not enforced by Ironclad's network: traffic st
 const CANDIDATES: &str = "stored but has no effect: leaders are elected by Leases alone";
 const STORAGE_VERSIONS: &str = "stored but has no effect: no component reads or collects it";
 const TRUST_BUNDLES: &str = "stored but has no effect in pods: kubelets do not mount it";
+const TAINT_RULES: &str =
+    "stored but has no effect: devices have the taints of their ResourceSlice only";
 
 /// Kinds without effect: group, resource, warning.
-const KINDS: [(&str, &str, &str); 4] = [
+const KINDS: [(&str, &str, &str); 5] = [
     ("networking.k8s.io", "networkpolicies", NETWORK),
     ("coordination.k8s.io", "leasecandidates", CANDIDATES),
     (
@@ -24,6 +26,7 @@ const KINDS: [(&str, &str, &str); 4] = [
         STORAGE_VERSIONS,
     ),
     ("certificates.k8s.io", "clustertrustbundles", TRUST_BUNDLES),
+    ("resource.k8s.io", "devicetaintrules", TAINT_RULES),
 ];
 
 /// Adds a warning to the response of writes that request something which no component enforces. It

@@ -293,6 +293,32 @@ pub(crate) static RESOURCE_CLAIM: Printer = Printer {
     },
 };
 
+pub(crate) static TAINT_RULE: Printer = Printer {
+    columns: &[
+        NAME,
+        text_column("Key", "Key of the taint."),
+        text_column("Value", "Value of the taint."),
+        text_column("Effect", "Effect of the taint on claims and pods."),
+        text_column("TimeAdded", "Time since which the taint has its effect."),
+        AGE,
+    ],
+    cells: |view| {
+        let text = |name: &str| view.text(&format!("/spec/taint/{name}"));
+        let added = match text("timeAdded") {
+            "" => String::new(),
+            time => view.ago(time),
+        };
+        vec![
+            view.name(),
+            json!(text("key")),
+            json!(text("value")),
+            json!(text("effect")),
+            json!(added),
+            view.age(),
+        ]
+    },
+};
+
 pub(crate) static RESOURCE_SLICE: Printer = Printer {
     columns: &[
         NAME,

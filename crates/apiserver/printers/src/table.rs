@@ -108,6 +108,7 @@ fn storage_printer(kind: &str) -> &'static Printer {
         "DeviceClass" | "ResourceClaimTemplate" => &NAME_AND_AGE,
         "ResourceClaim" => &storage::RESOURCE_CLAIM,
         "ResourceSlice" => &storage::RESOURCE_SLICE,
+        "DeviceTaintRule" => &storage::TAINT_RULE,
         _ => &DEFAULT,
     }
 }

@@ -1,5 +1,6 @@
 //! Built-in kinds without a stable version, which `--runtime-config` and `--feature-gates` enable.
 
+use integration_tests::ReplyExt;
 use serde_json::{Value, json};
 use testkit_control_plane::{Caller, ControlPlane, Options};
 
@@ -139,4 +140,39 @@ async fn kind_without_its_feature_gate_is_not_served() {
         admin.get("/apis/certificates.k8s.io/v1beta1").await.status,
         404
     );
+}
+
+#[tokio::test]
+async fn device_taint_rule_has_the_time_of_its_effect_and_a_warning() {
+    let plane = start(&["--runtime-config=resource.k8s.io/v1beta2=true,\
+         resource.k8s.io/v1alpha3/devicetaintrules=true"])
+    .await;
+    let admin = plane.admin();
+    let rules = |version: &str| format!("/apis/resource.k8s.io/{version}/devicetaintrules");
+    let rule = json!({"metadata": {"name": "a"}, "status": {"conditions": [{"type": "T"}]},
+        "spec": {"deviceSelector": {"driver": "d.io"}, "taint": {"key": "e.io/k", "effect": "None",
+            "timeAdded": "2026-01-01T00:00:00Z"}}});
+    let reply = admin.post(&rules("v1beta2"), &rule).await;
+    assert_eq!(reply.status, 201, "{}", reply.text());
+    assert!(reply.header("warning").contains("stored but has no effect"));
+    let path = format!("{}/a", rules("v1alpha3"));
+    let created = admin.get(&path).await.json();
+    assert_eq!(created["apiVersion"], "resource.k8s.io/v1alpha3");
+    assert_eq!(
+        (&created["spec"], &created["status"]),
+        (&rule["spec"], &json!({}))
+    );
+    assert_eq!(created["metadata"]["generation"], 1);
+    let label = json!({"spec": {"taint": {"value": "v"}}});
+    let same = admin.merge_patch(&path, &label).await.json();
+    assert_eq!(same["spec"]["taint"]["timeAdded"], "2026-01-01T00:00:00Z");
+    let effect = json!({"spec": {"taint": {"effect": "NoExecute"}}});
+    let changed = admin.merge_patch(&path, &effect).await.json();
+    assert_ne!(
+        changed["spec"]["taint"]["timeAdded"],
+        "2026-01-01T00:00:00Z"
+    );
+    assert_eq!(changed["metadata"]["generation"], 3);
+    let deleted = admin.delete(&path).await.json();
+    assert_eq!(deleted["kind"], "DeviceTaintRule");
 }

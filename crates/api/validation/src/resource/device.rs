@@ -224,11 +224,22 @@ fn validate_taints(device: &Value, path: &Path<'_>, errors: &mut Errors) {
         return;
     }
     for (i, taint) in all.iter().enumerate() {
-        let at = path.index(i);
-        let (key, value) = (text(taint, "key"), text(taint, "value"));
-        errors.invalid_each(&at.child("key"), key, names::qualified_name(key));
-        errors.invalid_each(&at.child("value"), value, names::label_value(value));
-        rules::validate_required_one_of(taint, "effect", &EFFECTS, &at, errors);
+        validate_taint(taint, true, &path.index(i), errors);
+    }
+}
+
+/// Validates a taint, with or without its effect.
+pub(super) fn validate_taint(
+    taint: &Value,
+    with_effect: bool,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let (key, value) = (text(taint, "key"), text(taint, "value"));
+    errors.invalid_each(&path.child("key"), key, names::qualified_name(key));
+    errors.invalid_each(&path.child("value"), value, names::label_value(value));
+    if with_effect {
+        rules::validate_required_one_of(taint, "effect", &EFFECTS, path, errors);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tables of candidates for leases, storage versions and their migrations.
+//! Tables of candidates for leases, storage versions, their migrations, and taints of devices.
 
 use super::Name;
 use super::table::{check_create, check_update, check_writes};
@@ -7,6 +7,46 @@ use serde_json::json;
 const CANDIDATE: Name = ("coordination.k8s.io", "LeaseCandidate");
 const STORAGE_VERSION: Name = ("internal.apiserver.k8s.io", "StorageVersion");
 const MIGRATION: Name = ("storagemigration.k8s.io", "StorageVersionMigration");
+
+const TAINT_RULE: Name = ("resource.k8s.io", "DeviceTaintRule");
+
+#[test]
+fn device_taint_rules() {
+    let base = json!({"spec": {"taint": {"key": "e.io/broken", "effect": "NoExecute"}}});
+    let table = r#"
+        => ok
+        /spec/taint/value="a b" => spec.taint.value: Invalid value: "a b": a valid label must be
+        /spec/taint/key="" => spec.taint.key: Invalid value: "": name part must be non-empty ;; spec.taint.key: Invalid value: "": name part must consist of
+        /spec/taint/effect="" => spec.taint.effect: Required value
+        /spec/taint/effect="Evict" => spec.taint.effect: Unsupported value: "Evict": supported values: "NoExecute", "NoSchedule", "None"
+        /spec/deviceSelector={} => ok
+        /spec/deviceSelector={"driver":"d.io","pool":"n/p","device":"a"} => ok
+        /spec/deviceSelector={"driver":"d_","pool":"","device":"A"} => spec.deviceSelector.driver: Invalid value: "d_": a lowercase RFC 1123 subdomain ;; spec.deviceSelector.pool: Required value ;; spec.deviceSelector.device: Invalid value: "A": a lowercase RFC 1123 label
+    "#;
+    check_create(TAINT_RULE, &base, table);
+    check_update(
+        TAINT_RULE,
+        &base,
+        r#"
+        /spec/taint/effect="None" => ok
+        /spec/taint/effect="Evict" => spec.taint.effect: Unsupported value: "Evict"
+        /spec/taint/effect="Evict" >> /spec/taint/value="a" => ok
+    "#,
+    );
+    let condition = |kind: u32| {
+        json!({"type": format!("T{kind}"), "status": "True", "reason": "R", "message": "",
+            "lastTransitionTime": "2024-01-01T00:00:00Z"})
+    };
+    let conditions = |count| json!((0..count).map(condition).collect::<Vec<_>>()).to_string();
+    let table = r#"
+        /status={"conditions":EIGHT} => ok
+        /status={"conditions":NINE} => status.conditions: Too many: 9: must have at most 8 items
+        /status={"conditions":[{"type":"T"}]} => status.conditions[0].status: Unsupported value: "" ;; ...
+    "#;
+    let table = table.replace("EIGHT", &conditions(8));
+    let table = table.replace("NINE", &conditions(9));
+    check_writes(TAINT_RULE, "status", &base, &table);
+}
 
 #[test]
 fn lease_candidates() {

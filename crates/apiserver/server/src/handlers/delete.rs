@@ -21,7 +21,7 @@ use std::sync::Arc;
 const OPTIONS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
 /// Kinds whose DELETE returns the last state instead of a Status.
-const RETURNED: [(&str, &str); 14] = [
+const RETURNED: [(&str, &str); 15] = [
     ("", "pods"),
     ("", "podtemplates"),
     ("", "serviceaccounts"),
@@ -36,6 +36,7 @@ const RETURNED: [(&str, &str); 14] = [
     ("storage.k8s.io", "volumeattributesclasses"),
     ("resource.k8s.io", "resourceclaims"),
     ("resource.k8s.io", "deviceclasses"),
+    ("resource.k8s.io", "devicetaintrules"),
 ];
 
 /// Handles DELETE of an object.
