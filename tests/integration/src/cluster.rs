@@ -85,10 +85,11 @@ async fn start_components(components: Components) -> ControlPlane {
     }
     let options = Options {
         nodes: NODES.map(str::to_owned).to_vec(),
+        api_server: vec!["--enable-bootstrap-token-auth=true".to_owned()],
         ..Options::default()
     };
     let plane = ControlPlane::start_with(options).await;
-    plane.start_controllers("*");
+    plane.start_controllers("*,bootstrapsigner,tokencleaner");
     plane.start_scheduler();
     let admin = plane.admin();
     for name in NODES {

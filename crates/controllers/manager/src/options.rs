@@ -35,7 +35,7 @@ pub struct Options {
     /// Access to the own server
     #[command(flatten)]
     pub access: AccessFlags,
-    /// Controllers to run: '*' for the usual ones, NAME to add, -NAME to leave out
+    /// Controllers to run: '*' for all but bootstrapsigner and tokencleaner, NAME to add, -NAME to leave out
     #[arg(
         long,
         value_name = "LIST",

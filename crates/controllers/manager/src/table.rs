@@ -76,6 +76,8 @@ pub struct Row {
     /// The name for `--controllers`.
     pub name: &'static str,
     aliases: &'static [&'static str],
+    /// `*` selects it.
+    by_default: bool,
     start: Start,
 }
 
@@ -273,12 +275,21 @@ const TABLE: &[Row] = &[
             }
         },
     ),
+    row(
+        "bootstrap-signer-controller",
+        &["bootstrapsigner"],
+        |s, _, _| controllers_auth::add_bootstrap_signer(s),
+    )
+    .off_by_default(),
+    row("token-cleaner-controller", &["tokencleaner"], |s, _, _| {
+        controllers_auth::add_token_cleaner(s)
+    })
+    .off_by_default(),
 ];
 
 /// Upstream's controllers that are not implemented: name and older names. The names are accepted,
 /// so that lists written for upstream work, and a warning says that they do not run.
 const ABSENT: &[(&str, &[&str])] = &[
-    ("bootstrap-signer-controller", &["bootstrapsigner"]),
     ("cloud-node-lifecycle-controller", &["cloud-node-lifecycle"]),
     ("device-taint-eviction-controller", &[]),
     (
@@ -313,7 +324,6 @@ const ABSENT: &[(&str, &[&str])] = &[
         "storageversion-garbage-collector-controller",
         &["storage-version-gc"],
     ),
-    ("token-cleaner-controller", &["tokencleaner"]),
     ("ttl-controller", &["ttl"]),
 ];
 
@@ -321,11 +331,20 @@ const fn row(name: &'static str, aliases: &'static [&'static str], start: Start)
     Row {
         name,
         aliases,
+        by_default: true,
         start,
     }
 }
 
 impl Row {
+    /// Makes the controller run only if it is named, as upstream does for those of kubeadm.
+    const fn off_by_default(self) -> Self {
+        Self {
+            by_default: false,
+            ..self
+        }
+    }
+
     /// Sets the controller up.
     pub fn start_controller(&self, setup: &mut Setup, inputs: &Inputs<'_>) {
         (self.start)(setup, inputs, inputs.options.workers(self.name));
@@ -387,7 +406,7 @@ pub fn select_controllers(list: &[String]) -> anyhow::Result<Vec<&'static Row>> 
     Ok(TABLE
         .iter()
         // An exclusion wins over `*` and over the name itself, wherever it stands in the list.
-        .filter(|r| !named(r, true) && (all || named(r, false)))
+        .filter(|r| !named(r, true) && (all && r.by_default || named(r, false)))
         .collect())
 }
 
@@ -406,8 +425,14 @@ mod tests {
                 .map(|r| r.name)
                 .collect()
         };
-        assert_eq!(names(&["*"]).len(), TABLE.len());
-        assert_eq!(names(&["*", "-namespace"]).len(), TABLE.len() - 1);
+        let default = TABLE.len() - 2;
+        assert_eq!(names(&["*"]).len(), default);
+        assert_eq!(names(&["*", "-namespace"]).len(), default - 1);
+        let kubeadm = names(&["*", "bootstrapsigner", "tokencleaner"]);
+        assert_eq!(kubeadm.len(), TABLE.len());
+        let one = names(&["*", "tokencleaner", "bootstrapsigner", "-bootstrapsigner"]);
+        assert!(one.contains(&"token-cleaner-controller"));
+        assert!(!one.contains(&"bootstrap-signer-controller"));
         assert_eq!(names(&["namespace-controller"]), ["namespace-controller"]);
         assert!(select_controllers(&["nonsense".to_owned()]).is_err());
     }

@@ -4,7 +4,6 @@
 //! key, and only once the caches show the writes of its last reconcile: a reconciler never sees a
 //! cache without its own writes.
 
-use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::action::Action;
 use crate::credentials::Accounts;
 use crate::executor::{Done, Executor, Pending};
-use crate::informers::{Informers, Ready, View};
+use crate::informers::{InformerId, Informers, Ready, View};
 use crate::metrics::ReconcileMetrics;
 
 /// Keys to reconcile.
@@ -59,7 +58,7 @@ struct Registered {
     queue: Queue,
     logic: Logic,
     executor: Executor,
-    needs: HashSet<TypeId>,
+    needs: HashSet<InformerId>,
 }
 
 /// Everything that controllers need for their set-up.

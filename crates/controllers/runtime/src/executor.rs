@@ -33,7 +33,7 @@ pub struct Pending {
 
 #[derive(Clone, Debug)]
 enum Awaited {
-    Version(u64),
+    Version { key: String, version: u64 },
     Deleted { key: String, uid: String },
 }
 
@@ -41,7 +41,9 @@ impl Pending {
     /// Returns whether the caches show the write, or the wait has expired.
     pub fn is_settled(&self, view: &View) -> bool {
         let shown = match &self.what {
-            Awaited::Version(version) => view.has_reached(&self.group, &self.kind, *version),
+            Awaited::Version { key, version } => {
+                view.has_reached(&self.group, &self.kind, key, *version)
+            }
             Awaited::Deleted { key, uid } => view.has_deleted(&self.group, &self.kind, key, uid),
         };
         // An event can be missing forever, for instance if the object no longer matches the
@@ -309,13 +311,15 @@ fn pending_write(write: &Write, response: &Value) -> Option<Pending> {
     } else if matches!(write.verb, Verb::Post(_)) {
         return None;
     } else {
-        Awaited::Version(
-            response
-                .pointer("/metadata/resourceVersion")?
-                .as_str()?
-                .parse()
-                .ok()?,
-        )
+        let version = response.pointer("/metadata/resourceVersion")?.as_str()?;
+        Awaited::Version {
+            key: Target {
+                name: written_name(write, response),
+                ..target.clone()
+            }
+            .key(),
+            version: version.parse().ok()?,
+        }
     };
     Some(Pending {
         group: target.group.clone(),
@@ -354,7 +358,10 @@ mod tests {
             let since = Instant::now()
                 .checked_sub(Duration::from_secs(seconds))
                 .unwrap();
-            let what = Awaited::Version(5);
+            let what = Awaited::Version {
+                key: "n/p".to_owned(),
+                version: 5,
+            };
             Pending {
                 group: String::new(),
                 kind: "ConfigMap".to_owned(),

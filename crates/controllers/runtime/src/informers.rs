@@ -1,4 +1,4 @@
-//! One informer per kind, shared by all controllers.
+//! One informer per kind and selection, shared by all controllers.
 //!
 //! Controllers declare kinds, indexes and handlers during set-up; no informer runs before
 //! [`Informers::start`]. A kind that no controller declares is never listed. Each store knows the
@@ -110,9 +110,13 @@ fn orphan_key(namespace: &str) -> String {
     format!("orphans:{namespace}")
 }
 
+/// The identity of an informer: the kind, and the labels and fields that it selects.
+pub(crate) type InformerId = (TypeId, Option<String>, Option<String>);
+
 /// The progress of an informer, by kind name.
 trait Seen: Send + Sync {
     fn version(&self) -> u64;
+    fn has_object(&self, key: &str) -> bool;
     fn has_live_object(&self, key: &str, uid: &str) -> bool;
 }
 
@@ -127,6 +131,10 @@ impl<K: Object> Seen for Cache<K> {
         self.store.get().map_or(0, Store::version)
     }
 
+    fn has_object(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
     fn has_live_object(&self, key: &str, uid: &str) -> bool {
         self.get(key)
             // A deletion request is enough: a pod remains for its grace period, and its owner must
@@ -135,10 +143,8 @@ impl<K: Object> Seen for Cache<K> {
     }
 }
 
-type Starter = Box<
-    dyn FnOnce(&mut HashMap<TypeId, Box<dyn Any + Send>>, &Tasks, &CancellationToken) -> Waiter
-        + Send,
->;
+type Slots = HashMap<InformerId, Box<dyn Any + Send>>;
+type Starter = Box<dyn FnOnce(&mut Slots, &Tasks, &CancellationToken) -> Waiter + Send>;
 type Waiter = futures::future::BoxFuture<'static, ()>;
 
 /// Resolves when a kind's informer has synced.
@@ -147,10 +153,10 @@ pub(crate) type Ready = Shared<Waiter>;
 /// The informers of one process.
 pub struct Informers {
     client: Client,
-    slots: HashMap<TypeId, Box<dyn Any + Send>>,
-    starters: Vec<(TypeId, Starter)>,
-    touched: HashSet<TypeId>,
-    seen: HashMap<String, Arc<dyn Seen>>,
+    slots: Slots,
+    starters: Vec<(InformerId, Starter)>,
+    touched: HashSet<InformerId>,
+    seen: HashMap<String, Vec<Arc<dyn Seen>>>,
 }
 
 impl std::fmt::Debug for Informers {
@@ -235,13 +241,16 @@ impl Informers {
     }
 
     /// Declares the informer of a kind that is limited to the objects that `params` select.
+    /// Controllers that select the same objects share an informer.
     pub fn for_selected<K: Object>(&mut self, params: ListParams) -> Kind<'_, K> {
-        let id = TypeId::of::<K>();
-        self.touched.insert(id);
-        // The selector of the first declaration applies to all, so only kinds of which no
-        // controller needs the rest may have one.
+        let id = (
+            TypeId::of::<K>(),
+            params.label_selector.clone(),
+            params.field_selector.clone(),
+        );
+        self.touched.insert(id.clone());
         if !self.slots.contains_key(&id) {
-            self.add_kind::<K>(id, params);
+            self.add_informer::<K>(id.clone(), params);
         }
         let slot = self
             .slots
@@ -253,23 +262,27 @@ impl Informers {
         }
     }
 
-    fn add_kind<K: Object>(&mut self, id: TypeId, params: ListParams) {
+    fn add_informer<K: Object>(&mut self, id: InformerId, params: ListParams) {
         let cache = Cache {
             store: Arc::new(OnceLock::new()),
         };
         let informer = Informer::new(self.client.api::<K>(), params);
-        self.seen
-            .insert(qualify_kind(K::GROUP, K::KIND), Arc::new(cache.clone()));
+        let progress: Arc<dyn Seen> = Arc::new(cache.clone());
+        let kind = qualify_kind(K::GROUP, K::KIND);
+        self.seen.entry(kind).or_default().push(progress);
         self.slots.insert(
-            id,
+            id.clone(),
             Box::new(Slot {
                 informer: Some(informer),
                 cache,
                 indexes: HashSet::new(),
             }),
         );
+        let own = id.clone();
         let start: Starter = Box::new(move |slots, tasks, stop| {
-            let slot = slots.remove(&id).and_then(|s| s.downcast::<Slot<K>>().ok());
+            let slot = slots
+                .remove(&own)
+                .and_then(|s| s.downcast::<Slot<K>>().ok());
             let Some((informer, cache)) = slot.and_then(|s| Some((s.informer?, s.cache))) else {
                 return Box::pin(async {});
             };
@@ -282,8 +295,8 @@ impl Informers {
         self.starters.push((id, start));
     }
 
-    /// Returns the kinds declared since the last call: those of the controller being set up.
-    pub(crate) fn take_touched(&mut self) -> HashSet<TypeId> {
+    /// Returns the informers declared since the last call: those of the controller being set up.
+    pub(crate) fn take_touched(&mut self) -> HashSet<InformerId> {
         std::mem::take(&mut self.touched)
     }
 
@@ -292,7 +305,7 @@ impl Informers {
         &mut self,
         tasks: &Tasks,
         stop: &CancellationToken,
-    ) -> HashMap<TypeId, Ready> {
+    ) -> HashMap<InformerId, Ready> {
         let starters = std::mem::take(&mut self.starters);
         starters
             .into_iter()
@@ -312,7 +325,7 @@ impl Informers {
 /// The informers' progress, to check whether they show a write.
 #[derive(Clone)]
 pub struct View {
-    seen: Arc<HashMap<String, Arc<dyn Seen>>>,
+    seen: Arc<HashMap<String, Vec<Arc<dyn Seen>>>>,
 }
 
 impl std::fmt::Debug for View {
@@ -322,20 +335,26 @@ impl std::fmt::Debug for View {
 }
 
 impl View {
-    /// Returns whether the kind's informer has seen this version, or does not exist.
-    pub fn has_reached(&self, group: &str, kind: &str, version: u64) -> bool {
-        self.seen
-            .get(&qualify_kind(group, kind))
-            // A kind without an informer shows no writes, so there is nothing to wait for.
-            .is_none_or(|s| s.version() >= version)
+    /// Returns whether the informers show this version of an object, or the kind has none.
+    pub fn has_reached(&self, group: &str, kind: &str, key: &str, version: u64) -> bool {
+        let informers = self.informers_of(group, kind);
+        // The informer that selects the object decides alone: the others learn of the version only
+        // with their next event. If none has the object, it may be any of them.
+        let shown = |i: &Arc<dyn Seen>| i.version() >= version && i.has_object(key);
+        informers.iter().any(shown) || informers.iter().all(|i| i.version() >= version)
     }
 
-    /// Returns whether the kind's informer no longer has this object without a deletion request, or
-    /// does not exist.
+    /// Returns whether no informer of the kind has this object without a deletion request.
     pub fn has_deleted(&self, group: &str, kind: &str, key: &str, uid: &str) -> bool {
-        self.seen
-            .get(&qualify_kind(group, kind))
-            .is_none_or(|s| !s.has_live_object(key, uid))
+        let informers = self.informers_of(group, kind);
+        !informers.iter().any(|i| i.has_live_object(key, uid))
+    }
+
+    /// Returns the informers of a kind. A kind without any shows no writes, so there is nothing to
+    /// wait for.
+    fn informers_of(&self, group: &str, kind: &str) -> &[Arc<dyn Seen>] {
+        let found = self.seen.get(&qualify_kind(group, kind));
+        found.map(Vec::as_slice).unwrap_or_default()
     }
 }
 
@@ -346,4 +365,64 @@ fn qualify_kind(group: &str, kind: &str) -> String {
 /// Returns the namespace of a queue key.
 pub fn namespace_of(key: &str) -> &str {
     split_key(key).0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::Config;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    /// An informer at a version, with or without the object.
+    struct Progress(u64, bool);
+
+    impl Seen for Progress {
+        fn version(&self) -> u64 {
+            self.0
+        }
+
+        fn has_object(&self, _key: &str) -> bool {
+            self.1
+        }
+
+        fn has_live_object(&self, _key: &str, _uid: &str) -> bool {
+            self.1
+        }
+    }
+
+    #[test]
+    fn write_is_shown_by_the_informer_that_selects_the_object() {
+        for (informers, expected) in [
+            (vec![], true),
+            (vec![Progress(5, true)], true),
+            (vec![Progress(5, false)], true),
+            (vec![Progress(4, true)], false),
+            (vec![Progress(5, true), Progress(1, false)], true),
+            (vec![Progress(4, true), Progress(9, false)], false),
+            (vec![Progress(1, false), Progress(9, false)], false),
+            (vec![Progress(5, false), Progress(9, false)], true),
+        ] {
+            let states: Vec<_> = informers.iter().map(|i| (i.0, i.1)).collect();
+            let informers = informers
+                .into_iter()
+                .map(|i| Arc::new(i) as Arc<dyn Seen>)
+                .collect();
+            let view = View {
+                seen: Arc::new(HashMap::from([(qualify_kind("", "Pod"), informers)])),
+            };
+            let shown = view.has_reached("", "Pod", "n/p", 5);
+            assert_eq!(shown, expected, "{states:?}");
+        }
+    }
+
+    #[test]
+    fn controllers_share_an_informer_if_they_select_the_same_objects() {
+        let mut informers = Informers::new(Client::new(Config::builder("http://127.0.0.1:1")));
+        let named = |name: &str| ListParams::new().with_fields(format!("metadata.name={name}"));
+        for params in [named("a"), named("b"), ListParams::new(), named("a")] {
+            informers.for_selected::<ConfigMap>(params);
+        }
+        assert_eq!(informers.slots.len(), 3);
+        assert_eq!(informers.take_touched().len(), 3);
+    }
 }

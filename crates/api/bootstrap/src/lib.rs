@@ -1,0 +1,15 @@
+//! Bootstrap tokens: the token itself, the Secret that stores it, and the signature with which it
+//! vouches for the cluster-info ConfigMap.
+//!
+//! Controllers sign and delete, the operator creates and verifies: they share this crate, so that
+//! both sides agree on every byte. The formats are those of `k8s.io/cluster-bootstrap`.
+
+mod cluster_info;
+mod secret;
+mod token;
+
+pub use cluster_info::{
+    CLUSTER_INFO, KUBECONFIG_KEY, SIGNATURE_PREFIX, is_signature_valid, sign_content,
+};
+pub use secret::{Expiration, SECRET_TYPE, TokenSecret, secret_name};
+pub use token::{BootstrapToken, InvalidToken, is_token_id};
