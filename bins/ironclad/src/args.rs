@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use api_bootstrap::{BootstrapToken, is_token_id};
 use base_telemetry::LogOptions;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -30,6 +32,9 @@ pub enum Command {
     Down(Down),
     /// Show component status
     Status(Status),
+    /// Bootstrap tokens, with which other machines join the cluster
+    #[command(subcommand)]
+    Token(Token),
     /// Keep the components running (started by `up`; runs until it is stopped)
     Supervise(Folder),
     /// Print completions for a shell
@@ -114,7 +119,7 @@ pub struct Down {
     pub purge: bool,
 }
 
-/// Options of `status`.
+/// Options of `status` and `token list`.
 #[derive(Debug, Args)]
 pub struct Status {
     #[command(flatten)]
@@ -132,6 +137,55 @@ pub enum Output {
     Text,
     /// Machine-readable
     Json,
+}
+
+/// Commands for bootstrap tokens.
+#[derive(Debug, Subcommand)]
+pub enum Token {
+    /// Create a token and print it; a client that has it can add nodes to the cluster until it expires
+    Create(CreateToken),
+    /// List the tokens without their secret parts
+    List(Status),
+    /// Delete a token; nodes that joined with it stay
+    Delete(DeleteToken),
+    /// Print a random token without creating it
+    Generate,
+}
+
+/// Options of `token create`.
+#[derive(Debug, Args)]
+pub struct CreateToken {
+    #[command(flatten)]
+    pub folder: Folder,
+    /// Time until the token expires, such as 90m; 0 for a token that never expires
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = base_duration::parse_unsigned)]
+    pub ttl: Duration,
+    /// Text to recognize the token by
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub description: String,
+}
+
+/// Options of `token delete`.
+#[derive(Debug, Args)]
+pub struct DeleteToken {
+    #[command(flatten)]
+    pub folder: Folder,
+    /// The part of the token before the dot, or the whole token
+    #[arg(value_parser = parse_token_id)]
+    pub id: String,
+}
+
+/// Returns the ID of a token or ID.
+fn parse_token_id(text: &str) -> Result<String, String> {
+    let id = match text.parse::<BootstrapToken>() {
+        Ok(token) => token.id().to_owned(),
+        Err(_) => text.to_owned(),
+    };
+    if is_token_id(&id) {
+        Ok(id)
+    } else {
+        Err("an ID is 6 lower-case letters or digits: the part of the token before the dot".into())
+    }
 }
 
 fn parse_endpoint(text: &str) -> Result<String, String> {
@@ -169,6 +223,20 @@ mod tests {
     }
 
     #[test]
+    fn token_is_named_by_its_public_part() {
+        for (text, id) in [
+            ("abcdef", Some("abcdef")),
+            ("abcdef.0123456789abcdef", Some("abcdef")),
+            ("abcdef.0123", None),
+            ("ABCDEF", None),
+        ] {
+            assert_eq!(parse_token_id(text).ok().as_deref(), id, "{text}");
+        }
+        let error = parse_token_id("abcdef.0123456789abcdeX").unwrap_err();
+        assert!(!error.contains("cdeX"), "{error}");
+    }
+
+    #[test]
     fn options_that_contradict_or_are_not_supported_are_rejected() {
         for (options, valid) in [
             (&["up"][..], true),
@@ -184,6 +252,17 @@ mod tests {
             (&["status", "--output=json"], true),
             (&["status", "--output=yaml"], false),
             (&["completion"], false),
+            (&["token", "create", "--ttl=90m", "--description=x"], true),
+            (&["token", "create", "--ttl=0"], true),
+            (&["token", "create", "--ttl=-1s"], false),
+            (&["token", "create", "--ttl=day"], false),
+            (&["token", "list", "-o", "json"], true),
+            (&["token", "delete", "abcdef"], true),
+            (&["token", "delete", "abcdef.0123456789abcdef"], true),
+            (&["token", "delete", "../x"], false),
+            (&["token", "delete"], false),
+            (&["token", "generate"], true),
+            (&["token"], false),
         ] {
             let words = ["ironclad"].iter().chain(options);
             assert_eq!(Cli::try_parse_from(words).is_ok(), valid, "{options:?}");

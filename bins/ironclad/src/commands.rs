@@ -9,6 +9,7 @@ use clap::CommandFactory;
 use operator_cluster::{Layout, Report};
 
 use crate::args::{Cli, Command, Down, Output, Status, Up};
+use crate::token;
 
 /// Executes the command.
 pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -31,6 +32,9 @@ pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Resul
         Command::Up(options) => run_until_interrupted(run_up(*options), shutdown).await,
         Command::Down(options) => run_until_interrupted(run_down(options), shutdown).await,
         Command::Status(options) => run_until_interrupted(run_status(options), shutdown).await,
+        Command::Token(command) => {
+            run_until_interrupted(token::run_token_command(command), shutdown).await
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod token;
 
 use std::process::ExitCode;
 

@@ -43,6 +43,6 @@ decode! {
     core::PersistentVolumeClaim, core::Pod, core::ReplicationController, core::ResourceQuota,
     core::Secret, core::Service, core::ServiceAccount, discovery::EndpointSlice,
     node::RuntimeClass, policy::PodDisruptionBudget, rbac::ClusterRole,
-    rbac::ClusterRoleBinding, storage::StorageClass, storage::VolumeAttributesClass,
-    storagemigration::StorageVersionMigration,
+    rbac::ClusterRoleBinding, rbac::Role, rbac::RoleBinding, storage::StorageClass,
+    storage::VolumeAttributesClass, storagemigration::StorageVersionMigration,
 }

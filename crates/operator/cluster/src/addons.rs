@@ -1,17 +1,23 @@
 //! Objects that a cluster of this tool needs in addition to those of the API server: permissions of
-//! its own identities, and the usual `kube-dns` Service.
+//! its own identities, those of joining machines, and the usual `kube-dns` Service.
 //!
 //! The DNS server runs as a process on the node, so a static EndpointSlice points to it. The
 //! Service has the usual selector too: a stock CoreDNS Deployment with the label `k8s-app=kube-dns`
 //! can serve beside it.
 
+mod bootstrap;
+
 use client::{Client, Object};
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde_json::{Value, json};
 
+use bootstrap::PUBLIC_NAMESPACE;
+pub use bootstrap::TOKEN_GROUP;
+
 use crate::error::{Error, Result};
+use crate::layout::Layout;
 use crate::settings::Settings;
 
 const NAMESPACE: &str = "kube-system";
@@ -19,7 +25,8 @@ const NAMESPACE: &str = "kube-system";
 const DNS_USER: &str = "system:cluster-dns";
 
 /// Creates or updates the objects.
-pub async fn apply_addons(client: &Client, settings: &Settings) -> Result<()> {
+pub async fn apply_addons(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
+    apply_bootstrap(client, settings, layout).await?;
     ensure_object(
         client.api::<ClusterRoleBinding>(),
         &kubelet_client_binding(),
@@ -41,6 +48,35 @@ pub async fn apply_addons(client: &Client, settings: &Settings) -> Result<()> {
         &endpoint_slice(settings),
     )
     .await
+}
+
+/// Publishes cluster-info, and grants bootstrap tokens their rights.
+async fn apply_bootstrap(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
+    let authority = read_authority(layout)?;
+    ensure_object(
+        client.namespaced::<ConfigMap>(PUBLIC_NAMESPACE),
+        &bootstrap::cluster_info(settings, &authority),
+    )
+    .await?;
+    ensure_object(
+        client.namespaced::<Role>(PUBLIC_NAMESPACE),
+        &bootstrap::reader_role(),
+    )
+    .await?;
+    ensure_object(
+        client.namespaced::<RoleBinding>(PUBLIC_NAMESPACE),
+        &bootstrap::reader_binding(),
+    )
+    .await?;
+    for binding in bootstrap::bindings() {
+        ensure_object(client.api::<ClusterRoleBinding>(), &binding).await?;
+    }
+    Ok(())
+}
+
+fn read_authority(layout: &Layout) -> Result<String> {
+    let path = layout.pki().join("ca.crt");
+    std::fs::read_to_string(&path).map_err(Error::io(path))
 }
 
 /// Patches the object if it differs, or creates it. (Not the other way round: creating a Service

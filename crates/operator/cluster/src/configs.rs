@@ -108,13 +108,17 @@ pub fn cni_config(settings: &Settings, node: &ClusterNode, layout: &Layout) -> S
     serde_json::to_string_pretty(&tree).unwrap_or_default()
 }
 
+/// Path of the object that a joining machine reads before it can trust the server.
+const CLUSTER_INFO_PATH: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
+
 /// Returns the API server's authentication configuration: anonymous requests reach only the health
-/// checks.
+/// checks and the public cluster-info.
 #[must_use]
 pub fn authentication_config() -> String {
     // Load balancers and this tool check the health without credentials; everything else needs
     // some.
-    let paths = ["/livez", "/readyz", "/healthz"].map(|path| serde_json::json!({ "path": path }));
+    let paths = ["/livez", "/readyz", "/healthz", CLUSTER_INFO_PATH]
+        .map(|path| serde_json::json!({ "path": path }));
     let tree = serde_json::json!({
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": "AuthenticationConfiguration",
@@ -193,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn anonymous_requests_reach_health_checks_only() {
+    fn anonymous_requests_reach_health_checks_and_cluster_info_only() {
         let tree: serde_json::Value = serde_json::from_str(&authentication_config()).unwrap();
         let conditions = tree
             .pointer("/anonymous/conditions")
@@ -203,7 +207,8 @@ mod tests {
             .iter()
             .filter_map(|condition| condition["path"].as_str())
             .collect();
-        assert_eq!(paths, ["/livez", "/readyz", "/healthz"]);
+        let info = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
+        assert_eq!(paths, ["/livez", "/readyz", "/healthz", info]);
     }
 
     fn parse(text: &str) -> serde_json::Value {

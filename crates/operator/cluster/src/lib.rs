@@ -1,5 +1,5 @@
 //! A cluster on this machine: the processes to run (a plan, pure data), their supervisor, and the
-//! commands `up`, `down`, `status` and `supervise` of the operator's tool.
+//! commands `up`, `down`, `status`, `token` and `supervise` of the operator's tool.
 //!
 //! Rejected: one process with all components (a component could not be replaced by a stock one),
 //! and components as static pods (none would run without a container runtime).
@@ -10,6 +10,7 @@ mod cgroups;
 mod checks;
 mod command;
 mod configs;
+mod connect;
 mod containers;
 mod down;
 mod error;
@@ -28,6 +29,7 @@ mod status;
 mod supervisor;
 mod supervisor_record;
 mod systemd;
+mod token;
 mod up;
 
 pub use down::{DownOptions, stop_cluster};
@@ -39,4 +41,5 @@ pub use plan::{Plan, Process, Ready, make_plan};
 pub use settings::{Ports, Runtime, Settings, default_data_dir};
 pub use status::{Component, Report, cluster_status};
 pub use supervisor::run_supervisor;
+pub use token::{TokenOptions, create_token, delete_token, generate_token, list_tokens};
 pub use up::{UpOptions, start_cluster};

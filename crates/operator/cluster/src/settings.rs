@@ -2,7 +2,7 @@
 //! command uses the same.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use ipnet::Ipv4Net;
@@ -271,6 +271,18 @@ impl Settings {
     #[must_use]
     pub fn server_url(&self) -> String {
         format!("https://127.0.0.1:{}", self.ports.api)
+    }
+
+    /// Returns the URL of the API server for other machines; for a cluster without them, because
+    /// its containers are simulated, that for this one.
+    #[must_use]
+    pub fn join_url(&self) -> String {
+        if self.runs_pods() {
+            let address = SocketAddr::new(self.node_address, self.ports.api);
+            format!("https://{address}")
+        } else {
+            self.server_url()
+        }
     }
 }
 

@@ -9,11 +9,11 @@ mod wait;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use client::{Client, Config};
 use operator_pki::{Names, NodeName, Pki};
 
+use crate::connect::connect_admin;
 use crate::containers;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::image::{busybox_image, pause_image};
 use crate::layout::Layout;
 use crate::node::ClusterNode;
@@ -41,7 +41,7 @@ pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Se
         network::prepare_network(&settings, &layout)?;
     }
     say("starting the components");
-    let client = connect_client(&layout)?;
+    let client = connect_admin(&layout)?;
     register::register_nodes(&settings, &layout, &client).await?;
     start::start_processes(&settings, &layout, make_plan(&settings, &layout))?;
     if settings.runs_pods() {
@@ -54,7 +54,7 @@ pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Se
     wait::wait_for_api_server(&client, &layout).await?;
     // The API server creates the namespace after it is ready, and the addons are objects in it.
     wait::wait_for_system(&client, &settings, &layout).await?;
-    addons::apply_addons(&client, &settings).await?;
+    addons::apply_addons(&client, &settings, &layout).await?;
     let nodes = settings.nodes();
     say(&match nodes.len() {
         1 => "waiting for the node".to_owned(),
@@ -85,15 +85,6 @@ async fn import_images(settings: &Settings, layout: &Layout) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn connect_client(layout: &Layout) -> Result<Client> {
-    let path = layout.admin_kubeconfig();
-    let config = Config::from_kubeconfig(&path).map_err(|cause| Error::Api {
-        what: path.display().to_string(),
-        cause,
-    })?;
-    Ok(Client::new(config.user_agent("ironclad")))
 }
 
 /// Writes missing or outdated certificates and configurations, certificates in their last 90 days

@@ -56,6 +56,12 @@ impl Kubeconfig<'_> {
     }
 }
 
+/// Encodes text as in the `-data` fields of a kubeconfig.
+#[must_use]
+pub fn encode_base64(text: &str) -> String {
+    STANDARD.encode(text)
+}
+
 fn encode_file(path: &Path) -> Result<String, Error> {
     std::fs::read(path)
         .map(|data| STANDARD.encode(data))

@@ -129,6 +129,8 @@ impl Builder<'_> {
             "--authorization-mode=Node,RBAC".to_owned(),
             "--enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs".to_owned(),
             format!("--authentication-config={}", path_text(&authentication)),
+            // With these, other machines join. Without a token's Secret they give no access.
+            "--enable-bootstrap-token-auth=true".to_owned(),
             // Only the aggregation proxy may name users; other certificates of its CA may not.
             "--requestheader-allowed-names=front-proxy-client".to_owned(),
             "--requestheader-username-headers=X-Remote-User".to_owned(),
@@ -171,6 +173,8 @@ impl Builder<'_> {
             format!("--authentication-kubeconfig={}", path_text(&kubeconfig)),
             format!("--authorization-kubeconfig={}", path_text(&kubeconfig)),
             "--bind-address=127.0.0.1".to_owned(),
+            // Off unless they are named.
+            "--controllers=*,bootstrapsigner,tokencleaner".to_owned(),
             format!("--secure-port={}", ports.controller_manager),
             "--leader-elect=true".to_owned(),
             // Each controller gets an account with its own rights instead of those of the whole

@@ -64,13 +64,17 @@ pub async fn wait_for_api_server(client: &Client, layout: &Layout) -> Result<()>
     .await
 }
 
-/// Waits until the namespace of system objects exists.
+/// Waits until the namespaces of the addons exist.
 pub async fn wait_for_system(client: &Client, _settings: &Settings, layout: &Layout) -> Result<()> {
     wait_until(
-        "the namespace kube-system",
+        "the creation of kube-system and kube-public",
         60,
         &layout.log("kube-apiserver"),
-        || async { client.api::<Namespace>().get("kube-system").await.is_ok() },
+        || async {
+            let namespaces = client.api::<Namespace>();
+            namespaces.get("kube-system").await.is_ok()
+                && namespaces.get("kube-public").await.is_ok()
+        },
     )
     .await
 }

@@ -1,0 +1,130 @@
+//! Objects with which machines join the cluster: the public cluster-info, and the rights of
+//! bootstrap tokens. Their rights are those of kubeadm's tokens: create certificate requests, and
+//! have the one for a kubelet's client certificate approved.
+
+use serde_json::{Value, json};
+
+use crate::settings::Settings;
+
+/// The group of clients with a token that `ironclad token create` made.
+pub const TOKEN_GROUP: &str = "system:bootstrappers:ironclad:default-node-token";
+/// The namespace of cluster-info.
+pub const PUBLIC_NAMESPACE: &str = "kube-public";
+const READER: &str = "ironclad:cluster-info";
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Returns the ConfigMap `cluster-info`: a kubeconfig without credentials. The bootstrap signer
+/// adds the signatures.
+pub fn cluster_info(settings: &Settings, authority: &str) -> Value {
+    let authority = operator_pki::encode_base64(authority);
+    let server = settings.join_url();
+    let kubeconfig = format!(
+        "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: {authority}\n    server: {server}\n  \
+         name: \"\"\ncontexts: null\ncurrent-context: \"\"\nkind: Config\npreferences: {{}}\nusers: null\n"
+    );
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": api_bootstrap::CLUSTER_INFO, "namespace": PUBLIC_NAMESPACE },
+        "data": { api_bootstrap::KUBECONFIG_KEY: kubeconfig },
+    })
+}
+
+/// Returns the Role to read cluster-info. A joining machine reads it before it can verify to whom
+/// it would send a credential, so it must be readable without any.
+pub fn reader_role() -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"),
+        "kind": "Role",
+        "metadata": { "name": READER, "namespace": PUBLIC_NAMESPACE },
+        "rules": [{
+            "apiGroups": [""],
+            "resources": ["configmaps"],
+            "resourceNames": [api_bootstrap::CLUSTER_INFO],
+            "verbs": ["get"],
+        }],
+    })
+}
+
+/// Returns the binding of [`reader_role`].
+pub fn reader_binding() -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"),
+        "kind": "RoleBinding",
+        "metadata": { "name": READER, "namespace": PUBLIC_NAMESPACE },
+        "roleRef": { "apiGroup": RBAC, "kind": "Role", "name": READER },
+        "subjects": [{ "apiGroup": RBAC, "kind": "User", "name": "system:anonymous" }],
+    })
+}
+
+/// Returns the bindings of bootstrap roles: tokens may request certificates, and the controller
+/// manager approves those for kubelets. Nodes may renew their own.
+pub fn bindings() -> [Value; 3] {
+    let requests = "system:certificates.k8s.io:certificatesigningrequests";
+    [
+        (
+            "ironclad:kubelet-bootstrap",
+            "system:node-bootstrapper".to_owned(),
+            TOKEN_GROUP,
+        ),
+        (
+            "ironclad:node-autoapprove-bootstrap",
+            format!("{requests}:nodeclient"),
+            TOKEN_GROUP,
+        ),
+        (
+            "ironclad:node-autoapprove-certificate-rotation",
+            format!("{requests}:selfnodeclient"),
+            "system:nodes",
+        ),
+    ]
+    .map(|(name, role, group)| {
+        json!({
+            "apiVersion": format!("{RBAC}/v1"),
+            "kind": "ClusterRoleBinding",
+            "metadata": { "name": name },
+            "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": role },
+            "subjects": [{ "apiGroup": RBAC, "kind": "Group", "name": group }],
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cluster_info_has_the_address_and_the_ca_and_no_credential() {
+        let map = cluster_info(&Settings::example(), "CA");
+        let text = map["data"]["kubeconfig"].as_str().unwrap_or_default();
+        assert!(text.contains("server: https://192.0.2.2:6443\n"), "{text}");
+        assert!(text.contains("authority-data: Q0E=\n"), "{text}");
+        assert!(text.contains("users: null\n"), "{text}");
+    }
+
+    #[test]
+    fn anonymous_clients_may_get_cluster_info_only() {
+        let rules = json!([{"apiGroups": [""], "resources": ["configmaps"],
+            "resourceNames": ["cluster-info"], "verbs": ["get"]}]);
+        assert_eq!(reader_role()["rules"], rules);
+        assert_eq!(reader_role()["metadata"]["namespace"], "kube-public");
+        let subjects = reader_binding()["subjects"].take();
+        assert_eq!(subjects.as_array().map(Vec::len), Some(1));
+        assert_eq!(subjects[0]["name"], "system:anonymous");
+    }
+
+    #[test]
+    fn tokens_may_request_certificates_and_nothing_else() {
+        let roles: Vec<_> = bindings()
+            .iter()
+            .filter(|binding| binding["subjects"][0]["name"] == TOKEN_GROUP)
+            .filter_map(|binding| binding["roleRef"]["name"].as_str().map(str::to_owned))
+            .collect();
+        let requests = "system:certificates.k8s.io:certificatesigningrequests";
+        let expected = [
+            "system:node-bootstrapper".to_owned(),
+            format!("{requests}:nodeclient"),
+        ];
+        assert_eq!(roles, expected);
+    }
+}

@@ -1,0 +1,147 @@
+//! Bootstrap tokens of a cluster on this machine, for `ironclad token`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use api_bootstrap::{BootstrapToken, Expiration, SECRET_TYPE, TokenSecret, secret_name};
+use client::{Client, DeleteParams, ListParams};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::addons::TOKEN_GROUP;
+use crate::connect::connect_admin;
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::settings::Settings;
+
+const NAMESPACE: &str = "kube-system";
+
+/// Options of `create_token`.
+#[derive(Debug, Clone)]
+pub struct TokenOptions {
+    /// Time for which the token is valid; None for ever.
+    pub lifetime: Option<Duration>,
+    /// Text for administrators.
+    pub description: String,
+}
+
+/// Returns a new random token, which no cluster knows.
+pub fn generate_token() -> Result<BootstrapToken> {
+    let failed = || Error::Refused("the system's source of random numbers failed".to_owned());
+    let mut bytes = [0; 64];
+    // 22 of 64 bytes are enough. All but each 64th byte can be used, so the first attempt succeeds.
+    for _ in 0..100 {
+        SystemRandom::new().fill(&mut bytes).map_err(|_| failed())?;
+        if let Some(token) = BootstrapToken::from_random(bytes) {
+            return Ok(token);
+        }
+    }
+    Err(failed())
+}
+
+/// Creates a token with which machines join the cluster in `data_dir`.
+pub async fn create_token(data_dir: &Path, options: &TokenOptions) -> Result<BootstrapToken> {
+    let client = connect(data_dir)?;
+    let expiration = match options.lifetime {
+        None => Expiration::Never,
+        Some(lifetime) => Expiration::At(end_of(Timestamp::now(), lifetime)?),
+    };
+    let token = generate_token()?;
+    let secret = new_secret(&token, expiration, &options.description).to_secret();
+    client
+        .namespaced::<Secret>(NAMESPACE)
+        .create(&secret)
+        .await
+        .map_err(failed("creating the token"))?;
+    Ok(token)
+}
+
+fn end_of(now: Timestamp, lifetime: Duration) -> Result<Timestamp> {
+    now.checked_add(lifetime)
+        .map_err(|_| Error::Refused("--ttl is too long; 0 makes a token that never expires".into()))
+}
+
+fn new_secret(token: &BootstrapToken, expiration: Expiration, description: &str) -> TokenSecret {
+    TokenSecret {
+        token: token.clone(),
+        description: description.to_owned(),
+        expiration,
+        signs: true,
+        authenticates: true,
+        groups: vec![TOKEN_GROUP.to_owned()],
+    }
+}
+
+/// Returns the tokens of the cluster in `data_dir`, in the order of their IDs.
+pub async fn list_tokens(data_dir: &Path) -> Result<Vec<TokenSecret>> {
+    let client = connect(data_dir)?;
+    let only = ListParams::new().with_fields(format!("type={SECRET_TYPE}"));
+    let list = client
+        .namespaced::<Secret>(NAMESPACE)
+        .list(&only)
+        .await
+        .map_err(failed("listing the tokens"))?;
+    let mut tokens: Vec<_> = list.items.iter().filter_map(TokenSecret::read).collect();
+    tokens.sort_by(|a, b| a.token.id().cmp(b.token.id()));
+    Ok(tokens)
+}
+
+/// Deletes a token of the cluster in `data_dir`. No client can authenticate with it from then on;
+/// nodes that joined with it stay.
+///
+/// # Errors
+/// There is no token with this ID.
+pub async fn delete_token(data_dir: &Path, id: &str) -> Result<()> {
+    let client = connect(data_dir)?;
+    let deleted = client
+        .namespaced::<Secret>(NAMESPACE)
+        .delete(&secret_name(id), &DeleteParams::new())
+        .await;
+    match deleted {
+        Err(error) if error.is_not_found() => Err(Error::Refused(format!(
+            "there is no token {id}; `ironclad token list` shows all"
+        ))),
+        deleted => deleted.map(drop).map_err(failed("deleting the token")),
+    }
+}
+
+fn failed(what: &str) -> impl FnOnce(client::Error) -> Error + use<> {
+    let what = what.to_owned();
+    |cause| Error::Api { what, cause }
+}
+
+fn connect(data_dir: &Path) -> Result<Client> {
+    let settings = Settings::load(data_dir)?.ok_or_else(|| {
+        Error::Refused(format!(
+            "{} holds no cluster; tokens are made on the machine on which `ironclad up` started it",
+            data_dir.display()
+        ))
+    })?;
+    connect_admin(&Layout::for_settings(&settings))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn generated_tokens_differ() {
+        let (one, other) = (generate_token().unwrap(), generate_token().unwrap());
+        assert_ne!(one.id(), other.id());
+        assert_ne!(one.secret(), other.secret());
+    }
+
+    #[test]
+    fn new_token_signs_and_authenticates_in_the_group_of_joining_nodes() {
+        let token = generate_token().unwrap();
+        let now = Timestamp::now();
+        let end = end_of(now, Duration::from_secs(60)).unwrap();
+        let created = new_secret(&token, Expiration::At(end), "");
+        assert!(created.authenticates && created.signing_token(now).is_some());
+        assert_eq!(created.signing_token(end), None);
+        assert_eq!(created.groups, [TOKEN_GROUP]);
+        assert!(end_of(now, Duration::MAX).is_err());
+    }
+}
