@@ -4,10 +4,18 @@
     simulated.py --kubeconfig FILE --data-dir DIR --ironclad BINARY
 """
 import argparse
+import base64
+import hashlib
+import hmac
 import json
 import os
 import signal
+import ssl
+import subprocess
 import sys
+import tempfile
+import urllib.error
+import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from checks import Kubectl, check, main, shell, until  # noqa: E402
@@ -113,6 +121,116 @@ def namespace(c):
     c.k("create", "configmap", "x", "-n", "gone")
     c.k("create", "deployment", "d", "-n", "gone", "--image=web:1")
     c.k("delete", "ns", "gone", timeout=80)
+
+
+class Tokens:
+    """The commands for bootstrap tokens, and requests of clients that have no certificate."""
+
+    INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
+
+    def __init__(self, c):
+        self.c = c
+        cluster = json.loads(c.k("config", "view", "--raw", "-o", "json"))["clusters"][0]["cluster"]
+        self.server, self.ca = cluster["server"], cluster["certificate-authority-data"]
+
+    def command(self, *words, okay=True):
+        cluster = [] if words == ("generate",) else ["--data-dir", self.c.data]
+        done = shell([self.c.ironclad, "token", *words, *cluster])
+        assert (done.returncode == 0) == okay, f"token {words} ended with {done.returncode}: {done.stderr}"
+        return done.stdout.strip()
+
+    def get(self, path, token=None, method="GET"):
+        """Returns the status and the object of a response; the server's certificate is not verified, as when joining."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(self.server + path, headers=headers, method=method)
+        try:
+            with urllib.request.urlopen(request, context=ssl._create_unverified_context(), timeout=10) as reply:
+                return reply.status, json.load(reply)
+        except urllib.error.HTTPError as error:
+            return error.code, {}
+
+    def signature(self, token):
+        return self.get(self.INFO)[1]["data"].get(f"jws-kubeconfig-{token.split('.')[0]}")
+
+    def is_signed(self, token):
+        """Verifies the signature of cluster-info as a joining machine does."""
+        def encode(data):
+            return base64.urlsafe_b64encode(data).rstrip(b"=")
+        name, secret = token.split(".")
+        head = encode(json.dumps({"alg": "HS256", "kid": name}, separators=(",", ":")).encode())
+        content = self.get(self.INFO)[1]["data"]["kubeconfig"].encode()
+        code = hmac.new(secret.encode(), head + b"." + encode(content), hashlib.sha256).digest()
+        return self.signature(token) == f"{head.decode()}..{encode(code).decode()}"
+
+
+@check("simulated/bootstrap-token")
+def bootstrap_token(c):
+    """A token signs cluster-info, authenticates for certificate requests and nothing else, and ends with its deletion."""
+    t = Tokens(c)
+    token = t.command("create", "--ttl", "1h", "--description", "a test")
+    name, secret = token.split(".")
+    until(lambda: t.is_signed(token), what="cluster-info is signed")
+    assert t.server in t.get(t.INFO)[1]["data"]["kubeconfig"]
+    listed = t.command("list")
+    assert name in listed and "a test" in listed and secret not in listed, listed
+    requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+    for path, bearer, method, expected in [
+            ("/api/v1/namespaces/kube-public/configmaps", None, "GET", 401),
+            (t.INFO + "/", None, "GET", 401),
+            ("/api/v1/namespaces/kube-public/configmaps/cluster%2Dinfo/status", None, "GET", 401),
+            (t.INFO, None, "DELETE", 403),
+            (requests, token, "GET", 200),
+            ("/api/v1/nodes", token, "GET", 403),
+            ("/api/v1/namespaces/kube-system/secrets", token, "GET", 403),
+            ("/api/v1/namespaces/kube-system/secrets/bootstrap-token-" + name, token, "GET", 403),
+            (requests, f"{name}.0000000000000000", "GET", 401),
+            (requests, t.command("generate"), "GET", 401)]:
+        status = t.get(path, bearer, method)[0]
+        assert status == expected, f"{method} {path} as {bearer and bearer.split('.')[0]}: {status}"
+    t.command("delete", name)
+    until(lambda: t.get(requests, token)[0] == 401, what="the token no longer authenticates")
+    until(lambda: t.signature(token) is None, what="the signature is removed")
+    t.command("delete", name, okay=False)
+
+
+@check("simulated/kubelet-joins-with-a-token", deadline=120)
+def kubelet_joins(c):
+    """A kubelet with nothing but a token gets a certificate and becomes a node; with a deleted token it ends."""
+    t = Tokens(c)
+    token = t.command("create", "--ttl", "10m")
+    with tempfile.TemporaryDirectory() as folder:
+        def start(node, bearer):
+            bootstrap = os.path.join(folder, f"{node}.bootstrap")
+            with open(bootstrap, "w", encoding="utf-8") as file:
+                json.dump({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+                           "clusters": [{"name": "c", "cluster": {"server": t.server, "certificate-authority-data": t.ca}}],
+                           "users": [{"name": "u", "user": {"token": bearer}}],
+                           "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]}, file)
+            root = os.path.join(folder, node)
+            with open(os.path.join(folder, f"{node}.log"), "wb") as log:
+                return subprocess.Popen([
+                    os.path.join(os.path.dirname(c.ironclad), "kubelet"), "--simulated", f"--root-dir={root}",
+                    f"--kubeconfig={root}.kubeconfig", f"--bootstrap-kubeconfig={bootstrap}", f"--hostname-override={node}",
+                    "--node-ip=127.0.0.1", "--address=127.0.0.1", "--port=0", "--healthz-port=0", "--rotate-certificates",
+                    "--register-with-taints=example.com/test:NoSchedule"], stdout=log, stderr=log)
+        kubelet = start("joined", token)
+        try:
+            until(lambda: c.k("wait", "node/joined", "--for=condition=Ready", "--timeout=5s"), 60, what="the node is ready")
+        finally:
+            kubelet.terminate()
+            kubelet.wait(20)
+        c.k("delete", "node", "joined")
+        t.command("delete", token)
+        until(lambda: t.get("/api", token)[0] == 401, what="the token no longer authenticates")
+        refused = start("refused", token)
+        try:
+            assert refused.wait(30) == 1
+        finally:
+            refused.kill()
+        with open(os.path.join(folder, "refused.log"), encoding="utf-8") as log:
+            text = log.read()
+        assert "the token in --bootstrap-kubeconfig is not valid" in text, text[-800:]
+    c.k("get", "node", "refused", okay=False)
 
 
 @check("simulated/kill-each-process", deadline=300, needs=WEB)

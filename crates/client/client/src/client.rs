@@ -174,6 +174,12 @@ impl Client {
         &self.inner.config
     }
 
+    /// Makes the next request open a new connection, with the certificate that the configured files
+    /// have by then. Requests and watches in progress end on the old one.
+    pub async fn reconnect(&self) {
+        self.inner.transport.forget_connection().await;
+    }
+
     /// Subscribes to new connections: callers that back off may retry at once.
     pub(crate) fn subscribe_connections(&self) -> tokio::sync::watch::Receiver<u64> {
         self.inner.transport.subscribe_connections()

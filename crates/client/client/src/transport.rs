@@ -106,6 +106,11 @@ impl Transport {
         }
     }
 
+    /// Drops the shared connection. It ends with its last response.
+    pub(crate) async fn forget_connection(&self) {
+        self.shared.lock().await.sender = None;
+    }
+
     async fn ready_connection(&self) -> Result<Connection> {
         // Before the lock: a failure that happens while waiting for it applies to this caller as
         // well.

@@ -36,6 +36,14 @@ pub struct Settings {
     pub node_ips: Vec<IpAddr>,
     /// Access to the API server; without it only static pods run.
     pub kubeconfig: Option<PathBuf>,
+    /// Access with which a client certificate is requested if `kubeconfig` has no valid one.
+    pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// Directory of certificates that the kubelet makes or requests.
+    pub cert_dir: PathBuf,
+    /// Renew the client certificate.
+    pub rotate_certificates: bool,
+    /// Request the serving certificate from the cluster.
+    pub server_tls_bootstrap: bool,
     /// `unix:///...`, or `simulated:` for the test kit's runtime, with the /16 of its pods.
     pub runtime_endpoint: String,
     /// Directory of volumes, certificates and pods' files.
@@ -159,6 +167,16 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
         node_name: choose_node_name(flags),
         node_ips,
         kubeconfig: flags.kubeconfig.clone(),
+        bootstrap_kubeconfig: flags.bootstrap_kubeconfig.clone(),
+        cert_dir: choose_cert_dir(flags)?,
+        rotate_certificates: flags
+            .rotate_certificates
+            .or(file.rotate_certificates)
+            .unwrap_or(false),
+        server_tls_bootstrap: flags
+            .rotate_server_certificates
+            .or(file.server_tls_bootstrap)
+            .unwrap_or(false),
         runtime_endpoint: choose_runtime_endpoint(flags, &file, simulated),
         logs_dir: choose_logs_dir(flags, &file, simulated),
         root_dir: flags.root_dir.clone(),
@@ -244,6 +262,13 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
         },
         source,
     })
+}
+
+/// Returns the directory of certificates. Absolute, since a kubeconfig elsewhere refers to it.
+fn choose_cert_dir(flags: &Flags) -> anyhow::Result<PathBuf> {
+    let given = flags.cert_dir.clone();
+    let folder = given.unwrap_or_else(|| flags.root_dir.join("pki"));
+    std::path::absolute(&folder).with_context(|| format!("--cert-dir {}", folder.display()))
 }
 
 /// Returns the address of the health endpoint. Port 0 disables it, as upstream; it does not mean any

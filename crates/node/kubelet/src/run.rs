@@ -7,7 +7,7 @@ use crate::node::{self, Machine};
 use crate::serving::Serving;
 use crate::volumes::Objects;
 use crate::worker::{Message, Workers};
-use crate::{housekeeping, images, pleg, sources};
+use crate::{certificates, housekeeping, images, pleg, sources};
 use anyhow::Context;
 use base_task::{CancellationToken, Tasks};
 use base_tls::{ClientAuth, ServerTls};
@@ -24,6 +24,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
+const USER_AGENT: &str = concat!("kubelet/v1.36.2+ironclad.", env!("CARGO_PKG_VERSION"));
+
 /// Runs until `shutdown`. `runtime_endpoint` is a Unix socket (for the simulated runtime, where its
 /// server listens).
 ///
@@ -39,16 +41,9 @@ pub async fn run(
     let runtime = Runtime::new(runtime_endpoint)?;
     // A runtime may start later than the kubelet, for example after a reboot.
     let version = runtime_version(&runtime, &shutdown).await?;
-    let client = match &settings.kubeconfig {
-        Some(path) => {
-            let config = Config::from_kubeconfig(path)
-                .with_context(|| format!("kubeconfig {}", path.display()))?;
-            Some(Client::new(config.user_agent(concat!(
-                "kubelet/v1.36.2+ironclad.",
-                env!("CARGO_PKG_VERSION")
-            ))))
-        }
-        None => None,
+    let client = tokio::select! {
+        client = connect_client(&settings) => client?,
+        () = shutdown.cancelled() => anyhow::bail!("stopped while waiting for a client certificate"),
     };
     // Bound before anything is started: a second kubelet on this node fails here and touches
     // neither containers nor cgroups.
@@ -92,6 +87,25 @@ pub async fn run(
     tracing::info!("stopping; containers keep running");
     tasks.finish(Duration::from_secs(5)).await?;
     Ok(())
+}
+
+/// Returns the client of the API server, after the bootstrap of its certificate; None without a
+/// kubeconfig.
+async fn connect_client(settings: &Settings) -> anyhow::Result<Option<Client>> {
+    let Some(path) = &settings.kubeconfig else {
+        return Ok(None);
+    };
+    let store = certificates::client_store(&settings.cert_dir);
+    if let Some(bootstrap) = &settings.bootstrap_kubeconfig {
+        let node = &settings.node_name;
+        certificates::ensure_kubeconfig(path, bootstrap, &store, node, USER_AGENT).await?;
+    }
+    let in_file = || format!("kubeconfig {}", path.display());
+    let mut config = Config::from_kubeconfig(path).with_context(in_file)?;
+    if settings.rotate_certificates {
+        config = certificates::adopt_identity(config, &store).with_context(in_file)?;
+    }
+    Ok(Some(Client::new(config.user_agent(USER_AGENT))))
 }
 
 fn make_root(settings: &Settings) -> anyhow::Result<()> {
@@ -233,6 +247,9 @@ fn start_servers(
 }
 
 fn start_tasks(kubelet: &Arc<KubeletContext>, client: Option<Client>, machine: Machine, port: u16) {
+    if let Some(client) = &client {
+        start_renewals(kubelet, client);
+    }
     let pods = client
         .as_ref()
         .map(|client| sources::api::follow_pods(kubelet, client));
@@ -279,10 +296,51 @@ fn start_tasks(kubelet: &Arc<KubeletContext>, client: Option<Client>, machine: M
     });
 }
 
-/// Loads the given certificate, or a self-signed one that is kept for the next start.
+/// Starts the renewal of the node's certificates.
+fn start_renewals(kubelet: &Arc<KubeletContext>, client: &Client) {
+    let settings = &kubelet.settings;
+    let (node, shutdown) = (&settings.node_name, kubelet.tasks.shutdown());
+    if settings.rotate_certificates && client.config().identity.is_some() {
+        kubelet.tasks.spawn_critical(
+            "client certificate",
+            certificates::keep_client_certificate(
+                client.clone(),
+                certificates::client_store(&settings.cert_dir),
+                node.clone(),
+                shutdown.clone(),
+            ),
+        );
+    }
+    if requests_serving_certificate(settings) {
+        kubelet.tasks.spawn_critical(
+            "serving certificate",
+            certificates::keep_serving_certificate(
+                client.clone(),
+                certificates::serving_store(&settings.cert_dir),
+                node.clone(),
+                settings.node_ips.clone(),
+                shutdown.clone(),
+            ),
+        );
+    }
+}
+
+/// Returns whether the serving certificate comes from the cluster: not if a file gives it, or
+/// without a cluster.
+fn requests_serving_certificate(settings: &Settings) -> bool {
+    settings.server_tls_bootstrap && settings.tls.is_none() && settings.kubeconfig.is_some()
+}
+
+/// Loads the given certificate, the one from the cluster, or a self-signed one that is kept for the
+/// next start.
 fn server_tls(settings: &Settings) -> anyhow::Result<ServerTls> {
     let (certificate, key) = match &settings.tls {
         Some(pair) => pair.clone(),
+        None if requests_serving_certificate(settings) => {
+            let store = certificates::serving_store(&settings.cert_dir);
+            certificates::ensure_stand_in(&store, own_names(settings))?;
+            (store.current_path(), store.current_path())
+        }
         None => ensure_own_certificate(settings)?,
     };
     // kubectl upgrades HTTP/1.1 connections to SPDY and WebSocket; HTTP/2 has no such upgrade.
@@ -297,10 +355,15 @@ fn server_tls(settings: &Settings) -> anyhow::Result<ServerTls> {
 }
 
 fn ensure_own_certificate(settings: &Settings) -> Result<(PathBuf, PathBuf), SelfSignedError> {
-    let names = settings
+    component::self_signed_pair(&settings.cert_dir, "kubelet", own_names(settings))
+}
+
+/// Returns the names of this node's server.
+fn own_names(settings: &Settings) -> Vec<String> {
+    settings
         .node_ips
         .iter()
         .map(IpAddr::to_string)
-        .chain([settings.node_name.clone(), "localhost".into()]);
-    component::self_signed_pair(&settings.root_dir.join("pki"), "kubelet", names)
+        .chain([settings.node_name.clone(), "localhost".into()])
+        .collect()
 }

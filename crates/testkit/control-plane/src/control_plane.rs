@@ -1,5 +1,7 @@
 //! Starts and stops the components.
 
+mod kubelet;
+
 use crate::Caller;
 use crate::certificates::Certificates;
 use anyhow::{Context, ensure};
@@ -338,50 +340,6 @@ impl ControlPlane {
             "kube-scheduler",
             scheduler_core::run(flags, stop),
         );
-    }
-
-    /// Starts a kubelet on the simulated runtime. The node must be one of [`Options::nodes`].
-    ///
-    /// # Errors
-    /// The kubelet rejected its flags or did not start to serve within 30 s.
-    pub async fn start_kubelet(&self, node: &str, flags: &[&str]) -> anyhow::Result<SocketAddr> {
-        let root = self.folder().join(node);
-        let port_file = root.join("port");
-        tokio::fs::create_dir_all(&root).await?;
-        let config = root.join("kubelet.json");
-        let pki = &self.certificates.pki;
-        let serving = format!("kubelet-serving-{node}");
-        let text = json!({
-            "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-            "address": "127.0.0.1", "port": 0, "healthzPort": 0,
-            "tlsCertFile": pki.crt(&serving), "tlsPrivateKeyFile": pki.key(&serving),
-            "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": true},
-                "x509": {"clientCAFile": pki.crt("ca")}},
-            "authorization": {"mode": "Webhook"},
-        });
-        tokio::fs::write(&config, text.to_string()).await?;
-        let mut words = vec![
-            "kubelet".to_owned(),
-            format!("--config={}", config.display()),
-            format!(
-                "--kubeconfig={}",
-                self.kubeconfig(&format!("kubelet-{node}")).display()
-            ),
-            format!("--hostname-override={node}"),
-            format!("--root-dir={}", root.display()),
-            format!("--port-file={}", port_file.display()),
-            "--simulated".to_owned(),
-        ];
-        words.extend(flags.iter().map(|&flag| flag.to_owned()));
-        let settings = node_kubelet::read_settings(&node_kubelet::Flags::try_parse_from(words)?)?;
-        let runtime = testkit_cri::FakeRuntime::start(&settings.root_dir).await?;
-        let stop = self.tasks.shutdown().clone();
-        spawn(&self.tasks, "kubelet", async move {
-            let endpoint = runtime.endpoint().to_owned();
-            node_kubelet::run(settings, &endpoint, stop).await
-        });
-        let port = read_port(&port_file).await.context("the kubelet")?;
-        Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
 
     /// Grants the API server access to kubelets, like `ironclad up`.

@@ -9,6 +9,7 @@ mod deployments;
 mod endpoints;
 mod garbage_collection;
 mod jobs;
+mod kubelet_certificates;
 mod namespaces;
 mod pods;
 mod policies;

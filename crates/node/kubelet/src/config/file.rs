@@ -57,6 +57,9 @@ pub struct Configuration {
     pub kube_reserved: Option<BTreeMap<String, String>>,
     pub allowed_unsafe_sysctls: Option<Vec<String>>,
     pub seccomp_default: Option<bool>,
+    pub rotate_certificates: Option<bool>,
+    #[serde(rename = "serverTLSBootstrap")]
+    pub server_tls_bootstrap: Option<bool>,
 }
 
 /// Authentication of clients.

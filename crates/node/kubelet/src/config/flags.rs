@@ -19,6 +19,19 @@ pub struct Flags {
     /// Access to the API server; without it only static pods run
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
+    /// Access with which a client certificate is requested if --kubeconfig has no valid one;
+    /// --kubeconfig is then written
+    #[arg(long, value_name = "FILE", requires = "kubeconfig")]
+    pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// Directory of certificates that the kubelet makes or requests [default: pki in --root-dir]
+    #[arg(long, value_name = "DIR")]
+    pub cert_dir: Option<PathBuf>,
+    /// Renew the client certificate before it expires
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub rotate_certificates: Option<bool>,
+    /// Request the serving certificate from the cluster, and renew it before it expires
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub rotate_server_certificates: Option<bool>,
     /// Name of the node instead of the machine's host name
     #[arg(long, value_name = "NAME")]
     pub hostname_override: Option<String>,

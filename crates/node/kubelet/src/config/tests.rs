@@ -68,6 +68,13 @@ fn kubeadm_starts() {
     )
     .unwrap();
     assert!(settings.webhook_tokens && settings.webhook_authorization && !settings.anonymous);
+    let bootstrap = std::path::Path::new("/etc/kubernetes/bootstrap-kubelet.conf");
+    assert_eq!(settings.bootstrap_kubeconfig.as_deref(), Some(bootstrap));
+    assert!(settings.rotate_certificates && !settings.server_tls_bootstrap);
+    assert_eq!(
+        settings.cert_dir,
+        std::path::Path::new("/var/lib/kubelet/pki")
+    );
     assert_eq!(
         settings.status_every,
         Duration::from_secs(10),
@@ -182,7 +189,6 @@ fn fields_that_protect_the_node_are_honoured_or_refused() {
         "tlsCipherSuites: [TLS_NULL]",
         "tlsMinVersion: VersionTLS14",
         "tlsMinVersion: VersionTLS10",
-        "serverTLSBootstrap: true",
         "memorySwap: {swapBehavior: LimitedSwap}",
         "imagePullCredentialsVerificationPolicy: AlwaysVerify",
         "staticPodURL: http://example.com",
@@ -200,7 +206,7 @@ fn fields_that_protect_the_node_are_honoured_or_refused() {
     let settings = start(
         &[],
         "tlsMinVersion: VersionTLS13\nseccompDefault: true\npodPidsLimit: 4096\nenableDebuggingHandlers: false\n\
-         serverTLSBootstrap: false\nmemorySwap: {swapBehavior: NoSwap}",
+         serverTLSBootstrap: true\nmemorySwap: {swapBehavior: NoSwap}",
     )
     .unwrap();
     assert_eq!(
@@ -208,6 +214,7 @@ fn fields_that_protect_the_node_are_honoured_or_refused() {
         Offer::from_names("VersionTLS13", &[]).unwrap()
     );
     assert!(settings.seccomp_default && !settings.debugging);
+    assert!(settings.server_tls_bootstrap && !settings.rotate_certificates);
     let suites = "tlsCipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]";
     let listed = vec!["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256".to_owned()];
     assert_eq!(

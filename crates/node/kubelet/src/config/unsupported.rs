@@ -31,9 +31,6 @@ const LOOP: &str = "changes are followed by watches, not by intervals";
 const SHUTDOWN: &str = "pods are not ended in order when the machine is shut down";
 const SYSTEM_CGROUPS: &str = "the kubelet moves no process of the system into a cgroup";
 const ALLOCATABLE: &str = "reservations are kept back from scheduling but not enforced by cgroups";
-const ROTATION: &str = "the client certificate of the kubeconfig is not renewed by the kubelet: renew it before it expires";
-const SERVING: &str =
-    "no serving certificate is requested from the cluster: give one with tlsCertFile";
 const VOLUME_PLUGINS: &str = "flexVolume drivers are not supported";
 const IMAGE_SERVICE: &str =
     "images are handled by the container runtime's own endpoint, which would lack them";
@@ -57,15 +54,7 @@ pub const UPSTREAM_FLAGS: &[Unsupported] =
 const OWN: &[Unsupported] = &[
     no_effect("application-metrics-count-limit", CADVISOR),
     no_effect("boot-id-file", CADVISOR),
-    no_effect(
-        "bootstrap-kubeconfig",
-        "no client certificate is requested from the cluster: --kubeconfig must have one",
-    ),
     no_effect("cadvisor-port", CADVISOR),
-    no_effect(
-        "cert-dir",
-        "own certificates are kept in the folder pki of --root-dir",
-    ),
     no_effect(
         "cloud-config",
         "there are no cloud providers in the kubelet",
@@ -205,8 +194,6 @@ const OWN: &[Unsupported] = &[
     no_effect("registry-qps", PULLS),
     no_effect("reserved-cpus", CPUS),
     no_effect("reserved-memory", CPUS),
-    no_effect("rotate-certificates", ROTATION),
-    reject_unless("rotate-server-certificates", &["false"], SERVING),
     reject_unless(
         "runonce",
         &["false"],
@@ -260,8 +247,6 @@ pub const UPSTREAM_FIELDS: &[Unsupported] = &[
         &[],
         "the curves are rustls's secure ones and can't be chosen",
     ),
-    no_effect("rotateCertificates", ROTATION),
-    reject_unless("serverTLSBootstrap", &["false"], SERVING),
     no_effect("registryPullQPS", PULLS),
     no_effect("registryBurst", PULLS),
     reject_unless(

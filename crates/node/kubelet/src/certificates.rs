@@ -1,0 +1,50 @@
+//! The kubelet's own certificates, requested from the cluster: the client certificate (TLS
+//! bootstrap with a token, then renewal with the certificate itself) and the serving certificate.
+//!
+//! Keys are made here and never leave the node: only certificate requests do. Files and names are
+//! those of upstream's kubelet, so that either can continue where the other one stopped.
+
+mod bootstrap;
+mod error;
+mod request;
+mod rotation;
+mod store;
+
+pub(crate) use bootstrap::{adopt_identity, ensure_kubeconfig};
+pub(crate) use error::CertificateError;
+pub(crate) use rotation::{keep_client_certificate, keep_serving_certificate};
+pub(crate) use store::PairStore;
+
+use std::path::Path;
+
+use jiff::Timestamp;
+use rcgen::{CertificateParams, KeyPair};
+
+/// Name of the files of the client certificate.
+const CLIENT: &str = "kubelet-client";
+/// Name of the files of the serving certificate.
+const SERVING: &str = "kubelet-server";
+
+/// Returns the store of the client certificate.
+pub(crate) fn client_store(folder: &Path) -> PairStore {
+    PairStore::new(folder, CLIENT)
+}
+
+/// Returns the store of the serving certificate.
+pub(crate) fn serving_store(folder: &Path) -> PairStore {
+    PairStore::new(folder, SERVING)
+}
+
+/// Ensures that the store has a pair: a self-signed one stands in until the cluster has issued the
+/// first. Clients that verify certificates reject it.
+pub(crate) fn ensure_stand_in(
+    store: &PairStore,
+    names: Vec<String>,
+) -> Result<(), CertificateError> {
+    if store.current_validity().is_some() {
+        return Ok(());
+    }
+    let key = KeyPair::generate()?;
+    let certificate = CertificateParams::new(names)?.self_signed(&key)?;
+    store.save(&certificate.pem(), &key.serialize_pem(), Timestamp::now())
+}
