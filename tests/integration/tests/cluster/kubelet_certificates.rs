@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Method;
-use integration_tests::{Components, Test, wait_for};
+use integration_tests::{Components, Http2Client, Test, wait_for};
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, Issuer, KeyPair,
 };
@@ -183,4 +183,91 @@ async fn client_certificate_is_renewed_before_it_expires() {
     // The kubelet continues with it.
     test.wait_until(&format!("/api/v1/nodes/{node}"), "ready", is_ready)
         .await;
+}
+
+/// Requests a certificate as the holder of a token; returns its path if the request was accepted.
+async fn request_as(
+    holder: &Http2Client,
+    name: &str,
+    signer: &str,
+    (group, user): (&str, &str),
+    usage: &str,
+) -> Result<String, u16> {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    let names = &mut params.distinguished_name;
+    names.push(DnType::OrganizationName, group);
+    names.push(DnType::CommonName, user);
+    let request = params.serialize_request(&key).unwrap().pem().unwrap();
+    let object = json!({"metadata": {"name": name}, "spec": {"request": STANDARD.encode(request),
+        "signerName": format!("kubernetes.io/{signer}"), "usages": ["digital signature", usage]}});
+    match holder.post(REQUESTS, &object).await.status {
+        201 => Ok(format!("{REQUESTS}/{name}")),
+        status => Err(status),
+    }
+}
+
+/// A leaked token is worth the client certificate of a kubelet, and no other.
+#[tokio::test]
+async fn holder_of_a_token_gets_only_the_client_certificate_of_a_kubelet() {
+    let test = start().await;
+    create_token(&test, "leaked", "2999-01-01T00:00:00Z").await;
+    let token = test.plane().bearer("leaked.0123456789abcdef");
+    let holder = test.connect(&token).await;
+    let node = format!("system:node:{}", test.name("leaked"));
+    let (client, kubelet) = ("kube-apiserver-client", "kube-apiserver-client-kubelet");
+    let cases = [
+        (client, ("devs", "admin"), "client auth"),
+        (client, ("system:masters", "admin"), "client auth"),
+        (client, ("system:nodes", node.as_str()), "client auth"),
+        (kubelet, ("system:masters", node.as_str()), "client auth"),
+        (kubelet, ("system:nodes", "admin"), "client auth"),
+        (kubelet, ("system:nodes", node.as_str()), "server auth"),
+        (
+            "kubelet-serving",
+            ("system:nodes", node.as_str()),
+            "server auth",
+        ),
+        ("legacy-unknown", ("system:masters", "admin"), "client auth"),
+    ];
+    let mut pending = Vec::new();
+    for (number, (signer, subject, usage)) in cases.into_iter().enumerate() {
+        let name = test.name(&format!("leaked-{number}"));
+        match request_as(&holder, &name, signer, subject, usage).await {
+            Ok(path) => pending.push(path),
+            Err(status) => assert!([403, 422].contains(&status), "{signer} {subject:?}"),
+        }
+    }
+    assert!(!pending.is_empty());
+    let name = test.name("leaked-node");
+    let subject = ("system:nodes", node.as_str());
+    let granted = request_as(&holder, &name, kubelet, subject, "client auth").await;
+    test.wait_until(&granted.unwrap(), "issued", |csr| {
+        csr["status"]["certificate"].is_string()
+    })
+    .await;
+    // The approver has looked at the earlier ones by now.
+    for path in &pending {
+        let csr = test.read(path).await;
+        assert!(csr["status"]["conditions"].is_null(), "{csr}");
+        let condition = json!([{"type": "Approved", "status": "True", "reason": "Mine"}]);
+        let patch = json!({"status": {"conditions": condition, "certificate": "UEVN"}});
+        for subresource in ["/approval", "/status", ""] {
+            let reply = holder
+                .merge_patch(&format!("{path}{subresource}"), &patch)
+                .await;
+            assert_eq!(reply.status, 403, "{path}{subresource}");
+        }
+        assert_eq!(holder.delete(path).await.status, 403);
+    }
+    for path in [
+        "/api/v1/nodes",
+        "/api/v1/pods",
+        "/api/v1/secrets",
+        "/api/v1/namespaces/kube-system/secrets/bootstrap-token-leaked",
+        "/api/v1/namespaces/kube-public/configmaps/cluster-info",
+    ] {
+        assert_eq!(holder.get(path).await.status, 403, "{path}");
+    }
 }
