@@ -4,12 +4,13 @@ mod channels;
 mod reader;
 mod requested;
 mod tunnel;
+mod write;
 
 pub use reader::send_stream;
 pub use requested::Streams;
 
 use crate::protocol::Protocol;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
@@ -37,17 +38,4 @@ where
         // Either side may close at any time; there is no receiver for the error.
         tracing::debug!(error, "a stream broke off");
     }
-}
-
-/// Writes all bytes and flushes them. TLS accepts bytes that the socket does not take yet, and keeps
-/// them until the next write; without a flush, the end of a client's input would stay there for ever.
-async fn write_and_flush<W: AsyncWrite + Unpin>(
-    writer: &mut W,
-    bytes: &[u8],
-) -> Result<(), String> {
-    let written = async {
-        writer.write_all(bytes).await?;
-        writer.flush().await
-    };
-    written.await.map_err(|e| e.to_string())
 }

@@ -1,7 +1,7 @@
 //! Relays channels of `v5.channel.k8s.io` to the streams of a SPDY connection.
 
 use super::requested::Streams;
-use super::write_and_flush;
+use super::write::write_and_flush;
 use crate::spdy::{Decoder, Encoder, Frame};
 use bytes::{Bytes, BytesMut};
 use futures::stream::{SplitSink, SplitStream};

@@ -1,6 +1,6 @@
 //! Relays the bytes of messages as a plain byte stream.
 
-use super::write_and_flush;
+use super::write::write_and_flush;
 use bytes::{Bytes, BytesMut};
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
