@@ -67,7 +67,6 @@ fn migration_state<'a>(view: &View<'a>) -> &'a str {
     let holds = conditions.filter(|condition| text_of(condition.get("status")) == "True");
     holds
         .map(|condition| text_of(condition.get("type")))
-        .filter(|kind| ["Running", "Failed", "Succeeded"].contains(kind))
-        .last()
+        .rfind(|kind| ["Running", "Failed", "Succeeded"].contains(kind))
         .unwrap_or("Unknown")
 }

@@ -124,7 +124,7 @@ fn anchor_of(block: PemBlock, at: usize) -> Result<Vec<u8>, String> {
     }
     let unparsable = || format!("entry {at} does not parse as X.509");
     let is_authority = match X509Certificate::from_der(&block.contents) {
-        Ok((rest, certificate)) if rest.is_empty() => certificate
+        Ok(([], certificate)) => certificate
             .basic_constraints()
             .map_err(|_| unparsable())?
             .is_some_and(|constraints| constraints.value.ca),
