@@ -195,6 +195,8 @@ impl Options {
             "validatingadmissionpolicy-status-controller" => {
                 w.concurrent_validating_admission_policy_status_syncs
             }
+            // As upstream, without a flag.
+            "storage-version-migrator-controller" => 5,
             _ => 2,
         }
         // Without a worker a controller would be idle without a sign. The maximum protects the API
