@@ -39,11 +39,23 @@ pub fn read_blocks(text: &[u8]) -> impl Iterator<Item = PemBlock> {
     })
 }
 
+/// Formats a block without headers, in lines of 64 characters.
+#[must_use]
+pub fn format_block(label: &str, contents: &[u8]) -> String {
+    let mut text = format!("-----BEGIN {label}-----\n");
+    // 48 bytes are 64 characters.
+    for line in contents.chunks(48) {
+        BASE64.encode_string(line, &mut text);
+        text.push('\n');
+    }
+    text + &format!("-----END {label}-----\n")
+}
+
 /// Returns the first block and what follows it.
 fn read_block(text: &[u8]) -> Option<(PemBlock, &[u8])> {
     let mut rest = text;
     loop {
-        let end = find(rest, END)?;
+        let end = find_bytes(rest, END)?;
         let (before, trailer) = (rest.get(..end)?, rest.get(end + END.len()..)?);
         if let Some(block) = find_start(before).and_then(|start| parse_block(start, trailer)) {
             return Some((block, take_line(trailer).1));
@@ -106,7 +118,7 @@ fn take_line(text: &[u8]) -> (&[u8], &[u8]) {
     (line.unwrap_or_default(), rest.unwrap_or_default())
 }
 
-fn find(text: &[u8], part: &[u8]) -> Option<usize> {
+fn find_bytes(text: &[u8], part: &[u8]) -> Option<usize> {
     text.windows(part.len()).position(|window| window == part)
 }
 
@@ -166,8 +178,25 @@ mod tests {
     }
 
     #[test]
+    fn formatted_block_is_read_as_it_was_written() {
+        for length in [0, 1, 48, 49, 1000] {
+            let contents = vec![0xfb; length];
+            let text = format_block("A", &contents);
+            assert!(text.lines().all(|line| line.len() <= 64), "{text}");
+            let read: Vec<_> = read_blocks(text.as_bytes()).collect();
+            let expected = PemBlock {
+                label: "A".to_owned(),
+                has_headers: false,
+                contents,
+            };
+            assert_eq!(read, [expected], "{text}");
+        }
+    }
+
+    /// Has no bound of its own: the square of a million steps would not end within the time limit
+    /// of a test run.
+    #[test]
     fn reading_takes_linear_time() {
-        // A million steps each; the square would be 10^12.
         for line in [
             "-----BEGIN A-----\n",
             "\n-----END A-----",

@@ -74,9 +74,19 @@ async fn apply_bootstrap(client: &Client, settings: &Settings, layout: &Layout) 
     Ok(())
 }
 
-fn read_authority(layout: &Layout) -> Result<String> {
+/// Returns the CA's certificates, which are published.
+///
+/// # Errors
+/// The file can't be read, or holds something that is not a certificate.
+pub fn read_authority(layout: &Layout) -> Result<String> {
     let path = layout.pki().join("ca.crt");
-    std::fs::read_to_string(&path).map_err(Error::io(path))
+    let text = std::fs::read(&path).map_err(Error::io(&path))?;
+    bootstrap::keep_certificates(&text).map_err(|defect| {
+        Error::Refused(format!(
+            "{} {defect}; it is published to clients without a credential, so it may hold certificates only",
+            path.display()
+        ))
+    })
 }
 
 /// Patches the object if it differs, or creates it. (Not the other way round: creating a Service

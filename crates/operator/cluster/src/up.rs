@@ -37,6 +37,8 @@ pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Se
     settings.save()?;
     say("certificates and configuration");
     write_files(&settings, &layout)?;
+    // Before a process starts: the administrator may have brought the file.
+    addons::read_authority(&layout)?;
     if settings.runs_pods() {
         network::prepare_network(&settings, &layout)?;
     }

@@ -2,6 +2,7 @@
 //! bootstrap tokens. Their rights are those of kubeadm's tokens: create certificate requests, and
 //! have the one for a kubelet's client certificate approved.
 
+use api_meta::pem::{PemBlock, format_block, read_blocks};
 use serde_json::{Value, json};
 
 use crate::settings::Settings;
@@ -12,6 +13,34 @@ pub const TOKEN_GROUP: &str = "system:bootstrappers:ironclad:default-node-token"
 pub const PUBLIC_NAMESPACE: &str = "kube-public";
 const READER: &str = "ironclad:cluster-info";
 const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// The reason why a file can't be published.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthorityDefect {
+    /// It has a block of this type.
+    #[error("holds a block of type {0:?}")]
+    Label(String),
+    /// It has no certificate.
+    #[error("holds no certificate")]
+    Empty,
+}
+
+/// Returns the certificates of a PEM text, encoded again: what is not decoded here is not
+/// published.
+///
+/// # Errors
+/// The text has no certificate, or a block of another type, such as the CA's key.
+pub fn keep_certificates(text: &[u8]) -> Result<String, AuthorityDefect> {
+    let format = |block: PemBlock| match block.label.as_str() {
+        "CERTIFICATE" => Ok(format_block(&block.label, &block.contents)),
+        _ => Err(AuthorityDefect::Label(block.label)),
+    };
+    let certificates: String = read_blocks(text).map(format).collect::<Result<_, _>>()?;
+    if certificates.is_empty() {
+        return Err(AuthorityDefect::Empty);
+    }
+    Ok(certificates)
+}
 
 /// Returns the ConfigMap `cluster-info`: a kubeconfig without credentials. The bootstrap signer
 /// adds the signatures.
@@ -100,6 +129,37 @@ mod tests {
         assert!(text.contains("server: https://192.0.2.2:6443\n"), "{text}");
         assert!(text.contains("authority-data: Q0E=\n"), "{text}");
         assert!(text.contains("users: null\n"), "{text}");
+    }
+
+    #[test]
+    fn only_certificates_are_published() {
+        let certificate = "-----BEGIN CERTIFICATE-----\nQ0E=\n-----END CERTIFICATE-----\n";
+        let key = |label: &str| format!("-----BEGIN {label}-----\nS0VZ\n-----END {label}-----\n");
+        let defect = |label: &str| Err(AuthorityDefect::Label(label.to_owned()));
+        let two = format!("{certificate}{certificate}");
+        for (text, expected) in [
+            (two.clone(), Ok(two)),
+            (
+                format!("# the CA\n{certificate}secret"),
+                Ok(certificate.to_owned()),
+            ),
+            (
+                format!("{certificate}{}", key("PRIVATE KEY")),
+                defect("PRIVATE KEY"),
+            ),
+            (
+                format!("{}{certificate}", key("EC PRIVATE KEY")),
+                defect("EC PRIVATE KEY"),
+            ),
+            // A block that is cut off is no block, and its text is not published either.
+            (
+                format!("{certificate}-----BEGIN PRIVATE KEY-----\nS0VZ\n"),
+                Ok(certificate.to_owned()),
+            ),
+            (String::new(), Err(AuthorityDefect::Empty)),
+        ] {
+            assert_eq!(keep_certificates(text.as_bytes()), expected, "{text}");
+        }
     }
 
     #[test]
