@@ -1,5 +1,6 @@
 //! The Secret of a token: `bootstrap-token-ID` in kube-system.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -15,6 +16,9 @@ const NAMESPACE: &str = "kube-system";
 const PREFIX: &str = "bootstrap-token-";
 const SIGNING: &str = "usage-bootstrap-signing";
 const AUTHENTICATION: &str = "usage-bootstrap-authentication";
+/// The group of all clients with a token, and the prefix of their other groups.
+const GROUP: &str = "system:bootstrappers";
+const LONGEST_GROUP_SUFFIX: usize = 256;
 
 /// Returns the name of a token's Secret.
 #[must_use]
@@ -34,11 +38,11 @@ pub enum Expiration {
 }
 
 impl Expiration {
-    fn parse(text: Option<&str>) -> Self {
-        match text {
-            None | Some("") => Self::Never,
-            Some(text) => api_meta::time::parse(text).map_or(Self::Invalid, Self::At),
+    fn parse(text: &str) -> Self {
+        if text.is_empty() {
+            return Self::Never;
         }
+        api_meta::time::parse(text).map_or(Self::Invalid, Self::At)
     }
 
     /// Returns whether the token is no longer valid.
@@ -65,7 +69,7 @@ pub struct TokenSecret {
     pub signs: bool,
     /// The token authenticates clients.
     pub authenticates: bool,
-    /// Groups of such clients beside `system:bootstrappers`.
+    /// Groups of such clients beside `system:bootstrappers`. They may be invalid.
     pub groups: Vec<String>,
 }
 
@@ -73,7 +77,7 @@ impl TokenSecret {
     /// Returns the end of the validity of any Secret of this type, also of a malformed one.
     #[must_use]
     pub fn expiration_of(secret: &Secret) -> Expiration {
-        Expiration::parse(data(secret, "expiration"))
+        Expiration::parse(&read_text(secret, "expiration"))
     }
 
     /// Reads a Secret. Returns None for one that is of another type, malformed, of another name
@@ -85,22 +89,21 @@ impl TokenSecret {
         let is_token = secret.type_.as_deref() == Some(SECRET_TYPE)
             && secret.metadata.namespace.as_deref() == Some(NAMESPACE)
             && secret.metadata.deletion_timestamp.is_none()
-            && data(secret, "token-id") == Some(id);
+            && read_text(secret, "token-id") == id;
         if !is_token {
             return None;
         }
-        let groups = data(secret, "auth-extra-groups").unwrap_or_default();
+        let groups = read_text(secret, "auth-extra-groups");
         Some(Self {
-            token: BootstrapToken::new(id, data(secret, "token-secret")?).ok()?,
-            description: data(secret, "description").unwrap_or_default().to_owned(),
+            token: BootstrapToken::new(id, &read_text(secret, "token-secret")).ok()?,
+            description: read_text(secret, "description").into_owned(),
             expiration: Self::expiration_of(secret),
-            signs: data(secret, SIGNING) == Some("true"),
-            authenticates: data(secret, AUTHENTICATION) == Some("true"),
-            groups: groups
-                .split(',')
-                .filter(|group| !group.is_empty())
-                .map(str::to_owned)
-                .collect(),
+            signs: read_text(secret, SIGNING) == "true",
+            authenticates: read_text(secret, AUTHENTICATION) == "true",
+            groups: match &*groups {
+                "" => Vec::new(),
+                groups => groups.split(',').map(str::to_owned).collect(),
+            },
         })
     }
 
@@ -108,6 +111,24 @@ impl TokenSecret {
     #[must_use]
     pub fn signing_token(&self, now: Timestamp) -> Option<&BootstrapToken> {
         (self.signs && !self.expiration.is_past(now)).then_some(&self.token)
+    }
+
+    /// Returns the groups of clients with this token if it may authenticate now, sorted. The caller
+    /// compares the secret part.
+    #[must_use]
+    pub fn client_groups(&self, now: Timestamp) -> Option<Vec<String>> {
+        // As upstream, an invalid group rejects the token: a Secret in kube-system must not grant
+        // membership in arbitrary groups.
+        let is_valid = self.authenticates
+            && !self.expiration.is_past(now)
+            && self.groups.iter().all(|group| is_token_group(group));
+        is_valid.then(|| {
+            let mut groups = self.groups.clone();
+            groups.push(GROUP.to_owned());
+            groups.sort();
+            groups.dedup();
+            groups
+        })
     }
 
     /// Builds the Secret.
@@ -145,9 +166,27 @@ impl TokenSecret {
     }
 }
 
-fn data<'a>(secret: &'a Secret, key: &str) -> Option<&'a str> {
-    let bytes = secret.data.as_ref()?.get(key)?;
-    std::str::from_utf8(&bytes.0).ok()
+/// Returns whether clients with a token may be members of the group: upstream's
+/// `BootstrapGroupPattern`.
+fn is_token_group(group: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    group
+        .strip_prefix(GROUP)
+        .and_then(|rest| rest.strip_prefix(':'))
+        .is_some_and(|suffix| {
+            suffix.len() <= LONGEST_GROUP_SUFFIX
+                && suffix.bytes().last().is_some_and(is_word)
+                && suffix
+                    .bytes()
+                    .all(|byte| is_word(byte) || matches!(byte, b':' | b'-'))
+        })
+}
+
+/// Returns a value; empty if it is absent. Bytes that are not UTF-8 become replacement characters,
+/// which no valid value contains: such a value must not count as absent.
+fn read_text<'a>(secret: &'a Secret, key: &str) -> Cow<'a, str> {
+    let value = secret.data.as_ref().and_then(|data| data.get(key));
+    value.map_or(Cow::Borrowed(""), |bytes| String::from_utf8_lossy(&bytes.0))
 }
 
 #[cfg(test)]
@@ -234,12 +273,62 @@ mod tests {
             (b"", b"true", true),
             (b"2026-01-01T00:00:00Z", b"true", false),
             (b"tomorrow", b"true", false),
+            (b"\xff", b"true", false),
+            (b"2999-01-01T00:00:00Z\xff", b"true", false),
             (b"", b"True", false),
             (b"", b"false", false),
             (b"", b"", false),
         ] {
             let found = signs(expiration, usage);
             assert_eq!(found, expected, "{expiration:?} {usage:?}");
+        }
+    }
+
+    #[test]
+    fn token_authenticates_until_it_expires_and_only_in_groups_of_tokens() {
+        let now = "2026-01-01T00:00:00Z".parse().unwrap();
+        let groups = |key: &str, value: &[u8]| {
+            let mut secret = token().to_secret();
+            set(&mut secret, key, value);
+            TokenSecret::read(&secret)?.client_groups(now)
+        };
+        let long = |length| format!("{GROUP}:{}", "a".repeat(length)).into_bytes();
+        for (key, value, count) in [
+            ("expiration", &b""[..], Some(2)),
+            ("expiration", b"2026-01-01T00:00:00Z", None),
+            ("expiration", b"2026-01-01T00:00:00.5Z", Some(2)),
+            ("expiration", b"\xff", None),
+            (AUTHENTICATION, b"", None),
+            (AUTHENTICATION, b"false", None),
+            ("auth-extra-groups", b"", Some(1)),
+            ("auth-extra-groups", b"system:bootstrappers:a:b-0", Some(2)),
+            (
+                "auth-extra-groups",
+                b"system:bootstrappers:b,system:bootstrappers:a,system:bootstrappers:b",
+                Some(3),
+            ),
+            ("auth-extra-groups", &long(256), Some(2)),
+            ("auth-extra-groups", &long(257), None),
+            ("auth-extra-groups", b"system:masters", None),
+            (
+                "auth-extra-groups",
+                b"system:bootstrappers:a,system:masters",
+                None,
+            ),
+            ("auth-extra-groups", b"system:bootstrappers:a,", None),
+            ("auth-extra-groups", b"system:bootstrappers", None),
+            ("auth-extra-groups", b"system:bootstrappers:", None),
+            ("auth-extra-groups", b"system:bootstrappers:a-", None),
+            ("auth-extra-groups", b"system:bootstrappers:A", None),
+            ("auth-extra-groups", b"system:bootstrappers:a\xff", None),
+        ] {
+            let found = groups(key, value);
+            let case = String::from_utf8_lossy(value);
+            assert_eq!(found.as_ref().map(Vec::len), count, "{key} {case}");
+            assert!(
+                found.is_none_or(|groups| groups.is_sorted()),
+                "{key} {case}"
+            );
         }
     }
 }
