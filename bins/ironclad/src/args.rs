@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use api_bootstrap::{BootstrapToken, is_token_id};
 use base_telemetry::LogOptions;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -170,22 +169,10 @@ pub struct CreateToken {
 pub struct DeleteToken {
     #[command(flatten)]
     pub folder: Folder,
-    /// The part of the token before the dot, or the whole token
-    #[arg(value_parser = parse_token_id)]
+    /// The part of the token before the dot. The whole token works, too, but other users see it in the list of
+    /// processes
+    // Checked by the command: the parser's message would repeat the value, which may be a mistyped secret.
     pub id: String,
-}
-
-/// Returns the ID of a token or ID.
-fn parse_token_id(text: &str) -> Result<String, String> {
-    let id = match text.parse::<BootstrapToken>() {
-        Ok(token) => token.id().to_owned(),
-        Err(_) => text.to_owned(),
-    };
-    if is_token_id(&id) {
-        Ok(id)
-    } else {
-        Err("an ID is 6 lower-case letters or digits: the part of the token before the dot".into())
-    }
 }
 
 fn parse_endpoint(text: &str) -> Result<String, String> {
@@ -223,22 +210,6 @@ mod tests {
     }
 
     #[test]
-    fn token_is_named_by_its_public_part() {
-        for (text, id) in [
-            ("abcdef", Some("abcdef")),
-            ("abcdef.0123456789abcdef", Some("abcdef")),
-            ("abcdef.0123", None),
-            ("ABCDEF", None),
-        ] {
-            assert_eq!(parse_token_id(text).ok().as_deref(), id, "{text}");
-        }
-        let error = parse_token_id("abcdef.0123456789abcdeX")
-            .err()
-            .unwrap_or_default();
-        assert!(!error.is_empty() && !error.contains("cdeX"), "{error}");
-    }
-
-    #[test]
     fn options_that_contradict_or_are_not_supported_are_rejected() {
         for (options, valid) in [
             (&["up"][..], true),
@@ -261,7 +232,6 @@ mod tests {
             (&["token", "list", "-o", "json"], true),
             (&["token", "delete", "abcdef"], true),
             (&["token", "delete", "abcdef.0123456789abcdef"], true),
-            (&["token", "delete", "../x"], false),
             (&["token", "delete"], false),
             (&["token", "generate"], true),
             (&["token"], false),

@@ -3,7 +3,9 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use api_bootstrap::{Expiration, TokenSecret};
+use anyhow::Context as _;
+use api_bootstrap::{BootstrapToken, Expiration, TokenSecret, is_token_id};
+use api_meta::text::escape_controls;
 use jiff::Timestamp;
 use operator_cluster::TokenOptions;
 use serde_json::{Value, json};
@@ -13,9 +15,9 @@ use crate::args::{CreateToken, DeleteToken, Folder, Output, Status, Token};
 /// Executes the command.
 pub async fn run_token_command(command: Token) -> anyhow::Result<()> {
     let text = match command {
-        Token::Create(options) => create(options).await?,
-        Token::List(options) => list(options).await?,
-        Token::Delete(options) => delete(options).await?,
+        Token::Create(options) => create_token(options).await?,
+        Token::List(options) => list_tokens(options).await?,
+        Token::Delete(options) => delete_token(options).await?,
         Token::Generate => operator_cluster::generate_token()?.expose(),
     };
     // The only place that shows a whole token: its standard output is what the command is for.
@@ -27,7 +29,7 @@ fn data_dir(folder: Folder) -> std::io::Result<PathBuf> {
     std::path::absolute(folder.data_dir)
 }
 
-async fn create(options: CreateToken) -> anyhow::Result<String> {
+async fn create_token(options: CreateToken) -> anyhow::Result<String> {
     let token = TokenOptions {
         lifetime: (!options.ttl.is_zero()).then_some(options.ttl),
         description: options.description,
@@ -36,7 +38,7 @@ async fn create(options: CreateToken) -> anyhow::Result<String> {
     Ok(created.expose())
 }
 
-async fn list(options: Status) -> anyhow::Result<String> {
+async fn list_tokens(options: Status) -> anyhow::Result<String> {
     let tokens = operator_cluster::list_tokens(&data_dir(options.folder)?).await?;
     let now = Timestamp::now();
     Ok(match options.output {
@@ -45,12 +47,24 @@ async fn list(options: Status) -> anyhow::Result<String> {
     })
 }
 
-async fn delete(options: DeleteToken) -> anyhow::Result<String> {
-    operator_cluster::delete_token(&data_dir(options.folder)?, &options.id).await?;
-    Ok(format!("token {} deleted", options.id))
+async fn delete_token(options: DeleteToken) -> anyhow::Result<String> {
+    let id = parse_token_id(&options.id)?;
+    operator_cluster::delete_token(&data_dir(options.folder)?, &id).await?;
+    Ok(format!("token {id} deleted"))
 }
 
-fn usages(token: &TokenSecret) -> Vec<&'static str> {
+/// Returns the ID of a token or ID. The error omits the text: it may be a mistyped secret.
+fn parse_token_id(text: &str) -> anyhow::Result<String> {
+    let id = match text.parse::<BootstrapToken>() {
+        Ok(token) => token.id().to_owned(),
+        Err(_) => text.to_owned(),
+    };
+    is_token_id(&id).then_some(id).context(
+        "an ID is 6 lower-case letters or digits, the part of the token before the dot; `ironclad token list` shows all",
+    )
+}
+
+fn list_usages(token: &TokenSecret) -> Vec<&'static str> {
     let all = [
         ("authentication", token.authenticates),
         ("signing", token.signs),
@@ -86,8 +100,8 @@ fn format_table(tokens: &[TokenSecret], now: Timestamp) -> String {
         text += &format!(
             "{:<8}{left:<12}{end:<22}{:<24}{}\n",
             token.token.id(),
-            usages(token).join(","),
-            token.description
+            list_usages(token).join(","),
+            escape_controls(&token.description)
         );
     }
     text
@@ -103,7 +117,7 @@ fn to_json(tokens: &[TokenSecret]) -> Value {
             "id": token.token.id(),
             "description": token.description,
             "expires": expires,
-            "usages": usages(token),
+            "usages": list_usages(token),
             "groups": token.groups,
         })
     };
@@ -114,6 +128,8 @@ fn to_json(tokens: &[TokenSecret]) -> Value {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::args::Cli;
+    use clap::Parser as _;
 
     fn token(id: &str, expiration: Expiration) -> TokenSecret {
         TokenSecret {
@@ -152,6 +168,47 @@ mod tests {
         assert_eq!(json[1]["expires"], Value::Null);
         for text in [table, json.to_string()] {
             assert!(!text.contains("0123456789abcdef"), "{text}");
+        }
+    }
+
+    #[test]
+    fn list_shows_control_characters_of_a_description_as_text() {
+        let description = "\u{1b}[2Jx\nffffff  <forever>".to_owned();
+        let token = TokenSecret {
+            description,
+            ..token("aaaaaa", Expiration::Never)
+        };
+        let table = format_table(&[token], Timestamp::UNIX_EPOCH);
+        assert_eq!(table.lines().count(), 2, "{table}");
+        assert!(
+            table.ends_with("\\u{1b}[2Jx\\nffffff  <forever>\n"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn token_is_named_by_its_public_part_and_a_mistyped_one_is_not_shown() {
+        let words = ["ironclad", "token", "delete"];
+        for (text, expected) in [
+            ("abcdef", Some("abcdef")),
+            ("abcdef.0123456789abcdef", Some("abcdef")),
+            ("abcdef.0123", None),
+            ("abcdef.0123456789abcdeX", None),
+            ("ABCDEF", None),
+            ("../x", None),
+        ] {
+            // The parser accepts any text, so that its message can't repeat a secret.
+            assert!(
+                Cli::try_parse_from(words.iter().chain(&[text])).is_ok(),
+                "{text}"
+            );
+            match parse_token_id(text) {
+                Ok(id) => assert_eq!(Some(id.as_str()), expected, "{text}"),
+                Err(error) => {
+                    assert_eq!(expected, None, "{text}");
+                    assert!(!format!("{error:#}").contains(text), "{error:#}");
+                }
+            }
         }
     }
 }

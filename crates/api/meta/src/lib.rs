@@ -13,6 +13,7 @@ pub mod pem;
 pub mod quantity;
 pub mod semantic;
 pub mod status;
+pub mod text;
 pub mod time;
 pub mod tree;
 

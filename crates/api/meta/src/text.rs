@@ -1,0 +1,45 @@
+//! Text of objects in the output of a program.
+
+/// Escapes characters that control a terminal or break a line: a user who writes an object must not
+/// control the terminal of an administrator who reads it.
+#[must_use]
+pub fn escape_controls(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        if controls_display(character) {
+            escaped.extend(character.escape_default());
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
+}
+
+/// Returns whether a character is a control character, a line break, or changes the direction of
+/// the text around it.
+fn controls_display(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_that_control_a_terminal_are_escaped() {
+        for (text, expected) in [
+            ("for \"node\" 7, caf\u{e9}", "for \"node\" 7, caf\u{e9}"),
+            ("\u{1b}[2J", "\\u{1b}[2J"),
+            ("a\nb\r\tc", "a\\nb\\r\\tc"),
+            ("\0\u{7f}\u{9b}2J", "\\u{0}\\u{7f}\\u{9b}2J"),
+            ("\u{202e}abc\u{2069}", "\\u{202e}abc\\u{2069}"),
+            ("a\u{2028}b", "a\\u{2028}b"),
+        ] {
+            assert_eq!(escape_controls(text), expected);
+        }
+    }
+}
