@@ -3,13 +3,14 @@
 //! Certificates from files are read again for each new connection, tokens after one minute, so that
 //! rotation needs no restart.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 
 /// Bytes that are given inline or read from a file when they are needed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Source {
     /// The bytes.
     Inline(Vec<u8>),
@@ -24,6 +25,16 @@ impl Source {
             Self::Inline(bytes) => Ok(bytes.clone()),
             Self::File(path) => std::fs::read(path)
                 .map_err(|error| Error::Config(format!("cannot read {}: {error}", path.display()))),
+        }
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // The bytes may be a token or a private key.
+            Self::Inline(_) => f.debug_tuple("Inline").finish_non_exhaustive(),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
         }
     }
 }
@@ -107,5 +118,23 @@ impl Config {
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_output_omits_inline_tokens_and_keys() {
+        let inline = || Source::Inline(b"secret".to_vec());
+        let config = Config::builder("https://192.0.2.1")
+            .with_ca(Source::File("/ca.crt".into()))
+            .with_identity(inline(), inline())
+            .with_token(inline());
+        let text = format!("{config:?} {config:#?}");
+        assert!(text.contains("/ca.crt"), "{text}");
+        // As text, and as a list of bytes.
+        assert!(!text.contains("secret") && !text.contains("115"), "{text}");
     }
 }
