@@ -21,6 +21,8 @@ use crate::layout::Layout;
 use crate::settings::Settings;
 
 const NAMESPACE: &str = "kube-system";
+const MARKER_TEXT: &str = "The roles and bindings for joining nodes have been created. If this file is removed, \
+    `ironclad up` creates them again.\n";
 /// The user of the DNS server's certificate.
 const DNS_USER: &str = "system:cluster-dns";
 
@@ -50,7 +52,8 @@ pub async fn apply_addons(client: &Client, settings: &Settings, layout: &Layout)
     .await
 }
 
-/// Publishes cluster-info, and grants bootstrap tokens their rights.
+/// Publishes cluster-info. In a new cluster, also grants the rights of anonymous clients and of
+/// bootstrap tokens: as with kubeadm, rights that an administrator has removed stay removed.
 async fn apply_bootstrap(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
     let authority = read_authority(layout)?;
     ensure_object(
@@ -58,6 +61,16 @@ async fn apply_bootstrap(client: &Client, settings: &Settings, layout: &Layout) 
         &bootstrap::cluster_info(settings, &authority),
     )
     .await?;
+    let marker = layout.bootstrap_marker();
+    if marker.exists() {
+        return Ok(());
+    }
+    grant_bootstrap_rights(client).await?;
+    // After the last object: an interrupted start is completed by the next one.
+    crate::files::write_file(&marker, MARKER_TEXT.as_bytes())
+}
+
+async fn grant_bootstrap_rights(client: &Client) -> Result<()> {
     ensure_object(
         client.namespaced::<Role>(PUBLIC_NAMESPACE),
         &bootstrap::reader_role(),

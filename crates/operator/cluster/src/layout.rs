@@ -100,6 +100,11 @@ impl Layout {
     pub fn plan(&self) -> PathBuf {
         self.data.join("plan.json")
     }
+    /// Returns the path of the file that exists once the rights of joining nodes were granted.
+    #[must_use]
+    pub fn bootstrap_marker(&self) -> PathBuf {
+        self.config("bootstrap-rights-granted")
+    }
     /// Returns the socket of the cluster's own containerd.
     #[must_use]
     pub fn containerd_socket(&self) -> PathBuf {

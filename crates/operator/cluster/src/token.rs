@@ -42,10 +42,10 @@ pub fn generate_token() -> Result<BootstrapToken> {
 
 /// Creates a token with which machines join the cluster in `data_dir`.
 pub async fn create_token(data_dir: &Path, options: &TokenOptions) -> Result<BootstrapToken> {
-    let client = connect(data_dir)?;
+    let client = connect_cluster(data_dir)?;
     let expiration = match options.lifetime {
         None => Expiration::Never,
-        Some(lifetime) => Expiration::At(end_of(Timestamp::now(), lifetime)?),
+        Some(lifetime) => Expiration::At(compute_end(Timestamp::now(), lifetime)?),
     };
     let token = generate_token()?;
     let secret = new_secret(&token, expiration, &options.description).to_secret();
@@ -53,11 +53,11 @@ pub async fn create_token(data_dir: &Path, options: &TokenOptions) -> Result<Boo
         .namespaced::<Secret>(NAMESPACE)
         .create(&secret)
         .await
-        .map_err(failed("creating the token"))?;
+        .map_err(describe_error("creating the token"))?;
     Ok(token)
 }
 
-fn end_of(now: Timestamp, lifetime: Duration) -> Result<Timestamp> {
+fn compute_end(now: Timestamp, lifetime: Duration) -> Result<Timestamp> {
     now.checked_add(lifetime)
         .map_err(|_| Error::Refused("--ttl is too long; 0 makes a token that never expires".into()))
 }
@@ -75,13 +75,13 @@ fn new_secret(token: &BootstrapToken, expiration: Expiration, description: &str)
 
 /// Returns the tokens of the cluster in `data_dir`, in the order of their IDs.
 pub async fn list_tokens(data_dir: &Path) -> Result<Vec<TokenSecret>> {
-    let client = connect(data_dir)?;
+    let client = connect_cluster(data_dir)?;
     let only = ListParams::new().with_fields(format!("type={SECRET_TYPE}"));
     let list = client
         .namespaced::<Secret>(NAMESPACE)
         .list(&only)
         .await
-        .map_err(failed("listing the tokens"))?;
+        .map_err(describe_error("listing the tokens"))?;
     let mut tokens: Vec<_> = list.items.iter().filter_map(TokenSecret::read).collect();
     tokens.sort_by(|a, b| a.token.id().cmp(b.token.id()));
     Ok(tokens)
@@ -93,7 +93,7 @@ pub async fn list_tokens(data_dir: &Path) -> Result<Vec<TokenSecret>> {
 /// # Errors
 /// There is no token with this ID.
 pub async fn delete_token(data_dir: &Path, id: &str) -> Result<()> {
-    let client = connect(data_dir)?;
+    let client = connect_cluster(data_dir)?;
     let deleted = client
         .namespaced::<Secret>(NAMESPACE)
         .delete(&secret_name(id), &DeleteParams::new())
@@ -102,16 +102,18 @@ pub async fn delete_token(data_dir: &Path, id: &str) -> Result<()> {
         Err(error) if error.is_not_found() => Err(Error::Refused(format!(
             "there is no token {id}; `ironclad token list` shows all"
         ))),
-        deleted => deleted.map(drop).map_err(failed("deleting the token")),
+        deleted => deleted
+            .map(drop)
+            .map_err(describe_error("deleting the token")),
     }
 }
 
-fn failed(what: &str) -> impl FnOnce(client::Error) -> Error + use<> {
+fn describe_error(what: &str) -> impl FnOnce(client::Error) -> Error + use<> {
     let what = what.to_owned();
     |cause| Error::Api { what, cause }
 }
 
-fn connect(data_dir: &Path) -> Result<Client> {
+fn connect_cluster(data_dir: &Path) -> Result<Client> {
     let settings = Settings::load(data_dir)?.ok_or_else(|| {
         Error::Refused(format!(
             "{} holds no cluster; tokens are made on the machine on which `ironclad up` started it",
@@ -137,11 +139,11 @@ mod tests {
     fn new_token_signs_and_authenticates_in_the_group_of_joining_nodes() {
         let token = generate_token().unwrap();
         let now = Timestamp::now();
-        let end = end_of(now, Duration::from_secs(60)).unwrap();
+        let end = compute_end(now, Duration::from_secs(60)).unwrap();
         let created = new_secret(&token, Expiration::At(end), "");
         assert!(created.authenticates && created.signing_token(now).is_some());
         assert_eq!(created.signing_token(end), None);
         assert_eq!(created.groups, [TOKEN_GROUP]);
-        assert!(end_of(now, Duration::MAX).is_err());
+        assert!(compute_end(now, Duration::MAX).is_err());
     }
 }
