@@ -2,9 +2,10 @@
 //! bootstrap with a token, then renewal with the certificate itself) and the serving certificate.
 //!
 //! Keys are made here and never leave the node: only certificate requests do. Files and names are
-//! those of upstream's kubelet, so that either can continue where the other one stopped.
+//! those of upstream's kubelet, so that either can continue with the certificates of the other one.
 
 mod bootstrap;
+mod check;
 mod error;
 mod request;
 mod rotation;

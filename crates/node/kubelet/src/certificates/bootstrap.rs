@@ -11,10 +11,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::error::CertificateError;
-use super::request::{Desired, request_certificate};
+use super::request::{Desired, obtain_pair};
 use super::store::{PairStore, read_validity, write_private};
 
 const RETRY: Duration = Duration::from_secs(2);
+/// New keys that are tried. A signer that ignores requests would get one every two seconds for ever.
+const UNUSABLE_ATTEMPTS: u32 = 2;
 
 /// Ensures that `kubeconfig` has a valid client certificate. If it has none, requests one with the
 /// credentials of `bootstrap`, and writes the file.
@@ -43,19 +45,21 @@ pub(crate) async fn ensure_kubeconfig(
         node: node.to_owned(),
         addresses: None,
     };
-    let key = store.pending_key()?;
-    let certificate = loop {
-        match request_certificate(&client, &desired, &key).await {
+    let mut attempts_left = UNUSABLE_ATTEMPTS;
+    loop {
+        match obtain_pair(&client, &desired, store).await {
             // The API server may start later than this kubelet.
             Err(CertificateError::Api { what, source }) if source.is_unavailable() => {
                 tracing::warn!(%source, what, "trying again");
-                tokio::time::sleep(RETRY).await;
+            }
+            Err(error @ CertificateError::Unusable { .. }) if attempts_left > 0 => {
+                attempts_left -= 1;
+                tracing::warn!(%error, "trying again with a new key");
             }
             done => break done.map_err(explain_rejection)?,
         }
-    };
-    store.save(&certificate, &key.serialize_pem(), Timestamp::now())?;
-    store.remove_pending_key()?;
+        tokio::time::sleep(RETRY).await;
+    }
     let text = kubeconfig_for(client.config(), &store.current_path())?;
     write_private(kubeconfig, text.as_bytes())?;
     Ok(())

@@ -12,9 +12,6 @@ pub(crate) enum CertificateError {
         #[source]
         source: std::io::Error,
     },
-    /// A file of an earlier start can't be used.
-    #[error("{path} can't be used ({reason}); move it away to have a new certificate requested")]
-    Invalid { path: PathBuf, reason: String },
     /// A key or request could not be made.
     #[error("a key or certificate request can't be made: {0}")]
     Make(#[from] rcgen::Error),
@@ -34,7 +31,7 @@ pub(crate) enum CertificateError {
     /// The request was deleted before it was decided.
     #[error("certificate request {0} was deleted before it was signed")]
     Deleted(String),
-    /// The certificate is for another key, or none.
+    /// The certificate or the request is not the one that was requested.
     #[error("the certificate of request {name} can't be used: {reason}")]
     Unusable { name: String, reason: &'static str },
 }

@@ -3,8 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use api_meta::text::escape_controls;
 use client::{Client, ListParams, WatchEvent};
 use futures::StreamExt;
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest as Csr, CertificateSigningRequestSpec,
@@ -12,16 +14,20 @@ use k8s_openapi::api::certificates::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _, SanType};
 use sha2::{Digest, Sha256};
-use x509_parser::pem::parse_x509_pem;
 
+use super::check::{check_certificate, check_request};
 use super::error::CertificateError;
+use super::store::PairStore;
 
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
+/// The group of all nodes.
+pub(super) const NODES_GROUP: &str = "system:nodes";
 /// Time after which the log names a request that nothing has decided.
-const PATIENT_FOR: Duration = Duration::from_secs(30);
+const SLOW_APPROVAL_WARNING_AFTER: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(2);
-const WATCH_SECONDS: u32 = 300;
+/// Short: a token that expires or is deleted ends no watch, and is noticed by the next one.
+const WATCH_SECONDS: u32 = 15;
 
 /// The desired certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +55,11 @@ impl Desired {
         ["digital signature", purpose].map(str::to_owned).into()
     }
 
+    /// Returns the user name of the node.
+    pub(super) fn user(&self) -> String {
+        format!("system:node:{}", self.node)
+    }
+
     /// Returns the request in PEM.
     fn to_pem(&self, key: &KeyPair) -> Result<String, CertificateError> {
         let mut params = CertificateParams::default();
@@ -61,15 +72,16 @@ impl Desired {
         params.distinguished_name = DistinguishedName::new();
         params
             .distinguished_name
-            .push(DnType::OrganizationName, "system:nodes");
-        let user = format!("system:node:{}", self.node);
-        params.distinguished_name.push(DnType::CommonName, user);
+            .push(DnType::OrganizationName, NODES_GROUP);
+        params
+            .distinguished_name
+            .push(DnType::CommonName, self.user());
         Ok(params.serialize_request(key)?.pem()?)
     }
 
     /// Returns the object to create. Its name is the same for the same key and subject: a restarted
     /// kubelet finds the request that it made before.
-    fn to_object(&self, key: &KeyPair) -> Result<Csr, CertificateError> {
+    pub(super) fn to_object(&self, key: &KeyPair) -> Result<Csr, CertificateError> {
         let mut hash = Sha256::new();
         hash.update(key.subject_public_key_info());
         // Separated by a byte that no part contains.
@@ -96,35 +108,47 @@ impl Desired {
     }
 }
 
-/// Requests a certificate for `key`; returns it in PEM once it is signed. Waits without a limit:
+/// Requests a certificate for a new key, and makes the two the current pair. Waits without a limit:
 /// approval may be manual.
 ///
 /// # Errors
-/// The request was rejected, denied, failed or deleted.
-pub(super) async fn request_certificate(
+/// The request was rejected, denied, failed or deleted, or the pair can't be written.
+pub(super) async fn obtain_pair(
+    client: &Client,
+    desired: &Desired,
+    store: &PairStore,
+) -> Result<(), CertificateError> {
+    let key = store.pending_key()?;
+    match request_certificate(client, desired, &key).await {
+        Ok(issued) => {
+            store.save(&issued, &key.serialize_pem(), Timestamp::now())?;
+            store.remove_pending_key()
+        }
+        // The name of the request follows from the key: with the same key, the next attempt would
+        // find the same request.
+        Err(error @ CertificateError::Unusable { .. }) => {
+            store.remove_pending_key()?;
+            Err(error)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Requests a certificate for `key`; returns it in PEM once it is signed.
+async fn request_certificate(
     client: &Client,
     desired: &Desired,
     key: &KeyPair,
 ) -> Result<String, CertificateError> {
     let object = desired.to_object(key)?;
     let name = object.metadata.name.clone().unwrap_or_default();
-    match client.api::<Csr>().create(&object).await {
-        Ok(_) => tracing::info!(request = name, "certificate requested"),
-        Err(error) if error.is_already_exists() => {
-            tracing::info!(
-                request = name,
-                "waiting for the certificate requested before"
-            );
-        }
-        Err(source) => {
-            return Err(CertificateError::Api {
-                what: "requesting a certificate",
-                source,
-            });
-        }
-    }
+    let unusable = |reason| CertificateError::Unusable {
+        name: name.clone(),
+        reason,
+    };
+    create_request(client, &object, &name).await?;
     let mut waiting = std::pin::pin!(wait_for_certificate(client, &name));
-    let issued = match tokio::time::timeout(PATIENT_FOR, &mut waiting).await {
+    let issued = match tokio::time::timeout(SLOW_APPROVAL_WARNING_AFTER, &mut waiting).await {
         Ok(done) => done?,
         Err(_) => {
             tracing::warn!(
@@ -135,8 +159,33 @@ pub(super) async fn request_certificate(
             waiting.await?
         }
     };
-    check_certificate(&name, &issued, key)?;
+    check_certificate(&issued, key, desired, Timestamp::now()).map_err(unusable)?;
     Ok(issued)
+}
+
+/// Creates a request, or checks the one that an earlier start created.
+async fn create_request(client: &Client, object: &Csr, name: &str) -> Result<(), CertificateError> {
+    let rejected = |what| move |source| CertificateError::Api { what, source };
+    let api = client.api::<Csr>();
+    match api.create(object).await {
+        Ok(_) => {
+            tracing::info!(request = name, "certificate requested");
+            return Ok(());
+        }
+        Err(error) if error.is_already_exists() => {}
+        Err(error) => return Err(rejected("requesting a certificate")(error)),
+    }
+    let found = api.get(name).await;
+    let found = found.map_err(rejected("reading a certificate request"))?;
+    check_request(&found, object).map_err(|reason| CertificateError::Unusable {
+        name: name.to_owned(),
+        reason,
+    })?;
+    tracing::info!(
+        request = name,
+        "waiting for the certificate requested before"
+    );
+    Ok(())
 }
 
 /// State of a request.
@@ -155,7 +204,7 @@ fn request_state(csr: &Csr) -> RequestState {
         .flatten()
         .find(|condition| matches!(condition.type_.as_str(), "Denied" | "Failed"));
     if let Some(condition) = refused {
-        let message = condition.message.clone().unwrap_or_default();
+        let message = escape_controls(condition.message.as_deref().unwrap_or_default());
         return RequestState::NotGranted(format!("{}: {message}", condition.type_));
     }
     let certificate = status.certificate.map(|certificate| certificate.0);
@@ -166,6 +215,7 @@ fn request_state(csr: &Csr) -> RequestState {
 }
 
 async fn wait_for_certificate(client: &Client, name: &str) -> Result<String, CertificateError> {
+    let mut is_first_failure = true;
     loop {
         match follow_request(client, name).await {
             Ok(Some(RequestState::Issued(pem))) => return Ok(pem),
@@ -178,10 +228,28 @@ async fn wait_for_certificate(client: &Client, name: &str) -> Result<String, Cer
             Ok(Some(RequestState::Pending)) => {}
             Ok(None) => return Err(CertificateError::Deleted(name.to_owned())),
             // The API server may be restarted meanwhile.
-            Err(error) => tracing::debug!(%error, "watching the certificate request again"),
+            Err(error) if is_transient(&error) => {
+                if std::mem::take(&mut is_first_failure) {
+                    tracing::warn!(%error, request = name, "watching the certificate request again");
+                } else {
+                    tracing::debug!(%error, request = name, "watching the certificate request again");
+                }
+            }
+            // The token may have expired or been deleted meanwhile.
+            Err(source) => {
+                return Err(CertificateError::Api {
+                    what: "waiting for a certificate",
+                    source,
+                });
+            }
         }
         tokio::time::sleep(RETRY).await;
     }
+}
+
+/// Returns whether the same request may succeed later.
+fn is_transient(error: &client::Error) -> bool {
+    error.is_unavailable() || error.is_expired()
 }
 
 /// Follows a request until it is decided or the watch ends; None if it does not exist.
@@ -208,22 +276,6 @@ async fn follow_request(client: &Client, name: &str) -> client::Result<Option<Re
         }
     }
     Ok(Some(RequestState::Pending))
-}
-
-/// Checks that the certificate is for the key: another one would make every connection fail.
-fn check_certificate(name: &str, pem: &str, key: &KeyPair) -> Result<(), CertificateError> {
-    let unusable = |reason| CertificateError::Unusable {
-        name: name.to_owned(),
-        reason,
-    };
-    let (_, block) = parse_x509_pem(pem.as_bytes()).map_err(|_| unusable("it is no PEM"))?;
-    let certificate = block.parse_x509();
-    let certificate = certificate.map_err(|_| unusable("it is no certificate"))?;
-    if certificate.public_key().raw == key.subject_public_key_info() {
-        Ok(())
-    } else {
-        Err(unusable("it is for another key"))
-    }
 }
 
 #[cfg(test)]
@@ -302,16 +354,6 @@ mod tests {
                 "spec": {"request": "", "signerName": "s"}});
             let csr: Csr = serde_json::from_value(csr).unwrap();
             assert_eq!(request_state(&csr), expected, "{status}");
-        }
-    }
-
-    #[test]
-    fn certificate_for_another_key_is_rejected() {
-        let (own, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-        let pem = |key: &KeyPair| CertificateParams::default().self_signed(key).unwrap().pem();
-        assert!(check_certificate("c", &pem(&own), &own).is_ok());
-        for bad in [pem(&other), "no certificate".to_owned()] {
-            assert!(check_certificate("c", &bad, &own).is_err(), "{bad}");
         }
     }
 }

@@ -8,7 +8,7 @@ use client::Client;
 use jiff::Timestamp;
 
 use super::error::CertificateError;
-use super::request::{Desired, request_certificate};
+use super::request::{Desired, obtain_pair};
 use super::store::{PairStore, Validity};
 
 /// Back-off of failed renewals.
@@ -56,11 +56,7 @@ impl Renewal {
     }
 
     async fn renew(&self) -> Result<(), CertificateError> {
-        let key = self.store.pending_key()?;
-        let issued = request_certificate(&self.client, &self.desired, &key).await?;
-        self.store
-            .save(&issued, &key.serialize_pem(), Timestamp::now())?;
-        self.store.remove_pending_key()?;
+        obtain_pair(&self.client, &self.desired, &self.store).await?;
         tracing::info!(file = %self.store.current_path().display(), "certificate renewed");
         Ok(())
     }

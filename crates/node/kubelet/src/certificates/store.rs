@@ -77,26 +77,35 @@ impl PairStore {
 
     /// Returns the key of a request that is not signed yet, or makes one. The kubelet may be
     /// restarted while its request waits for an approval, and must then find its request again.
+    ///
+    /// A file that can't be parsed is replaced. Upstream's kubelet writes the key as SEC1, which is
+    /// not read here: its request is lost, and another one is created.
     pub(crate) fn pending_key(&self) -> Result<KeyPair, CertificateError> {
         let path = self.pending_key_path();
-        match fs::read_to_string(&path) {
-            Ok(pem) => KeyPair::from_pem(&pem).map_err(|error| CertificateError::Invalid {
-                path,
-                reason: error.to_string(),
-            }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let key = KeyPair::generate()?;
-                write_private(&path, key.serialize_pem().as_bytes())?;
-                Ok(key)
-            }
-            Err(source) => Err(CertificateError::Io { path, source }),
+        match fs::read(&path) {
+            Ok(pem) => match parse_key(&pem) {
+                Some(key) => return Ok(key),
+                None => tracing::warn!(
+                    file = %path.display(),
+                    "the key of a certificate request can't be read; using a new key"
+                ),
+            },
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(source) => return Err(CertificateError::Io { path, source }),
         }
+        let key = KeyPair::generate()?;
+        write_private(&path, key.serialize_pem().as_bytes())?;
+        Ok(key)
     }
 
     /// Removes the key of a request that was signed.
     pub(crate) fn remove_pending_key(&self) -> Result<(), CertificateError> {
         remove_file(&self.pending_key_path())
     }
+}
+
+fn parse_key(pem: &[u8]) -> Option<KeyPair> {
+    KeyPair::from_pem(std::str::from_utf8(pem).ok()?).ok()
 }
 
 /// Writes a file that only this user can read, at no moment readable by others.
@@ -202,8 +211,21 @@ mod tests {
         );
         store.remove_pending_key().unwrap();
         assert_ne!(store.pending_key().unwrap().serialize_pem(), first);
-        fs::write(&path, "no key").unwrap();
-        let error = store.pending_key().err().unwrap().to_string();
-        assert!(error.contains("kubelet-client.key.tmp"), "{error}");
+    }
+
+    #[test]
+    fn pending_key_that_can_not_be_read_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = PairStore::new(dir.path(), "kubelet-client");
+        let path = dir.path().join("kubelet-client.key.tmp");
+        // The second one is the form of upstream's kubelet, cut short.
+        let sec1 = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIA==\n-----END EC PRIVATE KEY-----\n";
+        for text in ["no key", sec1, "", "\u{0}"] {
+            fs::write(&path, text).unwrap();
+            let key = store.pending_key().unwrap().serialize_pem();
+            assert_eq!(fs::read_to_string(&path).unwrap(), key, "{text}");
+        }
+        fs::write(&path, [0xff]).unwrap();
+        assert!(store.pending_key().is_ok());
     }
 }
