@@ -307,6 +307,7 @@ fn start_renewals(kubelet: &Arc<KubeletContext>, client: &Client) {
                 client.clone(),
                 certificates::client_store(&settings.cert_dir),
                 node.clone(),
+                settings.bootstrap_kubeconfig.is_some(),
                 shutdown.clone(),
             ),
         );

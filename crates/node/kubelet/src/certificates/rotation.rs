@@ -4,8 +4,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use base_task::CancellationToken;
-use client::Client;
+use client::{Client, ListParams};
 use jiff::Timestamp;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
+use tokio::time::Instant;
 
 use super::error::CertificateError;
 use super::request::{Desired, obtain_pair};
@@ -16,6 +18,12 @@ const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// The longest sleep: a clock that was set, or a machine that slept, is noticed after it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(600);
+/// The shortest time between two renewals: a signer may issue certificates that are due at once.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(60);
+/// Interval of the checks whether the client certificate is still usable.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Time for which the client certificate may be missing or unreadable, as upstream.
+const UNREADABLE_LIMIT: Duration = Duration::from_secs(300);
 
 /// Returns the time at which a certificate is renewed: between 70 % and 90 % of its lifetime, as
 /// upstream. `share`, from 0 to 1, spreads the nodes of a cluster over that interval.
@@ -32,6 +40,37 @@ fn renewal_time(validity: &Validity, share: f64) -> Timestamp {
     Timestamp::from_second(validity.begin.as_second().saturating_add(after)).unwrap_or(validity.end)
 }
 
+/// Returns why a client certificate can't be used any more, if so. `unreadable_for` is the time
+/// since it was last read.
+fn find_loss(
+    validity: Option<&Validity>,
+    unreadable_for: Duration,
+    now: Timestamp,
+) -> Option<&'static str> {
+    match validity {
+        Some(validity) if validity.end <= now => Some("it has expired"),
+        Some(_) => None,
+        None if unreadable_for > UNREADABLE_LIMIT => Some("it can't be read for five minutes"),
+        None => None,
+    }
+}
+
+/// Renews each time that `wait` returns, at most once a minute, until `renew` returns false.
+async fn renew_repeatedly<W, R>(wait: impl Fn() -> W, renew: impl Fn() -> R)
+where
+    W: Future<Output = ()>,
+    R: Future<Output = bool>,
+{
+    loop {
+        wait().await;
+        if !renew().await {
+            return;
+        }
+        tokio::time::sleep(SHORTEST_INTERVAL).await;
+    }
+}
+
+/// Renewal of one certificate.
 struct Renewal {
     client: Client,
     store: PairStore,
@@ -71,24 +110,66 @@ impl Renewal {
         }
     }
 
-    /// Waits until the certificate has expired.
-    async fn wait_until_expired(&self) {
-        while self
-            .store
-            .current_validity()
-            .is_some_and(|validity| validity.end > Timestamp::now())
-        {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+    /// Renews the serving certificate. Returns true: there is no other way to get one.
+    async fn renew_serving(&self) -> bool {
+        self.renew_with_retries().await;
+        true
+    }
+
+    /// Renews the client certificate. With a bootstrap kubeconfig, returns false if the certificate
+    /// is lost meanwhile.
+    async fn renew_client(&self, has_bootstrap: bool) -> bool {
+        tokio::select! {
+            () = self.renew_with_retries() => {}
+            loss = self.wait_until_lost(), if has_bootstrap => {
+                tracing::error!(loss, "the client certificate can't be used; the kubelet ends, to request another with \
+                    --bootstrap-kubeconfig at its next start");
+                return false;
+            }
+        }
+        // A connection keeps the certificate with which it was opened.
+        self.client.reconnect().await;
+        true
+    }
+
+    /// Waits until the client certificate can't be used any more although the API server responds.
+    /// As upstream: while it does not respond, a restart of the kubelet can't help.
+    async fn wait_until_lost(&self) -> &'static str {
+        let mut last_read = Instant::now();
+        loop {
+            let validity = self.store.current_validity();
+            if validity.is_some() {
+                last_read = Instant::now();
+            }
+            let loss = find_loss(validity.as_ref(), last_read.elapsed(), Timestamp::now());
+            if let Some(loss) = loss
+                && self.is_server_responsive().await
+            {
+                return loss;
+            }
+            tokio::time::sleep(CHECK_INTERVAL).await;
+        }
+    }
+
+    /// Returns whether the API server responds, also if it rejects the certificate.
+    async fn is_server_responsive(&self) -> bool {
+        // The old connection was authenticated with the certificate when that was still valid.
+        self.client.reconnect().await;
+        let probe = ListParams::new().with_limit(1);
+        match self.client.api::<Csr>().list(&probe).await {
+            Ok(_) => true,
+            Err(error) => error.code().is_some() && !error.is_unavailable(),
         }
     }
 }
 
-/// Keeps the client certificate valid until `shutdown`. Returns earlier if it has expired: only a
-/// new start can then request another one with the bootstrap kubeconfig.
+/// Keeps the client certificate valid until `shutdown`. With a bootstrap kubeconfig, returns earlier
+/// if the certificate is lost: only a new start can then request another one.
 pub(crate) async fn keep_client_certificate(
     client: Client,
     store: PairStore,
     node: String,
+    has_bootstrap: bool,
     shutdown: CancellationToken,
 ) {
     let renewal = Renewal {
@@ -99,24 +180,11 @@ pub(crate) async fn keep_client_certificate(
         client,
         store,
     };
-    let keep = async {
-        loop {
-            renewal.wait_until_due().await;
-            tokio::select! {
-                () = renewal.renew_with_retries() => {}
-                () = renewal.wait_until_expired() => {
-                    tracing::error!("the client certificate has expired; the kubelet ends, to request another with \
-                        --bootstrap-kubeconfig at its next start");
-                    return;
-                }
-            }
-            // A connection keeps the certificate with which it was opened.
-            renewal.client.reconnect().await;
-        }
-    };
+    let wait = || renewal.wait_until_due();
+    let renew = || renewal.renew_client(has_bootstrap);
     tokio::select! {
         () = shutdown.cancelled() => {}
-        () = keep => {}
+        () = renew_repeatedly(wait, renew) => {}
     }
 }
 
@@ -137,15 +205,11 @@ pub(crate) async fn keep_serving_certificate(
         client,
         store,
     };
-    let keep = async {
-        loop {
-            renewal.wait_until_due().await;
-            renewal.renew_with_retries().await;
-        }
-    };
+    let wait = || renewal.wait_until_due();
+    let renew = || renewal.renew_serving();
     tokio::select! {
         () = shutdown.cancelled() => {}
-        () = keep => {}
+        () = renew_repeatedly(wait, renew) => {}
     }
 }
 
@@ -171,5 +235,37 @@ mod tests {
         }
         let stand_in = renewal_time(&validity(true), 0.5);
         assert_eq!(stand_in, validity(true).begin);
+    }
+
+    #[test]
+    fn certificate_is_lost_when_it_has_expired_or_is_unreadable_for_long() {
+        let valid = Validity {
+            begin: "2026-01-01T00:00:00Z".parse().unwrap(),
+            end: "2026-01-01T10:00:00Z".parse().unwrap(),
+            is_self_signed: false,
+        };
+        for (validity, seconds, now, lost) in [
+            (Some(&valid), 0, "2026-01-01T09:59:59Z", false),
+            (Some(&valid), 0, "2026-01-01T10:00:00Z", true),
+            (None, 0, "2026-01-01T09:59:59Z", false),
+            (None, 300, "2026-01-01T11:00:00Z", false),
+            (None, 301, "2026-01-01T09:59:59Z", true),
+        ] {
+            let found = find_loss(validity, Duration::from_secs(seconds), now.parse().unwrap());
+            assert_eq!(found.is_some(), lost, "{validity:?} {seconds} {now}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn certificates_that_are_due_at_once_are_renewed_once_a_minute() {
+        let renewals = std::cell::Cell::new(0);
+        let renew = async || {
+            renewals.set(renewals.get() + 1);
+            true
+        };
+        let limit = Duration::from_secs(599);
+        let end = tokio::time::timeout(limit, renew_repeatedly(async || {}, renew)).await;
+        assert!(end.is_err());
+        assert_eq!(renewals.get(), 10);
     }
 }
