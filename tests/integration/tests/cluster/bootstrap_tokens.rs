@@ -75,9 +75,14 @@ async fn cluster_info_is_signed_with_each_token_that_may_sign() {
 async fn expired_token_is_deleted_and_signs_no_longer() {
     let test = start().await;
     let path = create_cluster_info(&test).await;
+    let (token, secret) = create_token(&test, "soon00", "2999-01-01T00:00:00Z").await;
+    test.wait_until(&path, "signed", |map| signature(map, &token).is_some())
+        .await;
     let soon = jiff::Timestamp::now() + std::time::Duration::from_secs(3);
     let soon = soon.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let (token, secret) = create_token(&test, "soon00", &soon).await;
+    let patch = json!({"stringData": {"expiration": soon}});
+    let reply = test.admin.merge_patch(&secret, &patch).await;
+    reply.expect_status(200);
     let (_, broken) = create_token(&test, "broken", "soon").await;
     test.wait_until_deleted(&broken).await;
     test.wait_until_deleted(&secret).await;

@@ -14,6 +14,8 @@ const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 /// Keeps the pods of other tests away.
 const TAINT: &str = "--register-with-taints=example.com/test:NoSchedule";
 const GROUP: &str = "system:bootstrappers:ironclad:default-node-token";
+/// A group whose requests no controller approves.
+const UNAPPROVED: &str = "system:bootstrappers:test:unapproved";
 
 async fn start() -> Test {
     let test = Test::start(Components::All).await;
@@ -21,6 +23,7 @@ async fn start() -> Test {
     let requests = "system:certificates.k8s.io:certificatesigningrequests";
     for (name, role, group) in [
         ("test:bootstrap", "system:node-bootstrapper", GROUP),
+        ("test:unapproved", "system:node-bootstrapper", UNAPPROVED),
         ("test:approve", &format!("{requests}:nodeclient"), GROUP),
         (
             "test:renew",
@@ -41,9 +44,13 @@ async fn start() -> Test {
 /// Creates a token that authenticates in the group of joining nodes; returns the flag with its
 /// kubeconfig.
 async fn create_token(test: &Test, id: &str, expiration: &str) -> String {
+    create_token_in(test, id, expiration, GROUP).await
+}
+
+async fn create_token_in(test: &Test, id: &str, expiration: &str, group: &str) -> String {
     let secret = json!({"metadata": {"name": format!("bootstrap-token-{id}")},
         "type": "bootstrap.kubernetes.io/token", "stringData": {"token-id": id,
-            "token-secret": "0123456789abcdef", "auth-extra-groups": GROUP,
+            "token-secret": "0123456789abcdef", "auth-extra-groups": group,
             "usage-bootstrap-authentication": "true", "expiration": expiration}});
     test.create("/api/v1/namespaces/kube-system/secrets", &secret)
         .await;
@@ -125,6 +132,29 @@ async fn kubelet_without_a_valid_token_does_not_start() {
     }
     let path = format!("/api/v1/nodes/{node}");
     test.admin.get(&path).await.expect_status(404);
+}
+
+/// The kubelet must not wait for ever for an approval that would come too late.
+#[tokio::test]
+async fn kubelet_whose_token_is_deleted_before_the_approval_ends() {
+    let test = start().await;
+    let node = test.name("revoked");
+    let flag = create_token_in(&test, "revoke", "2999-01-01T00:00:00Z", UNAPPROVED).await;
+    let flags = [flag.as_str()];
+    let start = test.plane().start_joining_kubelet(&node, &flags);
+    let revoke = async {
+        let is_own = |item: &Value| item["spec"]["username"] == "system:bootstrap:revoke";
+        test.wait_until_items(REQUESTS, "requested", |items| items.iter().any(is_own))
+            .await;
+        let secret = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-revoke";
+        test.admin.delete(secret).await.expect_status(200);
+    };
+    let (started, ()) = tokio::join!(start, revoke);
+    let error = format!("{:#}", started.unwrap_err());
+    assert!(
+        error.contains("the token in --bootstrap-kubeconfig is not valid"),
+        "{error}"
+    );
 }
 
 /// Writes the kubeconfig of a node with a certificate that is near its end.
@@ -218,28 +248,38 @@ async fn holder_of_a_token_gets_only_the_client_certificate_of_a_kubelet() {
     let node = format!("system:node:{}", test.name("leaked"));
     let (client, kubelet) = ("kube-apiserver-client", "kube-apiserver-client-kubelet");
     let cases = [
-        (client, ("devs", "admin"), "client auth"),
-        (client, ("system:masters", "admin"), "client auth"),
-        (client, ("system:nodes", node.as_str()), "client auth"),
-        (kubelet, ("system:masters", node.as_str()), "client auth"),
-        (kubelet, ("system:nodes", "admin"), "client auth"),
-        (kubelet, ("system:nodes", node.as_str()), "server auth"),
+        (client, ("devs", "admin"), "client auth", 201),
+        (client, ("system:masters", "admin"), "client auth", 403),
+        (client, ("system:nodes", node.as_str()), "client auth", 201),
+        (
+            kubelet,
+            ("system:masters", node.as_str()),
+            "client auth",
+            201,
+        ),
+        (kubelet, ("system:nodes", "admin"), "client auth", 201),
+        (kubelet, ("system:nodes", node.as_str()), "server auth", 201),
         (
             "kubelet-serving",
             ("system:nodes", node.as_str()),
             "server auth",
+            201,
         ),
-        ("legacy-unknown", ("system:masters", "admin"), "client auth"),
+        (
+            "legacy-unknown",
+            ("system:masters", "admin"),
+            "client auth",
+            422,
+        ),
     ];
     let mut pending = Vec::new();
-    for (number, (signer, subject, usage)) in cases.into_iter().enumerate() {
+    for (number, (signer, subject, usage, expected)) in cases.into_iter().enumerate() {
         let name = test.name(&format!("leaked-{number}"));
-        match request_as(&holder, &name, signer, subject, usage).await {
-            Ok(path) => pending.push(path),
-            Err(status) => assert!([403, 422].contains(&status), "{signer} {subject:?}"),
-        }
+        let created = request_as(&holder, &name, signer, subject, usage).await;
+        let status = *created.as_ref().err().unwrap_or(&201);
+        assert_eq!(status, expected, "{signer} {subject:?} {usage}");
+        pending.extend(created);
     }
-    assert!(!pending.is_empty());
     let name = test.name("leaked-node");
     let subject = ("system:nodes", node.as_str());
     let granted = request_as(&holder, &name, kubelet, subject, "client auth").await;
