@@ -6,6 +6,7 @@
 
 mod bootstrap;
 mod check;
+mod desired;
 mod error;
 mod request;
 mod rotation;

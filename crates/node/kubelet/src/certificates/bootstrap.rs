@@ -10,8 +10,9 @@ use client::{Client, Config, Identity, Source};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::desired::Desired;
 use super::error::CertificateError;
-use super::request::{Desired, obtain_pair};
+use super::request::obtain_pair;
 use super::store::{PairStore, read_validity, write_private};
 
 const RETRY: Duration = Duration::from_secs(2);

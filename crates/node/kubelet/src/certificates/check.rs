@@ -8,7 +8,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::x509::X509Name;
 
-use super::request::{Desired, NODES_GROUP};
+use super::desired::{Desired, NODES_GROUP};
 
 /// Checks that a request that exists already is the one that would have been created: as upstream,
 /// for the same key, subject and signer. Another client may have created it under this name.

@@ -9,8 +9,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
 use tokio::time::Instant;
 
+use super::desired::Desired;
 use super::error::CertificateError;
-use super::request::{Desired, obtain_pair};
+use super::request::obtain_pair;
 use super::store::{PairStore, Validity};
 
 /// Back-off of failed renewals.
