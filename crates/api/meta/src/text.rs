@@ -1,7 +1,7 @@
 //! Text of objects in the output of a program.
 
-/// Escapes characters that control a terminal or break a line: a user who writes an object must not
-/// control the terminal of an administrator who reads it.
+/// Escapes characters that control a terminal or break a line: the writer of an object must not
+/// control the terminal on which an administrator lists it.
 #[must_use]
 pub fn escape_controls(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
