@@ -12,6 +12,7 @@ use crate::resources::{Amounts, add_amounts, parse_amounts};
 use api_meta::{ApiError, Meta};
 use apiserver_request::{Admission, AdmissionRequest, Operation};
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Enforces ResourceQuotas.
 pub struct ResourceQuota {
@@ -93,25 +94,21 @@ impl ResourceQuota {
         quota: &Value,
         delta: &Amounts,
     ) -> Result<bool, ApiError> {
-        let hard = parse_amounts(quota.pointer("/status/hard"));
-        // A pod without a value would count as zero and bypass the quota.
-        if request.resource == "pods" && request.operation == Operation::Create {
-            let missing = usage::unspecified_resources(&request.object, &hard);
-            if !missing.is_empty() {
-                let why = format!(
-                    "failed quota: {}: must specify {}",
-                    quota.name(),
-                    missing.join("; ")
-                );
-                return Err(forbidden_error(request, why));
-            }
-        }
-        // Saves a write to the store.
-        if !delta.keys().any(|name| hard.contains_key(name)) {
+        // Saves a write to the store. The status of a new quota may be older here than in the store,
+        // so its spec decides, too: else the write would be charged nothing.
+        let mut bounded = parse_amounts(quota.pointer("/status/hard"));
+        bounded.extend(parse_amounts(quota.pointer("/spec/hard")));
+        let is_bounded = delta.keys().any(|name| bounded.contains_key(name));
+        if !is_bounded && list_unspecified(request, &bounded).is_empty() {
             return Ok(false);
         }
-        let change =
-            |fresh: &Value| charge_quota(fresh, delta).map_err(|why| forbidden_error(request, why));
+        let is_charged = AtomicBool::new(false);
+        let change = |fresh: &Value| {
+            is_charged.store(bounds_any(fresh, delta), Ordering::Relaxed);
+            check_specified(fresh, request)
+                .and_then(|()| charge_quota(fresh, delta))
+                .map_err(|why| forbidden_error(request, why))
+        };
         // Checked against the cached quota: a dry run must not write, not even the status.
         if request.dry_run {
             change(quota)?;
@@ -121,7 +118,7 @@ impl ResourceQuota {
                 .change(request.namespace, quota.name(), &change)
                 .await?;
         }
-        Ok(true)
+        Ok(is_charged.into_inner())
     }
 
     async fn release_charges(
@@ -155,6 +152,34 @@ fn format_amounts(amounts: &Amounts, names: &[&String]) -> String {
     parts.join(",")
 }
 
+fn bounds_any(quota: &Value, delta: &Amounts) -> bool {
+    let hard = parse_amounts(quota.pointer("/status/hard"));
+    delta.keys().any(|name| hard.contains_key(name))
+}
+
+/// Returns what a created pod must specify because of these limits, and does not.
+fn list_unspecified(request: &AdmissionRequest<'_>, hard: &Amounts) -> Vec<String> {
+    if request.resource == "pods" && request.operation == Operation::Create {
+        usage::unspecified_resources(&request.object, hard)
+    } else {
+        Vec::new()
+    }
+}
+
+/// Rejects a pod without a value that the quota bounds: it would count as zero and bypass the quota.
+fn check_specified(quota: &Value, request: &AdmissionRequest<'_>) -> Result<(), String> {
+    let hard = parse_amounts(quota.pointer("/status/hard"));
+    let missing = list_unspecified(request, &hard);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "failed quota: {}: must specify {}",
+        quota.name(),
+        missing.join("; ")
+    ))
+}
+
 fn charge_quota(quota: &Value, delta: &Amounts) -> Result<Value, String> {
     let hard = parse_amounts(quota.pointer("/status/hard"));
     let used = parse_amounts(quota.pointer("/status/used"));
@@ -164,6 +189,10 @@ fn charge_quota(quota: &Value, delta: &Amounts) -> Result<Value, String> {
         .filter(|(n, _)| hard.contains_key(*n))
         .map(|(n, a)| (n.clone(), *a))
         .collect();
+    // Written back as read, an amount could have another form, and the status would change.
+    if relevant.is_empty() {
+        return Ok(quota.clone());
+    }
     // The controller has not computed the usage yet, so the remaining amount is unknown.
     let unknown: Vec<&str> = relevant
         .keys()

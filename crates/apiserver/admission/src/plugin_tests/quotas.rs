@@ -50,6 +50,27 @@ fn charge_is_written_until_the_quota_is_exceeded() {
     );
 }
 
+/// The caches of the server may show a quota as it was created: without its status.
+#[test]
+fn write_is_charged_although_the_cache_lacks_the_status() {
+    let hard = json!({"pods": "1", "requests.cpu": "1"});
+    let mut stored = quota("q", hard.clone(), json!({"pods": "0", "requests.cpu": "0"}));
+    stored["spec"] = json!({"hard": hard});
+    let mut cached = stored.clone();
+    cached["status"] = Value::Null;
+    let store = Arc::new(FakeQuotas(Mutex::new(vec![stored])));
+    let objects = [("resourcequotas", cached)];
+    let plugin = ResourceQuota::new(context_with(&objects, &[], store.clone()));
+    let bare = json!({"spec": {"containers": [{"name": "c"}]}});
+    assert_eq!(
+        validate(&plugin, &create("pods", bare)),
+        forbidden("pods", "failed quota: q: must specify requests.cpu for: c")
+    );
+    assert_eq!(validate(&plugin, &create("pods", pod("1"))), Ok(()));
+    assert_eq!(used(&store, 0), json!({"pods": "1", "requests.cpu": "1"}));
+    assert!(validate(&plugin, &create("pods", pod("1"))).is_err());
+}
+
 #[test]
 fn dry_run_is_checked_and_not_charged() {
     let (plugin, store) = plugin(&[quota("q", json!({"pods": "1"}), json!({"pods": "0"}))]);
