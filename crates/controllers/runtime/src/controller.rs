@@ -172,7 +172,6 @@ impl Setup {
     /// another process writes. A controller starts when the kinds it reads are listed, whatever the
     /// state of other kinds.
     pub async fn run(mut self, stop: CancellationToken) {
-        let view = self.informers.view();
         let ready = self.informers.start(&self.tasks, &stop);
         tracing::info!(
             controllers = self.registered.len(),
@@ -185,7 +184,8 @@ impl Setup {
                 .filter_map(|id| ready.get(id).cloned())
                 .collect();
             let ready = join_all(needed).map(drop).boxed().shared();
-            self.start_workers(controller, &view, &ready, &stop);
+            let view = self.informers.view(&controller.needs);
+            self.start_workers(controller, view, &ready, &stop);
         }
         stop.cancelled().await;
     }
@@ -193,7 +193,7 @@ impl Setup {
     fn start_workers(
         &self,
         controller: Registered,
-        view: &View,
+        view: View,
         ready: &Ready,
         stop: &CancellationToken,
     ) {
@@ -202,7 +202,7 @@ impl Setup {
             queue: controller.queue.clone(),
             logic: controller.logic,
             executor: controller.executor,
-            view: view.clone(),
+            view,
             passes: self.passes.clone(),
             // Shared by the workers: the next reconcile of a key may run in another worker than the
             // last one.

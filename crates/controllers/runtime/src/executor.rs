@@ -353,7 +353,7 @@ mod tests {
     fn own_write_is_awaited_for_minutes_while_a_watch_lags() {
         let mut informers = Informers::new(Client::new(Config::builder("http://127.0.0.1:1")));
         informers.for_kind::<ConfigMap>();
-        let view = informers.view();
+        let view = informers.view(&std::collections::HashSet::new());
         let settled = |seconds| {
             let since = Instant::now()
                 .checked_sub(Duration::from_secs(seconds))

@@ -156,7 +156,7 @@ pub struct Informers {
     slots: Slots,
     starters: Vec<(InformerId, Starter)>,
     touched: HashSet<InformerId>,
-    seen: HashMap<String, Vec<Arc<dyn Seen>>>,
+    seen: HashMap<String, Vec<(InformerId, Arc<dyn Seen>)>>,
 }
 
 impl std::fmt::Debug for Informers {
@@ -269,7 +269,8 @@ impl Informers {
         let informer = Informer::new(self.client.api::<K>(), params);
         let progress: Arc<dyn Seen> = Arc::new(cache.clone());
         let kind = qualify_kind(K::GROUP, K::KIND);
-        self.seen.entry(kind).or_default().push(progress);
+        let seen = self.seen.entry(kind).or_default();
+        seen.push((id.clone(), progress));
         self.slots.insert(
             id.clone(),
             Box::new(Slot {
@@ -314,10 +315,23 @@ impl Informers {
             .collect()
     }
 
-    /// Returns the informers' progress, for the executor.
-    pub fn view(&self) -> View {
+    /// Returns the progress of the informers whose caches a controller reads: of its own ones of a
+    /// kind, or of all if it has declared none of the kind.
+    pub(crate) fn view(&self, needs: &HashSet<InformerId>) -> View {
+        let select = |all: &Vec<(InformerId, Arc<dyn Seen>)>| {
+            // Reconcilers of one set-up share caches, which count as needs of the first one.
+            let is_declared = all.iter().any(|(id, _)| needs.contains(id));
+            let read = all
+                .iter()
+                .filter(|(id, _)| !is_declared || needs.contains(id));
+            read.map(|(_, seen)| seen.clone()).collect()
+        };
+        let seen = self.seen.iter();
         View {
-            seen: Arc::new(self.seen.clone()),
+            seen: Arc::new(
+                seen.map(|(kind, all)| (kind.clone(), select(all)))
+                    .collect(),
+            ),
         }
     }
 }
@@ -338,10 +352,14 @@ impl View {
     /// Returns whether the informers show this version of an object, or the kind has none.
     pub fn has_reached(&self, group: &str, kind: &str, key: &str, version: u64) -> bool {
         let informers = self.informers_of(group, kind);
-        // The informer that selects the object decides alone: the others learn of the version only
-        // with their next event. If none has the object, it may be any of them.
-        let shown = |i: &Arc<dyn Seen>| i.version() >= version && i.has_object(key);
-        informers.iter().any(shown) || informers.iter().all(|i| i.version() >= version)
+        // The informers that select the object decide: the others learn of the version only with
+        // their next event. All of them, because the reconciler may read any. If none has the
+        // object, it may be any of them, too.
+        let mut selecting = informers.iter().filter(|i| i.has_object(key)).peekable();
+        if selecting.peek().is_none() {
+            return informers.iter().all(|i| i.version() >= version);
+        }
+        selecting.all(|i| i.version() >= version)
     }
 
     /// Returns whether no informer of the kind has this object without a deletion request.
@@ -398,6 +416,8 @@ mod tests {
             (vec![Progress(5, false)], true),
             (vec![Progress(4, true)], false),
             (vec![Progress(5, true), Progress(1, false)], true),
+            (vec![Progress(5, true), Progress(4, true)], false),
+            (vec![Progress(5, true), Progress(5, true)], true),
             (vec![Progress(4, true), Progress(9, false)], false),
             (vec![Progress(1, false), Progress(9, false)], false),
             (vec![Progress(5, false), Progress(9, false)], true),
@@ -424,5 +444,19 @@ mod tests {
         }
         assert_eq!(informers.slots.len(), 3);
         assert_eq!(informers.take_touched().len(), 3);
+    }
+
+    #[test]
+    fn controller_waits_for_its_own_informers_of_a_kind() {
+        let mut informers = Informers::new(Client::new(Config::builder("http://127.0.0.1:1")));
+        informers.for_kind::<ConfigMap>();
+        let all = informers.take_touched();
+        let named = ListParams::new().with_fields("metadata.name=a");
+        informers.for_selected::<ConfigMap>(named);
+        let one = informers.take_touched();
+        for (needs, expect) in [(&all, 1), (&one, 1), (&HashSet::new(), 2)] {
+            let view = informers.view(needs);
+            assert_eq!(view.informers_of("", "ConfigMap").len(), expect);
+        }
     }
 }
