@@ -28,7 +28,15 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     // Checked before the election: a wrong flag must end the process at once and not when it
     // becomes the leader.
     options.node_ranges()?;
-    for gate in options.gates()?.without_switch {
+    let gates = options.gates()?;
+    if !gates.storage_version_migrator && table::names_migrator(&options.controllers) {
+        tracing::warn!(
+            controller = table::MIGRATOR,
+            "--controllers names a controller that does not run without \
+             --feature-gates=StorageVersionMigrator=true"
+        );
+    }
+    for gate in gates.without_switch {
         tracing::warn!(
             gate,
             "--feature-gates has no effect: this feature has no switch"

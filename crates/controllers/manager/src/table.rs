@@ -10,6 +10,9 @@ use controllers_runtime::{Deletions, Setup};
 
 use crate::options::Options;
 
+/// The controller with a feature gate.
+pub const MIGRATOR: &str = "storage-version-migrator-controller";
+
 /// Inputs of the controllers' set-up.
 pub struct Inputs<'a> {
     /// The command line.
@@ -261,20 +264,16 @@ const TABLE: &[Row] = &[
     row("pod-garbage-collector-controller", &["podgc"], |s, i, _| {
         controllers_node::add_pod_gc(s, i.options.terminated_pod_gc_threshold);
     }),
-    row(
-        "storage-version-migrator-controller",
-        &["svm"],
-        |s, i, n| {
-            // Without the gate, API servers do not serve the kind. The value was checked at start.
-            if i.options
-                .gates()
-                .unwrap_or_default()
-                .storage_version_migrator
-            {
-                controllers_migration::add_storage_version_migrator(s, n);
-            }
-        },
-    ),
+    row(MIGRATOR, &["svm"], |s, i, n| {
+        // Without the gate, API servers do not serve the kind. The value was checked at start.
+        if i.options
+            .gates()
+            .unwrap_or_default()
+            .storage_version_migrator
+        {
+            controllers_migration::add_storage_version_migrator(s, n);
+        }
+    }),
     row(
         "bootstrap-signer-controller",
         &["bootstrapsigner"],
@@ -367,6 +366,12 @@ fn find_absent(word: &str) -> Option<&'static str> {
         .map(|(name, _)| *name)
 }
 
+/// Returns whether the list names the storage version migrator itself.
+pub fn names_migrator(list: &[String]) -> bool {
+    let mut rows = TABLE.iter().filter(|row| row.name == MIGRATOR);
+    rows.any(|row| list.iter().any(|word| row.is_called(word.trim())))
+}
+
 /// Returns the controllers that `--controllers` selects.
 pub fn select_controllers(list: &[String]) -> anyhow::Result<Vec<&'static Row>> {
     let words: BTreeSet<&str> = list
@@ -435,6 +440,19 @@ mod tests {
         assert!(!one.contains(&"bootstrap-signer-controller"));
         assert_eq!(names(&["namespace-controller"]), ["namespace-controller"]);
         assert!(select_controllers(&["nonsense".to_owned()]).is_err());
+    }
+
+    #[test]
+    fn migrator_is_named_by_either_of_its_names() {
+        for (list, expect) in [
+            (&["*"][..], false),
+            (&["*", "-svm", "namespace"], false),
+            (&["*", " svm"], true),
+            (&["storage-version-migrator-controller"], true),
+        ] {
+            let list: Vec<_> = list.iter().map(|word| (*word).to_owned()).collect();
+            assert_eq!(names_migrator(&list), expect, "{list:?}");
+        }
     }
 
     #[test]
