@@ -13,9 +13,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::storagemigration::v1beta1::StorageVersionMigration;
 use serde_json::Value;
 
-use crate::definition::{MANAGER, mark_ended, mark_running};
+use crate::definition::{MANAGER, mark_aborted, mark_ended, mark_running};
 use crate::plan::{
-    FAILED, RUNNING, SUCCEEDED, Step, has, next_step, resource_key, resource_of, with_condition,
+    FAILED, RUNNING, SUCCEEDED, Step, has_condition, next_step, resource_key, resource_of,
+    with_condition,
 };
 use crate::rewrite::rewrite_objects;
 
@@ -27,6 +28,8 @@ const DISCOVERY_SECONDS: i64 = 60;
 /// Delay until discovery is read again.
 const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
 
+/// Migrates the resources one step at a time: the conditions of the migrations are its memory, so
+/// that another process can continue.
 struct Migrator {
     migrations: Cache<StorageVersionMigration>,
     client: Client,
@@ -55,10 +58,10 @@ impl Drive for Migrator {
     async fn reconcile(&self, key: &str, executor: &Executor) -> Result<Vec<Action>, Error> {
         let mut all = self.migrations.list();
         all.retain(|migration| resource_key(migration) == key);
-        let Some((migration, step)) = next_step(&all) else {
-            return Ok(Vec::new());
-        };
         let client = executor.client().await?;
+        let Some((migration, step)) = next_step(&all) else {
+            return abort_in_definition(&client, key).await;
+        };
         match step {
             Step::Start => {
                 let name = migration.name().to_owned();
@@ -68,21 +71,21 @@ impl Drive for Migrator {
                     &client,
                     &migration,
                     mark,
-                    with(&migration, RUNNING, true, why),
+                    set_condition(&migration, RUNNING, true, why),
                 )
                 .await
             }
             Step::Checkpoint => self.record_checkpoint(&client, &migration).await,
             Step::Rewrite(checkpoint) => self.rewrite(&client, &migration, &checkpoint).await,
             Step::Finish => {
-                let succeeded = has(&migration, SUCCEEDED);
+                let succeeded = has_condition(&migration, SUCCEEDED);
                 let mark = |definition: &Value, now: &str| mark_ended(definition, succeeded, now);
                 let why = ("MigrationCompleted", "Migration completed");
                 self.write_both(
                     &client,
                     &migration,
                     mark,
-                    with(&migration, RUNNING, false, why),
+                    set_condition(&migration, RUNNING, false, why),
                 )
                 .await
             }
@@ -100,28 +103,10 @@ impl Migrator {
         mark: impl Fn(&Value, &str) -> Value,
         changed: StorageVersionMigration,
     ) -> Result<Vec<Action>, Error> {
-        let target = Target {
-            group: "apiextensions.k8s.io".to_owned(),
-            version: "v1".to_owned(),
-            kind: "CustomResourceDefinition".to_owned(),
-            plural: "customresourcedefinitions".to_owned(),
-            namespace: None,
-            name: resource_key(migration),
-            uid: None,
-        };
         let mut actions = Vec::new();
-        // The core group has no definitions, and its key ends with a dot.
-        if !resource_of(migration).0.is_empty() {
-            match client.request::<Value>(Request::get(target.path())).await {
-                Ok(definition) => {
-                    let now = time::truncate_to_seconds(Timestamp::now()).to_string();
-                    let body = mark(&definition, &now);
-                    let write = Write::new(Verb::ApplyStatus(MANAGER), target, body);
-                    actions.push(Action::from(write).ignore_absent());
-                }
-                Err(error) if error.is_not_found() => {}
-                Err(error) => return Err(error),
-            }
+        if let Some(definition) = read_definition(client, &resource_key(migration)).await? {
+            let now = time::truncate_to_seconds(Timestamp::now()).to_string();
+            actions.push(apply_to_definition(&definition, mark(&definition, &now)));
         }
         actions.push(Action::update_status(&changed));
         Ok(actions)
@@ -141,7 +126,7 @@ impl Migrator {
                 "resource {:?} does not support discovery operations: {VERBS:?}",
                 describe_resource(&served.resource)
             );
-            return Ok(vec![fail(migration, &why)]);
+            return Ok(vec![fail_migration(migration, &why)]);
         }
         let newest = client.metadata(&served.resource, None);
         let page = newest.page(&ListParams::new().with_limit(1), None).await?;
@@ -162,13 +147,13 @@ impl Migrator {
         };
         let failure = rewrite_objects(client, &served.resource, checkpoint).await?;
         Ok(vec![match failure {
-            Some(why) => fail(
+            Some(why) => fail_migration(
                 migration,
                 &format!("migration encountered unhandled error: {why}"),
             ),
             None => {
                 let why = ("StorageVersionMigrationSucceeded", "");
-                Action::update_status(&with(migration, SUCCEEDED, true, why))
+                Action::update_status(&set_condition(migration, SUCCEEDED, true, why))
             }
         }])
     }
@@ -196,15 +181,59 @@ impl Migrator {
             return Ok(Err(vec![Action::Requeue(DISCOVERY_RETRY)]));
         }
         let why = "resource does not exist in discovery";
-        Ok(Err(vec![fail(migration, why)]))
+        Ok(Err(vec![fail_migration(migration, why)]))
     }
+}
+
+/// Returns the write of the definition's status if it still shows a migration that was deleted
+/// while it ran.
+async fn abort_in_definition(client: &Client, key: &str) -> Result<Vec<Action>, Error> {
+    let definition = read_definition(client, key).await?;
+    let now = time::truncate_to_seconds(Timestamp::now()).to_string();
+    let aborted = definition.and_then(|definition| {
+        let body = mark_aborted(&definition, &now)?;
+        Some(apply_to_definition(&definition, body))
+    });
+    Ok(aborted.into_iter().collect())
+}
+
+/// Returns the definition of a resource key, if the resource has one.
+async fn read_definition(client: &Client, key: &str) -> Result<Option<Value>, Error> {
+    // The core group has no definitions, and its keys end with a dot.
+    if key.ends_with('.') {
+        return Ok(None);
+    }
+    let request = Request::get(target_of_definition(key).path());
+    match client.request::<Value>(request).await {
+        Ok(definition) => Ok(Some(definition)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn target_of_definition(name: &str) -> Target {
+    Target {
+        group: "apiextensions.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        kind: "CustomResourceDefinition".to_owned(),
+        plural: "customresourcedefinitions".to_owned(),
+        namespace: None,
+        name: name.to_owned(),
+        uid: None,
+    }
+}
+
+fn apply_to_definition(definition: &Value, body: Value) -> Action {
+    let name = definition["metadata"]["name"].as_str();
+    let target = target_of_definition(name.unwrap_or_default());
+    Action::from(Write::new(Verb::ApplyStatus(MANAGER), target, body)).ignore_absent()
 }
 
 fn describe_resource(resource: &ApiResource) -> String {
     format!("{}, Resource={}", resource.api_version(), resource.plural)
 }
 
-fn with(
+fn set_condition(
     migration: &StorageVersionMigration,
     kind: &str,
     is_true: bool,
@@ -213,12 +242,12 @@ fn with(
     with_condition(migration, kind, is_true, why, Timestamp::now())
 }
 
-fn fail(migration: &StorageVersionMigration, why: &str) -> Action {
+fn fail_migration(migration: &StorageVersionMigration, why: &str) -> Action {
     tracing::warn!(
         migration = migration.name(),
         why,
         "a storage version migration failed; create another one after the cause is removed"
     );
     let why = ("StorageVersionMigrationFailed", why);
-    Action::update_status(&with(migration, FAILED, true, why))
+    Action::update_status(&set_condition(migration, FAILED, true, why))
 }

@@ -47,6 +47,33 @@ pub(crate) fn mark_ended(definition: &Value, succeeded: bool, now: &str) -> Valu
     build_status(definition, ("False", reason, message), stored, now)
 }
 
+/// Returns what to apply to the status of a definition without unfinished migrations: `None` unless
+/// it shows a migration of this controller that runs.
+pub(crate) fn mark_aborted(definition: &Value, now: &str) -> Option<Value> {
+    let has_text = |value: &Value, key: &str, text: &str| value[key] == text;
+    let conditions = definition.pointer("/status/conditions")?.as_array()?;
+    let is_running = conditions.iter().any(|condition| {
+        has_text(condition, "type", MIGRATING) && has_text(condition, "status", "True")
+    });
+    // Other controllers may migrate in ways of their own.
+    let owners = definition.pointer("/metadata/managedFields")?.as_array()?;
+    let field = format!(r#"k:{{"type":"{MIGRATING}"}}"#);
+    let is_own = owners.iter().any(|owner| {
+        has_text(owner, "manager", MANAGER)
+            && !owner["fieldsV1"]["f:status"]["f:conditions"][&field].is_null()
+    });
+    if !is_running || !is_own {
+        return None;
+    }
+    let condition = (
+        "False",
+        "MigrationAborted",
+        "The migration was deleted before it ended",
+    );
+    let stored = definition.pointer("/status/storedVersions").cloned();
+    Some(build_status(definition, condition, stored, now))
+}
+
 fn storage_version(definition: &Value) -> Option<&Value> {
     let versions = definition.pointer("/spec/versions")?.as_array()?;
     let mut versions = versions.iter();
@@ -122,6 +149,35 @@ mod tests {
                 applied["status"]["storedVersions"], stored,
                 "{observed:?} {reason}"
             );
+        }
+    }
+    #[test]
+    fn only_an_own_running_migration_is_aborted() {
+        let own = json!({"manager": MANAGER, "subresource": "status", "fieldsV1": {"f:status":
+            {"f:conditions": {r#"k:{"type":"StorageMigrating"}"#: {"f:status": {}}}}}});
+        let mut other = own.clone();
+        other["manager"] = json!("other");
+        let mut elsewhere = own.clone();
+        elsewhere["fieldsV1"] = json!({"f:status": {"f:storedVersions": {}}});
+        for (observed, owners, expect) in [
+            (Some(3), vec![other.clone(), own.clone()], true),
+            (Some(3), vec![other], false),
+            (Some(3), vec![elsewhere], false),
+            (Some(3), vec![], false),
+            (None, vec![own.clone()], false),
+        ] {
+            let mut definition = definition(3, observed);
+            definition["metadata"]["managedFields"] = json!(owners);
+            let applied = mark_aborted(&definition, NOW);
+            assert_eq!(applied.is_some(), expect, "{definition}");
+            let Some(applied) = applied else { continue };
+            let condition = &applied["status"]["conditions"][0];
+            assert_eq!(condition["status"], "False");
+            assert_eq!(condition["reason"], "MigrationAborted");
+            assert_eq!(applied["status"]["storedVersions"], json!(["v1", "v2"]));
+            let mut ended = definition;
+            ended["status"]["conditions"][0]["status"] = json!("False");
+            assert_eq!(mark_aborted(&ended, NOW), None);
         }
     }
 }

@@ -10,6 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub(crate) const RUNNING: &str = "Running";
 pub(crate) const SUCCEEDED: &str = "Succeeded";
 pub(crate) const FAILED: &str = "Failed";
+/// Maximum bytes of a condition's message, by the validation of the API server.
+const MAX_MESSAGE: usize = 32 * 1024;
 
 /// A step of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +48,7 @@ pub(crate) fn next_step(
     let found = |state: (bool, bool)| {
         let mut found: Vec<_> = all
             .iter()
-            .filter(|migration| (has(migration, RUNNING), has_ended(migration)) == state)
+            .filter(|migration| (has_condition(migration, RUNNING), has_ended(migration)) == state)
             .collect();
         found.sort_by_key(|migration| {
             let created = migration.meta().creation_timestamp.as_ref();
@@ -71,18 +73,18 @@ pub(crate) fn next_step(
 }
 
 fn has_ended(migration: &StorageVersionMigration) -> bool {
-    has(migration, SUCCEEDED) || has(migration, FAILED)
+    has_condition(migration, SUCCEEDED) || has_condition(migration, FAILED)
 }
 
 /// Returns whether a condition is true.
-pub(crate) fn has(migration: &StorageVersionMigration, kind: &str) -> bool {
+pub(crate) fn has_condition(migration: &StorageVersionMigration, kind: &str) -> bool {
     let status = migration.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_ref());
     let mut all = conditions.into_iter().flatten();
     all.any(|condition| condition.type_ == kind && condition.status == "True")
 }
 
-/// Returns the migration with a condition.
+/// Returns the migration with a condition; a message that is too long is cut off.
 pub(crate) fn with_condition(
     migration: &StorageVersionMigration,
     kind: &str,
@@ -96,7 +98,8 @@ pub(crate) fn with_condition(
     let text = if is_true { "True" } else { "False" };
     let mut condition = Condition {
         last_transition_time: time::api_time(now),
-        message: message.to_owned(),
+        // The texts of other servers have any length, and a rejected status would be tried for ever.
+        message: truncate_message(message).to_owned(),
         observed_generation: migration.meta().generation,
         reason: reason.to_owned(),
         status: text.to_owned(),
@@ -112,6 +115,15 @@ pub(crate) fn with_condition(
         None => conditions.push(condition),
     }
     changed
+}
+
+fn truncate_message(message: &str) -> &str {
+    let mut lengths = (0..=MAX_MESSAGE).rev();
+    // A character has up to four bytes, so that one of the first lengths ends one.
+    lengths
+        .find_map(|length| message.get(..length))
+        .filter(|_| message.len() > MAX_MESSAGE)
+        .unwrap_or(message)
 }
 
 /// Returns whether an object may be stored in another version than the storage version: it was last
@@ -239,6 +251,21 @@ mod tests {
             add(&StorageVersionMigration::default(), true),
             expect("True", 2)
         );
+    }
+
+    #[test]
+    fn message_is_cut_off_at_the_limit_of_the_api_server() {
+        let now: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
+        for (message, length) in [
+            ("x".repeat(32_768), 32_768),
+            ("x".repeat(32_769), 32_768),
+            ("x".to_owned() + &"\u{e4}".repeat(20_000), 32_767),
+        ] {
+            let why = ("R", message.as_str());
+            let changed = with_condition(&Default::default(), FAILED, true, why, now);
+            let conditions = changed.status.unwrap().conditions.unwrap();
+            assert_eq!(conditions[0].message.len(), length);
+        }
     }
 
     #[test]

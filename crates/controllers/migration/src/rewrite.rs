@@ -1,7 +1,7 @@
 //! Rewrites objects: an empty server-side apply changes nothing, and lets the server store the object
 //! in the storage version.
 
-use client::{ApiResource, Client, Error, ListParams, Patch};
+use client::{Api, ApiResource, Client, Error, ListParams, PartialObject, Patch};
 use controllers_runtime::Meta;
 use serde_json::{Value, json};
 
@@ -50,8 +50,10 @@ pub(crate) async fn rewrite_objects(
             };
             let api = client.metadata(resource, namespace);
             match api.patch(object.name(), &patch).await {
-                // It has been written, and so migrated, or deleted since.
-                Err(error) if error.is_conflict() || error.is_not_found() => {}
+                // It has been written since, and so migrated, or deleted.
+                Err(error) if error.is_conflict() => {}
+                // A webhook may deny with any code, so that the object may exist.
+                Err(error) if error.is_not_found() && !is_listed(&api, object).await? => {}
                 Err(error) if may_pass(&error) => return Err(error),
                 Err(error) => return Ok(Some(error.to_string())),
                 Ok(_) => {}
@@ -62,6 +64,14 @@ pub(crate) async fn rewrite_objects(
             return Ok(None);
         }
     }
+}
+
+/// Returns whether an object exists. A list fails if its version is no longer served; a GET would
+/// not find the object.
+async fn is_listed(api: &Api<PartialObject>, object: &PartialObject) -> Result<bool, Error> {
+    let name = format!("metadata.name={}", object.name());
+    let found = api.page(&ListParams::new().with_fields(name), None).await?;
+    Ok(found.items.iter().any(|other| other.uid() == object.uid()))
 }
 
 /// Returns an intent without fields. The UID makes an apply to a deleted object fail instead of

@@ -1,8 +1,10 @@
 //! The storage version migrator: a definition whose storage version changes, and built-in kinds.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use integration_tests::{Http2Client, find_condition, has_condition, wait_for, wait_for_value};
 use serde_json::{Value, json};
-use testkit_control_plane::{ControlPlane, Options};
+use testkit_control_plane::{ControlPlane, Options, WebhookReply, WebhookServer};
 
 const MIGRATIONS: &str = "/apis/storagemigration.k8s.io/v1beta1/storageversionmigrations";
 const DEFINITION: &str =
@@ -33,6 +35,43 @@ fn definition(versions: &[(&str, bool)]) -> Value {
         "metadata": {"name": "widgets.example.com"},
         "spec": {"group": "example.com", "scope": "Namespaced", "versions": versions,
             "names": {"plural": "widgets", "kind": "Widget", "listKind": "WidgetList"}}})
+}
+
+async fn create_definition(admin: &Http2Client) {
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let old = definition(&[("v1", true), ("v2", false)]);
+    admin.post(definitions, &old).await.expect_status(201);
+    wait_for("the definition is established", async || {
+        has_condition(&admin.get(DEFINITION).await.json(), "Established")
+    })
+    .await;
+}
+
+fn widget(name: &str) -> Value {
+    json!({"apiVersion": "example.com/v2", "kind": "Widget", "metadata": {"name": name},
+        "spec": {"size": 1}})
+}
+
+/// Creates a widget and a webhook for its updates; waits until the webhook answers them with a code.
+async fn create_with_webhook(admin: &Http2Client, client_config: &Value, code: u16) {
+    create_definition(admin).await;
+    admin.post(WIDGETS, &widget("a")).await.expect_status(201);
+    let rule = json!({"operations": ["UPDATE"], "apiGroups": ["example.com"],
+        "apiVersions": ["*"], "resources": ["widgets"]});
+    let hook = json!({"name": "w.example.com", "clientConfig": client_config, "rules": [rule],
+        "admissionReviewVersions": ["v1"], "sideEffects": "None"});
+    let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "w"}, "webhooks": [hook]});
+    let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+    admin.post(path, &configuration).await.expect_status(201);
+    wait_for("the webhook is effective", async || {
+        let (path, change) = (
+            format!("{WIDGETS}/a?dryRun=All"),
+            json!({"spec": {"size": 2}}),
+        );
+        admin.merge_patch(&path, &change).await.status == code
+    })
+    .await;
 }
 
 /// Replaces the versions of the definition.
@@ -78,17 +117,7 @@ async fn migrate(admin: &Http2Client, name: &str, group: &str, plural: &str) -> 
 async fn objects_are_rewritten_when_the_storage_version_has_changed() {
     let plane = start().await;
     let admin = Http2Client::connect(&plane.admin()).await;
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let old = definition(&[("v1", true), ("v2", false)]);
-    admin.post(definitions, &old).await.expect_status(201);
-    wait_for("the definition is established", async || {
-        has_condition(&admin.get(DEFINITION).await.json(), "Established")
-    })
-    .await;
-    let widget = |name: &str| {
-        json!({"apiVersion": "example.com/v2", "kind": "Widget", "metadata": {"name": name},
-            "spec": {"size": 1}})
-    };
+    create_definition(&admin).await;
     for name in ["a", "b"] {
         admin.post(WIDGETS, &widget(name)).await.expect_status(201);
     }
@@ -157,4 +186,51 @@ async fn built_in_kind_is_migrated_and_one_without_the_verbs_fails() {
     let failed = find_condition(&migration, "Failed");
     let message = failed["message"].as_str().unwrap_or_default();
     assert!(message.contains("does not support"), "{migration}");
+}
+
+#[tokio::test]
+async fn webhook_that_denies_as_if_the_object_were_absent_fails_the_migration() {
+    let plane = start().await;
+    let admin = Http2Client::connect(&plane.admin()).await;
+    let server = WebhookServer::start(&[], |_, review| {
+        let status = json!({"message": "no", "code": 404, "reason": "NotFound"});
+        WebhookReply::json(
+            &json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+            "response": {"uid": review["request"]["uid"], "allowed": false, "status": status}}),
+        )
+    })
+    .await;
+    let client_config =
+        json!({"url": server.url("/"), "caBundle": STANDARD.encode(server.authority())});
+    create_with_webhook(&admin, &client_config, 404).await;
+    let migration = migrate(&admin, "m", "example.com", "widgets").await;
+    assert!(has_condition(&migration, "Failed"), "{migration}");
+    let found = admin.get(DEFINITION).await.json();
+    let condition = find_condition(&found, "StorageMigrating");
+    assert_eq!(condition["reason"], "MigrationFailed");
+}
+
+#[tokio::test]
+async fn deletion_of_a_running_migration_shows_in_the_definition() {
+    let plane = start().await;
+    let admin = Http2Client::connect(&plane.admin()).await;
+    // A webhook that can't be reached: the migration is tried until it is deleted.
+    create_with_webhook(&admin, &json!({"url": "https://127.0.0.1:1/"}), 500).await;
+    let migration = json!({"metadata": {"name": "m"},
+        "spec": {"resource": {"group": "example.com", "resource": "widgets"}}});
+    admin.post(MIGRATIONS, &migration).await.expect_status(201);
+    let condition = async || {
+        let found = admin.get(DEFINITION).await.json();
+        find_condition(&found, "StorageMigrating")["reason"].clone()
+    };
+    wait_for("the migration runs", async || {
+        condition().await == "MigrationRunning"
+    })
+    .await;
+    let path = format!("{MIGRATIONS}/m");
+    admin.delete(&path).await.expect_status(200);
+    wait_for("the migration is aborted", async || {
+        condition().await == "MigrationAborted"
+    })
+    .await;
 }
