@@ -2,6 +2,11 @@
 //!
 //! Admission adds the usage of a created object with the write. This controller reduces usage:
 //! after deletions, when pods terminate, and when a quota itself changes.
+//!
+//! As upstream, a count may be too low: a charge comes before its object, and the cache of quotas
+//! may be newer than the others. A write that is charged after the count makes the controller's
+//! status a conflict, but an earlier charge can be lost until the next count. So a count that
+//! changes the usage is followed by another one.
 
 mod usage;
 
@@ -18,7 +23,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
 use controllers_runtime::discovery;
 use controllers_runtime::{Action, Cache, Deletions, Drive, Executor, Meta, Queue, Setup, pods};
 
-/// Delay of another count after some resources could not be counted.
+/// Delay of another count after one that has changed the usage, or has lacked some resources.
 const RECOUNT_DELAY: Duration = Duration::from_secs(10);
 
 struct Quotas {
@@ -254,10 +259,15 @@ fn update_usage(
     status.used = Some(used);
     // Each status write makes admission read the quota again, so equal usage is not written.
     if fresh.status == quota.status {
-        Vec::new()
-    } else {
-        vec![Action::update_status(&fresh)]
+        return Vec::new();
     }
+    let mut actions = vec![Action::update_status(&fresh)];
+    // Objects that were charged and not shown yet are counted then; nothing is charged before the
+    // first count. Upstream counts all again every five minutes.
+    if quota.status.as_ref().is_some_and(|s| s.used.is_some()) {
+        actions.push(Action::Requeue(RECOUNT_DELAY));
+    }
+    actions
 }
 
 #[cfg(test)]
@@ -305,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_usage_is_not_written_again() {
+    fn usage_is_written_and_counted_again_only_if_it_has_changed() {
         let hard = BTreeMap::from([("pods".to_owned(), Amount("2".to_owned()))]);
         let used = BTreeMap::from([("pods".to_owned(), Amount("1".to_owned()))]);
         let current = quota(
@@ -313,7 +323,14 @@ mod tests {
             json!({"hard": {"pods": "2"}, "used": {"pods": "1"}}),
         );
         assert!(update_usage(&current, hard.clone(), used.clone()).is_empty());
-        let old = quota(json!({"pods": "2"}), json!(null));
-        assert_eq!(update_usage(&old, hard, used).len(), 1);
+        let new = quota(json!({"pods": "2"}), json!(null));
+        let is_counted_again = |quota: &ResourceQuota| {
+            let actions = update_usage(quota, hard.clone(), used.clone());
+            assert!(matches!(actions.first(), Some(Action::Write(_))));
+            matches!(actions.get(1), Some(Action::Requeue(RECOUNT_DELAY)))
+        };
+        assert!(!is_counted_again(&new));
+        let old = quota(json!({"pods": "2"}), json!({"used": {"pods": "2"}}));
+        assert!(is_counted_again(&old));
     }
 }
