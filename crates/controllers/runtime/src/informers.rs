@@ -120,6 +120,8 @@ trait Seen: Send + Sync {
     fn has_live_object(&self, key: &str, uid: &str) -> bool;
 }
 
+type SeenInformer = (InformerId, Arc<dyn Seen>);
+
 struct Slot<K: Object> {
     informer: Option<Informer<K>>,
     cache: Cache<K>,
@@ -156,7 +158,7 @@ pub struct Informers {
     slots: Slots,
     starters: Vec<(InformerId, Starter)>,
     touched: HashSet<InformerId>,
-    seen: HashMap<String, Vec<(InformerId, Arc<dyn Seen>)>>,
+    seen: HashMap<String, Vec<SeenInformer>>,
 }
 
 impl std::fmt::Debug for Informers {
@@ -318,7 +320,7 @@ impl Informers {
     /// Returns the progress of the informers whose caches a controller reads: of its own ones of a
     /// kind, or of all if it has declared none of the kind.
     pub(crate) fn view(&self, needs: &HashSet<InformerId>) -> View {
-        let select = |all: &Vec<(InformerId, Arc<dyn Seen>)>| {
+        let select = |all: &Vec<SeenInformer>| {
             // Reconcilers of one set-up share caches, which count as needs of the first one.
             let is_declared = all.iter().any(|(id, _)| needs.contains(id));
             let read = all
