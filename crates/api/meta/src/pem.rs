@@ -23,7 +23,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 pub struct PemBlock {
     /// The type, such as `CERTIFICATE`.
     pub label: String,
-    /// Whether there are lines `KEY: VALUE` before the data.
+    /// True if lines `KEY: VALUE` precede the data.
     pub has_headers: bool,
     /// The decoded data.
     pub contents: Vec<u8>,

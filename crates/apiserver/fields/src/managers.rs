@@ -66,7 +66,7 @@ pub(crate) fn read_entries(object: &Value) -> Vec<Entry> {
 /// Reads the entries that a client or a webhook has sent; one owner has one entry, the last one.
 ///
 /// # Errors
-/// Why upstream's decoder rejects an entry.
+/// An entry is one that upstream's decoder rejects; the error says why.
 pub(crate) fn decode_entries(object: &Value) -> Result<Vec<Entry>, String> {
     let mut entries: Vec<Entry> = Vec::new();
     // A client may send many thousands of entries.
@@ -90,7 +90,7 @@ pub(crate) fn decode_entries(object: &Value) -> Result<Vec<Entry>, String> {
 /// Checks the managed fields of an object that a webhook or a policy has changed.
 ///
 /// # Errors
-/// Why upstream's decoder rejects an entry.
+/// An entry is one that upstream's decoder rejects; the error says why.
 pub fn check_managed_fields(object: &Value) -> Result<(), String> {
     decode_entries(object).map(drop)
 }

@@ -121,7 +121,7 @@ async fn kubelet_without_a_valid_token_does_not_start() {
     let test = start().await;
     let node = test.name("refused");
     let expired = create_token(&test, "ended0", "2001-01-01T00:00:00Z").await;
-    let unknown = token_flag(&test, "nobody.0123456789abcdef");
+    let unknown = token_flag(&test, "absent.0123456789abcdef");
     for flag in [expired, unknown] {
         let error = test.plane().start_joining_kubelet(&node, &[&flag]).await;
         let error = format!("{:#}", error.unwrap_err());

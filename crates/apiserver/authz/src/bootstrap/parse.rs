@@ -10,11 +10,11 @@ const CONTROLLER: &str = "system:controller:";
 const GATE: &str = "gate=";
 
 /// Returns all bootstrap objects as (resource, object), roles before bindings. `is_enabled` returns
-/// whether a feature gate is on.
+/// true for the names of enabled feature gates.
 pub fn bootstrap_objects(is_enabled: impl Fn(&str) -> bool) -> Vec<(&'static str, Value)> {
     let mut roles: Vec<(&'static str, Value)> = Vec::new();
     let mut bindings = Vec::new();
-    // Whether the rules below belong to an object that is left out.
+    // True while the rules belong to an object that is left out.
     let mut is_left_out = false;
     for line in POLICY
         .lines()

@@ -11,7 +11,7 @@ const ALL_BETA: &str = "AllBeta";
 /// The feature gates of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gates {
-    /// Whether the storage version migrator runs.
+    /// The switch of the storage version migrator.
     pub storage_version_migrator: bool,
     /// Gates that were given and have no switch.
     pub without_switch: Vec<String>,
