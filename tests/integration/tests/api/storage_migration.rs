@@ -205,6 +205,11 @@ async fn webhook_that_denies_as_if_the_object_were_absent_fails_the_migration() 
     create_with_webhook(&admin, &client_config, 404).await;
     let migration = migrate(&admin, "m", "example.com", "widgets").await;
     assert!(has_condition(&migration, "Failed"), "{migration}");
+    let message = find_condition(&migration, "Failed")["message"].clone();
+    assert!(
+        message.to_string().contains("denied the request: no"),
+        "{message}"
+    );
     let found = admin.get(DEFINITION).await.json();
     let condition = find_condition(&found, "StorageMigrating");
     assert_eq!(condition["reason"], "MigrationFailed");

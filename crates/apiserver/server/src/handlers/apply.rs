@@ -55,14 +55,8 @@ pub async fn handle_apply(
     let intent = read_intent(context, target, &write, &body)?;
     let (code, object) = match apply_to_existing(server, &mut write, resource, &intent, force).await
     {
-        Err(error) if error.reason == Reason::NotFound && write.subresource.is_empty() => {
-            // As upstream: `generateName` makes no name, and the URL's is not implied.
-            if intent.name().is_empty() {
-                let name = &write.name;
-                return Err(ApiError::bad_request(format!(
-                    "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-                )));
-            }
+        Err(error) if is_absent(&write, &error) && write.subresource.is_empty() => {
+            check_creation(&write, &intent)?;
             // `patch` alone must not create objects.
             pipeline::authorize_verb(server, context, "create")?;
             (
@@ -255,18 +249,37 @@ async fn apply_to_existing(
         .await
 }
 
+/// Returns whether an apply failed because the object does not exist. A webhook may deny an update
+/// with 404, too; its message says so.
+fn is_absent(write: &Write, error: &ApiError) -> bool {
+    error.reason == Reason::NotFound && error.message == write.not_found().message
+}
+
+/// Checks that the intent names an object that may be created.
+fn check_creation(write: &Write, intent: &Value) -> Result<(), ApiError> {
+    // The client means a certain object, which is deleted: a new one would be another.
+    if !intent.uid().is_empty() {
+        return Err(write.conflict_error(&format!(
+            "uid mismatch: the provided object specified uid {}, and no existing object was found",
+            intent.uid()
+        )));
+    }
+    // As upstream: `generateName` makes no name, and the URL's is not implied.
+    if intent.name().is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            write.name
+        )));
+    }
+    Ok(())
+}
+
 async fn apply_as_create(
     server: &Server,
     write: &mut Write,
     intent: &Value,
     force: bool,
 ) -> Result<Value, ApiError> {
-    // The client means a certain object, which is deleted: a new one would be another.
-    if !intent.uid().is_empty() {
-        return Err(write.conflict_error(
-            "uid mismatch: the provided object specified uid, and no existing object was found",
-        ));
-    }
     let applied = write
         .as_writer(|writer| apiserver_fields::apply_intent(writer, None, intent, force))
         .map_err(conflict_error)?;

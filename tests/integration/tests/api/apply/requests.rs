@@ -122,3 +122,25 @@ async fn apply_with_an_old_version_conflicts() {
         .await
         .expect_reason(409, "Conflict");
 }
+
+#[tokio::test]
+async fn apply_with_the_uid_of_an_absent_object_is_a_conflict() {
+    let test = start().await;
+    let path = test.core("configmaps/c");
+    let uid = "6f1b0b5e-6a0c-4b0e-9d8f-0c8f0f7a1c11";
+    let mut named = config_map("c");
+    named["metadata"]["uid"] = json!(uid);
+    let mut unnamed = named.clone();
+    unnamed["metadata"] = json!({"uid": uid});
+    for object in [named, unnamed] {
+        let reply = test.admin.apply(&path, "one", &object).await;
+        let status = reply.expect_reason(409, "Conflict");
+        assert!(
+            status["message"].to_string().contains(&format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object"
+            )),
+            "{status}"
+        );
+    }
+    test.admin.get(&path).await.expect_status(404);
+}
