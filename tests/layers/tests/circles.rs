@@ -184,7 +184,16 @@ fn find_imports(modules: &BTreeMap<Module, String>) -> Imports {
             !import.public || words.contains(name)
         });
         let inline = PATH.captures_iter(code);
-        let inline = inline.filter_map(|found| resolve_path(&found[1], module, modules));
+        // A path may begin with an imported module: `use crate::a;` and then `a::b::function`.
+        let through_import = |path: &str| {
+            let (first, rest) = path.split_once("::")?;
+            let imported = exports.get(&[module.as_slice(), &[first.to_owned()]].concat())?;
+            let rest: Module = rest.split("::").map(str::to_owned).collect();
+            Some([imported.as_slice(), &rest].concat())
+        };
+        let inline = inline.filter_map(|found| {
+            resolve_path(&found[1], module, modules).or_else(|| through_import(&found[1]))
+        });
         for path in used.map(|import| import.path.clone()).chain(inline) {
             let (from, name) = defining_module(&path, modules, &exports);
             if from != **module {

@@ -7,6 +7,7 @@
 
 mod aggregation;
 mod authentication_config;
+mod authorize;
 mod base64url;
 mod body;
 mod bootstrap;

@@ -2,6 +2,7 @@
 //! classification, authorization, then the handler of the path (admission and the registry follow
 //! inside writes).
 
+use crate::authorize::{authorize_request, authorize_verb, opens_stream, request_attributes};
 use crate::body::{Body, Payload, omit_body};
 use crate::context::Context;
 use crate::exempt::is_long_running;
@@ -10,19 +11,15 @@ use crate::request_info::BadPath;
 use crate::server::Server;
 use crate::{credentials, impersonate, respond, route};
 use api_meta::{ApiError, Reason};
-use apiserver_authz::forbidden_error;
-use apiserver_request::{Attributes, Authorizer, Decision, RequestInfo, User};
+use apiserver_request::{RequestInfo, User};
 use futures::FutureExt;
 use http::header::{CONNECTION, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
-use percent_encoding::percent_decode_str;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// First segments of kubelet paths that run a command in a container or checkpoint one.
-const KUBELET_STREAMS: [&str; 6] = ["exec", "attach", "portForward", "run", "cri", "checkpoint"];
 /// Minimum time for sending a response.
 const LEAST_SENDING: Duration = Duration::from_secs(1);
 
@@ -312,77 +309,6 @@ async fn authenticate_request(server: &Server, context: &mut Context) -> Result<
     })
 }
 
-fn authorize_request(server: &Server, attributes: &Attributes) -> Result<(), ApiError> {
-    match server.authz.authorize(attributes) {
-        Decision::Allow(_) => Ok(()),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => {
-            Err(forbidden_error(attributes, &reason))
-        }
-    }
-}
-
-/// Authorizes the request under another verb as well.
-pub fn authorize_verb(server: &Server, context: &Context, verb: &str) -> Result<(), ApiError> {
-    authorize_request(
-        server,
-        &Attributes {
-            verb: verb.to_owned(),
-            ..request_attributes(context)
-        },
-    )
-}
-
-/// Returns whether the request runs a command in a container. It needs `create` in addition to its
-/// method's verb: a WebSocket begins with GET, and the permission to read must not suffice.
-fn opens_stream(info: &RequestInfo) -> bool {
-    match (
-        info.group.as_str(),
-        info.resource.as_str(),
-        info.subresource.as_str(),
-    ) {
-        ("", "pods", "exec" | "attach" | "portforward") => true,
-        ("", "nodes", "proxy") => {
-            // The kubelet decodes the path again, so `/%72un` runs a command, too.
-            let path = percent_decode_str(&info.rest).decode_utf8_lossy();
-            let first = path
-                .split('/')
-                .find(|word| !word.is_empty())
-                .unwrap_or_default();
-            KUBELET_STREAMS
-                .iter()
-                .any(|word| first.eq_ignore_ascii_case(word))
-        }
-        _ => false,
-    }
-}
-
-fn request_attributes(context: &Context) -> Attributes {
-    let info = &context.info;
-    // Authorizers see selectors of these verbs only, as upstream.
-    let selects = matches!(info.verb.as_str(), "list" | "watch" | "deletecollection");
-    let selector = |name| {
-        if selects {
-            context.query.text(name).to_owned()
-        } else {
-            String::new()
-        }
-    };
-    Attributes {
-        user: context.user.clone(),
-        verb: info.verb.clone(),
-        group: info.group.clone(),
-        version: info.version.clone(),
-        namespace: info.namespace.clone(),
-        resource: info.resource.clone(),
-        subresource: info.subresource.clone(),
-        name: info.name.clone(),
-        path: info.path.clone(),
-        is_resource: info.is_resource,
-        field_selector: selector("fieldSelector"),
-        label_selector: selector("labelSelector"),
-    }
-}
-
 fn reject_path(bad: &BadPath) -> Response<Body> {
     match bad {
         BadPath::Malformed => respond::text_response(400, "400 Bad Request"),
@@ -409,36 +335,5 @@ mod tests {
         assert_eq!(error.code(), 500);
         assert!(!error.message.contains("secret detail"), "{error}");
         assert_eq!(recover_panic(async { Ok(7) }).await.unwrap(), 7);
-    }
-
-    #[test]
-    fn kubelet_paths_into_containers_need_create() {
-        let info = |rest: &str| RequestInfo {
-            resource: "nodes".into(),
-            subresource: "proxy".into(),
-            rest: rest.into(),
-            ..RequestInfo::default()
-        };
-        for rest in [
-            "/run/ns/pod/c",
-            "/%72un/ns",
-            "//exec/x",
-            "/%2Fattach",
-            "/portforward/x",
-            "/cri/exec/t",
-            "/exec",
-        ] {
-            assert!(opens_stream(&info(rest)), "{rest}");
-        }
-        for rest in [
-            "",
-            "/",
-            "/metrics",
-            "/pods/run",
-            "/runningpods/",
-            "/%2572un",
-        ] {
-            assert!(!opens_stream(&info(rest)), "{rest}");
-        }
     }
 }

@@ -1,11 +1,11 @@
 //! PATCH with `application/apply-patch+yaml` or `application/apply-patch+cbor`: server-side apply.
 
 use super::options;
+use crate::authorize::authorize_verb;
 use crate::body::Body;
 use crate::context::Context;
 use crate::decode;
 use crate::negotiate::{Format, media_type};
-use crate::pipeline;
 use crate::respond;
 use crate::server::Server;
 use api_codec::{Strictness, cbor, yaml};
@@ -58,7 +58,7 @@ pub async fn handle_apply(
         Err(error) if is_absent(&write, &error) && write.subresource.is_empty() => {
             check_creation(&write, &intent)?;
             // `patch` alone must not create objects.
-            pipeline::authorize_verb(server, context, "create")?;
+            authorize_verb(server, context, "create")?;
             (
                 201,
                 apply_as_create(server, &mut write, &intent, force).await?,

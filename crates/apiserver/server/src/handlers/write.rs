@@ -1,10 +1,10 @@
 //! POST and PUT.
 
 use super::options;
+use crate::authorize::authorize_verb;
 use crate::body::{Body, run_sized};
 use crate::context::Context;
 use crate::decode::{self, Expected};
-use crate::pipeline;
 use crate::respond;
 use crate::server::Server;
 use api_kinds::Resource;
@@ -74,7 +74,7 @@ pub async fn handle_update(
                 && allows_create_on_update(resource) =>
         {
             // The request is authorized as `update` only, which must not suffice to create.
-            pipeline::authorize_verb(server, context, "create")?;
+            authorize_verb(server, context, "create")?;
             (201, create_on_update(server, &mut write, object).await?)
         }
         updated => (200, updated?),

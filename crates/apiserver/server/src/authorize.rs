@@ -1,0 +1,120 @@
+//! Authorization of a request, under its own verb and others.
+
+use crate::context::Context;
+use crate::server::Server;
+use api_meta::ApiError;
+use apiserver_authz::forbidden_error;
+use apiserver_request::{Attributes, Authorizer, Decision, RequestInfo};
+use percent_encoding::percent_decode_str;
+
+/// First segments of kubelet paths that run a command in a container or checkpoint one.
+const KUBELET_STREAMS: [&str; 6] = ["exec", "attach", "portForward", "run", "cri", "checkpoint"];
+
+/// Authorizes the request with these attributes.
+pub fn authorize_request(server: &Server, attributes: &Attributes) -> Result<(), ApiError> {
+    match server.authz.authorize(attributes) {
+        Decision::Allow(_) => Ok(()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => {
+            Err(forbidden_error(attributes, &reason))
+        }
+    }
+}
+
+/// Authorizes the request under another verb as well.
+pub fn authorize_verb(server: &Server, context: &Context, verb: &str) -> Result<(), ApiError> {
+    authorize_request(
+        server,
+        &Attributes {
+            verb: verb.to_owned(),
+            ..request_attributes(context)
+        },
+    )
+}
+
+/// Returns whether the request runs a command in a container. It needs `create` in addition to its
+/// method's verb: a WebSocket begins with GET, and the permission to read must not suffice.
+pub fn opens_stream(info: &RequestInfo) -> bool {
+    match (
+        info.group.as_str(),
+        info.resource.as_str(),
+        info.subresource.as_str(),
+    ) {
+        ("", "pods", "exec" | "attach" | "portforward") => true,
+        ("", "nodes", "proxy") => {
+            // The kubelet decodes the path again, so `/%72un` runs a command, too.
+            let path = percent_decode_str(&info.rest).decode_utf8_lossy();
+            let first = path
+                .split('/')
+                .find(|word| !word.is_empty())
+                .unwrap_or_default();
+            KUBELET_STREAMS
+                .iter()
+                .any(|word| first.eq_ignore_ascii_case(word))
+        }
+        _ => false,
+    }
+}
+
+/// Returns what authorizers decide about.
+pub fn request_attributes(context: &Context) -> Attributes {
+    let info = &context.info;
+    // Authorizers see selectors of these verbs only, as upstream.
+    let selects = matches!(info.verb.as_str(), "list" | "watch" | "deletecollection");
+    let selector = |name| {
+        if selects {
+            context.query.text(name).to_owned()
+        } else {
+            String::new()
+        }
+    };
+    Attributes {
+        user: context.user.clone(),
+        verb: info.verb.clone(),
+        group: info.group.clone(),
+        version: info.version.clone(),
+        namespace: info.namespace.clone(),
+        resource: info.resource.clone(),
+        subresource: info.subresource.clone(),
+        name: info.name.clone(),
+        path: info.path.clone(),
+        is_resource: info.is_resource,
+        field_selector: selector("fieldSelector"),
+        label_selector: selector("labelSelector"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubelet_paths_into_containers_need_create() {
+        let info = |rest: &str| RequestInfo {
+            resource: "nodes".into(),
+            subresource: "proxy".into(),
+            rest: rest.into(),
+            ..RequestInfo::default()
+        };
+        for rest in [
+            "/run/ns/pod/c",
+            "/%72un/ns",
+            "//exec/x",
+            "/%2Fattach",
+            "/portforward/x",
+            "/cri/exec/t",
+            "/exec",
+        ] {
+            assert!(opens_stream(&info(rest)), "{rest}");
+        }
+        for rest in [
+            "",
+            "/",
+            "/metrics",
+            "/pods/run",
+            "/runningpods/",
+            "/%2572un",
+        ] {
+            assert!(!opens_stream(&info(rest)), "{rest}");
+        }
+    }
+}
