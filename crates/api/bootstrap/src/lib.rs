@@ -1,8 +1,8 @@
 //! Bootstrap tokens: the token itself, the Secret that stores it, and the signature with which it
 //! vouches for the cluster-info ConfigMap.
 //!
-//! The API server authenticates, controllers sign and delete, the operator creates and verifies: they
-//! share this crate, so that all agree on every byte. The formats are those of `k8s.io/cluster-bootstrap`.
+//! The API server authenticates, controllers sign and delete, and the operator creates. They share
+//! this crate, so that all use the same format. The formats are those of `k8s.io/cluster-bootstrap`.
 
 mod cluster_info;
 mod secret;

@@ -132,9 +132,13 @@ mod tests {
         let other = BootstrapToken::from_random(skipped).unwrap();
         assert_eq!(other, token);
         assert_eq!(BootstrapToken::from_random(0..21), None);
-        let mut counts = [0; 36];
-        (0..=251u8).for_each(|byte| counts[usize::from(byte) % 36] += 1);
-        assert_eq!(counts, [7; 36]);
+        let mut counts = std::collections::BTreeMap::new();
+        for byte in 0..=251 {
+            let token = BootstrapToken::from_random(std::iter::repeat_n(byte, 22)).unwrap();
+            *counts.entry(token.id().to_owned()).or_insert(0) += 1;
+        }
+        assert_eq!(counts.len(), 36);
+        assert!(counts.values().all(|count| *count == 7), "{counts:?}");
     }
 
     #[test]

@@ -256,10 +256,16 @@ mod tests {
 
     #[test]
     fn very_many_versions_are_kept_apart() {
-        // Each was compared with all others, which took minutes for so many.
         let count = 100_000;
-        let mut entries: Vec<Entry> = (0..count).map(|n| update(n, format!("v{n}"))).collect();
-        cap_updates(&mut entries);
-        assert_eq!(entries.len(), count);
+        let (done, kept) = std::sync::mpsc::channel();
+        // In a thread, so that the test fails at its deadline: each was compared with all others,
+        // which takes minutes for so many.
+        std::thread::spawn(move || {
+            let mut entries: Vec<Entry> = (0..count).map(|n| update(n, format!("v{n}"))).collect();
+            cap_updates(&mut entries);
+            done.send(entries.len())
+        });
+        let deadline = std::time::Duration::from_secs(60);
+        assert_eq!(kept.recv_timeout(deadline), Ok(count));
     }
 }

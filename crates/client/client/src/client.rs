@@ -11,7 +11,7 @@ use futures::Stream;
 use futures::future::BoxFuture;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
 use http::{Method, StatusCode};
-use http_body_util::{BodyExt, BodyStream, Full, Limited};
+use http_body_util::{BodyExt, BodyStream, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use parking_lot::Mutex;
@@ -327,9 +327,13 @@ where
     B::Error: Into<Cause>,
 {
     let collected = Limited::new(body, limit).collect().await;
-    let body = collected.map_err(|source| Error::Connection {
-        what: what.to_owned(),
-        source,
+    let body = collected.map_err(|source| {
+        let what = what.to_owned();
+        if source.is::<LengthLimitError>() {
+            Error::TooLarge { what, limit }
+        } else {
+            Error::Connection { what, source }
+        }
     })?;
     Ok(body.to_bytes())
 }
@@ -378,6 +382,6 @@ mod tests {
         let body = || Full::new(Bytes::from_static(b"12345"));
         assert_eq!(collect_body(body(), 5, "GET /").await.unwrap(), "12345");
         let refused = collect_body(body(), 4, "GET /").await;
-        assert!(matches!(refused, Err(Error::Connection { .. })));
+        assert!(matches!(refused, Err(Error::TooLarge { .. })));
     }
 }

@@ -36,6 +36,14 @@ pub enum Error {
         #[source]
         source: Cause,
     },
+    /// The body of the response is larger than the client reads.
+    #[error("{what}: the response has more than {limit} bytes")]
+    TooLarge {
+        /// The request, as `METHOD path`.
+        what: String,
+        /// Maximum size of a body in bytes.
+        limit: usize,
+    },
     /// The timeout expired before a response arrived.
     #[error("{what}: no answer within {after:?}")]
     Timeout {

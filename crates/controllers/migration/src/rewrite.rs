@@ -83,8 +83,9 @@ fn empty_intent(resource: &ApiResource, uid: &str, version: &str) -> Value {
 
 /// Returns whether a request may succeed later, by upstream's list.
 fn may_pass(error: &Error) -> bool {
-    // Without a status, the connection failed.
-    error
-        .code()
-        .is_none_or(|code| matches!(code, 408 | 429 | 500 | 503 | 504))
+    match error.code() {
+        Some(code) => matches!(code, 408 | 429 | 500 | 503 | 504),
+        // The connection failed; other errors without a status would return with each try.
+        None => error.is_unavailable(),
+    }
 }
