@@ -38,6 +38,7 @@ pub use environment::TypeProvider;
 pub use error::EvalError;
 pub use estimate::SizeEstimates;
 pub use evaluate::Variables;
+pub use library::SemanticVersion;
 pub use program::{Environment, Program};
 pub use source::CompileError;
 pub use types::Type;

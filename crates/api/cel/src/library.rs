@@ -4,7 +4,7 @@ mod address;
 pub mod authorizer;
 pub mod catalog;
 mod costs;
-mod error;
+pub mod error;
 mod ip;
 pub mod json_patch;
 mod list_extensions;
@@ -23,6 +23,8 @@ pub mod string_format;
 mod strings;
 mod urls;
 mod web_address;
+
+pub use semantic_version::SemanticVersion;
 
 use crate::ast::Macro;
 use crate::function::Function;

@@ -4,7 +4,7 @@ use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
 use crate::rules;
-use crate::versions::ReleaseVersion;
+use api_cel::SemanticVersion;
 use api_meta::names;
 use api_meta::tree::{get, opt_text, text};
 use serde_json::Value;
@@ -93,9 +93,9 @@ fn validate_version(
     field: &str,
     path: &Path<'_>,
     errors: &mut Errors,
-) -> Option<ReleaseVersion> {
+) -> Option<SemanticVersion> {
     let version = text(spec, field);
-    let parsed = ReleaseVersion::parse(version);
+    let parsed = SemanticVersion::parse(version).ok();
     if parsed.is_none() && !version.is_empty() {
         let detail = "must be a valid semantic version";
         errors.invalid(&path.child(field), version, detail);
@@ -103,9 +103,9 @@ fn validate_version(
     parsed
 }
 
-fn compare_versions(a: Option<&ReleaseVersion>, b: Option<&ReleaseVersion>) -> Ordering {
+fn compare_versions(a: Option<&SemanticVersion>, b: Option<&SemanticVersion>) -> Ordering {
     match (a, b) {
-        (Some(a), Some(b)) => a.compare(b),
+        (Some(a), Some(b)) => a.cmp(b),
         (Some(a), None) if a.is_zero() => Ordering::Equal,
         (Some(_), None) => Ordering::Greater,
         (None, Some(b)) if b.is_zero() => Ordering::Equal,

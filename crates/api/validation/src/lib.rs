@@ -10,6 +10,7 @@
 
 mod addresses;
 mod admissionregistration;
+mod api_version;
 mod apiextensions;
 mod apiregistration;
 mod apps;
@@ -43,7 +44,6 @@ mod service;
 mod signer_name;
 mod storage;
 mod storage_versions;
-mod versions;
 mod warnings;
 mod webhook_client;
 

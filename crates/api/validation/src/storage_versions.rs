@@ -1,11 +1,11 @@
 //! StorageVersions and StorageVersionMigrations.
 
+use crate::api_version::api_version_problems;
 use crate::conditions::validate_conditions;
 use crate::field::{Errors, Path};
 use crate::kind_rules::Rules;
 use crate::metadata::NameRule;
 use crate::rules;
-use crate::versions::api_version_problems;
 use api_meta::names;
 use api_meta::tree::{get, list, opt_text, text, texts};
 use serde_json::Value;

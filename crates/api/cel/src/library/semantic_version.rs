@@ -8,7 +8,7 @@ use super::quote::quote;
 
 /// A semantic version. Comparisons ignore the build metadata.
 #[derive(Clone, Debug)]
-pub(crate) struct SemanticVersion {
+pub struct SemanticVersion {
     pub(crate) major: u64,
     pub(crate) minor: u64,
     pub(crate) patch: u64,
@@ -25,7 +25,10 @@ enum Identifier {
 
 impl SemanticVersion {
     /// Parses a version that follows the specification.
-    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// The first defect of the text.
+    pub fn parse(text: &str) -> Result<Self, Error> {
         if text.is_empty() {
             return Err(Error::new("Version string empty"));
         }
@@ -64,6 +67,11 @@ impl SemanticVersion {
         }
         parts.resize(3, "0".to_owned());
         SemanticVersion::parse(&parts.join("."))
+    }
+
+    /// Returns whether this is 0.0.0.
+    pub fn is_zero(&self) -> bool {
+        (self.major, self.minor, self.patch) == (0, 0, 0) && self.prerelease.is_empty()
     }
 }
 
@@ -218,6 +226,7 @@ mod tests {
         // The order of the example in section 11 of semver.org.
         let ordered = [
             "0.9.9",
+            "1.0.0-1",
             "1.0.0-alpha",
             "1.0.0-alpha.1",
             "1.0.0-alpha.beta",
@@ -243,6 +252,19 @@ mod tests {
     }
 
     #[test]
+    fn zero_has_no_prerelease() {
+        for (text, expect) in [
+            ("0.0.0", true),
+            ("0.0.0+a", true),
+            ("0.0.0-0", false),
+            ("0.0.1", false),
+        ] {
+            let version = SemanticVersion::parse(text).unwrap();
+            assert_eq!(version.is_zero(), expect, "{text}");
+        }
+    }
+
+    #[test]
     fn bad_versions_are_rejected() {
         for (text, message) in [
             ("", "Version string empty"),
@@ -254,6 +276,10 @@ mod tests {
             (
                 "1.02.3",
                 "Minor number must not contain leading zeroes \"02\"",
+            ),
+            (
+                "1.2.3.4",
+                "Invalid character(s) found in patch number \"3.4\"",
             ),
             (
                 "1.2.3 ",
