@@ -2,7 +2,7 @@
 
 use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
-use crate::metadata::NameRule;
+use crate::metadata::{NameRule, validate_own_names};
 use crate::rules;
 use api_cel::SemanticVersion;
 use api_meta::names;
@@ -43,13 +43,7 @@ fn validate_lease(object: &Value, errors: &mut Errors) {
 const OLDEST_EMULATION: &str = "OldestEmulationVersion";
 
 fn validate_candidate(object: &Value, errors: &mut Errors) {
-    let meta = Path::ROOT.child("metadata");
-    for field in ["generateName", "name"] {
-        let name = text(get(object, "metadata"), field);
-        if !name.is_empty() {
-            errors.invalid_each(&meta.child(field), name, rules::config_key_problems(name));
-        }
-    }
+    validate_own_names(object, errors, |name, _| rules::config_key_problems(name));
     let (spec, path) = (get(object, "spec"), Path::ROOT.child("spec"));
     if text(spec, "leaseName").is_empty() {
         errors.required(&path.child("leaseName"), "");

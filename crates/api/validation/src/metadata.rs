@@ -102,6 +102,23 @@ pub fn validate_metadata(
     validate_common_fields(meta, path, errors);
 }
 
+/// Validates the prefix and the name of a kind with [`NameRule::Own`]. `find_problems` receives the
+/// name, and whether it is a prefix.
+pub fn validate_own_names(
+    object: &Value,
+    errors: &mut Errors,
+    find_problems: impl Fn(&str, bool) -> Vec<String>,
+) {
+    let path = Path::ROOT.child("metadata");
+    for (field, is_prefix) in [("generateName", true), ("name", false)] {
+        let name = text(get(object, "metadata"), field);
+        // `validate_metadata` reports that neither was set.
+        if !name.is_empty() {
+            errors.invalid_each(&path.child(field), name, find_problems(name, is_prefix));
+        }
+    }
+}
+
 fn validate_name(name: &str, rule: NameRule, path: &Path<'_>, errors: &mut Errors) {
     let at = path.child("name");
     // `generateName` has been resolved before. Still no name means that neither was set.

@@ -4,7 +4,7 @@ use crate::api_version::api_version_problems;
 use crate::conditions::validate_conditions;
 use crate::field::{Errors, Path};
 use crate::kind_rules::Rules;
-use crate::metadata::NameRule;
+use crate::metadata::{NameRule, validate_own_names};
 use crate::rules;
 use api_meta::names;
 use api_meta::tree::{get, list, opt_text, text, texts};
@@ -27,17 +27,9 @@ pub const MIGRATION: Rules = Rules {
 };
 
 fn validate_storage_version(object: &Value, errors: &mut Errors) {
-    let meta = Path::ROOT.child("metadata");
-    for field in ["generateName", "name"] {
-        let name = text(get(object, "metadata"), field);
-        if !name.is_empty() {
-            errors.invalid_each(
-                &meta.child(field),
-                name,
-                storage_version_name_problems(name),
-            );
-        }
-    }
+    validate_own_names(object, errors, |name, _| {
+        storage_version_name_problems(name)
+    });
     validate_storage_version_status(get(object, "status"), errors);
 }
 

@@ -2,7 +2,7 @@
 
 use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
-use crate::metadata::NameRule;
+use crate::metadata::{NameRule, validate_own_names};
 use crate::rules;
 use crate::signer_name::validate_signer_name;
 use api_meta::names;
@@ -30,21 +30,10 @@ const LONGEST_BUNDLE: usize = 1024 * 1024;
 const OMITTED: &str = "<value omitted>";
 
 fn validate_bundle(object: &Value, errors: &mut Errors) {
-    let (meta, signer) = (
-        get(object, "metadata"),
-        text(get(object, "spec"), "signerName"),
-    );
-    let at = Path::ROOT.child("metadata");
-    for (field, is_prefix) in [("generateName", true), ("name", false)] {
-        let name = text(meta, field);
-        if !name.is_empty() {
-            errors.invalid_each(
-                &at.child(field),
-                name,
-                name_problems(name, signer, is_prefix),
-            );
-        }
-    }
+    let signer = text(get(object, "spec"), "signerName");
+    validate_own_names(object, errors, |name, is_prefix| {
+        name_problems(name, signer, is_prefix)
+    });
     if !signer.is_empty() {
         let path = Path::ROOT.child("spec");
         validate_signer_name(signer, &path.child("signerName"), errors);
