@@ -65,6 +65,11 @@ const WITH_CODE: [UnstableResource; 5] = [
     },
 ];
 
+/// Returns whether a feature gate enables a built-in resource.
+pub fn is_resource_gate(name: &str) -> bool {
+    !name.is_empty() && WITH_CODE.iter().any(|row| row.gate == name)
+}
+
 /// A value of `--runtime-config` that can't be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RuntimeConfigError {

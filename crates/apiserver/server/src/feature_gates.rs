@@ -12,9 +12,8 @@ const DATA: &str = include_str!("../data/feature-gates-v1.36.txt");
 const COMPONENT: &str = "kube";
 /// Serves and stores CBOR.
 pub(crate) const CBOR: &str = "CBORServingAndStorage";
-/// Gates of features that can be switched on and off. Those of kinds are named by
-/// [`api_kinds::RuntimeConfig`].
-const SWITCHES: [&str; 3] = [CBOR, "ClusterTrustBundle", "StorageVersionMigrator"];
+/// Gates of features that can be switched on and off, apart from those of resources.
+const SWITCHES: [&str; 1] = [CBOR];
 /// Gates that set all gates of a stage which are not set by name.
 const STAGES: [(&str, &str); 2] = [("AllAlpha", "alpha"), ("AllBeta", "beta")];
 
@@ -50,7 +49,7 @@ struct Gate {
 
 impl Gate {
     fn is_switch(&self) -> bool {
-        SWITCHES.contains(&self.name)
+        SWITCHES.contains(&self.name) || api_kinds::is_resource_gate(self.name)
     }
 }
 
