@@ -5,6 +5,7 @@
 //! logged.
 
 mod client;
+mod files;
 mod followed;
 mod offer;
 mod pem;
@@ -13,6 +14,7 @@ mod server;
 pub mod testing;
 
 pub use client::{ClientTls, client_config};
+pub use files::write_file_atomically;
 pub use followed::Followed;
 pub use offer::Offer;
 pub use pem::{TlsError, parse_certificates, parse_private_key, parse_roots, read_file};

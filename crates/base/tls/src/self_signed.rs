@@ -1,9 +1,9 @@
 //! Self-signed serving certificates that are kept in files for the next start.
 
+use crate::files::write_file_atomically;
 use rcgen::{CertificateParams, KeyPair};
-use std::fs::{DirBuilder, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Reasons why there is no self-signed certificate.
@@ -43,9 +43,13 @@ pub fn ensure_self_signed_pair(
     }
     // The key first: if the process ends in between, the certificate is missing, and the next start
     // creates both again. In the other order a certificate could remain beside the key of another.
-    write_file(key, &key_pem, 0o600).map_err(|source| write_error(key, source))?;
-    write_file(certificate, &certificate_pem, 0o644)
-        .map_err(|source| write_error(certificate, source))?;
+    for (path, pem, mode) in [
+        (key, &key_pem, 0o600),
+        (certificate, &certificate_pem, 0o644),
+    ] {
+        write_file_atomically(path, pem.as_bytes(), mode)
+            .map_err(|source| write_error(path, source))?;
+    }
     Ok(true)
 }
 
@@ -61,17 +65,6 @@ fn sign_pair(
 ) -> Result<(String, String), rcgen::Error> {
     let key = KeyPair::generate()?;
     Ok((params()?.self_signed(&key)?.pem(), key.serialize_pem()))
-}
-
-/// Replaces a file in one step.
-fn write_file(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
-    let next = path.with_extension("tmp");
-    let mut options = OpenOptions::new();
-    options.create(true).truncate(true).write(true).mode(mode);
-    let mut file = options.open(&next)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    std::fs::rename(&next, path)
 }
 
 #[cfg(test)]

@@ -1,14 +1,12 @@
 //! Files that hold keys: written atomically, mode 0600, at no moment readable by others.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::Path;
 
 use crate::Error;
 
 /// Writes `data` to `path` with mode 0600, atomically.
-pub fn write_private(path: &Path, data: &[u8]) -> Result<(), Error> {
+pub(crate) fn write_private(path: &Path, data: &[u8]) -> Result<(), Error> {
     write_file(path, data, 0o600)
 }
 
@@ -24,23 +22,7 @@ fn write_file(path: &Path, data: &[u8], mode: u32) -> Result<(), Error> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(io)?;
     }
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let fresh = Path::new(&name);
-    // Left by a crash. create_new below would fail, and reuse would keep the mode of that file.
-    let _ = fs::remove_file(fresh);
-    let mut file = OpenOptions::new()
-        .write(true)
-        // A link that another user put there is not followed.
-        .create_new(true)
-        .mode(mode)
-        .open(fresh)
-        .map_err(io)?;
-    file.write_all(data)
-        .and_then(|()| file.sync_all())
-        .map_err(io)?;
-    // After the sync: a crash leaves the old file or the whole new one.
-    fs::rename(fresh, path).map_err(io)
+    base_tls::write_file_atomically(path, data, mode).map_err(io)
 }
 
 /// Returns the text of a file; None if it does not exist.

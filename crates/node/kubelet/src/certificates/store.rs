@@ -1,9 +1,8 @@
 //! Files of a certificate with its key: `NAME-TIME.pem` holds both, and the link
 //! `NAME-current.pem` is moved to the newest in one step. A reader sees the old pair or the new one.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -118,22 +117,7 @@ pub(super) fn write_private(path: &Path, data: &[u8]) -> Result<(), CertificateE
             .create(folder);
         made.map_err(CertificateError::io(folder))?;
     }
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(".new");
-    let fresh = PathBuf::from(fresh);
-    // Left by a crash: create_new would fail.
-    remove_file(&fresh)?;
-    let mut file = OpenOptions::new()
-        .write(true)
-        // A link that another user put there is not followed.
-        .create_new(true)
-        .mode(0o600)
-        .open(&fresh)
-        .map_err(CertificateError::io(&fresh))?;
-    file.write_all(data)
-        .and_then(|()| file.sync_all())
-        .map_err(CertificateError::io(&fresh))?;
-    fs::rename(&fresh, path).map_err(CertificateError::io(path))
+    base_tls::write_file_atomically(path, data, 0o600).map_err(CertificateError::io(path))
 }
 
 fn remove_file(path: &Path) -> Result<(), CertificateError> {
