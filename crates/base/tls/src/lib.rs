@@ -19,7 +19,7 @@ pub use followed::Followed;
 pub use offer::Offer;
 pub use pem::{TlsError, parse_certificates, parse_private_key, parse_roots, read_file};
 pub use rustls;
-pub use self_signed::{SelfSignedError, ensure_self_signed_pair};
+pub use self_signed::{SelfSignedError, create_self_signed_pair, ensure_self_signed_pair};
 pub use server::{
     ClientAuth, ClientCa, ServerTls, self_signed_config, server_config, server_config_of,
     server_config_with,

@@ -36,7 +36,8 @@ pub fn ensure_self_signed_pair(
     if certificate.exists() && key.exists() {
         return Ok(false);
     }
-    let (certificate_pem, key_pem) = sign_pair(params).map_err(SelfSignedError::Make)?;
+    let (certificate_pem, key_pem) =
+        create_self_signed_pair(params).map_err(SelfSignedError::Make)?;
     for folder in [certificate, key].into_iter().filter_map(Path::parent) {
         let created = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         created.map_err(|source| write_error(folder, source))?;
@@ -60,7 +61,11 @@ fn write_error(path: &Path, source: std::io::Error) -> SelfSignedError {
     }
 }
 
-fn sign_pair(
+/// Returns a new self-signed certificate and its key in PEM.
+///
+/// # Errors
+/// A name can't be in a certificate.
+pub fn create_self_signed_pair(
     params: impl FnOnce() -> Result<CertificateParams, rcgen::Error>,
 ) -> Result<(String, String), rcgen::Error> {
     let key = KeyPair::generate()?;

@@ -20,7 +20,7 @@ pub(crate) use store::PairStore;
 use std::path::Path;
 
 use jiff::Timestamp;
-use rcgen::{CertificateParams, KeyPair};
+use rcgen::CertificateParams;
 
 /// Name of the files of the client certificate.
 const CLIENT: &str = "kubelet-client";
@@ -37,16 +37,15 @@ pub(crate) fn serving_store(folder: &Path) -> PairStore {
     PairStore::new(folder, SERVING)
 }
 
-/// Ensures that the store has a pair: a self-signed one stands in until the cluster has issued the
+/// Ensures that the store has a pair: a self-signed one serves until the cluster has issued the
 /// first. Clients that verify certificates reject it.
-pub(crate) fn ensure_stand_in(
+pub(crate) fn ensure_self_signed_pair(
     store: &PairStore,
     names: Vec<String>,
 ) -> Result<(), CertificateError> {
     if store.current_validity().is_some() {
         return Ok(());
     }
-    let key = KeyPair::generate()?;
-    let certificate = CertificateParams::new(names)?.self_signed(&key)?;
-    store.save(&certificate.pem(), &key.serialize_pem(), Timestamp::now())
+    let (certificate, key) = base_tls::create_self_signed_pair(|| CertificateParams::new(names))?;
+    store.save(&certificate, &key, Timestamp::now())
 }

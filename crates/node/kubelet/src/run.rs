@@ -339,7 +339,7 @@ fn server_tls(settings: &Settings) -> anyhow::Result<ServerTls> {
         Some(pair) => pair.clone(),
         None if requests_serving_certificate(settings) => {
             let store = certificates::serving_store(&settings.cert_dir);
-            certificates::ensure_stand_in(&store, own_names(settings))?;
+            certificates::ensure_self_signed_pair(&store, own_names(settings))?;
             (store.current_path(), store.current_path())
         }
         None => ensure_own_certificate(settings)?,

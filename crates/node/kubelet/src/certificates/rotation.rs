@@ -29,7 +29,7 @@ const UNREADABLE_LIMIT: Duration = Duration::from_secs(300);
 /// Returns the time at which a certificate is renewed: between 70 % and 90 % of its lifetime, as
 /// upstream. `share`, from 0 to 1, spreads the nodes of a cluster over that interval.
 fn renewal_time(validity: &Validity, share: f64) -> Timestamp {
-    // A stand-in is replaced as soon as possible.
+    // The cluster has not issued one yet.
     if validity.is_self_signed {
         return validity.begin;
     }
@@ -234,8 +234,8 @@ mod tests {
             let found = renewal_time(&validity(false), share);
             assert_eq!(found.to_string(), expected, "{share}");
         }
-        let stand_in = renewal_time(&validity(true), 0.5);
-        assert_eq!(stand_in, validity(true).begin);
+        let self_signed = renewal_time(&validity(true), 0.5);
+        assert_eq!(self_signed, validity(true).begin);
     }
 
     #[test]

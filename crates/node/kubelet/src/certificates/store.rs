@@ -25,7 +25,7 @@ pub(crate) struct Validity {
     pub(crate) begin: Timestamp,
     /// Last second.
     pub(crate) end: Timestamp,
-    /// Signed with its own key: a stand-in until the cluster issues one.
+    /// Signed with its own key: used until the cluster has issued one.
     pub(crate) is_self_signed: bool,
 }
 
