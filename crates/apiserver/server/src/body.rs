@@ -95,7 +95,9 @@ impl Body {
     /// Keeps `hold` until the memory of the body is released.
     pub fn with_hold(self, hold: Hold) -> Self {
         let source = match self.source {
-            Source::Bytes(bytes) => Source::Bytes(Bytes::from_owner(Held { bytes, _hold: hold })),
+            Source::Bytes(bytes) => {
+                Source::Bytes(Bytes::from_owner(CountedBytes { bytes, _hold: hold }))
+            }
             Source::Stream { body, .. } => Source::Stream {
                 body,
                 _hold: Some(hold),
@@ -108,13 +110,13 @@ impl Body {
     }
 }
 
-/// Bytes that are counted as long as a part of them exists, in the buffers of a connection too.
-struct Held {
+/// Bytes that count for the limits as long as a part of them exists, in the buffers of a connection too.
+struct CountedBytes {
     bytes: Bytes,
     _hold: Hold,
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for CountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

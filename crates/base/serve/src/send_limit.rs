@@ -53,8 +53,8 @@ where
 }
 
 /// Runs a future until the deadline that it sets; `None` if it was dropped at the deadline.
-pub(crate) fn run_limited<F: Future>(future: F) -> Limited<F> {
-    Limited {
+pub(crate) fn run_limited<F: Future>(future: F) -> LimitedFuture<F> {
+    LimitedFuture {
         future: Box::pin(future),
         deadline: None,
         sleep: None,
@@ -63,14 +63,14 @@ pub(crate) fn run_limited<F: Future>(future: F) -> Limited<F> {
 
 /// A future with the deadline that it sets. A type of its own, because the compiler can't prove that
 /// an `async fn` over the future of a connection is `Send`.
-pub(crate) struct Limited<F> {
+pub(crate) struct LimitedFuture<F> {
     future: Pin<Box<F>>,
     deadline: Option<Instant>,
     /// Created when a response has to wait, which few have.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-impl<F: Future> Future for Limited<F> {
+impl<F: Future> Future for LimitedFuture<F> {
     type Output = Option<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -10,7 +10,7 @@ use client::{Client, Config, Identity, Source};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::desired::Desired;
+use super::desired::DesiredCertificate;
 use super::error::CertificateError;
 use super::request::obtain_pair;
 use super::store::{PairStore, read_validity, write_private};
@@ -42,7 +42,7 @@ pub(crate) async fn ensure_kubeconfig(
     let config = Config::from_kubeconfig(bootstrap)
         .with_context(|| format!("bootstrap kubeconfig {}", bootstrap.display()))?;
     let client = Client::new(config.user_agent(user_agent));
-    let desired = Desired {
+    let desired = DesiredCertificate {
         node: node.to_owned(),
         addresses: None,
     };

@@ -8,7 +8,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::pem::parse_x509_pem;
 use x509_parser::x509::X509Name;
 
-use super::desired::{Desired, NODES_GROUP};
+use super::desired::{DesiredCertificate, NODES_GROUP};
 
 /// Checks that a request that exists already is the one that would have been created: as upstream,
 /// for the same key, subject and signer. Another client may have created it under this name.
@@ -34,7 +34,7 @@ pub(super) fn check_request(found: &Csr, created: &Csr) -> Result<(), &'static s
 pub(super) fn check_certificate(
     pem: &str,
     key: &KeyPair,
-    desired: &Desired,
+    desired: &DesiredCertificate,
     now: Timestamp,
 ) -> Result<(), &'static str> {
     let (_, block) = parse_x509_pem(pem.as_bytes()).map_err(|_| "it is no PEM")?;
@@ -70,8 +70,8 @@ mod tests {
     use super::*;
     use rcgen::{CertificateParams, DistinguishedName, DnType};
 
-    fn desired(node: &str, addresses: Option<&str>) -> Desired {
-        Desired {
+    fn desired(node: &str, addresses: Option<&str>) -> DesiredCertificate {
+        DesiredCertificate {
             node: node.to_owned(),
             addresses: addresses.map(|address| vec![address.parse().unwrap()]),
         }

@@ -19,14 +19,14 @@ pub(super) const NODES_GROUP: &str = "system:nodes";
 
 /// The desired certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Desired {
+pub(super) struct DesiredCertificate {
     /// Name of the node.
     pub(super) node: String,
     /// Addresses of the server; None for a client certificate.
     pub(super) addresses: Option<Vec<IpAddr>>,
 }
 
-impl Desired {
+impl DesiredCertificate {
     fn signer(&self) -> &'static str {
         match self.addresses {
             None => CLIENT_SIGNER,
@@ -102,15 +102,15 @@ mod tests {
     use super::*;
     use api_meta::CertificateRequest;
 
-    fn client_certificate(node: &str) -> Desired {
-        Desired {
+    fn client_certificate(node: &str) -> DesiredCertificate {
+        DesiredCertificate {
             node: node.to_owned(),
             addresses: None,
         }
     }
 
-    fn serving_certificate() -> Desired {
-        Desired {
+    fn serving_certificate() -> DesiredCertificate {
+        DesiredCertificate {
             node: "n1".to_owned(),
             addresses: Some(vec!["192.0.2.2".parse().unwrap()]),
         }
@@ -136,7 +136,8 @@ mod tests {
     #[test]
     fn request_is_named_by_its_key_and_subject() {
         let (one, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
-        let name = |desired: &Desired, key| desired.to_object(key).unwrap().metadata.name;
+        let name =
+            |desired: &DesiredCertificate, key| desired.to_object(key).unwrap().metadata.name;
         let desired = client_certificate("n1");
         assert_eq!(name(&desired, &one), name(&desired, &one));
         assert_ne!(name(&desired, &one), name(&desired, &other));

@@ -10,7 +10,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
 use rcgen::KeyPair;
 
 use super::check::{check_certificate, check_request};
-use super::desired::Desired;
+use super::desired::DesiredCertificate;
 use super::error::CertificateError;
 use super::store::PairStore;
 
@@ -27,7 +27,7 @@ const WATCH_SECONDS: u32 = 15;
 /// The request was rejected, denied, failed or deleted, or the pair can't be written.
 pub(super) async fn obtain_pair(
     client: &Client,
-    desired: &Desired,
+    desired: &DesiredCertificate,
     store: &PairStore,
 ) -> Result<(), CertificateError> {
     let key = store.pending_key()?;
@@ -49,7 +49,7 @@ pub(super) async fn obtain_pair(
 /// Requests a certificate for `key`; returns it in PEM once it is signed.
 async fn request_certificate(
     client: &Client,
-    desired: &Desired,
+    desired: &DesiredCertificate,
     key: &KeyPair,
 ) -> Result<String, CertificateError> {
     let object = desired.to_object(key)?;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
 use tokio::time::Instant;
 
-use super::desired::Desired;
+use super::desired::DesiredCertificate;
 use super::error::CertificateError;
 use super::request::obtain_pair;
 use super::store::{PairStore, Validity};
@@ -75,7 +75,7 @@ where
 struct Renewal {
     client: Client,
     store: PairStore,
-    desired: Desired,
+    desired: DesiredCertificate,
 }
 
 impl Renewal {
@@ -174,7 +174,7 @@ pub(crate) async fn keep_client_certificate(
     shutdown: CancellationToken,
 ) {
     let renewal = Renewal {
-        desired: Desired {
+        desired: DesiredCertificate {
             node,
             addresses: None,
         },
@@ -199,7 +199,7 @@ pub(crate) async fn keep_serving_certificate(
     shutdown: CancellationToken,
 ) {
     let renewal = Renewal {
-        desired: Desired {
+        desired: DesiredCertificate {
             node,
             addresses: Some(addresses),
         },
