@@ -1,6 +1,6 @@
 //! Request and response bodies.
 
-use crate::response_budget::Hold;
+use crate::response_budget::CountedResponse;
 use api_meta::{ApiError, Reason};
 use bytes::{Bytes, BytesMut};
 use http::Response;
@@ -51,7 +51,7 @@ enum Source {
     Bytes(Bytes),
     Stream {
         body: UnsyncBoxBody<Bytes, BodyError>,
-        _hold: Option<Hold>,
+        _counted: Option<CountedResponse>,
     },
 }
 
@@ -80,7 +80,7 @@ where
     Body {
         source: Source::Stream {
             body: body.boxed_unsync(),
-            _hold: None,
+            _counted: None,
         },
         uncounted: size,
     }
@@ -92,15 +92,16 @@ impl Body {
         self.uncounted
     }
 
-    /// Keeps `hold` until the memory of the body is released.
-    pub fn with_hold(self, hold: Hold) -> Self {
+    /// Keeps `counted` until the memory of the body is released.
+    pub fn with_counted(self, counted: CountedResponse) -> Self {
         let source = match self.source {
-            Source::Bytes(bytes) => {
-                Source::Bytes(Bytes::from_owner(CountedBytes { bytes, _hold: hold }))
-            }
+            Source::Bytes(bytes) => Source::Bytes(Bytes::from_owner(CountedBytes {
+                bytes,
+                _counted: counted,
+            })),
             Source::Stream { body, .. } => Source::Stream {
                 body,
-                _hold: Some(hold),
+                _counted: Some(counted),
             },
         };
         Body {
@@ -110,10 +111,11 @@ impl Body {
     }
 }
 
-/// Bytes that count for the limits as long as a part of them exists, in the buffers of a connection too.
+/// Bytes of a body that are counted as long as a part of them exists, in the buffers of a
+/// connection too.
 struct CountedBytes {
     bytes: Bytes,
-    _hold: Hold,
+    _counted: CountedResponse,
 }
 
 impl AsRef<[u8]> for CountedBytes {
@@ -288,8 +290,8 @@ mod tests {
         let (budget, user) = (ResponseBudget::new(limits), User::default());
         let is_full = || budget.check(&RequestInfo::default(), &user).is_err();
         let body = full_body(vec![b'x'; 2 * SLICE + 1]);
-        let hold = budget.count(&user, body.uncounted());
-        let mut body = body.with_hold(hold.unwrap());
+        let counted = budget.count(&user, body.uncounted());
+        let mut body = body.with_counted(counted.unwrap());
         let (mut slices, mut length) = (Vec::new(), 0);
         while let Some(Ok(frame)) = body.frame().await {
             let slice = frame.into_data().unwrap_or_default();

@@ -19,13 +19,15 @@ const WAITING_PER_SEAT: usize = 4;
 
 /// Limits of reading and of mutating requests.
 pub struct InFlight {
-    reading: Option<Lane>,
-    mutating: Option<Lane>,
-    system: Option<Lane>,
+    reading: Option<SeatLimit>,
+    mutating: Option<SeatLimit>,
+    system: Option<SeatLimit>,
     max_wait: Duration,
 }
 
-struct Lane {
+/// The seats of reading requests, mutating ones or system clients, and the number of requests that
+/// wait for them.
+struct SeatLimit {
     seats: Arc<Semaphore>,
     waiting: AtomicUsize,
     limit: usize,
@@ -47,9 +49,9 @@ impl InFlight {
             reading.saturating_add(mutating)
         };
         InFlight {
-            reading: Lane::new(reading),
-            mutating: Lane::new(mutating),
-            system: Lane::new(system),
+            reading: SeatLimit::new(reading),
+            mutating: SeatLimit::new(mutating),
+            system: SeatLimit::new(system),
             // A request that waited longer would hardly finish within its timeout.
             max_wait: request_timeout / 4,
         }
@@ -63,29 +65,29 @@ impl InFlight {
         let reads = matches!(context.info.verb.as_str(), "get" | "list" | "watch");
         // System clients first, whatever they do: a heartbeat is a write, and must not wait behind
         // users' writes.
-        let lane = match is_system(&context.user) {
+        let seats = match is_system(&context.user) {
             true => &self.system,
             false if reads => &self.reading,
             false => &self.mutating,
         };
-        match lane {
-            Some(lane) if !is_exempt(&context.info, &context.user) => {
-                lane.acquire_seat(self.max_wait).await
+        match seats {
+            Some(seats) if !is_exempt(&context.info, &context.user) => {
+                seats.acquire_seat(self.max_wait).await
             }
             _ => Ok(SeatGuard { _permit: None }),
         }
     }
 }
 
-impl Lane {
+impl SeatLimit {
     fn new(limit: usize) -> Option<Self> {
-        let lane = || Lane {
+        let create = || SeatLimit {
             // tokio panics above its maximum.
             seats: Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS))),
             waiting: AtomicUsize::new(0),
             limit,
         };
-        (limit > 0).then(lane)
+        (limit > 0).then(create)
     }
 
     async fn acquire_seat(&self, max_wait: Duration) -> Result<SeatGuard, ApiError> {

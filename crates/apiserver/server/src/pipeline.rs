@@ -73,7 +73,7 @@ async fn respond_to(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
         // A client that accepts no known form still gets its error, in JSON.
         Err(error) => respond::error_response(context.error_media_type(), &error),
     };
-    let mut response = hold_response(&server, &context, response);
+    let mut response = count_response(&server, &context, response);
     if let Some(flow) = &context.flow {
         // Errors are marked, too: a rejected request was classified before its authorization.
         flow.mark_response(&mut response);
@@ -97,7 +97,7 @@ async fn respond_to(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
 }
 
 /// Counts the bytes of the body until they are sent.
-fn hold_response(server: &Server, context: &Context, response: Response<Body>) -> Response<Body> {
+fn count_response(server: &Server, context: &Context, response: Response<Body>) -> Response<Body> {
     let (info, user) = (&context.info, &context.user);
     let bytes = response.body().uncounted();
     // Requests in flight may have reached the limit meanwhile. A write is done, and its client must
@@ -110,7 +110,7 @@ fn hold_response(server: &Server, context: &Context, response: Response<Body>) -
         return respond::error_response(context.error_media_type(), &error);
     }
     match server.response_budget.count(user, bytes) {
-        Some(hold) => response.map(|body| body.with_hold(hold)),
+        Some(counted) => response.map(|body| body.with_counted(counted)),
         None => response,
     }
 }

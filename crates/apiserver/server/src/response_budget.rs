@@ -23,7 +23,7 @@ const RETRY_AFTER: i32 = 1;
 /// Limits in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct BudgetLimits {
-    /// Bytes of all users of a lane.
+    /// Bytes of all users that are counted together.
     pub total: usize,
     /// Bytes of one user.
     pub user: usize,
@@ -45,20 +45,21 @@ impl Default for BudgetLimits {
 
 /// Counts the bytes of unsent bodies.
 pub struct ResponseBudget {
-    people: Arc<Lane>,
-    system: Arc<Lane>,
+    other: Arc<UserCounters>,
+    system: Arc<UserCounters>,
     hasher: RandomState,
 }
 
-struct Lane {
+/// Counted bytes of all system clients, or of all other users, and of each.
+struct UserCounters {
     limits: BudgetLimits,
     total: AtomicUsize,
     users: Box<[AtomicUsize]>,
 }
 
-/// Bytes that are counted until the value is dropped.
-pub struct Hold {
-    lane: Arc<Lane>,
+/// Bytes of a response, which are counted until the value is dropped.
+pub struct CountedResponse {
+    counters: Arc<UserCounters>,
     user: usize,
     bytes: usize,
 }
@@ -67,8 +68,8 @@ impl ResponseBudget {
     /// Creates a budget with nothing counted.
     pub fn new(limits: BudgetLimits) -> Self {
         ResponseBudget {
-            people: Lane::new(limits),
-            system: Lane::new(limits),
+            other: UserCounters::new(limits),
+            system: UserCounters::new(limits),
             hasher: RandomState::new(),
         }
     }
@@ -78,44 +79,44 @@ impl ResponseBudget {
     /// # Errors
     /// 429, with the number of seconds until a retry.
     pub fn check(&self, info: &RequestInfo, user: &User) -> Result<(), ApiError> {
-        let (lane, index) = self.counters(user);
-        if is_exempt(info, user) || !lane.is_reached(index) {
+        let (counters, index) = self.find_counters(user);
+        if is_exempt(info, user) || !counters.is_reached(index) {
             return Ok(());
         }
         Err(too_many_bytes())
     }
 
     /// Counts `bytes` for the user; `None` if the user need not be counted.
-    pub fn count(&self, user: &User, bytes: usize) -> Option<Hold> {
+    pub fn count(&self, user: &User, bytes: usize) -> Option<CountedResponse> {
         if bytes == 0 || user.in_group(User::MASTERS) {
             return None;
         }
-        let (lane, user) = self.counters(user);
-        lane.total.fetch_add(bytes, Ordering::Relaxed);
-        if let Some(counter) = lane.users.get(user) {
+        let (counters, user) = self.find_counters(user);
+        counters.total.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(counter) = counters.users.get(user) {
             counter.fetch_add(bytes, Ordering::Relaxed);
         }
-        Some(Hold {
-            lane: lane.clone(),
+        Some(CountedResponse {
+            counters: counters.clone(),
             user,
             bytes,
         })
     }
 
-    fn counters(&self, user: &User) -> (&Arc<Lane>, usize) {
-        let lane = if is_system(user) {
+    fn find_counters(&self, user: &User) -> (&Arc<UserCounters>, usize) {
+        let counters = if is_system(user) {
             &self.system
         } else {
-            &self.people
+            &self.other
         };
         let hash = self.hasher.hash_one(&user.name) % COUNTERS as u64;
-        (lane, usize::try_from(hash).unwrap_or_default())
+        (counters, usize::try_from(hash).unwrap_or_default())
     }
 }
 
-impl Lane {
+impl UserCounters {
     fn new(limits: BudgetLimits) -> Arc<Self> {
-        Arc::new(Lane {
+        Arc::new(UserCounters {
             limits,
             total: AtomicUsize::new(0),
             users: (0..COUNTERS).map(|_| AtomicUsize::new(0)).collect(),
@@ -133,10 +134,10 @@ impl Lane {
     }
 }
 
-impl Drop for Hold {
+impl Drop for CountedResponse {
     fn drop(&mut self) {
-        self.lane.total.fetch_sub(self.bytes, Ordering::Relaxed);
-        if let Some(counter) = self.lane.users.get(self.user) {
+        self.counters.total.fetch_sub(self.bytes, Ordering::Relaxed);
+        if let Some(counter) = self.counters.users.get(self.user) {
             counter.fetch_sub(self.bytes, Ordering::Relaxed);
         }
     }
@@ -168,12 +169,12 @@ mod tests {
         }
     }
 
-    /// Names with counters of their own: the hash is random.
-    fn people(budget: &ResponseBudget, count: usize) -> Vec<User> {
+    /// Returns users with counters of their own: the hash is random.
+    fn find_users(budget: &ResponseBudget, count: usize) -> Vec<User> {
         let mut found: Vec<User> = Vec::new();
         for n in 0.. {
             let next = user(&format!("u{n}"), "people");
-            let index = |user: &User| budget.counters(user).1;
+            let index = |user: &User| budget.find_counters(user).1;
             if found.iter().all(|other| index(other) != index(&next)) {
                 found.push(next);
             }
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn limits_of_users_and_of_all_are_enforced() {
         let budget = ResponseBudget::new(LIMITS);
-        let users = people(&budget, 4);
+        let users = find_users(&budget, 4);
         let passes = |user: &User| budget.check(&RequestInfo::default(), user).is_ok();
         let first = budget.count(&users[0], 59);
         assert!(passes(&users[0]), "below the limit");
@@ -210,7 +211,7 @@ mod tests {
         let budget = ResponseBudget::new(LIMITS);
         assert!(budget.count(&user("root", User::MASTERS), 1000).is_none());
         let jane = user("jane", "people");
-        let _hold = budget.count(&jane, 1000);
+        let _counted = budget.count(&jane, 1000);
         let check = |path: &str| {
             let info = RequestInfo {
                 path: path.to_owned(),
