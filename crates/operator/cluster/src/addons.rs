@@ -55,10 +55,10 @@ pub async fn apply_addons(client: &Client, settings: &Settings, layout: &Layout)
 /// Publishes cluster-info. In a new cluster, also grants the rights of anonymous clients and of
 /// bootstrap tokens: as with kubeadm, rights that an administrator has removed stay removed.
 async fn apply_bootstrap(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
-    let authority = read_authority(layout)?;
+    let ca = read_ca(layout)?;
     ensure_object(
         client.namespaced::<ConfigMap>(PUBLIC_NAMESPACE),
-        &bootstrap::cluster_info(settings, &authority),
+        &bootstrap::cluster_info(settings, &ca),
     )
     .await?;
     let marker = layout.bootstrap_marker();
@@ -91,10 +91,10 @@ async fn grant_bootstrap_rights(client: &Client) -> Result<()> {
 ///
 /// # Errors
 /// The file can't be read, or holds something that is not a certificate.
-pub fn read_authority(layout: &Layout) -> Result<String> {
+pub fn read_ca(layout: &Layout) -> Result<String> {
     let path = layout.pki().join("ca.crt");
     let text = std::fs::read(&path).map_err(Error::io(&path))?;
-    bootstrap::keep_certificates(&text).map_err(|defect| {
+    bootstrap::extract_certificates(&text).map_err(|defect| {
         Error::Refused(format!(
             "{} {defect}; it is published to clients without a credential, so it may hold certificates only",
             path.display()

@@ -38,7 +38,7 @@ pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Se
     say("certificates and configuration");
     write_files(&settings, &layout)?;
     // Before a process starts: the administrator may have brought the file.
-    addons::read_authority(&layout)?;
+    addons::read_ca(&layout)?;
     if settings.runs_pods() {
         network::prepare_network(&settings, &layout)?;
     }

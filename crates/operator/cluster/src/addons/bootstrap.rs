@@ -16,7 +16,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// The reason why a file can't be published.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AuthorityDefect {
+pub enum CaDefect {
     /// It has a block of this type.
     #[error("holds a block of type {0:?}")]
     Label(String),
@@ -30,25 +30,25 @@ pub enum AuthorityDefect {
 ///
 /// # Errors
 /// The text has no certificate, or a block of another type, such as the CA's key.
-pub fn keep_certificates(text: &[u8]) -> Result<String, AuthorityDefect> {
+pub fn extract_certificates(text: &[u8]) -> Result<String, CaDefect> {
     let format = |block: PemBlock| match block.label.as_str() {
         "CERTIFICATE" => Ok(format_block(&block.label, &block.contents)),
-        _ => Err(AuthorityDefect::Label(block.label)),
+        _ => Err(CaDefect::Label(block.label)),
     };
     let certificates: String = read_blocks(text).map(format).collect::<Result<_, _>>()?;
     if certificates.is_empty() {
-        return Err(AuthorityDefect::Empty);
+        return Err(CaDefect::Empty);
     }
     Ok(certificates)
 }
 
 /// Returns the ConfigMap `cluster-info`: a kubeconfig without credentials. The bootstrap signer
 /// adds the signatures.
-pub fn cluster_info(settings: &Settings, authority: &str) -> Value {
-    let authority = operator_pki::encode_base64(authority);
+pub fn cluster_info(settings: &Settings, ca: &str) -> Value {
+    let ca = operator_pki::encode_base64(ca);
     let server = settings.join_url();
     let kubeconfig = format!(
-        "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: {authority}\n    server: {server}\n  \
+        "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: {ca}\n    server: {server}\n  \
          name: \"\"\ncontexts: null\ncurrent-context: \"\"\nkind: Config\npreferences: {{}}\nusers: null\n"
     );
     json!({
@@ -135,7 +135,7 @@ mod tests {
     fn only_certificates_are_published() {
         let certificate = "-----BEGIN CERTIFICATE-----\nQ0E=\n-----END CERTIFICATE-----\n";
         let key = |label: &str| format!("-----BEGIN {label}-----\nS0VZ\n-----END {label}-----\n");
-        let defect = |label: &str| Err(AuthorityDefect::Label(label.to_owned()));
+        let defect = |label: &str| Err(CaDefect::Label(label.to_owned()));
         let two = format!("{certificate}{certificate}");
         for (text, expected) in [
             (two.clone(), Ok(two)),
@@ -156,9 +156,9 @@ mod tests {
                 format!("{certificate}-----BEGIN PRIVATE KEY-----\nS0VZ\n"),
                 Ok(certificate.to_owned()),
             ),
-            (String::new(), Err(AuthorityDefect::Empty)),
+            (String::new(), Err(CaDefect::Empty)),
         ] {
-            assert_eq!(keep_certificates(text.as_bytes()), expected, "{text}");
+            assert_eq!(extract_certificates(text.as_bytes()), expected, "{text}");
         }
     }
 
