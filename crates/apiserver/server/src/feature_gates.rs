@@ -3,13 +3,12 @@
 //! The data file has the defaults of v1.36. Few features have a switch here: another gate that is
 //! given another value is rejected if it enables a feature, or warned about if the feature stays on.
 
+use base_cli::{FeatureGatePairError, parse_feature_gate};
 use base_telemetry::{MetricsPage, format_labels};
 use std::collections::BTreeMap;
 use thiserror::Error;
 
 const DATA: &str = include_str!("../data/feature-gates-v1.36.txt");
-/// Name of the server in `--feature-gates=kube:NAME=BOOL`.
-const COMPONENT: &str = "kube";
 /// Serves and stores CBOR.
 pub(crate) const CBOR: &str = "CBORServingAndStorage";
 /// Gates of features that can be switched on and off, apart from those of resources.
@@ -20,12 +19,8 @@ const STAGES: [(&str, &str); 2] = [("AllAlpha", "alpha"), ("AllBeta", "beta")];
 /// A value of `--feature-gates` that can't be used.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub(crate) enum FeatureGateError {
-    #[error("component not registered: {0}")]
-    Component(String),
-    #[error("missing bool value for {0}")]
-    NoValue(String),
-    #[error("invalid value of {0}={1}")]
-    Value(String, String),
+    #[error(transparent)]
+    Pair(#[from] FeatureGatePairError),
     #[error("unrecognized feature gate: {0}")]
     Unknown(String),
     #[error("cannot set feature gate {name} to {value}, feature is locked to {}", !value)]
@@ -86,18 +81,7 @@ impl FeatureGates {
     }
 
     fn parse_pair(&self, pair: &str) -> Result<(Gate, bool), FeatureGateError> {
-        let (component, pair) = pair.split_once(':').unwrap_or(("", pair));
-        if !component.is_empty() && component != COMPONENT {
-            return Err(FeatureGateError::Component(component.to_owned()));
-        }
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let (name, value) = (name.trim(), value.trim());
-        let enabled = match value {
-            "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
-            "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-            _ if !pair.contains('=') => return Err(FeatureGateError::NoValue(name.to_owned())),
-            _ => return Err(FeatureGateError::Value(name.to_owned(), value.to_owned())),
-        };
+        let (name, enabled) = parse_feature_gate(pair)?;
         let gate = self.0.iter().find(|gate| gate.name == name);
         let gate = gate.ok_or_else(|| FeatureGateError::Unknown(name.to_owned()))?;
         Ok((*gate, enabled))

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 success, 1 failure (one sentence on standard error), 2 wrong usage.
 
+mod feature_gate;
 mod fields;
 mod flags;
 mod pages;
@@ -11,6 +12,7 @@ pub mod shared;
 mod upstream;
 
 pub use base_task::CancellationToken;
+pub use feature_gate::{FeatureGatePairError, parse_feature_gate};
 pub use fields::{FalseMeans, JudgedFields, judge_fields};
 pub use flags::{Accepted, accept_upstream_flags};
 pub use run::{parse_arguments, run_component};

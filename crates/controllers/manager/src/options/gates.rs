@@ -1,6 +1,7 @@
 //! Feature gates. Only one has a switch: what is implemented is on by default otherwise.
 
-use anyhow::{Context, bail};
+use anyhow::Context;
+use base_cli::parse_feature_gate;
 
 use super::Options;
 
@@ -21,20 +22,13 @@ impl Options {
     /// Parses `--feature-gates`; of several values of one gate, the last one counts.
     ///
     /// # Errors
-    /// A pair that is not `NAME=BOOL`.
+    /// A pair that is not `[kube:]NAME=BOOL`.
     pub fn gates(&self) -> anyhow::Result<Gates> {
         let mut gates = Gates::default();
         let (mut named, mut of_stage) = (None, None);
         for pair in self.feature_gates.iter().filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair
-                .split_once('=')
-                .with_context(|| format!("--feature-gates: missing bool value for {pair}"))?;
-            let value = match value.trim() {
-                "1" | "t" | "T" | "true" | "TRUE" | "True" => true,
-                "0" | "f" | "F" | "false" | "FALSE" | "False" => false,
-                value => bail!("--feature-gates: invalid value of {name}={value}"),
-            };
-            match name.trim() {
+            let (name, value) = parse_feature_gate(pair).context("--feature-gates")?;
+            match name {
                 MIGRATOR => named = Some(value),
                 ALL_BETA => of_stage = Some(value),
                 name => gates.without_switch.push(name.to_owned()),
@@ -64,6 +58,7 @@ mod tests {
                 "StorageVersionMigrator=true,StorageVersionMigrator=false",
                 false,
             ),
+            ("kube:StorageVersionMigrator=true", true),
             ("AllBeta=true", true),
             ("StorageVersionMigrator=false,AllBeta=true", false),
             ("AllAlpha=true", false),
@@ -79,6 +74,7 @@ mod tests {
             "StorageVersionMigrator",
             "StorageVersionMigrator=yes",
             "A=2",
+            "x:StorageVersionMigrator=true",
         ] {
             assert!(gates(wrong).is_err(), "{wrong}");
         }
