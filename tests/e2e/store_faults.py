@@ -298,11 +298,13 @@ def everything(c):
             trouble = Trouble(random.Random(c.seed), members, net, disks, clocks)
             under_load(c, members, trouble)
         finally:
-            end(members)
-            for member in members:
-                Clock.forget(member.process)
-            for disk in disks:
-                disk.end()
+            try:
+                end(members)
+            finally:
+                for member in members:
+                    Clock.forget(member.process)
+                for disk in disks:
+                    disk.end()
 
 
 def under_load(c, members, trouble):

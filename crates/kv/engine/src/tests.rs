@@ -208,6 +208,36 @@ fn damaged_files_are_an_error_and_never_a_panic() {
     }
 }
 
+/// A full disk or a crash leaves zeros for the rest of a write: the journal is created at its size.
+#[test]
+fn torn_end_of_the_journal_is_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = open_engine(folder.path(), Some(Kind::Fjall), 1 << 20).unwrap();
+    put_rows(&*engine, &[(Table::Meta, "whole", "1")]);
+    put_rows(&*engine, &[(Table::Meta, "torn-key", "a value")]);
+    engine.flush().unwrap();
+    drop(engine);
+    let journals = std::fs::read_dir(folder.path()).unwrap();
+    let mut torn = 0;
+    for path in journals.map(|entry| entry.unwrap().path()) {
+        let Ok(mut bytes) = std::fs::read(&path) else {
+            continue;
+        };
+        let name = b"torn-key";
+        if let Some(at) = bytes.windows(name.len()).position(|found| found == name) {
+            // The table's byte and the second length of the value come before the key.
+            bytes[at - 5..].fill(0);
+            std::fs::write(&path, bytes).unwrap();
+            torn += 1;
+        }
+    }
+    assert_eq!(torn, 1);
+    let engine = open_engine(folder.path(), None, 1 << 20).unwrap();
+    let get = |key: &str| engine.get(Table::Meta, key.as_bytes()).unwrap();
+    assert_eq!(get("whole").as_deref(), Some(b"1".as_slice()));
+    assert_eq!(get("torn-key"), None);
+}
+
 #[test]
 fn directory_that_is_in_use_is_not_reported_as_damaged() {
     let folder = tempfile::tempdir().unwrap();
