@@ -11,6 +11,7 @@ use component::{AccessFlags, LeaderElectionFlags, ServingFlags};
 use controllers_node::ipam::Range;
 use ipnet::IpNet;
 
+pub use gates::STORAGE_VERSION_MIGRATOR;
 pub use upstream::UPSTREAM_FLAGS;
 
 mod gates;

@@ -24,18 +24,12 @@ const USER_AGENT: &str = concat!("kube-controller-manager/", env!("CARGO_PKG_VER
 /// # Errors
 /// A flag, file or port can't be used.
 pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let rows = Arc::new(table::select_controllers(&options.controllers)?);
     // Checked before the election: a wrong flag must end the process at once and not when it
     // becomes the leader.
     options.node_ranges()?;
     let gates = options.gates()?;
-    if !gates.storage_version_migrator && table::names_migrator(&options.controllers) {
-        tracing::warn!(
-            controller = table::MIGRATOR,
-            "--controllers names a controller that does not run without \
-             --feature-gates=StorageVersionMigrator=true"
-        );
-    }
+    let is_enabled = |gate: &str| gates.is_enabled(gate);
+    let rows = Arc::new(table::select_controllers(&options.controllers, is_enabled)?);
     for gate in gates.without_switch {
         tracing::warn!(
             gate,

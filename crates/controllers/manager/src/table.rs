@@ -8,10 +8,7 @@ use controllers_auth::TokenKey;
 use controllers_certificates::{Authorities, Ca};
 use controllers_runtime::{Deletions, Setup};
 
-use crate::options::Options;
-
-/// The controller with a feature gate.
-pub const MIGRATOR: &str = "storage-version-migrator-controller";
+use crate::options::{Options, STORAGE_VERSION_MIGRATOR};
 
 /// Inputs of the controllers' set-up.
 pub struct Inputs<'a> {
@@ -74,13 +71,15 @@ impl Files {
 
 type Start = fn(&mut Setup, &Inputs<'_>, usize);
 
-/// One controller: name, older names, set-up.
+/// One controller: name, older names, feature gate, set-up.
 pub struct Row {
     /// The name for `--controllers`.
     pub name: &'static str,
     aliases: &'static [&'static str],
     /// `*` selects it.
     by_default: bool,
+    /// The controller runs only if this feature gate is enabled.
+    gate: Option<&'static str>,
     start: Start,
 }
 
@@ -264,16 +263,13 @@ const TABLE: &[Row] = &[
     row("pod-garbage-collector-controller", &["podgc"], |s, i, _| {
         controllers_node::add_pod_gc(s, i.options.terminated_pod_gc_threshold);
     }),
-    row(MIGRATOR, &["svm"], |s, i, n| {
-        // Without the gate, API servers do not serve the kind. The value was checked at start.
-        if i.options
-            .gates()
-            .unwrap_or_default()
-            .storage_version_migrator
-        {
-            controllers_migration::add_storage_version_migrator(s, n);
-        }
-    }),
+    row(
+        "storage-version-migrator-controller",
+        &["svm"],
+        |s, _, n| controllers_migration::add_storage_version_migrator(s, n),
+    )
+    // Without the gate, API servers do not serve the kind.
+    .gated(STORAGE_VERSION_MIGRATOR),
     row(
         "bootstrap-signer-controller",
         &["bootstrapsigner"],
@@ -331,6 +327,7 @@ const fn row(name: &'static str, aliases: &'static [&'static str], start: Start)
         name,
         aliases,
         by_default: true,
+        gate: None,
         start,
     }
 }
@@ -340,6 +337,14 @@ impl Row {
     const fn off_by_default(self) -> Self {
         Self {
             by_default: false,
+            ..self
+        }
+    }
+
+    /// Makes the controller run only if a feature gate is enabled.
+    const fn gated(self, gate: &'static str) -> Self {
+        Self {
+            gate: Some(gate),
             ..self
         }
     }
@@ -366,20 +371,69 @@ fn find_absent(word: &str) -> Option<&'static str> {
         .map(|(name, _)| *name)
 }
 
-/// Returns whether the list names the storage version migrator itself.
-pub fn names_migrator(list: &[String]) -> bool {
-    let mut rows = TABLE.iter().filter(|row| row.name == MIGRATOR);
-    rows.any(|row| list.iter().any(|word| row.is_called(word.trim())))
+/// The parsed `--controllers`: names, names after a dash, and `*`.
+struct ControllerList<'a>(BTreeSet<&'a str>);
+
+impl<'a> ControllerList<'a> {
+    fn parse(list: &'a [String]) -> Self {
+        let words = list.iter().map(|word| word.trim());
+        Self(words.filter(|word| !word.is_empty()).collect())
+    }
+
+    fn names(&self, row: &Row) -> bool {
+        self.0.iter().any(|word| row.is_called(word))
+    }
+
+    fn excludes(&self, row: &Row) -> bool {
+        let mut names = self.0.iter().filter_map(|word| word.strip_prefix('-'));
+        names.any(|name| row.is_called(name))
+    }
+
+    /// Returns whether a controller is selected. An exclusion wins over `*` and over the name
+    /// itself, wherever it stands in the list.
+    fn selects(&self, row: &Row) -> bool {
+        let by_default = row.by_default && self.0.contains("*");
+        !self.excludes(row) && (by_default || self.names(row))
+    }
+
+    /// Returns the controllers that are selected by name, and their gates that are not enabled.
+    fn find_disabled(
+        &self,
+        is_enabled: impl Fn(&str) -> bool,
+    ) -> impl Iterator<Item = (&'static str, &'static str)> {
+        TABLE
+            .iter()
+            .filter(|row| self.names(row) && !self.excludes(row))
+            .filter_map(|row| Some((row.name, row.gate?)))
+            .filter(move |(_, gate)| !is_enabled(gate))
+    }
 }
 
-/// Returns the controllers that `--controllers` selects.
-pub fn select_controllers(list: &[String]) -> anyhow::Result<Vec<&'static Row>> {
-    let words: BTreeSet<&str> = list
-        .iter()
-        .map(|w| w.trim())
-        .filter(|w| !w.is_empty())
-        .collect();
-    for word in &words {
+/// Returns the controllers that `--controllers` selects and whose feature gate, if any, is enabled.
+///
+/// # Errors
+/// A name that is not known.
+pub fn select_controllers(
+    list: &[String],
+    is_enabled: impl Fn(&str) -> bool,
+) -> anyhow::Result<Vec<&'static Row>> {
+    let words = ControllerList::parse(list);
+    check_names(&words)?;
+    for (controller, gate) in words.find_disabled(&is_enabled) {
+        tracing::warn!(
+            controller,
+            gate,
+            "--controllers names a controller whose feature gate is not enabled; it does not run"
+        );
+    }
+    let rows = TABLE.iter().filter(|row| words.selects(row));
+    Ok(rows
+        .filter(|row| row.gate.is_none_or(&is_enabled))
+        .collect())
+}
+
+fn check_names(words: &ControllerList<'_>) -> anyhow::Result<()> {
+    for word in &words.0 {
         // Unknown names stop the start: a misspelt exclusion would silently run a controller that
         // the operator has disabled.
         let name = word.strip_prefix('-').unwrap_or(word);
@@ -391,40 +445,31 @@ pub fn select_controllers(list: &[String]) -> anyhow::Result<Vec<&'static Row>> 
                     "--controllers names a controller that is not implemented; it does not run"
                 );
             }
-        } else if name != "*" && !TABLE.iter().any(|r| r.is_called(name)) {
+        } else if name != "*" && !TABLE.iter().any(|row| row.is_called(name)) {
             let near =
-                base_cli::nearest_word(name, TABLE.iter().map(|r| r.name)).unwrap_or_default();
+                base_cli::nearest_word(name, TABLE.iter().map(|row| row.name)).unwrap_or_default();
             bail!(
                 "--controllers names {name:?}, which is not known; the nearest known one is {near:?}"
             );
         }
     }
-    let all = words.contains("*");
-    let named = |row: &Row, dash: bool| {
-        words.iter().any(|w| {
-            w.strip_prefix('-')
-                .map_or(!dash && row.is_called(w), |name| {
-                    dash && row.is_called(name)
-                })
-        })
-    };
-    Ok(TABLE
-        .iter()
-        // An exclusion wins over `*` and over the name itself, wherever it stands in the list.
-        .filter(|r| !named(r, true) && (all && r.by_default || named(r, false)))
-        .collect())
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+    use clap::Parser;
+
+    fn own(list: &[&str]) -> Vec<String> {
+        list.iter().map(|word| (*word).to_owned()).collect()
+    }
 
     #[test]
     fn lists() {
         let names = |list: &[&str]| -> Vec<_> {
-            let list: Vec<_> = list.iter().map(|s| (*s).to_owned()).collect();
-            select_controllers(&list)
+            select_controllers(&own(list), |_| true)
                 .unwrap()
                 .iter()
                 .map(|r| r.name)
@@ -439,19 +484,43 @@ mod tests {
         assert!(one.contains(&"token-cleaner-controller"));
         assert!(!one.contains(&"bootstrap-signer-controller"));
         assert_eq!(names(&["namespace-controller"]), ["namespace-controller"]);
-        assert!(select_controllers(&["nonsense".to_owned()]).is_err());
+        assert!(select_controllers(&own(&["nonsense"]), |_| true).is_err());
     }
 
     #[test]
-    fn migrator_is_named_by_either_of_its_names() {
-        for (list, expect) in [
-            (&["*"][..], false),
-            (&["*", "-svm", "namespace"], false),
-            (&["*", " svm"], true),
-            (&["storage-version-migrator-controller"], true),
+    fn controller_with_a_gate_runs_if_it_is_enabled() {
+        let name = "storage-version-migrator-controller";
+        for (list, selected, is_named) in [
+            (&["*"][..], true, false),
+            (&["*", "-svm", "namespace"], false, false),
+            (&["*", " svm", "-svm"], false, false),
+            (&["*", " svm"], true, true),
+            (&["storage-version-migrator-controller"], true, true),
         ] {
-            let list: Vec<_> = list.iter().map(|word| (*word).to_owned()).collect();
-            assert_eq!(names_migrator(&list), expect, "{list:?}");
+            let list = own(list);
+            for enabled in [false, true] {
+                let is_enabled = |gate: &str| {
+                    assert_eq!(gate, STORAGE_VERSION_MIGRATOR);
+                    enabled
+                };
+                let rows = select_controllers(&list, is_enabled).unwrap();
+                let runs = rows.iter().any(|row| row.name == name);
+                assert_eq!(runs, selected && enabled, "{list:?} {enabled}");
+                let disabled: Vec<_> = ControllerList::parse(&list)
+                    .find_disabled(is_enabled)
+                    .collect();
+                let expect = (is_named && !enabled).then_some((name, STORAGE_VERSION_MIGRATOR));
+                assert_eq!(disabled, Vec::from_iter(expect), "{list:?} {enabled}");
+            }
+        }
+    }
+
+    #[test]
+    fn gate_of_each_controller_has_a_switch() {
+        for gate in TABLE.iter().filter_map(|row| row.gate) {
+            let flag = format!("--feature-gates={gate}=true");
+            let options = Options::try_parse_from(["x", &flag]).unwrap();
+            assert!(options.gates().unwrap().is_enabled(gate), "{gate}");
         }
     }
 
@@ -475,8 +544,10 @@ mod tests {
             "service-ca-cert-publisher",
         ];
         for words in [&kubeadm[..], &others[..]] {
-            let list: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-            assert!(select_controllers(&list).is_ok(), "{words:?}");
+            assert!(
+                select_controllers(&own(words), |_| true).is_ok(),
+                "{words:?}"
+            );
         }
     }
 

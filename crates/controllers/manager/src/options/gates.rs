@@ -1,21 +1,32 @@
 //! Feature gates. Only one has a switch: what is implemented is on by default otherwise.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::Context;
 use base_cli::parse_feature_gate;
 
 use super::Options;
 
-const MIGRATOR: &str = "StorageVersionMigrator";
+/// The gate of the storage version migrator.
+pub const STORAGE_VERSION_MIGRATOR: &str = "StorageVersionMigrator";
+/// Gates with a switch. All are beta, and off by default.
+const SWITCHES: [&str; 1] = [STORAGE_VERSION_MIGRATOR];
 /// The gate that sets all beta gates which are not given by name.
 const ALL_BETA: &str = "AllBeta";
 
 /// The feature gates of this process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gates {
-    /// The switch of the storage version migrator.
-    pub storage_version_migrator: bool,
+    enabled: BTreeSet<&'static str>,
     /// Gates that were given and have no switch.
     pub without_switch: Vec<String>,
+}
+
+impl Gates {
+    /// Returns whether a gate with a switch is enabled.
+    pub fn is_enabled(&self, gate: &str) -> bool {
+        self.enabled.contains(gate)
+    }
 }
 
 impl Options {
@@ -25,16 +36,20 @@ impl Options {
     /// A pair that is not `[kube:]NAME=BOOL`.
     pub fn gates(&self) -> anyhow::Result<Gates> {
         let mut gates = Gates::default();
-        let (mut named, mut of_stage) = (None, None);
+        let mut named = BTreeMap::new();
+        let mut of_stage = false;
         for pair in self.feature_gates.iter().filter(|pair| !pair.is_empty()) {
             let (name, value) = parse_feature_gate(pair).context("--feature-gates")?;
-            match name {
-                MIGRATOR => named = Some(value),
-                ALL_BETA => of_stage = Some(value),
-                name => gates.without_switch.push(name.to_owned()),
+            if name == ALL_BETA {
+                of_stage = value;
+            } else if SWITCHES.contains(&name) {
+                named.insert(name, value);
+            } else {
+                gates.without_switch.push(name.to_owned());
             }
         }
-        gates.storage_version_migrator = named.or(of_stage).unwrap_or(false);
+        let is_enabled = |gate: &&str| named.get(*gate).copied().unwrap_or(of_stage);
+        gates.enabled = SWITCHES.into_iter().filter(is_enabled).collect();
         Ok(gates)
     }
 }
@@ -63,11 +78,9 @@ mod tests {
             ("StorageVersionMigrator=false,AllBeta=true", false),
             ("AllAlpha=true", false),
         ] {
-            assert_eq!(
-                gates(value).unwrap().storage_version_migrator,
-                expect,
-                "{value}"
-            );
+            let found = gates(value).unwrap();
+            let is_enabled = found.is_enabled(STORAGE_VERSION_MIGRATOR);
+            assert_eq!(is_enabled, expect, "{value}");
         }
         assert_eq!(gates("A=true,AllBeta=false").unwrap().without_switch, ["A"]);
         for wrong in [
