@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use controllers_runtime::{Meta, time};
+use controllers_runtime::{Meta, conditions, time};
 use jiff::Timestamp;
 use k8s_openapi::api::storagemigration::v1beta1::StorageVersionMigration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -94,26 +94,16 @@ pub(crate) fn with_condition(
 ) -> StorageVersionMigration {
     let mut changed = migration.clone();
     let status = changed.status.get_or_insert_default();
-    let conditions = status.conditions.get_or_insert_default();
-    let text = if is_true { "True" } else { "False" };
-    let mut condition = Condition {
+    let condition = Condition {
         last_transition_time: time::api_time(now),
         // The texts of other servers have any length, and a rejected status would be tried for ever.
         message: truncate_message(message).to_owned(),
         observed_generation: migration.meta().generation,
         reason: reason.to_owned(),
-        status: text.to_owned(),
+        status: if is_true { "True" } else { "False" }.to_owned(),
         type_: kind.to_owned(),
     };
-    match conditions.iter_mut().find(|other| other.type_ == kind) {
-        Some(other) => {
-            if other.status == text {
-                condition.last_transition_time = other.last_transition_time.clone();
-            }
-            *other = condition;
-        }
-        None => conditions.push(condition),
-    }
+    conditions::set_condition(status.conditions.get_or_insert_default(), condition);
     changed
 }
 

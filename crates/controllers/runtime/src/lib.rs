@@ -8,6 +8,7 @@
 
 mod action;
 pub mod claim;
+pub mod conditions;
 mod controller;
 mod credentials;
 mod deletions;

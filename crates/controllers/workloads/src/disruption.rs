@@ -21,8 +21,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use controllers_runtime::{
-    Action, Cache, Drive, Executor, Meta, Queue, Setup, labels, object_reference, pods, split_key,
-    time, wake,
+    Action, Cache, Drive, Executor, Meta, Queue, Setup, conditions, labels, object_reference, pods,
+    split_key, time, wake,
 };
 
 use crate::deployment::scale_value;
@@ -168,7 +168,7 @@ fn update_conditions(
     } else {
         "False"
     };
-    let fresh = Condition {
+    let condition = Condition {
         type_: CONDITION.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
@@ -176,20 +176,7 @@ fn update_conditions(
         observed_generation: Some(observed),
         last_transition_time: time::api_time(now),
     };
-    match all.iter_mut().find(|c| c.type_ == CONDITION) {
-        Some(c) => {
-            let since = if c.status == fresh.status {
-                c.last_transition_time.clone()
-            } else {
-                fresh.last_transition_time.clone()
-            };
-            *c = Condition {
-                last_transition_time: since,
-                ..fresh
-            };
-        }
-        None => all.push(fresh),
-    }
+    conditions::set_condition(&mut all, condition);
     all
 }
 
