@@ -1,6 +1,8 @@
 //! Name rules: DNS-1123 labels and subdomains, DNS-1035 labels, qualified names, label values. Each
 //! function returns upstream's messages for a bad name, and none for a good one.
 
+use crate::text::truncate_text;
+
 const DNS1123_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const DNS1123_SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const DNS1035_LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
@@ -142,11 +144,7 @@ const SHOWN: usize = 320;
 /// Returns the part of a name that field paths show. A key of a map may be as long as a request, and
 /// the paths of everything below it repeat it.
 pub fn shorten_name(name: &str) -> &str {
-    let mut end = name.len().min(SHOWN);
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    name.get(..end).unwrap_or_default()
+    truncate_text(name, SHOWN)
 }
 
 #[cfg(test)]

@@ -1,4 +1,16 @@
-//! Text of objects in the output of a program.
+//! Text of objects: its length, and its form in the output of a program.
+
+/// Returns the longest beginning of a text that has at most `limit` bytes and ends between
+/// characters.
+#[must_use]
+pub fn truncate_text(text: &str, limit: usize) -> &str {
+    let mut end = text.len().min(limit);
+    // The limit may fall inside a character.
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
+}
 
 /// Escapes characters that control a terminal or break a line: the writer of an object must not
 /// control the terminal on which an administrator lists it.
@@ -28,6 +40,21 @@ fn controls_display(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_is_truncated_between_characters() {
+        for (text, limit, expected) in [
+            ("", 0, ""),
+            ("abc", 4, "abc"),
+            ("abc", 3, "abc"),
+            ("abc", 2, "ab"),
+            ("caf\u{e9}", 5, "caf\u{e9}"),
+            ("caf\u{e9}", 4, "caf"),
+            ("\u{1f600}", 3, ""),
+        ] {
+            assert_eq!(truncate_text(text, limit), expected, "{text} {limit}");
+        }
+    }
 
     #[test]
     fn characters_that_control_a_terminal_are_escaped() {

@@ -1,5 +1,6 @@
 //! Metadata that only the server sets.
 
+use api_meta::text::truncate_text;
 use api_meta::{ApiError, Meta, time};
 use rand::Rng;
 use serde_json::Value;
@@ -11,16 +12,12 @@ const LONGEST: usize = 63;
 
 /// Returns `prefix` and five random characters, at most 63 bytes.
 pub(crate) fn generate_name(prefix: &str) -> String {
-    let mut end = prefix.len().min(LONGEST - SUFFIX);
-    // The prefix is cut at a byte limit, which may fall inside a character.
-    while !prefix.is_char_boundary(end) {
-        end -= 1;
-    }
+    let prefix = truncate_text(prefix, LONGEST - SUFFIX);
     let mut rng = rand::rng();
     let suffix = (0..SUFFIX)
         .filter_map(|_| ALPHABET.get(rng.random_range(0..ALPHABET.len())))
         .map(|b| char::from(*b));
-    prefix[..end].chars().chain(suffix).collect()
+    prefix.chars().chain(suffix).collect()
 }
 
 /// Sets the system metadata of a new object; drops the clients' values of the server's own fields.

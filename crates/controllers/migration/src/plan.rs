@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api_meta::text::truncate_text;
 use controllers_runtime::{Meta, conditions, time};
 use jiff::Timestamp;
 use k8s_openapi::api::storagemigration::v1beta1::StorageVersionMigration;
@@ -97,7 +98,7 @@ pub(crate) fn with_condition(
     let condition = Condition {
         last_transition_time: time::api_time(now),
         // The texts of other servers have any length, and a rejected status would be tried for ever.
-        message: truncate_message(message).to_owned(),
+        message: truncate_text(message, MAX_MESSAGE).to_owned(),
         observed_generation: migration.meta().generation,
         reason: reason.to_owned(),
         status: if is_true { "True" } else { "False" }.to_owned(),
@@ -105,15 +106,6 @@ pub(crate) fn with_condition(
     };
     conditions::set_condition(status.conditions.get_or_insert_default(), condition);
     changed
-}
-
-fn truncate_message(message: &str) -> &str {
-    let mut lengths = (0..=MAX_MESSAGE).rev();
-    // A character has up to four bytes, so that one of the first lengths ends one.
-    lengths
-        .find_map(|length| message.get(..length))
-        .filter(|_| message.len() > MAX_MESSAGE)
-        .unwrap_or(message)
 }
 
 /// Returns whether an object may be stored in another version than the storage version: it was last

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api_meta::text::truncate_text;
 use client::events::Recorder;
 use client::{Client, DeleteParams, Patch, Result, object_reference};
 use jiff::Timestamp;
@@ -89,11 +90,7 @@ fn truncate_message(message: &str) -> String {
     if message.len() <= MESSAGE_LIMIT {
         return message.to_owned();
     }
-    let end = (0..=MESSAGE_LIMIT - 4)
-        .rev()
-        .find(|at| message.is_char_boundary(*at))
-        .unwrap_or(0);
-    format!("{} ...", message.get(..end).unwrap_or_default())
+    format!("{} ...", truncate_text(message, MESSAGE_LIMIT - 4))
 }
 
 impl OutcomeWriter {
@@ -247,7 +244,9 @@ mod tests {
 
     #[test]
     fn long_message_is_truncated_to_the_limit_of_events() {
-        assert_eq!(truncate_message("short"), "short");
-        assert!(truncate_message(&"ä".repeat(2000)).len() <= MESSAGE_LIMIT);
+        let fitting = "x".repeat(MESSAGE_LIMIT);
+        assert_eq!(truncate_message(&fitting), fitting);
+        let truncated = truncate_message(&"ä".repeat(2000));
+        assert_eq!(truncated, format!("{} ...", "ä".repeat(510)));
     }
 }
