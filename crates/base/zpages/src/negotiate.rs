@@ -2,18 +2,51 @@
 
 use std::collections::HashMap;
 
+use serde_json::Value;
+
 /// Group of both kinds.
 const GROUP: &str = "config.k8s.io";
 /// Versions of both kinds. The first is deprecated.
 const VERSIONS: [&str; 2] = ["v1alpha1", "v1beta1"];
 
+/// An encoder of objects as CBOR.
+pub(crate) type CborEncoder = fn(&Value) -> Vec<u8>;
+
 /// The representation of a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Format {
     Text,
-    Json(&'static str),
-    Yaml(&'static str),
-    Cbor(&'static str),
+    /// An object of a version.
+    Object(&'static str, ObjectEncoding),
+}
+
+/// The encoding of an object.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ObjectEncoding {
+    Json,
+    Yaml,
+    Cbor(CborEncoder),
+}
+
+impl ObjectEncoding {
+    pub(crate) fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Yaml => "application/yaml",
+            Self::Cbor(_) => "application/cbor",
+        }
+    }
+
+    pub(crate) fn encode(self, object: &Value) -> Vec<u8> {
+        match self {
+            Self::Json => format!("{object}\n").into_bytes(),
+            // Maps with names as keys can always be written.
+            Self::Yaml => serde_yaml::to_string(object)
+                .unwrap_or_default()
+                .into_bytes(),
+            Self::Cbor(encode) => encode(object),
+        }
+    }
 }
 
 /// One range of an Accept header.
@@ -26,7 +59,11 @@ struct Clause<'a> {
 
 /// Returns the representation that an Accept header selects; None if it accepts no possible one.
 /// JSON, YAML and CBOR must name group, version and kind, because the pages have no default version.
-pub(crate) fn negotiate_format(accept: &str, kind: &str, has_cbor: bool) -> Option<Format> {
+pub(crate) fn negotiate_format(
+    accept: &str,
+    kind: &str,
+    cbor: Option<CborEncoder>,
+) -> Option<Format> {
     if accept.trim().is_empty() {
         return Some(Format::Text);
     }
@@ -40,7 +77,7 @@ pub(crate) fn negotiate_format(accept: &str, kind: &str, has_cbor: bool) -> Opti
     });
     clauses
         .iter()
-        .find_map(|clause| clause.select_format(kind, has_cbor))
+        .find_map(|clause| clause.select_format(kind, cbor))
 }
 
 fn parse_clause(text: &str) -> Option<Clause<'_>> {
@@ -63,7 +100,7 @@ fn parse_clause(text: &str) -> Option<Clause<'_>> {
 }
 
 impl Clause<'_> {
-    fn select_format(&self, kind: &str, has_cbor: bool) -> Option<Format> {
+    fn select_format(&self, kind: &str, cbor: Option<CborEncoder>) -> Option<Format> {
         let is_set = |name| self.parameters.get(name).is_some_and(|v| !v.is_empty());
         // Neither streams nor other server versions exist for these pages.
         if is_set("stream") || is_set("sv") {
@@ -80,13 +117,14 @@ impl Clause<'_> {
             return covers("text", "plain").then_some(Format::Text);
         }
         let version = self.requested_version(kind)?;
-        if covers("application", "json") {
-            return Some(Format::Json(version));
-        }
-        if covers("application", "yaml") {
-            return Some(Format::Yaml(version));
-        }
-        (has_cbor && covers("application", "cbor")).then_some(Format::Cbor(version))
+        let encoding = if covers("application", "json") {
+            ObjectEncoding::Json
+        } else if covers("application", "yaml") {
+            ObjectEncoding::Yaml
+        } else {
+            ObjectEncoding::Cbor(cbor.filter(|_| covers("application", "cbor"))?)
+        };
+        Some(Format::Object(version, encoding))
     }
 
     fn requested_version(&self, kind: &str) -> Option<&'static str> {
@@ -112,14 +150,27 @@ pub(crate) fn api_version(version: &str) -> String {
 mod tests {
     use super::*;
 
+    const TEXT: Option<(&str, &str)> = Some(("text/plain", ""));
+    const JSON: Option<(&str, &str)> = Some(("application/json", "v1beta1"));
+    const YAML: Option<(&str, &str)> = Some(("application/yaml", "v1beta1"));
+    const CBOR: Option<(&str, &str)> = Some(("application/cbor", "v1beta1"));
+
+    /// Returns the media type and the version of the selected format.
+    fn negotiate(accept: &str, cbor: Option<CborEncoder>) -> Option<(&'static str, &'static str)> {
+        match negotiate_format(accept, "Statusz", cbor)? {
+            Format::Text => TEXT,
+            Format::Object(version, encoding) => Some((encoding.media_type(), version)),
+        }
+    }
+
     #[test]
     fn accept_header_selects_the_format_as_in_upstream() {
         let beta = "v=v1beta1;g=config.k8s.io;as=Statusz";
         for (accept, format) in [
-            ("", Some(Format::Text)),
-            ("text/plain", Some(Format::Text)),
-            ("*/*", Some(Format::Text)),
-            ("text/*;q=0.3", Some(Format::Text)),
+            ("", TEXT),
+            ("text/plain", TEXT),
+            ("*/*", TEXT),
+            ("text/*;q=0.3", TEXT),
             ("application/xml", None),
             ("application/json", None),
             ("application/json;v=v1beta1;g=config.k8s.io", None),
@@ -127,46 +178,35 @@ mod tests {
             ("application/json;v=v1beta1;g=config.k8s.io;as=Flagz", None),
             (
                 "application/json;v=foo;g=config.k8s.io;as=Statusz,*/*",
-                Some(Format::Text),
+                TEXT,
             ),
             (
                 "application/json;v=v1alpha1;g=config.k8s.io;as=Statusz",
-                Some(Format::Json("v1alpha1")),
+                Some(("application/json", "v1alpha1")),
             ),
-            (
-                &format!("application/json;{beta}"),
-                Some(Format::Json("v1beta1")),
-            ),
+            (&format!("application/json;{beta}"), JSON),
             (
                 &format!("application/yaml; {}", beta.replace(';', "; ")),
-                Some(Format::Yaml("v1beta1")),
+                YAML,
             ),
             (&format!("application/cbor;{beta}"), None),
             (&format!("text/plain;{beta}"), None),
             (&format!("application/json;stream=watch;{beta}"), None),
-            (
-                &format!("text/plain;q=0.5,application/yaml;{beta}"),
-                Some(Format::Yaml("v1beta1")),
-            ),
-            (
-                &format!("*/*,application/json;{beta}"),
-                Some(Format::Json("v1beta1")),
-            ),
+            (&format!("text/plain;q=0.5,application/yaml;{beta}"), YAML),
+            (&format!("*/*,application/json;{beta}"), JSON),
         ] {
-            let found = negotiate_format(accept, "Statusz", false);
-            assert_eq!(found, format, "{accept:?}");
+            assert_eq!(negotiate(accept, None), format, "{accept:?}");
         }
-        let cbor = Some(Format::Cbor("v1beta1"));
         for (accept, format) in [
-            (format!("application/cbor;{beta}"), cbor),
+            (format!("application/cbor;{beta}"), CBOR),
             (
                 format!("application/cbor;{beta},application/json;{beta}"),
-                cbor,
+                CBOR,
             ),
-            (format!("*/*;{beta}"), Some(Format::Json("v1beta1"))),
+            (format!("*/*;{beta}"), JSON),
             ("application/cbor".to_owned(), None),
         ] {
-            let found = negotiate_format(&accept, "Statusz", true);
+            let found = negotiate(&accept, Some(|_| Vec::new()));
             assert_eq!(found, format, "{accept:?}");
         }
     }

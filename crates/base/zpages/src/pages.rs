@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::flags::FlagValues;
-use crate::negotiate::{Format, api_version, is_deprecated, negotiate_format};
+use crate::negotiate::{CborEncoder, Format, api_version, is_deprecated, negotiate_format};
 
 /// Path of the page about the process.
 pub const STATUSZ: &str = "/statusz";
@@ -58,7 +58,7 @@ pub struct AcceptedTypes<'a> {
     /// The Accept header, empty for none.
     pub header: &'a str,
     /// The encoder of CBOR, `None` on a server without it.
-    pub cbor: Option<fn(&Value) -> Vec<u8>>,
+    pub cbor: Option<CborEncoder>,
 }
 
 impl<'a> From<&'a str> for AcceptedTypes<'a> {
@@ -75,9 +75,9 @@ pub fn respond_statusz<'a>(
     accept: impl Into<AcceptedTypes<'a>>,
 ) -> Response<Vec<u8>> {
     let folders = list_folders(paths);
-    respond_page("Statusz", accept.into(), |version| match version {
-        None => Content::Text(format_statusz(component, process, &folders)),
-        Some(version) => Content::Object(json!({
+    let format_text = || format_statusz(component, process, &folders);
+    let build_object = |version: &str| {
+        json!({
             "kind": "Statusz",
             "apiVersion": api_version(version),
             "metadata": {"name": component},
@@ -87,8 +87,9 @@ pub fn respond_statusz<'a>(
             "binaryVersion": BINARY_VERSION,
             "emulationVersion": EMULATION_VERSION,
             "paths": folders,
-        })),
-    })
+        })
+    };
+    respond_page("Statusz", accept.into(), format_text, build_object)
 }
 
 /// Responds to `/flagz`.
@@ -97,47 +98,35 @@ pub fn respond_flagz<'a>(
     flags: &FlagValues,
     accept: impl Into<AcceptedTypes<'a>>,
 ) -> Response<Vec<u8>> {
-    respond_page("Flagz", accept.into(), |version| match version {
-        None => Content::Text(format_flagz(component, flags)),
-        Some(version) => Content::Object(json!({
+    let format_text = || format_flagz(component, flags);
+    let build_object = |version: &str| {
+        json!({
             "kind": "Flagz",
             "apiVersion": api_version(version),
             "metadata": {"name": component},
             "flags": flags.iter().collect::<std::collections::BTreeMap<_, _>>(),
-        })),
-    })
-}
-
-enum Content {
-    Text(String),
-    Object(Value),
+        })
+    };
+    respond_page("Flagz", accept.into(), format_text, build_object)
 }
 
 fn respond_page(
     kind: &str,
     accept: AcceptedTypes<'_>,
-    render: impl Fn(Option<&'static str>) -> Content,
+    format_text: impl Fn() -> String,
+    build_object: impl Fn(&str) -> Value,
 ) -> Response<Vec<u8>> {
-    let Some(format) = negotiate_format(accept.header, kind, accept.cbor.is_some()) else {
-        return not_acceptable(accept.cbor.is_some());
+    let (version, encoding) = match negotiate_format(accept.header, kind, accept.cbor) {
+        None => return not_acceptable(accept.cbor.is_some()),
+        Some(Format::Text) => {
+            let body = format_text().into_bytes();
+            return build_response(StatusCode::OK, "text/plain; charset=utf-8", body);
+        }
+        Some(Format::Object(version, encoding)) => (version, encoding),
     };
-    let (version, media_type) = match format {
-        Format::Text => (None, "text/plain; charset=utf-8"),
-        Format::Json(version) => (Some(version), "application/json"),
-        Format::Yaml(version) => (Some(version), "application/yaml"),
-        Format::Cbor(version) => (Some(version), "application/cbor"),
-    };
-    let body = match (render(version), format, accept.cbor) {
-        (Content::Text(text), ..) => text.into_bytes(),
-        // Maps with names as keys can always be written.
-        (Content::Object(object), Format::Yaml(_), _) => serde_yaml::to_string(&object)
-            .unwrap_or_default()
-            .into_bytes(),
-        (Content::Object(object), Format::Cbor(_), Some(encode)) => encode(&object),
-        (Content::Object(object), ..) => format!("{object}\n").into_bytes(),
-    };
-    let mut response = build_response(StatusCode::OK, media_type, body);
-    if version.is_some_and(is_deprecated) {
+    let body = encoding.encode(&build_object(version));
+    let mut response = build_response(StatusCode::OK, encoding.media_type(), body);
+    if is_deprecated(version) {
         let endpoint = kind.to_lowercase();
         let warning = format!(
             "299 - \"This version of the {endpoint} endpoint is deprecated. Please use a newer version.\""
