@@ -110,12 +110,12 @@ enum RequestState {
 
 fn request_state(csr: &Csr) -> RequestState {
     let status = csr.status.clone().unwrap_or_default();
-    let refused = status
+    let rejected = status
         .conditions
         .iter()
         .flatten()
         .find(|condition| matches!(condition.type_.as_str(), "Denied" | "Failed"));
-    if let Some(condition) = refused {
+    if let Some(condition) = rejected {
         let message = escape_controls(condition.message.as_deref().unwrap_or_default());
         return RequestState::NotGranted(format!("{}: {message}", condition.type_));
     }
@@ -197,9 +197,9 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn request_is_pending_until_it_has_a_certificate_or_is_refused() {
+    fn request_is_pending_until_it_has_a_certificate_or_is_denied() {
         let pending = || RequestState::Pending;
-        let refused = |text: &str| RequestState::NotGranted(text.to_owned());
+        let rejected = |text: &str| RequestState::NotGranted(text.to_owned());
         let condition = |kind: &str| json!([{"type": kind, "status": "True", "message": "m"}]);
         let cases: [(Value, RequestState); 6] = [
             (json!({}), pending()),
@@ -211,11 +211,11 @@ mod tests {
             ),
             (
                 json!({"conditions": condition("Denied")}),
-                refused("Denied: m"),
+                rejected("Denied: m"),
             ),
             (
                 json!({"certificate": "UEVN", "conditions": condition("Failed")}),
-                refused("Failed: m"),
+                rejected("Failed: m"),
             ),
         ];
         for (status, expected) in cases {

@@ -14,9 +14,9 @@ use super::error::CertificateError;
 use super::request::obtain_pair;
 use super::store::{PairStore, Validity};
 
-/// Back-off of failed renewals.
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// Back-off after the first failed renewal. It doubles with each further one.
+const FIRST_BACK_OFF: Duration = Duration::from_secs(5);
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
 /// The longest sleep: a clock that was set, or a machine that slept, is noticed after it.
 const LONGEST_SLEEP: Duration = Duration::from_secs(600);
 /// The shortest time between two renewals: a signer may issue certificates that are due at once.
@@ -103,11 +103,11 @@ impl Renewal {
 
     /// Renews with back-off until it succeeds.
     async fn renew_with_retries(&self) {
-        let mut pause = FIRST_PAUSE;
+        let mut back_off = FIRST_BACK_OFF;
         while let Err(error) = self.renew().await {
             tracing::warn!(%error, "a certificate can't be renewed; trying again");
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(back_off).await;
+            back_off = (back_off * 2).min(LONGEST_BACK_OFF);
         }
     }
 
