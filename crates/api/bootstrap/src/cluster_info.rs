@@ -33,14 +33,15 @@ pub fn is_signature_valid(signature: &str, content: &str, token: &BootstrapToken
         .and_then(|code| URL_SAFE_NO_PAD.decode(code).ok());
     code.is_some_and(|code| {
         let key = hmac::Key::new(hmac::HMAC_SHA256, token.secret().as_bytes());
-        hmac::verify(&key, signing_input(&header, content).as_bytes(), &code).is_ok()
+        let input = format_signing_input(&header, content);
+        hmac::verify(&key, input.as_bytes(), &code).is_ok()
     })
 }
 
 fn sign_with(content: &str, id: &str, secret: &str) -> String {
     let header = encode_header(id);
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
-    let code = hmac::sign(&key, signing_input(&header, content).as_bytes());
+    let code = hmac::sign(&key, format_signing_input(&header, content).as_bytes());
     format!("{header}..{}", URL_SAFE_NO_PAD.encode(code.as_ref()))
 }
 
@@ -49,7 +50,7 @@ fn encode_header(id: &str) -> String {
     URL_SAFE_NO_PAD.encode(format!(r#"{{"alg":"HS256","kid":"{id}"}}"#))
 }
 
-fn signing_input(header: &str, content: &str) -> String {
+fn format_signing_input(header: &str, content: &str) -> String {
     format!("{header}.{}", URL_SAFE_NO_PAD.encode(content))
 }
 

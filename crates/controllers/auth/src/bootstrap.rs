@@ -15,7 +15,7 @@ const TOKEN_NAMESPACE: &str = "kube-system";
 
 /// Declares the informer of the tokens' Secrets. The other Secrets of a cluster may be many, and no
 /// controller should hold more of them than it needs.
-fn token_secrets(setup: &mut Setup) -> Kind<'_, Secret> {
+fn declare_token_secrets(setup: &mut Setup) -> Kind<'_, Secret> {
     let only = ListParams::default().with_fields(format!(
         "metadata.namespace={TOKEN_NAMESPACE},type={}",
         api_bootstrap::SECRET_TYPE

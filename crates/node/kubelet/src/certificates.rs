@@ -27,13 +27,13 @@ const CLIENT: &str = "kubelet-client";
 /// Name of the files of the serving certificate.
 const SERVING: &str = "kubelet-server";
 
-/// Returns the store of the client certificate.
-pub(crate) fn client_store(folder: &Path) -> PairStore {
+/// Opens the store of the client certificate.
+pub(crate) fn open_client_store(folder: &Path) -> PairStore {
     PairStore::new(folder, CLIENT)
 }
 
-/// Returns the store of the serving certificate.
-pub(crate) fn serving_store(folder: &Path) -> PairStore {
+/// Opens the store of the serving certificate.
+pub(crate) fn open_serving_store(folder: &Path) -> PairStore {
     PairStore::new(folder, SERVING)
 }
 

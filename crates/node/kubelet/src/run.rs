@@ -95,7 +95,7 @@ async fn connect_client(settings: &Settings) -> anyhow::Result<Option<Client>> {
     let Some(path) = &settings.kubeconfig else {
         return Ok(None);
     };
-    let store = certificates::client_store(&settings.cert_dir);
+    let store = certificates::open_client_store(&settings.cert_dir);
     if let Some(bootstrap) = &settings.bootstrap_kubeconfig {
         let node = &settings.node_name;
         certificates::ensure_kubeconfig(path, bootstrap, &store, node, USER_AGENT).await?;
@@ -305,7 +305,7 @@ fn start_renewals(kubelet: &Arc<KubeletContext>, client: &Client) {
             "client certificate",
             certificates::keep_client_certificate(
                 client.clone(),
-                certificates::client_store(&settings.cert_dir),
+                certificates::open_client_store(&settings.cert_dir),
                 node.clone(),
                 settings.bootstrap_kubeconfig.is_some(),
                 shutdown.clone(),
@@ -317,7 +317,7 @@ fn start_renewals(kubelet: &Arc<KubeletContext>, client: &Client) {
             "serving certificate",
             certificates::keep_serving_certificate(
                 client.clone(),
-                certificates::serving_store(&settings.cert_dir),
+                certificates::open_serving_store(&settings.cert_dir),
                 node.clone(),
                 settings.node_ips.clone(),
                 shutdown.clone(),
@@ -338,7 +338,7 @@ fn server_tls(settings: &Settings) -> anyhow::Result<ServerTls> {
     let (certificate, key) = match &settings.tls {
         Some(pair) => pair.clone(),
         None if requests_serving_certificate(settings) => {
-            let store = certificates::serving_store(&settings.cert_dir);
+            let store = certificates::open_serving_store(&settings.cert_dir);
             certificates::ensure_self_signed_pair(&store, own_names(settings))?;
             (store.current_path(), store.current_path())
         }

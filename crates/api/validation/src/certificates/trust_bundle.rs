@@ -32,7 +32,7 @@ const OMITTED: &str = "<value omitted>";
 fn validate_bundle(object: &Value, errors: &mut Errors) {
     let signer = text(get(object, "spec"), "signerName");
     validate_own_names(object, errors, |name, is_prefix| {
-        name_problems(name, signer, is_prefix)
+        find_name_problems(name, signer, is_prefix)
     });
     if !signer.is_empty() {
         let path = Path::ROOT.child("spec");
@@ -40,7 +40,7 @@ fn validate_bundle(object: &Value, errors: &mut Errors) {
     }
 }
 
-fn name_problems(name: &str, signer: &str, is_prefix: bool) -> Vec<String> {
+fn find_name_problems(name: &str, signer: &str, is_prefix: bool) -> Vec<String> {
     if signer.is_empty() {
         if name.contains(':') {
             return vec![
@@ -82,7 +82,7 @@ fn validate_anchors(object: &Value, errors: &mut Errors) {
     // In their order, for the message about duplicates.
     let mut anchors: BTreeMap<Vec<u8>, Vec<usize>> = BTreeMap::new();
     for (i, block) in read_blocks(bundle.as_bytes()).enumerate() {
-        match anchor_of(block, i) {
+        match parse_anchor(block, i) {
             Ok(anchor) => anchors.entry(anchor).or_default().push(i),
             Err(problem) => errors.invalid(&path, OMITTED, problem),
         }
@@ -103,8 +103,8 @@ fn validate_anchors(object: &Value, errors: &mut Errors) {
     }
 }
 
-/// Returns the certificate of a block.
-fn anchor_of(block: PemBlock, at: usize) -> Result<Vec<u8>, String> {
+/// Parses a block, and returns its certificate in DER.
+fn parse_anchor(block: PemBlock, at: usize) -> Result<Vec<u8>, String> {
     if block.label != "CERTIFICATE" {
         return Err(format!("entry {at} has bad block type: {}", block.label));
     }
@@ -210,12 +210,12 @@ WgIaAiA+SfqmDkECVEBGEW0/wvX6CcJT4JxXbRsRLh1odaVYLw==
             ("example.com:web:A", "example.com/web", false),
         ] {
             assert_eq!(
-                name_problems(name, signer, false).is_empty(),
+                find_name_problems(name, signer, false).is_empty(),
                 is_valid,
                 "{name}"
             );
         }
-        assert!(name_problems("example.com:web:a-", "example.com/web", true).is_empty());
+        assert!(find_name_problems("example.com:web:a-", "example.com/web", true).is_empty());
     }
 
     #[test]

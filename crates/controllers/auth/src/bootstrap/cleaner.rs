@@ -13,7 +13,7 @@ struct TokenCleaner {
 /// Sets up the deletion of expired tokens.
 pub fn add_token_cleaner(setup: &mut Setup) {
     let queue = Queue::new();
-    let secrets = super::token_secrets(setup)
+    let secrets = super::declare_token_secrets(setup)
         .on_event(wake::enqueue_object(&queue))
         .cache();
     setup.add_reconciler("token-cleaner", 1, queue, TokenCleaner { secrets });

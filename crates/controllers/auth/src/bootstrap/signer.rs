@@ -26,7 +26,7 @@ pub fn add_bootstrap_signer(setup: &mut Setup) {
     let queue = Queue::new();
     let key = format!("{NAMESPACE}/{CLUSTER_INFO}");
     let (changed, own) = (queue.clone(), key.clone());
-    let secrets = super::token_secrets(setup)
+    let secrets = super::declare_token_secrets(setup)
         .on_event(move |_| changed.add(own.clone()))
         .cache();
     let changed = queue.clone();

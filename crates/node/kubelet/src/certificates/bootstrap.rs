@@ -61,7 +61,7 @@ pub(crate) async fn ensure_kubeconfig(
         }
         tokio::time::sleep(RETRY).await;
     }
-    let text = kubeconfig_for(client.config(), &store.current_path())?;
+    let text = format_kubeconfig(client.config(), &store.current_path())?;
     write_private(kubeconfig, text.as_bytes())?;
     Ok(())
 }
@@ -105,7 +105,7 @@ fn find_defect(kubeconfig: &Path, now: Timestamp) -> Option<&'static str> {
 }
 
 /// Returns a kubeconfig for the server of `config` that refers to the certificate in `pair`.
-fn kubeconfig_for(config: &Config, pair: &Path) -> anyhow::Result<String> {
+fn format_kubeconfig(config: &Config, pair: &Path) -> anyhow::Result<String> {
     let mut cluster = json!({ "server": config.server });
     let mut set = |field: &str, value: Value| cluster[field] = value;
     match &config.ca {
@@ -187,9 +187,9 @@ mod tests {
         assert_eq!(find_defect(&path, now), Some("it does not exist"));
         std::fs::write(&path, "{").unwrap();
         assert_eq!(find_defect(&path, now), Some("it can't be read"));
-        let store = super::super::client_store(dir.path());
+        let store = super::super::open_client_store(dir.path());
         let config = Config::builder("https://192.0.2.1:6443");
-        let text = kubeconfig_for(&config, &store.current_path()).unwrap();
+        let text = format_kubeconfig(&config, &store.current_path()).unwrap();
         write_private(&path, text.as_bytes()).unwrap();
         assert_eq!(find_defect(&path, now), Some("its key can't be read"));
         for (end, defect) in [
@@ -214,7 +214,7 @@ mod tests {
                 .with_ca(ca)
                 .with_token(Source::Inline(b"abcdef.0123456789abcdef".to_vec()));
             bootstrap.tls_server_name = Some("kubernetes".to_owned());
-            let text = kubeconfig_for(&bootstrap, Path::new("/pki/current.pem")).unwrap();
+            let text = format_kubeconfig(&bootstrap, Path::new("/pki/current.pem")).unwrap();
             assert!(!text.contains("abcdef"), "{text}");
             std::fs::write(&path, text).unwrap();
             let config = Config::from_kubeconfig(&path).unwrap();
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn written_kubeconfig_has_absolute_paths() {
         let config = Config::builder("https://h").with_ca(Source::File("ca.crt".into()));
-        let text = kubeconfig_for(&config, Path::new("pki/current.pem")).unwrap();
+        let text = format_kubeconfig(&config, Path::new("pki/current.pem")).unwrap();
         let folder = std::env::current_dir().unwrap();
         for file in ["ca.crt", "pki/current.pem"] {
             let path = folder.join(file).display().to_string();
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn certificate_of_the_kubeconfig_is_adopted_once() {
         let dir = tempfile::tempdir().unwrap();
-        let store = super::super::client_store(dir.path());
+        let store = super::super::open_client_store(dir.path());
         let config = |pair: &(String, String)| {
             let inline = |text: &str| Source::Inline(text.as_bytes().to_vec());
             Config::builder("https://192.0.2.1").with_identity(inline(&pair.0), inline(&pair.1))

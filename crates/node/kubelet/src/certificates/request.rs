@@ -108,7 +108,7 @@ enum RequestState {
     NotGranted(String),
 }
 
-fn request_state(csr: &Csr) -> RequestState {
+fn read_state(csr: &Csr) -> RequestState {
     let status = csr.status.clone().unwrap_or_default();
     let rejected = status
         .conditions
@@ -169,7 +169,7 @@ async fn follow_request(client: &Client, name: &str) -> client::Result<Option<Re
     let api = client.api::<Csr>();
     let which = ListParams::new().with_fields(format!("metadata.name={name}"));
     let list = api.list(&which).await?;
-    let Some(state) = list.items.first().map(request_state) else {
+    let Some(state) = list.items.first().map(read_state) else {
         return Ok(None);
     };
     if state != RequestState::Pending {
@@ -179,7 +179,7 @@ async fn follow_request(client: &Client, name: &str) -> client::Result<Option<Re
     let mut watch = api.watch(&which, &version, WATCH_SECONDS).await?;
     while let Some(event) = watch.next().await {
         match event? {
-            WatchEvent::Added(csr) | WatchEvent::Modified(csr) => match request_state(&csr) {
+            WatchEvent::Added(csr) | WatchEvent::Modified(csr) => match read_state(&csr) {
                 RequestState::Pending => {}
                 state => return Ok(Some(state)),
             },
@@ -222,7 +222,7 @@ mod tests {
             let csr = json!({"metadata": {"name": "c"}, "status": status.clone(),
                 "spec": {"request": "", "signerName": "s"}});
             let csr: Csr = serde_json::from_value(csr).unwrap();
-            assert_eq!(request_state(&csr), expected, "{status}");
+            assert_eq!(read_state(&csr), expected, "{status}");
         }
     }
 }
