@@ -157,7 +157,7 @@ pub fn certificate_subject(leaf: &[u8]) -> Option<(String, Vec<String>)> {
     Some((name, groups))
 }
 
-/// Returns the user whom a certificate names. One without a common name is no identity.
+/// Returns the user that a certificate names, or `None` if it has no common name.
 fn certificate_user(leaf: &[u8], digest: &[u8]) -> Option<User> {
     let (name, groups) = certificate_subject(leaf).filter(|(name, _)| !name.is_empty())?;
     let id = format!("X509SHA256={}", hex_digits(digest));

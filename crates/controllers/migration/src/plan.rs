@@ -97,7 +97,7 @@ pub(crate) fn with_condition(
     let status = changed.status.get_or_insert_default();
     let condition = Condition {
         last_transition_time: time::api_time(now),
-        // The texts of other servers have any length, and a rejected status would be tried for ever.
+        // Messages of other servers have no limit. A rejected status would be retried forever.
         message: truncate_text(message, MAX_MESSAGE).to_owned(),
         observed_generation: migration.meta().generation,
         reason: reason.to_owned(),

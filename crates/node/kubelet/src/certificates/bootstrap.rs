@@ -16,7 +16,8 @@ use super::request::obtain_pair;
 use super::store::{PairStore, read_validity, write_private};
 
 const RETRY: Duration = Duration::from_secs(2);
-/// New keys that are tried. A signer that ignores requests would get one every two seconds for ever.
+/// Maximum number of further keys after an unusable certificate. Without it, a faulty signer would
+/// get a new request every 2 s.
 const UNUSABLE_ATTEMPTS: u32 = 2;
 
 /// Ensures that `kubeconfig` has a valid client certificate. If it has none, requests one with the
