@@ -78,7 +78,7 @@ async fn unread_responses_of_a_user_are_limited_and_leave_others_alone() {
 
     let connection = Connection::open(&mallory, 0).await;
     let mut unread = Vec::new();
-    let refused = loop {
+    let rejected = loop {
         let response = connection.get(&path).await;
         if response.status() != StatusCode::OK {
             break response;
@@ -86,15 +86,15 @@ async fn unread_responses_of_a_user_are_limited_and_leave_others_alone() {
         unread.push(response);
         assert!(unread.len() < MANY, "{MANY} unread responses");
     };
-    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(refused.headers()["retry-after"], "1");
+    assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(rejected.headers()["retry-after"], "1");
     // Long lists are sent in parts, and occupy memory, too. Another connection does not help.
     mallory.get(MAPS).await.expect_status(429);
 
     alice.get(&path).await.expect_success();
     alice.get(MAPS).await.expect_success();
 
-    drop((connection, unread, refused));
+    drop((connection, unread, rejected));
     let begun = Instant::now();
     while mallory.get(&path).await.status != 200 {
         let waited = begun.elapsed();

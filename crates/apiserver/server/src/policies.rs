@@ -275,7 +275,7 @@ mod tests {
         };
         assert_eq!(list("app=few").await.unwrap().len(), 7);
         assert_eq!(list("app=rest").await.unwrap().len(), 2);
-        let refused = list("app in (few, rest)").await.unwrap_err();
-        assert!(refused.contains("more than 16777216 bytes"), "{refused}");
+        let rejected = list("app in (few, rest)").await.unwrap_err();
+        assert!(rejected.contains("more than 16777216 bytes"), "{rejected}");
     }
 }

@@ -381,7 +381,7 @@ mod tests {
     async fn body_over_the_limit_is_an_error() {
         let body = || Full::new(Bytes::from_static(b"12345"));
         assert_eq!(collect_body(body(), 5, "GET /").await.unwrap(), "12345");
-        let refused = collect_body(body(), 4, "GET /").await;
-        assert!(matches!(refused, Err(Error::TooLarge { .. })));
+        let rejected = collect_body(body(), 4, "GET /").await;
+        assert!(matches!(rejected, Err(Error::TooLarge { .. })));
     }
 }
