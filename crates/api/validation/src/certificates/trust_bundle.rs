@@ -1,4 +1,4 @@
-//! ClusterTrustBundles: certificates of authorities that pods trust.
+//! ClusterTrustBundles: certificates of CAs that pods trust.
 
 use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
@@ -112,14 +112,14 @@ fn parse_anchor(block: PemBlock, at: usize) -> Result<Vec<u8>, String> {
         return Err(format!("entry {at} has PEM block headers"));
     }
     let unparsable = || format!("entry {at} does not parse as X.509");
-    let is_authority = match X509Certificate::from_der(&block.contents) {
+    let is_ca = match X509Certificate::from_der(&block.contents) {
         Ok(([], certificate)) => certificate
             .basic_constraints()
             .map_err(|_| unparsable())?
             .is_some_and(|constraints| constraints.value.ca),
         _ => return Err(unparsable()),
     };
-    if !is_authority {
+    if !is_ca {
         return Err(format!("entry {at} does not have the CA bit set"));
     }
     Ok(block.contents)
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A certificate of an authority.
+    /// A certificate of a CA.
     const ANCHOR: &str = "-----BEGIN CERTIFICATE-----
 MIIBcDCCARegAwIBAgIUZAb31ELztw2Uil+0ATXfbl4oLHowCgYIKoZIzj0EAwIw
 DTELMAkGA1UEAwwCY2EwIBcNMjYxMTI2MjAzMjAyWhgPMjEyNjExMDIyMDMyMDJa
@@ -162,7 +162,7 @@ WgIaAiA+SfqmDkECVEBGEW0/wvX6CcJT4JxXbRsRLh1odaVYLw==
     }
 
     #[test]
-    fn bundle_has_certificates_of_authorities_only() {
+    fn bundle_has_certificates_of_cas_only() {
         let headers = ANCHOR.replacen("-----\nMII", "-----\nKey: value\n\nMII", 1);
         let key = ANCHOR.replace("CERTIFICATE", "PRIVATE KEY");
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
