@@ -33,41 +33,41 @@ const WITHOUT_CODE: [(&str, &str); 5] = [
 struct UnstableResource {
     group: &'static str,
     plural: &'static str,
-    /// The feature gate that it needs, empty for none.
-    gate: &'static str,
+    /// The feature gate that it needs.
+    gate: Option<&'static str>,
 }
 
 const WITH_CODE: [UnstableResource; 5] = [
     UnstableResource {
         group: "certificates.k8s.io",
         plural: "clustertrustbundles",
-        gate: "ClusterTrustBundle",
+        gate: Some("ClusterTrustBundle"),
     },
     UnstableResource {
         group: "coordination.k8s.io",
         plural: "leasecandidates",
-        gate: "",
+        gate: None,
     },
     UnstableResource {
         group: "internal.apiserver.k8s.io",
         plural: "storageversions",
-        gate: "",
+        gate: None,
     },
     UnstableResource {
         group: "resource.k8s.io",
         plural: "devicetaintrules",
-        gate: "",
+        gate: None,
     },
     UnstableResource {
         group: "storagemigration.k8s.io",
         plural: "storageversionmigrations",
-        gate: "StorageVersionMigrator",
+        gate: Some("StorageVersionMigrator"),
     },
 ];
 
 /// Returns whether a feature gate enables a built-in resource.
 pub fn is_resource_gate(name: &str) -> bool {
-    !name.is_empty() && WITH_CODE.iter().any(|row| row.gate == name)
+    WITH_CODE.iter().any(|row| row.gate == Some(name))
 }
 
 /// A value of `--runtime-config` that can't be used.
@@ -193,8 +193,11 @@ impl RuntimeConfig {
             if wanted && !served {
                 missing.push(resource_key(resource));
             }
-            let gate = find_unstable(resource).map_or("", |unstable| unstable.gate);
-            if served && !gate.is_empty() && !is_enabled(gate) {
+            let gate = find_unstable(resource).and_then(|unstable| unstable.gate);
+            if served
+                && let Some(gate) = gate
+                && !is_enabled(gate)
+            {
                 served = false;
                 gated.push((resource_key(resource), gate));
             }
