@@ -74,9 +74,9 @@ pub struct TokenSecret {
 }
 
 impl TokenSecret {
-    /// Returns the end of the validity of any Secret of this type, also of a malformed one.
+    /// Reads the end of the validity of any Secret of this type, also of a malformed one.
     #[must_use]
-    pub fn expiration_of(secret: &Secret) -> Expiration {
+    pub fn read_expiration(secret: &Secret) -> Expiration {
         Expiration::parse(&read_text(secret, "expiration"))
     }
 
@@ -97,7 +97,7 @@ impl TokenSecret {
         Some(Self {
             token: BootstrapToken::new(id, &read_text(secret, "token-secret")).ok()?,
             description: read_text(secret, "description").into_owned(),
-            expiration: Self::expiration_of(secret),
+            expiration: Self::read_expiration(secret),
             signs: read_text(secret, SIGNING) == "true",
             authenticates: read_text(secret, AUTHENTICATION) == "true",
             groups: match &*groups {

@@ -5,7 +5,7 @@ use api_meta::names;
 const FORM: &str = "an apiVersion is a DNS-1035 label, which must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyVersion')";
 
 /// Returns the problems of an `apiVersion`.
-pub(crate) fn api_version_problems(api_version: &str) -> Vec<String> {
+pub(crate) fn find_api_version_problems(api_version: &str) -> Vec<String> {
     let parts: Vec<&str> = api_version.split('/').collect();
     let (group, version) = match parts.as_slice() {
         [version] => (None, *version),
@@ -44,7 +44,7 @@ mod tests {
             ("V1", 1),
             ("_/1", 2),
         ] {
-            assert_eq!(api_version_problems(text).len(), count, "{text:?}");
+            assert_eq!(find_api_version_problems(text).len(), count, "{text:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! StorageVersions and StorageVersionMigrations.
 
-use crate::api_version::api_version_problems;
+use crate::api_version::find_api_version_problems;
 use crate::conditions::validate_conditions;
 use crate::field::{Errors, Path};
 use crate::kind_rules::Rules;
@@ -28,12 +28,12 @@ pub const MIGRATION: Rules = Rules {
 
 fn validate_storage_version(object: &Value, errors: &mut Errors) {
     validate_own_names(object, errors, |name, _| {
-        storage_version_name_problems(name)
+        find_storage_version_name_problems(name)
     });
     validate_storage_version_status(get(object, "status"), errors);
 }
 
-fn storage_version_name_problems(name: &str) -> Vec<String> {
+fn find_storage_version_name_problems(name: &str) -> Vec<String> {
     let Some((group, resource)) = name.rsplit_once('.') else {
         return vec!["name must be in the form of <group>.<resource>".to_owned()];
     };
@@ -86,7 +86,7 @@ fn validate_server(server: &Value, path: &Path<'_>, errors: &mut Errors) {
     let id = text(server, "apiServerID");
     errors.invalid_each(&path.child("apiServerID"), id, names::dns1123_subdomain(id));
     let check = |version: &str, at: &Path<'_>, errors: &mut Errors| {
-        let problems = api_version_problems(version);
+        let problems = find_api_version_problems(version);
         if !problems.is_empty() {
             errors.invalid(at, version, problems.join(","));
         }

@@ -23,13 +23,13 @@ pub(crate) static STORAGE_VERSION: Printer = Printer {
         vec![
             view.name(),
             json!(common),
-            json!(servers_text(view)),
+            json!(format_servers(view)),
             view.age(),
         ]
     },
 };
 
-fn servers_text(view: &View<'_>) -> String {
+fn format_servers(view: &View<'_>) -> String {
     let servers = view.list("/status/storageVersions");
     let describe = |server: &Value| {
         let [id, version] =
@@ -57,12 +57,16 @@ pub(crate) static MIGRATION: Printer = Printer {
             "" => plural.to_owned(),
             group => format!("{plural}.{group}"),
         };
-        vec![view.name(), json!(resource), json!(migration_state(view))]
+        vec![
+            view.name(),
+            json!(resource),
+            json!(find_migration_state(view)),
+        ]
     },
 };
 
 /// Returns the last condition that is true.
-fn migration_state<'a>(view: &View<'a>) -> &'a str {
+fn find_migration_state<'a>(view: &View<'a>) -> &'a str {
     let conditions = view.list("/status/conditions").iter();
     let holds = conditions.filter(|condition| text_of(condition.get("status")) == "True");
     holds

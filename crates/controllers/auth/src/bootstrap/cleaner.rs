@@ -24,7 +24,7 @@ impl Decide for TokenCleaner {
         let Some(secret) = self.secrets.get(key).filter(|s| !s.is_deleting()) else {
             return Vec::new();
         };
-        match TokenSecret::expiration_of(&secret) {
+        match TokenSecret::read_expiration(&secret) {
             Expiration::At(end) if end > now => {
                 vec![Action::Requeue(time::duration_until(end, now))]
             }
