@@ -29,9 +29,9 @@ pub fn secret_name(id: &str) -> String {
 /// The time after which a token is no longer valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expiration {
-    /// It has none.
+    /// No end: the token is valid until its Secret is deleted.
     Never,
-    /// That time.
+    /// The first instant at which the token is no longer valid.
     At(Timestamp),
     /// A text that is no time. Such a token counts as expired.
     Invalid,

@@ -1,5 +1,5 @@
-//! Certificates: records the requester, authorizes approvers and signers, and
-//! rejects forbidden subjects.
+//! Certificates: records the requester, authorizes approvers, signers and writers of trust bundles,
+//! and rejects forbidden subjects.
 
 use crate::context::{Context, forbidden_error, string_at};
 use api_meta::ApiError;

@@ -35,7 +35,7 @@ struct Roots {
 /// The certificate of a client, verified.
 #[derive(Clone)]
 struct Leaf {
-    /// When it expires, in seconds since 1970.
+    /// Expiration, in seconds since 1970.
     end: i64,
     /// Parsed once: a request needs only a copy.
     user: Option<Arc<User>>,

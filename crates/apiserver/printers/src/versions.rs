@@ -46,6 +46,7 @@ fn format_servers(view: &View<'_>) -> String {
 
 pub(crate) static MIGRATION: Printer = Printer {
     columns: &[
+        // As upstream: here the column lacks the format "name".
         Column { format: "", ..NAME },
         text_column("Resource", "Resource that is migrated."),
         text_column("Status", "Progress of the migration."),

@@ -15,8 +15,8 @@ pub trait ConditionCompiler: Send + Sync {
 
 /// Compiled conditions; all of them must hold.
 pub trait Conditions: Send + Sync {
-    /// Returns whether the webhook is to be called. This may take long. As upstream, one condition that is false wins
-    /// over the errors of others.
+    /// Returns whether the webhook is to be called. As upstream, one condition that is false wins
+    /// over the errors of others. The evaluation may take long: call it beside the runtime's tasks.
     ///
     /// # Errors
     /// No condition is false, and at least one could not be evaluated.

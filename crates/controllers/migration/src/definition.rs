@@ -151,6 +151,7 @@ mod tests {
             );
         }
     }
+
     #[test]
     fn only_an_own_running_migration_is_aborted() {
         let own = json!({"manager": MANAGER, "subresource": "status", "fieldsV1": {"f:status":
