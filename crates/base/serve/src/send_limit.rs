@@ -111,7 +111,7 @@ mod tests {
     use tokio::sync::{mpsc, oneshot};
     use tokio_util::sync::CancellationToken;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn response_that_is_not_sent_ends_at_its_deadline() {
         let stuck = run_limited(async {
             limit_sending(Duration::from_millis(20));
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(ended, Ok(None));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn connection_outlives_a_response_that_was_sent() {
         let connection = run_limited(async {
             let body = SendGuard;
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(connection.await, Some(()));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn deadline_belongs_to_its_task() {
         let limited = run_limited(async {
             limit_sending(Duration::from_millis(10));
