@@ -96,7 +96,8 @@ pub fn read_ca(layout: &Layout) -> Result<String> {
     let text = std::fs::read(&path).map_err(Error::io(&path))?;
     bootstrap::extract_certificates(&text).map_err(|defect| {
         Error::Refused(format!(
-            "{} {defect}; it is published to clients without a credential, so it may hold certificates only",
+            "{} {defect}; it is published to clients without a credential, so it may hold certificates only. \
+             Remove everything else from it, and renew the CA if a key was in it",
             path.display()
         ))
     })

@@ -2,7 +2,7 @@
 //! bootstrap tokens. Their rights are those of kubeadm's tokens: create certificate requests, and
 //! have the one for a kubelet's client certificate approved.
 
-use api_meta::pem::{PemBlock, format_block, read_blocks};
+use api_meta::pem::{format_block, read_blocks};
 use serde_json::{Value, json};
 
 use crate::settings::Settings;
@@ -11,6 +11,7 @@ use crate::settings::Settings;
 pub const TOKEN_GROUP: &str = "system:bootstrappers:ironclad:default-node-token";
 /// The namespace of cluster-info.
 pub const PUBLIC_NAMESPACE: &str = "kube-public";
+const CERTIFICATE: &str = "CERTIFICATE";
 const READER: &str = "ironclad:cluster-info";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -20,26 +21,51 @@ pub enum CaDefect {
     /// It has a block of this type.
     #[error("holds a block of type {0:?}")]
     Label(String),
+    /// It names a private key. The key may be in a form that no parser of PEM finds.
+    #[error("holds the words \"PRIVATE KEY\"")]
+    PrivateKey,
+    /// It has lines that begin or end a block, and are not those of a certificate that can be read.
+    #[error("holds blocks that are cut off, indented or badly encoded")]
+    Unreadable,
     /// It has no certificate.
     #[error("holds no certificate")]
     Empty,
 }
 
-/// Returns the certificates of a PEM text, encoded again: what is not decoded here is not
-/// published.
+/// Returns the certificates of a PEM text, encoded again: what is not decoded here is not published
+/// in cluster-info. Other components publish the file as it is (the ConfigMaps `kube-root-ca.crt` and
+/// `extension-apiserver-authentication`), so that a block which can't be decoded is an error, too.
 ///
 /// # Errors
-/// The text has no certificate, or a block of another type, such as the CA's key.
+/// The text has no certificate, or a block that is not one, such as the CA's key, also a malformed
+/// one.
 pub fn extract_certificates(text: &[u8]) -> Result<String, CaDefect> {
-    let format = |block: PemBlock| match block.label.as_str() {
-        "CERTIFICATE" => Ok(format_block(&block.label, &block.contents)),
-        _ => Err(CaDefect::Label(block.label)),
-    };
-    let certificates: String = read_blocks(text).map(format).collect::<Result<_, _>>()?;
-    if certificates.is_empty() {
+    let mut count = 0;
+    let mut certificates = String::new();
+    for block in read_blocks(text) {
+        if block.label != CERTIFICATE {
+            return Err(CaDefect::Label(block.label));
+        }
+        count += 1;
+        certificates += &format_block(&block.label, &block.contents);
+    }
+    if count_parts(text, b"PRIVATE KEY") > 0 {
+        return Err(CaDefect::PrivateKey);
+    }
+    let all = [&b"-----BEGIN "[..], b"-----END "].map(|start| count_parts(text, start));
+    if all != [count, count] {
+        return Err(CaDefect::Unreadable);
+    }
+    if count == 0 {
         return Err(CaDefect::Empty);
     }
     Ok(certificates)
+}
+
+/// Returns the number of times that a text contains `part`.
+fn count_parts(text: &[u8], part: &[u8]) -> usize {
+    let windows = text.windows(part.len());
+    windows.filter(|window| *window == part).count()
 }
 
 /// Returns the ConfigMap `cluster-info`: a kubeconfig without credentials. The bootstrap signer
@@ -151,12 +177,52 @@ mod tests {
                 format!("{}{certificate}", key("EC PRIVATE KEY")),
                 defect("EC PRIVATE KEY"),
             ),
-            // A block that is cut off is no block, and its text is not published either.
+            // Cut off, indented, or badly encoded: other components publish the file as it is.
             (
                 format!("{certificate}-----BEGIN PRIVATE KEY-----\nS0VZ\n"),
-                Ok(certificate.to_owned()),
+                Err(CaDefect::PrivateKey),
+            ),
+            (
+                format!("{certificate}S0VZ\n-----END PRIVATE KEY-----\n"),
+                Err(CaDefect::PrivateKey),
+            ),
+            (
+                format!("{certificate}  {}", key("RSA PRIVATE KEY")),
+                Err(CaDefect::PrivateKey),
+            ),
+            (
+                format!(
+                    "{}{certificate}",
+                    key("PRIVATE KEY").replace("S0VZ", "S0V%")
+                ),
+                Err(CaDefect::PrivateKey),
+            ),
+            (
+                format!("{certificate}---{}", key("PRIVATE KEY")),
+                Err(CaDefect::PrivateKey),
+            ),
+            (
+                format!("{certificate}-----BEGIN SECRET-----\nS0VZ\n"),
+                Err(CaDefect::Unreadable),
+            ),
+            (
+                format!("-----BEGIN SECRET-----\nS0VZ\n{certificate}"),
+                Err(CaDefect::Unreadable),
+            ),
+            (
+                format!("{certificate} {certificate}"),
+                Err(CaDefect::Unreadable),
+            ),
+            (
+                certificate.replace("Q0E=", "Q0%="),
+                Err(CaDefect::Unreadable),
+            ),
+            (
+                format!("{certificate}S0VZ\n-----END CERTIFICATE-----\n"),
+                Err(CaDefect::Unreadable),
             ),
             (String::new(), Err(CaDefect::Empty)),
+            ("S0VZ\n".to_owned(), Err(CaDefect::Empty)),
         ] {
             assert_eq!(extract_certificates(text.as_bytes()), expected, "{text}");
         }
