@@ -36,13 +36,11 @@ pub(crate) fn canonical_micro_time(text: &str) -> Result<Option<String>, String>
 }
 
 fn parse_instant(text: &str) -> Result<Option<Timestamp>, String> {
-    // Go treats year 1 as zero, and its RFC 3339 requires a capital T.
+    // Go treats year 1 as zero.
     if text == "0001-01-01T00:00:00Z" {
         return Ok(None);
     }
-    // jiff parses more forms (a space, no seconds). Go parses RFC 3339 and nothing else.
-    let looks_right = text.as_bytes().get(10) == Some(&b'T') && text.len() >= 20 && text.is_ascii();
-    match time::parse(text).filter(|_| looks_right) {
+    match time::parse(text) {
         Some(at) => Ok(Some(at)),
         None => Err(format!(
             "parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse {text:?} as \"2006\""

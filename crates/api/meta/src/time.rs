@@ -19,9 +19,42 @@ pub fn now() -> String {
     format(Timestamp::now())
 }
 
-/// Parses any RFC 3339 time.
+/// Parses any RFC 3339 time with a capital `T` and `Z`, as Go does. A leap second is no time, also as
+/// in Go.
 pub fn parse(text: &str) -> Option<Timestamp> {
-    text.parse().ok()
+    // jiff parses more forms: without seconds, with a space, or with the name of a zone. Stock
+    // components would not accept such a text, for instance as the end of a token.
+    let is_known = is_rfc3339(text.as_bytes());
+    text.parse().ok().filter(|_| is_known)
+}
+
+/// Returns whether a text has the shape of RFC 3339. The ranges of its numbers are the parser's.
+fn is_rfc3339(text: &[u8]) -> bool {
+    let Some((date, rest)) = text.split_at_checked("2006-01-02T15:04:05".len()) else {
+        return false;
+    };
+    let zone = match rest.strip_prefix(b".") {
+        Some(fraction) => {
+            let digits = fraction.iter().take_while(|byte| byte.is_ascii_digit());
+            match fraction.split_at_checked(digits.count()) {
+                Some(([_, ..], zone)) => zone,
+                _ => return false,
+            }
+        }
+        None => rest,
+    };
+    has_shape(date, b"0000-00-00T00:00:00")
+        && !date.ends_with(b"60")
+        && (zone == b"Z" || has_shape(zone, b"+00:00") || has_shape(zone, b"-00:00"))
+}
+
+/// Returns whether a text has digits where the shape has `0`, and is equal to it elsewhere.
+fn has_shape(text: &[u8], shape: &[u8]) -> bool {
+    let fits = |(byte, expected): (&u8, &u8)| match expected {
+        b'0' => byte.is_ascii_digit(),
+        _ => byte == expected,
+    };
+    text.len() == shape.len() && text.iter().zip(shape).all(fits)
 }
 
 /// Formats kubectl's short age: `5s`, `3m20s`, `5h`, `2d3h`, `400d`, `2y10d`.
@@ -55,6 +88,46 @@ fn format_pair(large: i64, large_unit: &str, small: i64, small_unit: &str) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_times_of_rfc_3339_are_parsed() {
+        for (text, expected) in [
+            ("2026-01-02T03:04:05Z", Some("2026-01-02T03:04:05Z")),
+            ("2026-01-02T03:04:05.5Z", Some("2026-01-02T03:04:05Z")),
+            (
+                "2026-01-02T03:04:05.123456789Z",
+                Some("2026-01-02T03:04:05Z"),
+            ),
+            ("2026-01-02T03:04:05+02:00", Some("2026-01-02T01:04:05Z")),
+            ("2026-01-02T03:04:05.5-00:30", Some("2026-01-02T03:34:05Z")),
+            ("2026-01-02 03:04:05Z", None),
+            ("2026-01-02t03:04:05Z", None),
+            ("2026-01-02T03:04:05z", None),
+            ("2026-01-02T03:04Z", None),
+            ("2026-01-02T03Z", None),
+            ("2026-01-02T03:04:05", None),
+            ("2026-01-02T03:04:05.Z", None),
+            ("2026-01-02T03:04:05,5Z", None),
+            ("2026-01-02T03:04:05.5", None),
+            ("2026-01-02T03:04:05+02", None),
+            ("2026-01-02T03:04:05+0200", None),
+            ("2026-01-02T03:04:05+02:00:00", None),
+            ("2026-01-02T03:04:05+00:00[UTC]", None),
+            ("2026-01-02T03:04:05Z[UTC]", None),
+            ("2026-01-02T03:04:05Z ", None),
+            ("20260102T030405Z", None),
+            ("+002026-01-02T03:04:05Z", None),
+            ("2026-13-02T03:04:05Z", None),
+            ("2026-02-30T03:04:05Z", None),
+            ("2026-01-02T24:00:00Z", None),
+            ("2026-12-31T23:59:60Z", None),
+            ("2026-01-02T03:04:05\u{661}Z", None),
+            ("yesterday", None),
+            ("", None),
+        ] {
+            assert_eq!(parse(text).map(format).as_deref(), expected, "{text:?}");
+        }
+    }
 
     #[test]
     fn age_has_the_form_of_kubectl() {
