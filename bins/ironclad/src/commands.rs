@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use api_meta::text::escape_json_controls;
 use base_cli::CancellationToken;
 use clap::CommandFactory;
 use operator_cluster::{Layout, Report};
@@ -106,7 +107,7 @@ async fn run_status(options: Status) -> anyhow::Result<()> {
     let report =
         operator_cluster::cluster_status(&std::path::absolute(options.folder.data_dir)?).await?;
     let text = match options.output {
-        Output::Json => serde_json::to_string_pretty(&report)?,
+        Output::Json => escape_json_controls(&serde_json::to_string_pretty(&report)?),
         Output::Text => format_table(&report),
     };
     writeln!(std::io::stdout(), "{}", text.trim_end())?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use api_bootstrap::{BootstrapToken, Expiration, TokenSecret, is_token_id};
-use api_meta::text::escape_controls;
+use api_meta::text::{escape_controls, escape_json_controls};
 use jiff::Timestamp;
 use operator_cluster::TokenOptions;
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ async fn list_tokens(options: Status) -> anyhow::Result<String> {
     let tokens = operator_cluster::list_tokens(&data_dir(options.folder)?).await?;
     let now = Timestamp::now();
     Ok(match options.output {
-        Output::Json => serde_json::to_string_pretty(&to_json(&tokens))?,
+        Output::Json => format_json(&to_json(&tokens))?,
         Output::Text => format_table(&tokens, now),
     })
 }
@@ -105,6 +105,11 @@ fn format_table(tokens: &[TokenSecret], now: Timestamp) -> String {
         );
     }
     text
+}
+
+/// Formats JSON for a terminal: JSON itself requires no escape for control characters after U+001F.
+fn format_json(value: &Value) -> serde_json::Result<String> {
+    Ok(escape_json_controls(&serde_json::to_string_pretty(value)?))
 }
 
 fn to_json(tokens: &[TokenSecret]) -> Value {
@@ -184,6 +189,20 @@ mod tests {
             table.ends_with("\\u{1b}[2Jx\\nffffff  <forever>\n"),
             "{table}"
         );
+    }
+
+    #[test]
+    fn json_shows_control_characters_of_a_description_as_escapes() {
+        let description = "\u{1b}[2J\u{9b}2J\u{7f}\u{202e}x\n".to_owned();
+        let token = TokenSecret {
+            description: description.clone(),
+            ..token("aaaaaa", Expiration::Never)
+        };
+        let text = format_json(&to_json(&[token])).unwrap();
+        let shown = "\"\\u001b[2J\\u009b2J\\u007f\\u202ex\\n\"";
+        assert!(text.contains(shown), "{text}");
+        let read: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read[0]["description"], description);
     }
 
     #[test]

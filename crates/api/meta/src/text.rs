@@ -27,6 +27,25 @@ pub fn escape_controls(text: &str) -> String {
     escaped
 }
 
+/// Escapes such characters in a JSON text, which remains the same JSON. The line breaks between its
+/// tokens stay.
+#[must_use]
+pub fn escape_json_controls(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for character in json.chars() {
+        // Raw line breaks are between tokens only: JSON requires an escape in a string.
+        if controls_display(character) && character != '\n' {
+            let mut units = [0; 2];
+            for unit in character.encode_utf16(&mut units) {
+                escaped.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
+}
+
 /// Returns whether a character is a control character, a line break, or changes the direction of
 /// the text around it.
 fn controls_display(character: char) -> bool {
@@ -67,6 +86,24 @@ mod tests {
             ("a\u{2028}b", "a\\u{2028}b"),
         ] {
             assert_eq!(escape_controls(text), expected);
+        }
+    }
+
+    #[test]
+    fn characters_that_control_a_terminal_are_escaped_in_json() {
+        for (json, expected) in [
+            (
+                "{\n  \"a\": \"caf\u{e9}\"\n}",
+                "{\n  \"a\": \"caf\u{e9}\"\n}",
+            ),
+            ("[\"\u{9b}2J\u{7f}\"]", "[\"\\u009b2J\\u007f\"]"),
+            (
+                "[\"\u{202e}\u{2069}\u{2028}\"]",
+                "[\"\\u202e\\u2069\\u2028\"]",
+            ),
+            ("[\"\\u001b\\n\"]", "[\"\\u001b\\n\"]"),
+        ] {
+            assert_eq!(escape_json_controls(json), expected);
         }
     }
 }
