@@ -1,5 +1,5 @@
 //! Shared parts of API objects: `Status` and `ApiError`, metadata accessors over a JSON tree,
-//! quantities, label and field selectors, names and times.
+//! quantities, resourceVersions, label and field selectors, names and times.
 //!
 //! Invariant: all functions are pure, so that server, components and tests agree on their results.
 
@@ -11,6 +11,7 @@ pub mod meta;
 pub mod names;
 pub mod pem;
 pub mod quantity;
+pub mod resource_version;
 pub mod semantic;
 pub mod status;
 pub mod text;

@@ -7,6 +7,7 @@ use crate::kind_rules::Rules;
 use crate::metadata::{NameRule, validate_own_names};
 use crate::rules;
 use api_meta::names;
+use api_meta::resource_version::is_resource_version;
 use api_meta::tree::{get, list, opt_text, text, texts};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
@@ -202,9 +203,4 @@ fn has_condition(status: &Value, kind: &str) -> bool {
     let mut all = list(status, "conditions").iter();
     let found = all.find(|condition| text(condition, "type") == kind);
     found.is_some_and(|condition| text(condition, "status") == "True")
-}
-
-/// Returns whether a text is a number without leading zeros, of any length.
-fn is_resource_version(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0')
 }
