@@ -12,6 +12,8 @@ use crate::token::BootstrapToken;
 
 /// The name of the ConfigMap.
 pub const CLUSTER_INFO: &str = "cluster-info";
+/// The namespace of the ConfigMap.
+pub const CLUSTER_INFO_NAMESPACE: &str = "kube-public";
 /// The key of the kubeconfig.
 pub const KUBECONFIG_KEY: &str = "kubeconfig";
 /// The start of the key of a signature; the token's ID follows.

@@ -9,7 +9,8 @@ mod secret;
 mod token;
 
 pub use cluster_info::{
-    CLUSTER_INFO, KUBECONFIG_KEY, SIGNATURE_PREFIX, is_signature_valid, sign_content,
+    CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, KUBECONFIG_KEY, SIGNATURE_PREFIX, is_signature_valid,
+    sign_content,
 };
-pub use secret::{Expiration, SECRET_TYPE, TokenSecret, secret_name};
+pub use secret::{Expiration, SECRET_NAMESPACE, SECRET_TYPE, TokenSecret, secret_name};
 pub use token::{BootstrapToken, InvalidToken, is_token_id};

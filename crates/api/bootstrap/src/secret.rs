@@ -12,7 +12,8 @@ use crate::token::{BootstrapToken, is_token_id};
 
 /// The type of such Secrets.
 pub const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
-const NAMESPACE: &str = "kube-system";
+/// The namespace of such Secrets.
+pub const SECRET_NAMESPACE: &str = "kube-system";
 const PREFIX: &str = "bootstrap-token-";
 const SIGNING: &str = "usage-bootstrap-signing";
 const AUTHENTICATION: &str = "usage-bootstrap-authentication";
@@ -87,7 +88,7 @@ impl TokenSecret {
         let name = secret.metadata.name.as_deref()?;
         let id = name.strip_prefix(PREFIX).filter(|id| is_token_id(id))?;
         let is_token = secret.type_.as_deref() == Some(SECRET_TYPE)
-            && secret.metadata.namespace.as_deref() == Some(NAMESPACE)
+            && secret.metadata.namespace.as_deref() == Some(SECRET_NAMESPACE)
             && secret.metadata.deletion_timestamp.is_none()
             && read_text(secret, "token-id") == id;
         if !is_token {
@@ -156,7 +157,7 @@ impl TokenSecret {
         Secret {
             metadata: ObjectMeta {
                 name: Some(secret_name(self.token.id())),
-                namespace: Some(NAMESPACE.to_owned()),
+                namespace: Some(SECRET_NAMESPACE.to_owned()),
                 ..ObjectMeta::default()
             },
             type_: Some(SECRET_TYPE.to_owned()),

@@ -1,7 +1,7 @@
 //! Bootstrap tokens: `ID.SECRET`, checked against the Secret `bootstrap-token-ID` in kube-system.
 
 use crate::secret;
-use api_bootstrap::{BootstrapToken, TokenSecret, secret_name};
+use api_bootstrap::{BootstrapToken, SECRET_NAMESPACE, TokenSecret, secret_name};
 use apiserver_request::{Authenticator, AuthnError, Credentials, GroupResource, Objects, User};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::serde::Deserialize as _;
@@ -48,7 +48,9 @@ impl Authenticator for BootstrapTokens {
         };
         let secrets = GroupResource::new("", "secrets");
         let name = secret_name(token.id());
-        let stored = self.objects.cached_object(&secrets, "kube-system", &name);
+        let stored = self
+            .objects
+            .cached_object(&secrets, SECRET_NAMESPACE, &name);
         Ok(stored.and_then(|stored| user_of_secret(&stored, &token, jiff::Timestamp::now())))
     }
 }

@@ -7,13 +7,13 @@
 
 mod bootstrap;
 
+use api_bootstrap::CLUSTER_INFO_NAMESPACE;
 use client::{Client, Object};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde_json::{Value, json};
 
-use bootstrap::PUBLIC_NAMESPACE;
 pub use bootstrap::TOKEN_GROUP;
 
 use crate::error::{Error, Result};
@@ -57,7 +57,7 @@ pub async fn apply_addons(client: &Client, settings: &Settings, layout: &Layout)
 async fn apply_bootstrap(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
     let ca = read_ca(layout)?;
     ensure_object(
-        client.namespaced::<ConfigMap>(PUBLIC_NAMESPACE),
+        client.namespaced::<ConfigMap>(CLUSTER_INFO_NAMESPACE),
         &bootstrap::cluster_info(settings, &ca),
     )
     .await?;
@@ -72,12 +72,12 @@ async fn apply_bootstrap(client: &Client, settings: &Settings, layout: &Layout) 
 
 async fn grant_bootstrap_rights(client: &Client) -> Result<()> {
     ensure_object(
-        client.namespaced::<Role>(PUBLIC_NAMESPACE),
+        client.namespaced::<Role>(CLUSTER_INFO_NAMESPACE),
         &bootstrap::reader_role(),
     )
     .await?;
     ensure_object(
-        client.namespaced::<RoleBinding>(PUBLIC_NAMESPACE),
+        client.namespaced::<RoleBinding>(CLUSTER_INFO_NAMESPACE),
         &bootstrap::reader_binding(),
     )
     .await?;

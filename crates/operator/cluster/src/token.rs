@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use api_bootstrap::{BootstrapToken, Expiration, SECRET_TYPE, TokenSecret, secret_name};
+use api_bootstrap::{
+    BootstrapToken, Expiration, SECRET_NAMESPACE, SECRET_TYPE, TokenSecret, secret_name,
+};
 use client::{Client, DeleteParams, ListParams};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -14,8 +16,6 @@ use crate::connect::connect_admin;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::settings::Settings;
-
-const NAMESPACE: &str = "kube-system";
 
 /// Options of `create_token`.
 #[derive(Debug, Clone)]
@@ -50,7 +50,7 @@ pub async fn create_token(data_dir: &Path, options: &TokenOptions) -> Result<Boo
     let token = generate_token()?;
     let secret = new_secret(&token, expiration, &options.description).to_secret();
     client
-        .namespaced::<Secret>(NAMESPACE)
+        .namespaced::<Secret>(SECRET_NAMESPACE)
         .create(&secret)
         .await
         .map_err(describe_error("creating the token"))?;
@@ -78,7 +78,7 @@ pub async fn list_tokens(data_dir: &Path) -> Result<Vec<TokenSecret>> {
     let client = connect_cluster(data_dir)?;
     let only = ListParams::new().with_fields(format!("type={SECRET_TYPE}"));
     let list = client
-        .namespaced::<Secret>(NAMESPACE)
+        .namespaced::<Secret>(SECRET_NAMESPACE)
         .list(&only)
         .await
         .map_err(describe_error("listing the tokens"))?;
@@ -95,7 +95,7 @@ pub async fn list_tokens(data_dir: &Path) -> Result<Vec<TokenSecret>> {
 pub async fn delete_token(data_dir: &Path, id: &str) -> Result<()> {
     let client = connect_cluster(data_dir)?;
     let deleted = client
-        .namespaced::<Secret>(NAMESPACE)
+        .namespaced::<Secret>(SECRET_NAMESPACE)
         .delete(&secret_name(id), &DeleteParams::new())
         .await;
     match deleted {

@@ -6,15 +6,14 @@
 use std::collections::BTreeMap;
 
 use api_bootstrap::{
-    CLUSTER_INFO, Expiration, KUBECONFIG_KEY, SIGNATURE_PREFIX, TokenSecret, sign_content,
+    CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, Expiration, KUBECONFIG_KEY, SIGNATURE_PREFIX,
+    TokenSecret, sign_content,
 };
 use client::ListParams;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 
 use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, time};
-
-const NAMESPACE: &str = "kube-public";
 
 struct BootstrapSigner {
     secrets: Cache<Secret>,
@@ -24,14 +23,14 @@ struct BootstrapSigner {
 /// Sets up the signing of cluster-info.
 pub fn add_bootstrap_signer(setup: &mut Setup) {
     let queue = Queue::new();
-    let key = format!("{NAMESPACE}/{CLUSTER_INFO}");
+    let key = format!("{CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}");
     let (changed, own) = (queue.clone(), key.clone());
     let secrets = super::declare_token_secrets(setup)
         .on_event(move |_| changed.add(own.clone()))
         .cache();
     let changed = queue.clone();
     let only = ListParams::default().with_fields(format!(
-        "metadata.namespace={NAMESPACE},metadata.name={CLUSTER_INFO}"
+        "metadata.namespace={CLUSTER_INFO_NAMESPACE},metadata.name={CLUSTER_INFO}"
     ));
     let maps = setup
         .informers
@@ -114,7 +113,7 @@ mod tests {
 
     fn map(data: Value) -> ConfigMap {
         serde_json::from_value(
-            json!({"metadata": {"name": CLUSTER_INFO, "namespace": NAMESPACE},
+            json!({"metadata": {"name": CLUSTER_INFO, "namespace": CLUSTER_INFO_NAMESPACE},
             "data": data}),
         )
         .unwrap()

@@ -2,6 +2,7 @@
 //! bootstrap tokens. Their rights are those of kubeadm's tokens: create certificate requests, and
 //! have the one for a kubelet's client certificate approved.
 
+use api_bootstrap::CLUSTER_INFO_NAMESPACE;
 use api_meta::pem::{format_block, read_blocks};
 use serde_json::{Value, json};
 
@@ -9,8 +10,6 @@ use crate::settings::Settings;
 
 /// The group of clients with a token that `ironclad token create` made.
 pub const TOKEN_GROUP: &str = "system:bootstrappers:ironclad:default-node-token";
-/// The namespace of cluster-info.
-pub const PUBLIC_NAMESPACE: &str = "kube-public";
 const CERTIFICATE: &str = "CERTIFICATE";
 const READER: &str = "ironclad:cluster-info";
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -80,7 +79,7 @@ pub fn cluster_info(settings: &Settings, ca: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": { "name": api_bootstrap::CLUSTER_INFO, "namespace": PUBLIC_NAMESPACE },
+        "metadata": { "name": api_bootstrap::CLUSTER_INFO, "namespace": CLUSTER_INFO_NAMESPACE },
         "data": { api_bootstrap::KUBECONFIG_KEY: kubeconfig },
     })
 }
@@ -91,7 +90,7 @@ pub fn reader_role() -> Value {
     json!({
         "apiVersion": format!("{RBAC}/v1"),
         "kind": "Role",
-        "metadata": { "name": READER, "namespace": PUBLIC_NAMESPACE },
+        "metadata": { "name": READER, "namespace": CLUSTER_INFO_NAMESPACE },
         "rules": [{
             "apiGroups": [""],
             "resources": ["configmaps"],
@@ -106,7 +105,7 @@ pub fn reader_binding() -> Value {
     json!({
         "apiVersion": format!("{RBAC}/v1"),
         "kind": "RoleBinding",
-        "metadata": { "name": READER, "namespace": PUBLIC_NAMESPACE },
+        "metadata": { "name": READER, "namespace": CLUSTER_INFO_NAMESPACE },
         "roleRef": { "apiGroup": RBAC, "kind": "Role", "name": READER },
         "subjects": [{ "apiGroup": RBAC, "kind": "User", "name": "system:anonymous" }],
     })
