@@ -10,7 +10,14 @@ use api_meta::names;
 use api_meta::resource_version::is_resource_version;
 use api_meta::tree::{get, list, opt_text, text, texts};
 use serde_json::Value;
+use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
+
+/// Errors of a status after which the rest of its lists is not validated. Each shows a value that may
+/// be as long as the request.
+const MOST_ERRORS: usize = 100;
+/// Bytes of a list that a message repeats for each element that is not in it.
+const SHOWN_LIST: usize = 1024;
 
 pub const STORAGE_VERSION: Rules = Rules {
     name: NameRule::Own,
@@ -52,6 +59,9 @@ fn validate_storage_version_status(status: &Value, errors: &mut Errors) {
     let at = path.child("storageVersions");
     let mut seen = HashSet::new();
     for (i, server) in all.iter().enumerate() {
+        if errors.len() >= MOST_ERRORS {
+            break;
+        }
         let at = at.index(i);
         let id = text(server, "apiServerID");
         if !seen.insert(id) {
@@ -63,6 +73,9 @@ fn validate_storage_version_status(status: &Value, errors: &mut Errors) {
     // The paths of conditions lack the name of the list, as upstream.
     let mut first: HashMap<&str, usize> = HashMap::new();
     for (i, condition) in list(status, "conditions").iter().enumerate() {
+        if errors.len() >= MOST_ERRORS {
+            break;
+        }
         let at = path.index(i);
         let kind = text(condition, "type");
         if let Some(earlier) = first.insert(kind, i) {
@@ -95,25 +108,49 @@ fn validate_server(server: &Value, path: &Path<'_>, errors: &mut Errors) {
     let encoding = text(server, "encodingVersion");
     check(encoding, &path.child("encodingVersion"), errors);
     let decodable = texts(server, "decodableVersions");
+    let known: HashSet<&str> = decodable.iter().copied().collect();
     let at = path.child("decodableVersions");
     for (i, version) in decodable.iter().enumerate() {
+        if errors.len() >= MOST_ERRORS {
+            return;
+        }
         check(version, &at.index(i), errors);
     }
-    if !decodable.contains(&encoding) {
+    if !known.contains(encoding) {
         let detail = format!("decodableVersions must include encodingVersion {encoding}");
         errors.invalid(&at, get(server, "decodableVersions").clone(), detail);
     }
+    let shown = LazyCell::new(|| join_shortened(&decodable));
     let at = path.child("servedVersions");
     for (i, served) in texts(server, "servedVersions").into_iter().enumerate() {
+        if errors.len() >= MOST_ERRORS {
+            return;
+        }
         check(served, &at.index(i), errors);
-        if !decodable.contains(&served) {
+        if !known.contains(served) {
             let detail = format!(
                 "individual served version : {served} must be included in decodableVersions : [{}]",
-                decodable.join(" ")
+                *shown
             );
             errors.invalid(&at.index(i), served, detail);
         }
     }
+}
+
+/// Joins words by spaces, as Go prints a list. Words after [`SHOWN_LIST`] bytes become `...`.
+fn join_shortened(words: &[&str]) -> String {
+    let mut joined = String::new();
+    for (i, word) in words.iter().enumerate() {
+        if i > 0 {
+            joined.push(' ');
+        }
+        if joined.len() + word.len() > SHOWN_LIST {
+            joined.push_str("...");
+            break;
+        }
+        joined.push_str(word);
+    }
+    joined
 }
 
 fn validate_common_version(
@@ -203,4 +240,75 @@ fn has_condition(status: &Value, kind: &str) -> bool {
     let mut all = list(status, "conditions").iter();
     let found = all.find(|condition| text(condition, "type") == kind);
     found.is_some_and(|condition| text(condition, "status") == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn validate(servers: Value) -> Vec<String> {
+        let mut errors = Errors::default();
+        let status = json!({"storageVersions": servers});
+        validate_storage_version_status(&status, &mut errors);
+        errors.0.iter().map(ToString::to_string).collect()
+    }
+
+    fn many(prefix: &str, count: usize) -> Vec<String> {
+        (0..count).map(|n| format!("{prefix}{n}")).collect()
+    }
+
+    #[test]
+    fn served_version_that_can_not_be_decoded_is_shown_with_the_list() {
+        let server = |decodable: Value| {
+            json!([{"apiServerID": "a", "encodingVersion": "v1",
+                "decodableVersions": decodable, "servedVersions": ["v1", "v3"]}])
+        };
+        let expected = "status.storageVersions[0].servedVersions[1]: Invalid value: \"v3\": \
+            individual served version : v3 must be included in decodableVersions : ";
+        let errors = validate(server(json!(["v1", "v2"])));
+        assert!(
+            errors.contains(&format!("{expected}[v1 v2]")),
+            "{errors:#?}"
+        );
+        let mut long = many("v", 1000);
+        long.retain(|version| version != "v3");
+        let errors = validate(server(json!(long)));
+        let found = errors.iter().find(|error| error.starts_with(expected));
+        let length = found.map_or(0, String::len);
+        let is_cut = found.is_some_and(|error| error.ends_with(" ...]"));
+        assert!(is_cut && length < 2 * SHOWN_LIST, "{errors:#?}");
+    }
+
+    #[test]
+    fn errors_of_all_lists_are_bounded() {
+        let server = |id: String, decodable: Vec<String>, served: Vec<String>| {
+            json!({"apiServerID": id, "encodingVersion": "v1", "decodableVersions": decodable,
+                "servedVersions": served})
+        };
+        let (few, lots) = (vec!["v1".to_owned()], many("v", 2000));
+        for (case, servers) in [
+            ("served", json!([server("a".into(), few.clone(), lots)])),
+            (
+                "decodable",
+                json!([server("a".into(), many("V", 2000), few.clone())]),
+            ),
+            (
+                "servers",
+                json!(vec![server("A".into(), few.clone(), few); 2000]),
+            ),
+        ] {
+            let found = validate(servers).len();
+            // The last element adds some, and the common version one.
+            assert!(
+                (MOST_ERRORS..MOST_ERRORS + 10).contains(&found),
+                "{case}: {found}"
+            );
+        }
+        let condition = json!({"type": "_", "status": "_"});
+        let mut errors = Errors::default();
+        let status = json!({"conditions": vec![condition; 2000]});
+        validate_storage_version_status(&status, &mut errors);
+        assert!(errors.len() < MOST_ERRORS + 10, "{}", errors.len());
+    }
 }
