@@ -45,8 +45,17 @@ impl Connection {
 
     /// Sends a GET, and returns the response when its head has arrived.
     async fn get(&self, path: &str) -> Response<RecvStream> {
+        self.get_with(path, &[]).await
+    }
+
+    /// Sends a GET with further headers.
+    async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Response<RecvStream> {
         let uri = format!("https://{}{path}", self.authority);
-        let request = Request::get(uri).body(()).unwrap();
+        let mut request = Request::get(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(()).unwrap();
         let mut sender = self.sender.clone().ready().await.unwrap();
         let (response, _) = sender.send_request(request, true).unwrap();
         response.await.unwrap()
@@ -64,6 +73,16 @@ async fn grant_reading(plane: &ControlPlane, user: &str) -> Caller {
     let rules: Value = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]}]);
     plane.grant(user, "default", rules).await;
     plane.user(user, None)
+}
+
+/// Sends a GET until the response has this status.
+async fn wait_for_status(caller: &Caller, path: &str, status: u16) {
+    let begun = Instant::now();
+    while caller.get(path).await.status != status {
+        let waited = begun.elapsed();
+        assert!(waited < Duration::from_secs(60), "not {status}: {path}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// Each response that is not read is kept in memory: without a limit, a client with one right to
@@ -95,15 +114,57 @@ async fn unread_responses_of_a_user_are_limited_and_leave_others_alone() {
     alice.get(MAPS).await.expect_success();
 
     drop((connection, unread, rejected));
-    let begun = Instant::now();
-    while mallory.get(&path).await.status != 200 {
-        let waited = begun.elapsed();
-        assert!(
-            waited < Duration::from_secs(30),
-            "closed, but still counted"
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    // What a closed connection has not sent counts no longer.
+    wait_for_status(&mallory, &path, 200).await;
+}
+
+/// Creates a ServiceAccount in the default namespace, and returns a token.
+async fn create_account(admin: &Caller, name: &str) -> String {
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
+    admin.post(accounts, &account).await.expect_success();
+    let request =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let path = format!("{accounts}/{name}/token");
+    let reply = admin.post(&path, &request).await.expect_success().json();
+    reply["status"]["token"].as_str().unwrap().to_owned()
+}
+
+/// A client that may create ServiceAccounts in a namespace has as many as it likes.
+#[tokio::test(flavor = "multi_thread")]
+async fn service_accounts_of_a_namespace_have_one_limit_of_unread_responses() {
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin();
+    create_big_map(&plane, "big").await;
+    let alice = grant_reading(&plane, "alice").await;
+    let group = "system:serviceaccounts:default";
+    let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "accounts"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "test-alice"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}]});
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
+    admin.post(bindings, &binding).await.expect_success();
+    let path = format!("{MAPS}/big");
+    let first = plane.bearer(&create_account(&admin, "first").await);
+    wait_for_status(&first, &path, 200).await;
+
+    let connection = Connection::open(&plane.anonymous(), 0).await;
+    let (mut unread, mut rejected) = (Vec::new(), 0);
+    for n in 0..200 {
+        let token = create_account(&admin, &format!("a{n}")).await;
+        let bearer = format!("Bearer {token}");
+        let response = connection
+            .get_with(&path, &[("authorization", &bearer)])
+            .await;
+        match response.status() {
+            StatusCode::OK => unread.push(response),
+            StatusCode::TOO_MANY_REQUESTS => rejected += 1,
+            other => panic!("a{n}: {other}"),
+        }
     }
+    // 128 MiB of 900 KiB each.
+    assert_eq!((unread.len(), rejected), (146, 54));
+    alice.get(&path).await.expect_success();
 }
 
 /// The time of a request ends with its body. Watches continue.

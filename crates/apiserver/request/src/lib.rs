@@ -9,6 +9,7 @@ mod admission;
 mod authn;
 mod authz;
 mod info;
+mod limits;
 mod objects;
 mod reinvocation;
 #[cfg(feature = "testing")]

@@ -1,10 +1,6 @@
-//! Requests that no limit applies to, and users with limits of their own.
+//! Requests that no limit applies to.
 
 use apiserver_request::{RequestInfo, User};
-
-/// Control plane users in addition to members of `system:masters`.
-const SYSTEM_USERS: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
-const SYSTEM_GROUPS: [&str; 2] = ["system:nodes", "system:serviceaccounts:kube-system"];
 
 /// Returns whether a request lasts as long as its client wants: limits and timeouts do not apply.
 pub fn is_long_running(info: &RequestInfo) -> bool {
@@ -13,12 +9,6 @@ pub fn is_long_running(info: &RequestInfo) -> bool {
         "attach" | "exec" | "proxy" | "log" | "portforward"
     );
     info.is_resource && (info.verb == "watch" || streams)
-}
-
-/// Returns whether the user is a node or a part of the control plane.
-pub fn is_system(user: &User) -> bool {
-    SYSTEM_USERS.contains(&user.name.as_str())
-        || SYSTEM_GROUPS.iter().any(|group| user.in_group(group))
 }
 
 /// Returns whether no limit applies to the request.

@@ -7,7 +7,7 @@
 //! `system:masters`, who must be able to repair an overloaded server.
 
 use crate::context::Context;
-use crate::exempt::{is_exempt, is_system};
+use crate::exempt::is_exempt;
 use api_meta::ApiError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -65,7 +65,7 @@ impl InFlight {
         let reads = matches!(context.info.verb.as_str(), "get" | "list" | "watch");
         // System clients first, whatever they do: a heartbeat is a write, and must not wait behind
         // users' writes.
-        let seats = match is_system(&context.user) {
+        let seats = match context.user.is_system() {
             true => &self.system,
             false if reads => &self.reading,
             false => &self.mutating,

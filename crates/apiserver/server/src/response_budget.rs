@@ -1,12 +1,12 @@
 //! Limits of the memory of responses that their clients have not read yet.
 //!
 //! A seat ends with the head of the response, and a client may leave the body unread. The bytes of
-//! unsent bodies are therefore counted, for all users and for each. Requests of a user who has
-//! reached a limit are rejected with 429 until bodies are sent, or end at their deadline. Nodes and
-//! the control plane's own clients are counted apart from other users, and members of
-//! `system:masters` are not counted, as in [`crate::inflight`].
+//! unsent bodies are therefore counted, for all users and for each. The ServiceAccounts of a namespace
+//! count as one user. Requests of a user who has reached a limit are rejected with 429 until bodies
+//! are sent, or end at their deadline. Nodes and the control plane's own clients are counted apart
+//! from other users, and members of `system:masters` are not counted, as in [`crate::inflight`].
 
-use crate::exempt::{is_exempt, is_system};
+use crate::exempt::is_exempt;
 use api_meta::ApiError;
 use apiserver_request::{RequestInfo, User};
 use std::collections::hash_map::RandomState;
@@ -23,8 +23,12 @@ const RETRY_AFTER: i32 = 1;
 /// Limits in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct BudgetLimits {
-    /// Bytes of all users that are counted together.
+    /// Bytes of all users that are counted together, from which on a user gets the guaranteed bytes
+    /// only.
     pub total: usize,
+    /// Bytes of all users from which on none is served: many users with their guaranteed bytes must
+    /// not exhaust the memory.
+    pub hard_total: usize,
     /// Bytes of one user.
     pub user: usize,
     /// Bytes up to which a user is served even if the total is reached, so that some users can't
@@ -36,8 +40,9 @@ impl Default for BudgetLimits {
     fn default() -> Self {
         BudgetLimits {
             total: 512 * 1024 * 1024,
+            hard_total: 1024 * 1024 * 1024,
             user: 128 * 1024 * 1024,
-            // Enough for one response of any size at a time. Tenants may have many users.
+            // Enough for one response of any size at a time.
             guaranteed: 1024 * 1024,
         }
     }
@@ -104,12 +109,12 @@ impl ResponseBudget {
     }
 
     fn find_counters(&self, user: &User) -> (&Arc<UserCounters>, usize) {
-        let counters = if is_system(user) {
+        let counters = if user.is_system() {
             &self.system
         } else {
             &self.other
         };
-        let hash = self.hasher.hash_one(&user.name) % COUNTERS as u64;
+        let hash = self.hasher.hash_one(user.limit_name()) % COUNTERS as u64;
         (counters, usize::try_from(hash).unwrap_or_default())
     }
 }
@@ -124,13 +129,15 @@ impl UserCounters {
     }
 
     /// Returns whether the user has reached a limit. The request that reaches it is still served, so
-    /// that a response of any size can be sent: a user occupies the limit and one more body for each
-    /// request in flight at most.
+    /// that a response of any size can be sent: a user occupies the limit, and all users the hard
+    /// total, and one more body for each request in flight at most.
     fn is_reached(&self, user: usize) -> bool {
         let load = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         let held = self.users.get(user).map_or(0, load);
+        let total = load(&self.total);
         held >= self.limits.user
-            || held >= self.limits.guaranteed && load(&self.total) >= self.limits.total
+            || held >= self.limits.guaranteed && total >= self.limits.total
+            || total >= self.limits.hard_total
     }
 }
 
@@ -157,6 +164,7 @@ mod tests {
 
     const LIMITS: BudgetLimits = BudgetLimits {
         total: 100,
+        hard_total: 200,
         user: 60,
         guaranteed: 20,
     };
@@ -203,6 +211,49 @@ mod tests {
         let node = user("system:node:a", "system:nodes");
         assert!(passes(&node), "nodes are counted apart");
         drop((first, second, third, fourth));
+        assert!(users.iter().all(passes), "all bytes are released");
+    }
+
+    #[test]
+    fn service_accounts_of_a_namespace_are_one_user() {
+        let budget = ResponseBudget::new(LIMITS);
+        let account = |namespace: &str, n: usize| {
+            user(
+                &format!("system:serviceaccount:{namespace}:a{n}"),
+                &format!("system:serviceaccounts:{namespace}"),
+            )
+        };
+        let passes = |user: &User| budget.check(&RequestInfo::default(), user).is_ok();
+        let mut counted = Vec::new();
+        for n in 0..200 {
+            let account = account("tenant", n);
+            if passes(&account) {
+                counted.push(budget.count(&account, 5));
+            }
+        }
+        assert_eq!(counted.len(), LIMITS.user / 5);
+        let system: Vec<_> = (0..LIMITS.user)
+            .map(|n| account("kube-system", n))
+            .collect();
+        assert!(system.iter().all(passes), "counted apart");
+    }
+
+    #[test]
+    fn many_users_do_not_pass_the_hard_total() {
+        let budget = ResponseBudget::new(LIMITS);
+        let users = find_users(&budget, 41);
+        let passes = |user: &User| budget.check(&RequestInfo::default(), user).is_ok();
+        let mut counted = Vec::new();
+        for user in &users {
+            // Less than the guaranteed bytes of a user.
+            if passes(user) {
+                counted.push(budget.count(user, 5));
+            }
+        }
+        assert_eq!(counted.len(), LIMITS.hard_total / 5);
+        assert!(!users.iter().any(passes));
+        assert!(passes(&user("system:node:a", "system:nodes")));
+        counted.clear();
         assert!(users.iter().all(passes), "all bytes are released");
     }
 
