@@ -17,7 +17,7 @@ use apiserver_request::{Admission, AdmissionRequest, Operation};
 use apiserver_webhook::{
     GroupVersionResource, ReviewTarget, bound_mutation, convert_back, with_type,
 };
-use base_task::compute;
+use base_task::{ComputeKind, compute};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Instant;
@@ -269,9 +269,10 @@ impl Pass<'_> {
         };
         let matched = {
             let input = build_input(&self.user_check, &self.namespace, &versioned, invocation);
+            let client = request.user.compute_client();
             let allowance = &mut self.allowance;
             let evaluation = || policy.match_conditions(&input, allowance);
-            compute(evaluation).await
+            compute(client, ComputeKind::Evaluation, evaluation).await
         };
         let effect = match matched {
             Ok(true) => {
@@ -353,6 +354,7 @@ impl Pass<'_> {
         let input = build_input(&self.user_check, &self.namespace, versioned, invocation);
         let (policy, allowance) = (&invocation.policy, &mut self.allowance);
         let resource = &invocation.target.0;
+        let client = self.lookup.attributes.user.compute_client();
         let evaluation = || {
             let patch = policy.compute_patch(mutation, &input, allowance)?;
             let before = &versioned.canonical;
@@ -382,7 +384,7 @@ impl Pass<'_> {
                 .map_err(|field| format!("{field} may not be changed"))?;
             Ok((object, warning))
         };
-        compute(evaluation).await
+        compute(client, ComputeKind::Evaluation, evaluation).await
     }
 }
 

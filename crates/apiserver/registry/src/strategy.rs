@@ -4,7 +4,8 @@ use crate::write::Write;
 use api_kinds::{CustomSchema, ObjectSchema};
 use api_validation::{CustomOutcome, CustomRules, FieldError};
 use apiserver_convert::coerce_changed;
-use base_task::compute;
+use apiserver_request::User;
+use base_task::{ComputeKind, compute};
 use serde_json::Value;
 
 fn has_status(write: &Write) -> bool {
@@ -55,11 +56,15 @@ fn custom_rules(schema: &CustomSchema) -> CustomRules<'_> {
 
 /// Validates an object of a custom resource. Rules of its definition may take a second.
 async fn validate_custom(
+    user: &User,
     schema: &CustomSchema,
     validate: impl FnOnce(CustomRules<'_>) -> CustomOutcome,
 ) -> CustomOutcome {
     // The first write compiles the rules, which may take long, too.
-    compute(|| validate(custom_rules(schema))).await
+    compute(user.compute_client(), ComputeKind::Evaluation, || {
+        validate(custom_rules(schema))
+    })
+    .await
 }
 
 fn add_outcome(write: &mut Write, outcome: CustomOutcome) -> Vec<FieldError> {
@@ -76,7 +81,7 @@ pub(crate) async fn validate_create(write: &mut Write, object: &Value) -> Vec<Fi
     match &write.resource.schema {
         ObjectSchema::Custom(schema) => {
             let kind = write.kind();
-            let outcome = validate_custom(schema, |rules| {
+            let outcome = validate_custom(&write.user, schema, |rules| {
                 api_validation::validate_custom_create(kind, rules, object)
             });
             let outcome = outcome.await;
@@ -96,7 +101,7 @@ pub(crate) async fn validate_update(
     match &write.resource.schema {
         ObjectSchema::Custom(schema) => {
             let kind = write.kind();
-            let outcome = validate_custom(schema, |rules| {
+            let outcome = validate_custom(&write.user, schema, |rules| {
                 api_validation::validate_custom_update(kind, rules, subresource, new, old)
             });
             let outcome = outcome.await;

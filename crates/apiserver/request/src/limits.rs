@@ -1,10 +1,13 @@
 //! The place of a user in the limits of the server.
 
 use crate::User;
+use base_task::{ClientClass, ComputeClient};
 
 /// Control plane users in addition to members of `system:masters`.
 const SYSTEM_USERS: [&str; 2] = ["system:kube-controller-manager", "system:kube-scheduler"];
 const SYSTEM_GROUPS: [&str; 2] = ["system:nodes", "system:serviceaccounts:kube-system"];
+/// The prefix of the names of further parts, such as kube-proxy.
+const CONTROL_PLANE: &str = "system:kube-";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
 impl User {
@@ -12,6 +15,21 @@ impl User {
     pub fn is_system(&self) -> bool {
         SYSTEM_USERS.contains(&self.name.as_str())
             || SYSTEM_GROUPS.iter().any(|group| self.in_group(group))
+    }
+
+    /// Returns the client of computations for this user.
+    pub fn compute_client(&self) -> ComputeClient<'_> {
+        let class = if self.in_group(User::MASTERS) {
+            ClientClass::Administrator
+        } else if self.is_system() || self.name.starts_with(CONTROL_PLANE) {
+            ClientClass::System
+        } else {
+            ClientClass::Other
+        };
+        ComputeClient {
+            name: self.limit_name(),
+            class,
+        }
     }
 
     /// Returns the name for which the limits of a user count. All ServiceAccounts of a namespace have
@@ -70,6 +88,32 @@ mod tests {
             ("a:b", "people", "a:b"),
         ] {
             assert_eq!(user(name, group).limit_name(), expected, "{name} {group}");
+        }
+    }
+
+    #[test]
+    fn system_users_have_other_places_for_computations_than_tenants() {
+        use ClientClass::{Administrator, Other, System};
+        for (name, group, expected) in [
+            ("system:apiserver", User::MASTERS, Administrator),
+            ("system:node:a", "system:nodes", System),
+            ("system:kube-controller-manager", "", System),
+            ("system:kube-proxy", "", System),
+            (
+                "system:serviceaccount:kube-system:gc",
+                "system:serviceaccounts:kube-system",
+                System,
+            ),
+            (
+                "system:serviceaccount:a:system:kube-x",
+                "system:serviceaccounts:a",
+                Other,
+            ),
+            (User::ANONYMOUS, "system:unauthenticated", Other),
+            ("jane", "people", Other),
+        ] {
+            let user = user(name, group);
+            assert_eq!(user.compute_client().class, expected, "{name} {group}");
         }
     }
 

@@ -2,6 +2,8 @@
 
 use crate::response_budget::CountedResponse;
 use api_meta::{ApiError, Reason};
+use apiserver_request::User;
+use base_task::ComputeKind;
 use bytes::{Bytes, BytesMut};
 use http::Response;
 use http::header::CONTENT_LENGTH;
@@ -25,10 +27,11 @@ const DISCARD_FOR: Duration = Duration::from_secs(1);
 /// Bytes of an object or list from which on encoding and decoding take some ten milliseconds.
 const LARGE: usize = 1024 * 1024;
 
-/// Runs work whose duration grows with `size` bytes; long work does not hold up other requests.
-pub async fn run_sized<T>(size: usize, work: impl FnOnce() -> T) -> T {
+/// Runs work for a user whose duration grows with `size` bytes; long work does not hold up other
+/// requests.
+pub async fn run_sized<T>(user: &User, size: usize, work: impl FnOnce() -> T) -> T {
     if size > LARGE {
-        base_task::compute(work).await
+        base_task::compute(user.compute_client(), ComputeKind::Body, work).await
     } else {
         work()
     }

@@ -33,7 +33,7 @@ pub async fn list_response(
             let bytes = transform_list(context, media_type, resource, entries, meta)?;
             Ok(compress::compress_response(context, response, bytes))
         };
-        return run_sized(size, transform).await;
+        return run_sized(&context.user, size, transform).await;
     };
     let mut body = ListBody::new(resource, format, entries, meta, encodings)?;
     // Short lists have a Content-Length.

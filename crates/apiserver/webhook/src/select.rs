@@ -11,7 +11,7 @@ use crate::review::build_request;
 use crate::versioned::{ObjectVersions, VersionedObjects};
 use api_meta::ApiError;
 use apiserver_request::AdmissionRequest;
-use base_task::compute;
+use base_task::{ComputeKind, compute};
 use std::sync::Arc;
 
 /// The facts of a request that its webhooks share.
@@ -81,7 +81,13 @@ async fn match_conditions(
         user: attributes.user,
     };
     let matched = match conditions {
-        Ok(conditions) => compute(|| conditions.matches(&input)).await,
+        Ok(conditions) => {
+            let client = attributes.user.compute_client();
+            compute(client, ComputeKind::Evaluation, || {
+                conditions.matches(&input)
+            })
+            .await
+        }
         Err(why) => Err(why.clone()),
     };
     match matched {

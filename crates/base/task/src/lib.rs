@@ -10,7 +10,7 @@ mod signals;
 mod tasks;
 
 pub use blocking::{assert_may_block, blocking};
-pub use compute::compute;
+pub use compute::{ClientClass, ComputeClient, ComputeKind, compute};
 pub use signals::shutdown_on_signals;
 pub use tasks::{TaskEnd, TaskFailed, Tasks};
 pub use tokio_util::sync::CancellationToken;

@@ -33,7 +33,7 @@ pub async fn handle_get(
         .get(resource, namespace, &context.info.name, version)
         .await?;
     let respond = || respond::entry_response(context, resource, &entry);
-    run_sized(entry.stored_size(), respond).await
+    run_sized(&context.user, entry.stored_size(), respond).await
 }
 
 /// Handles GET of a collection.

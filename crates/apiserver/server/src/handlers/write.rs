@@ -141,5 +141,5 @@ async fn read_object(
         schema: &resource.schema,
     };
     let decode = || decode::decode_object(context, expected, body, strictness, warnings);
-    run_sized(body.len(), decode).await
+    run_sized(&context.user, body.len(), decode).await
 }
