@@ -46,6 +46,31 @@ async fn define_widgets(admin: &Caller, schema: &Value) {
     wait_for_status(admin, WIDGETS, 200).await;
 }
 
+/// The path of each field in conflict has the keys above it: an apply of some hundred kilobytes had
+/// a response of hundreds of megabytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn conflicts_of_an_apply_do_not_multiply_its_size() {
+    let plane = ControlPlane::start().await;
+    define_widgets(&plane.admin(), &free_schema()).await;
+    let rules = json!([{"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["create", "get", "patch"]}]);
+    plane.grant("mallory", "default", rules).await;
+    let mallory = plane.user("mallory", None);
+    wait_for_status(&mallory, &format!("{WIDGETS}/w"), 404).await;
+    let intent = |value: u32| {
+        let fields = (0..2_000).map(|n| (format!("f{n}"), json!(value)));
+        let fields: serde_json::Map<_, _> = fields.collect();
+        widget("w", json!({"k".repeat(100_000): fields}))
+    };
+    let size = intent(1).to_string().len();
+    let path = |manager: &str| format!("{WIDGETS}/w?fieldManager={manager}");
+    let first = mallory.apply(&path("first"), &intent(1)).await;
+    assert_eq!(first.status, 201, "{:.1000}", first.text());
+    let reply = mallory.apply(&path("second"), &intent(2)).await;
+    assert_eq!(reply.status, 409);
+    let found = reply.body.len();
+    assert!(found < 10 * size, "{found} bytes for {size}");
+}
+
 /// Objects without a type have only these bounds.
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_of_custom_resources_are_bounded() {

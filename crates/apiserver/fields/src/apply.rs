@@ -10,6 +10,9 @@ use crate::track::{Writer, considered_fields, give_ownership, take_from_others};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
+/// Most conflicts that are reported. Each shows the path of its field, and no reader needs more.
+const MOST_CONFLICTS: usize = 500;
+
 /// Fields that other managers own and to which the intent gives another value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApplyError {
@@ -131,7 +134,8 @@ fn find_conflicts(entries: &[Entry], own: &Identity, changed: &FieldSet) -> Vec<
     let mut all = Vec::new();
     for entry in foreign {
         let who = describe_owner(&entry.identity);
-        let contested = entry.fields.intersection(changed).paths().into_iter();
+        let limit = MOST_CONFLICTS - all.len();
+        let contested = entry.fields.intersection(changed).paths(limit).into_iter();
         all.extend(contested.map(|path| (who.clone(), path)));
     }
     all

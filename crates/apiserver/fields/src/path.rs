@@ -1,5 +1,6 @@
 //! One step of a field path.
 
+use api_meta::names::shorten_name;
 use serde_json::Value;
 
 /// A step, in upstream's sort order.
@@ -59,10 +60,11 @@ impl Step {
         }
     }
 
-    /// Returns the form of paths in messages: `.name`, `[name="x"]`, `[="x"]`.
+    /// Returns the form of paths in messages: `.name`, `[name="x"]`, `[="x"]`. Long names are cut: a
+    /// name may be as long as a request, and the paths of all fields below repeat it.
     pub(crate) fn to_message_text(&self) -> String {
         match self {
-            Step::Field(name) => format!(".{name}"),
+            Step::Field(name) => format!(".{}", shorten_name(name)),
             Step::Key(keys) => {
                 let keys: Value = serde_json::from_str(keys).unwrap_or_default();
                 let pairs = keys
@@ -70,9 +72,9 @@ impl Step {
                     .into_iter()
                     .flatten()
                     .map(|(k, v)| format!("{k}={v}"));
-                format!("[{}]", pairs.collect::<Vec<_>>().join(","))
+                format!("[{}]", shorten_name(&pairs.collect::<Vec<_>>().join(",")))
             }
-            Step::Value(value) => format!("[={value}]"),
+            Step::Value(value) => format!("[={}]", shorten_name(value)),
         }
     }
 }

@@ -63,19 +63,22 @@ impl FieldSet {
         }
     }
 
-    /// Returns every path of the set, in the form of messages.
-    pub(crate) fn paths(&self) -> Vec<String> {
+    /// Returns the paths of the set, in the form of messages; the first `limit` ones.
+    pub(crate) fn paths(&self, limit: usize) -> Vec<String> {
         let mut all = Vec::new();
-        self.collect_paths("", &mut all);
+        self.collect_paths("", limit, &mut all);
         all
     }
 
-    fn collect_paths(&self, at: &str, all: &mut Vec<String>) {
+    fn collect_paths(&self, at: &str, limit: usize, all: &mut Vec<String>) {
         if self.member {
             all.push(at.to_owned());
         }
         for (step, child) in &self.children {
-            child.collect_paths(&format!("{at}{}", step.to_message_text()), all);
+            if all.len() >= limit {
+                return;
+            }
+            child.collect_paths(&format!("{at}{}", step.to_message_text()), limit, all);
         }
     }
 
@@ -155,12 +158,14 @@ mod tests {
             "f:metadata": {"f:finalizers": {"v:\"a/b\"": {}}}}),
         );
         assert_eq!(
-            set.paths(),
+            set.paths(9),
             [
                 ".metadata.finalizers[=\"a/b\"]",
                 ".spec.ports[port=80,protocol=\"TCP\"].name"
             ]
         );
+        assert_eq!(set.paths(1), [".metadata.finalizers[=\"a/b\"]"]);
+        assert!(set.paths(0).is_empty());
     }
 
     #[test]
