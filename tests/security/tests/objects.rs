@@ -127,6 +127,99 @@ async fn versions_of_a_storage_version_are_validated_in_linear_time() {
     assert!(found < 1024 * 1024, "{found} bytes");
 }
 
+/// The owners of fields are decoded, merged and sorted with each write, and a client may send them.
+#[tokio::test(flavor = "multi_thread")]
+async fn managed_fields_of_a_request_take_bounded_time_and_memory() {
+    let plane = ControlPlane::start().await;
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"],
+        "verbs": ["get", "update", "patch"]}]);
+    plane.grant("mallory", "default", rules).await;
+    let mallory = plane.user("mallory", None);
+    let path = "/api/v1/namespaces/default/configmaps/c";
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": "v"}});
+    let maps = "/api/v1/namespaces/default/configmaps";
+    plane.admin().post(maps, &object).await.expect_success();
+
+    let entry = |manager: String, operation: &str, version: String, fields: &Value| {
+        json!({"manager": manager, "operation": operation, "apiVersion": version,
+            "fieldsType": "FieldsV1", "fieldsV1": fields, "time": "2026-01-02T03:04:05Z"})
+    };
+    let one = |fields: Value| vec![entry("m".into(), "Update", "v1".into(), &fields)];
+    let own = json!({"f:data": {"f:k": {}}});
+    let nested = (0..100).fold(json!({}), |inner, _| json!({"f:a": inner, "f:b": {}}));
+    let leaves = |count: usize| -> serde_json::Map<String, Value> {
+        (0..count).map(|n| (format!("f:k{n}"), json!({}))).collect()
+    };
+    let long = format!("k:{{\"name\":\"{}\"}}", "n".repeat(1_000_000));
+    let cases: [(&str, Vec<Value>); 6] = [
+        (
+            "appliers",
+            (0..14_000)
+                .map(|n| entry(format!("m{n}"), "Apply", "v1".into(), &own))
+                .collect(),
+        ),
+        (
+            "versions",
+            (0..14_000)
+                .map(|n| entry("m".into(), "Update", format!("g/v{n}"), &own))
+                .collect(),
+        ),
+        (
+            "depth",
+            (0..1_000)
+                .map(|n| entry(format!("m{n}"), "Update", "v1".into(), &nested))
+                .collect(),
+        ),
+        ("width", one(json!({"f:data": leaves(150_000)}))),
+        (
+            "a long key",
+            one(json!({"f:data": {long: leaves(100_000)}})),
+        ),
+        (
+            "malformed steps",
+            one(json!({"f:data": {"k:{": leaves(100_000)}})),
+        ),
+    ];
+    for (case, entries) in cases {
+        let mut object = object.clone();
+        object["metadata"]["managedFields"] = entries.into();
+        let size = object.to_string().len();
+        assert!(size < 3 * 1024 * 1024, "{case}: {size} bytes");
+        let patch = json!({"metadata": object["metadata"]});
+        // Each request has 30 s.
+        for reply in [
+            mallory.put(&format!("{path}?dryRun=All"), &object).await,
+            mallory
+                .merge_patch(&format!("{path}?dryRun=All"), &patch)
+                .await,
+        ] {
+            let is_expected = reply.status == 200 || (400..500).contains(&reply.status);
+            assert!(
+                is_expected,
+                "{case}: {} {:.1000}",
+                reply.status,
+                reply.text()
+            );
+            let found = reply.body.len();
+            assert!(found < 2 * size, "{case}: {found} bytes for {size}");
+        }
+    }
+    // All of them own the field that an apply changes.
+    let appliers = (0..5_000).map(|n| entry(format!("m{n}"), "Apply", "v1".into(), &own));
+    let mut stored = object.clone();
+    stored["metadata"]["managedFields"] = appliers.collect();
+    mallory.put(path, &stored).await.expect_success();
+    let mut intent = object;
+    intent["data"]["k"] = json!("w");
+    let reply = mallory
+        .apply(&format!("{path}?fieldManager=applier"), &intent)
+        .await;
+    assert_eq!(reply.status, 409, "{:.1000}", reply.text());
+    let (found, size) = (reply.body.len(), stored.to_string().len());
+    assert!(found < 2 * size, "{found} bytes for {size}");
+    mallory.get(path).await.expect_success();
+}
+
 /// A client that may write roles in a namespace must not exhaust the server: the permissions of a
 /// role are compared one by one, and a role of some kilobytes may have billions.
 #[tokio::test(flavor = "multi_thread")]
