@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -25,6 +25,7 @@ pub struct Caller {
     address: SocketAddr,
     tls: Arc<ClientConfig>,
     headers: Vec<(String, String)>,
+    receive_buffer: Option<u32>,
 }
 
 impl Caller {
@@ -43,6 +44,7 @@ impl Caller {
             address,
             tls,
             headers: Vec::new(),
+            receive_buffer: None,
         }
     }
 
@@ -73,12 +75,28 @@ impl Caller {
         self
     }
 
+    /// Returns a client whose sockets buffer about this many received bytes. The default of some MiB
+    /// takes most responses that the client does not read.
+    #[must_use]
+    pub fn with_receive_buffer(mut self, bytes: u32) -> Self {
+        self.receive_buffer = Some(bytes);
+        self
+    }
+
     /// Opens a TLS connection, for tests that speak to the server in bytes.
     ///
     /// # Errors
     /// The connection or the handshake failed.
     pub async fn connect(&self) -> std::io::Result<TlsStream<TcpStream>> {
-        let stream = TcpStream::connect(self.address).await?;
+        let socket = match self.address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        if let Some(bytes) = self.receive_buffer {
+            // Before the connection begins: its window is announced then.
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        let stream = socket.connect(self.address).await?;
         let name = ServerName::from(self.address.ip());
         TlsConnector::from(self.tls.clone())
             .connect(name, stream)

@@ -9,7 +9,7 @@ use apiserver_server::ServerOptions;
 use base_task::{CancellationToken, Tasks};
 use base_tls::{ClientTls, client_config};
 use clap::Parser;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -209,8 +209,8 @@ impl ControlPlane {
     /// Grants a user these rules in a namespace, or in the whole cluster if `namespace` is empty.
     ///
     /// # Panics
-    /// If the role or its binding is rejected.
-    pub async fn grant(&self, user: &str, namespace: &str, rules: serde_json::Value) {
+    /// If the role or its binding is rejected, or the server does not know them within 30 s.
+    pub async fn grant(&self, user: &str, namespace: &str, rules: Value) {
         let (role, binding) = if namespace.is_empty() {
             ("ClusterRole", "ClusterRoleBinding")
         } else {
@@ -224,6 +224,7 @@ impl ControlPlane {
         let base = format!("/apis/rbac.authorization.k8s.io/v1{scope}");
         let name = format!("test-{}", user.replace(':', "-"));
         let metadata = json!({"name": name});
+        let review = review_rule(user, namespace, &rules);
         let rules = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": role, "metadata": metadata, "rules": rules});
         self.admin()
             .post(&format!("{base}/{}s", role.to_lowercase()), &rules)
@@ -244,6 +245,18 @@ impl ControlPlane {
             .post(&format!("{base}/{plural}"), &binding)
             .await
             .expect_success();
+        self.wait_until_allowed(&review).await;
+    }
+
+    /// Waits until the server allows what a SubjectAccessReview asks: it decides from its cache.
+    async fn wait_until_allowed(&self, review: &Value) {
+        let admin = self.admin();
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let deadline = Instant::now() + START;
+        while admin.post(path, review).await.json()["status"]["allowed"] != true {
+            assert!(Instant::now() < deadline, "not allowed: {review}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Starts another API server on the same store, with these flags besides the usual ones.
@@ -378,6 +391,25 @@ async fn wait_until_ready(admin: &Caller) -> anyhow::Result<()> {
         );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// Returns a SubjectAccessReview for the first permission of these rules.
+fn review_rule(user: &str, namespace: &str, rules: &Value) -> Value {
+    let first = |field: &str| {
+        let value = rules.pointer(&format!("/0/{field}/0"));
+        value.and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let (path, resource) = (first("nonResourceURLs"), first("resources"));
+    let (resource, subresource) = resource.split_once('/').unwrap_or((&resource, ""));
+    let mut spec = json!({"user": user});
+    if path.is_empty() {
+        spec["resourceAttributes"] = json!({"namespace": namespace, "verb": first("verbs"),
+            "group": first("apiGroups"), "resource": resource, "subresource": subresource,
+            "name": first("resourceNames")});
+    } else {
+        spec["nonResourceAttributes"] = json!({"path": path, "verb": first("verbs")});
+    }
+    json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec})
 }
 
 async fn start_store(
