@@ -114,7 +114,7 @@ async fn unread_responses_of_a_user_are_limited_and_leave_others_alone() {
     alice.get(MAPS).await.expect_success();
 
     drop((connection, unread, rejected));
-    // What a closed connection has not sent counts no longer.
+    // Unsent bytes of a closed connection count no longer.
     wait_for_status(&mallory, &path, 200).await;
 }
 
