@@ -4,15 +4,21 @@
 
 use h2::client::{Builder, SendRequest};
 use h2::{Reason, RecvStream};
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use testkit_control_plane::{Caller, ControlPlane, Options};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio_rustls::client::TlsStream;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// More than the responses that a user may leave unread, by far.
 const MANY: usize = 400;
+/// Bytes of a ConfigMap of almost the maximum size.
+const BIG: usize = 900 * 1024;
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// An HTTP/2 connection; it is closed when the value is dropped.
 struct Connection {
@@ -50,14 +56,28 @@ impl Connection {
 
     /// Sends a GET with further headers.
     async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Response<RecvStream> {
+        self.send(Method::GET, path, headers, b"").await
+    }
+
+    /// Sends a request, and returns the response when its head has arrived.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &'static [u8],
+    ) -> Response<RecvStream> {
         let uri = format!("https://{}{path}", self.authority);
-        let mut request = Request::get(uri);
+        let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let request = request.body(()).unwrap();
         let mut sender = self.sender.clone().ready().await.unwrap();
-        let (response, _) = sender.send_request(request, true).unwrap();
+        let (response, mut stream) = sender.send_request(request, body.is_empty()).unwrap();
+        if !body.is_empty() {
+            stream.send_data(body, true).unwrap();
+        }
         response.await.unwrap()
     }
 }
@@ -65,7 +85,7 @@ impl Connection {
 /// Creates a ConfigMap of almost the maximum size.
 async fn create_big_map(plane: &ControlPlane, name: &str) {
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
-        "data": {"k": "v".repeat(900 * 1024)}});
+        "data": {"k": "v".repeat(BIG)}});
     plane.admin().post(MAPS, &object).await.expect_success();
 }
 
@@ -205,4 +225,178 @@ async fn unread_response_is_reset_at_the_request_timeout() {
     let event = tokio::time::timeout(Duration::from_secs(30), watch.body_mut().data()).await;
     let event = event.unwrap().unwrap().unwrap();
     assert!(String::from_utf8_lossy(&event).contains("ADDED"));
+}
+
+/// Opens an HTTP/1.1 connection, and sends a GET. Reads the status line only, and returns the status.
+async fn get_unread(caller: &Caller, path: &str) -> (TlsStream<TcpStream>, String) {
+    let mut stream = caller.connect().await.unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\naccept: application/json\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.flush().await.unwrap();
+    let mut line = [0; "HTTP/1.1 200".len()];
+    stream.read_exact(&mut line).await.unwrap();
+    let status = String::from_utf8_lossy(&line[9..]).into_owned();
+    (stream, status)
+}
+
+/// Over HTTP/1, the buffers of the sockets are the window. The body that does not fit counts, and the
+/// connection is closed at the request timeout.
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_http1_response_counts_and_is_closed_at_the_request_timeout() {
+    let options = Options {
+        api_server: vec!["--request-timeout=20s".to_owned()],
+        ..Options::default()
+    };
+    let plane = ControlPlane::start_with(options).await;
+    for n in 0..12 {
+        create_big_map(&plane, &format!("big{n}")).await;
+    }
+    let mallory = grant_reading(&plane, "mallory").await;
+    let path = format!("{MAPS}/big0");
+
+    // A list in a form that is not streamed: one body of 10 MiB, more than the sockets take.
+    let list = format!("{MAPS}?pretty=true");
+    let slow = mallory.clone().with_receive_buffer(4096);
+    let mut unread = Vec::new();
+    loop {
+        let (stream, status) = get_unread(&slow, &list).await;
+        if status == "429" {
+            break;
+        }
+        assert_eq!(status, "200");
+        unread.push(stream);
+        assert!(unread.len() < MANY, "{MANY} unread responses");
+    }
+    // 128 MiB of 10.5 MiB each.
+    assert_eq!(unread.len(), 13);
+    // The first response ends at its timeout, although its connection is still open here.
+    wait_for_status(&mallory, &path, 200).await;
+    let mut received = Vec::new();
+    let mut first = unread.remove(0);
+    let first = first.read_to_end(&mut received);
+    // The end may be a reset.
+    let _ = tokio::time::timeout(DEADLINE, first).await.unwrap();
+    assert!(received.len() < 12 * BIG, "{} bytes", received.len());
+}
+
+/// Creates a ConfigMap of almost the maximum size that can't be compressed.
+async fn create_random_map(plane: &ControlPlane, name: &str) {
+    let mut state = 1_u64;
+    let letters = (0..BIG).map(|_| {
+        // A linear congruential generator (Knuth's MMIX).
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'A' + u8::try_from((state >> 33) % 26).unwrap_or_default())
+    });
+    let text: String = letters.collect();
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+        "data": {"k": text}});
+    plane.admin().post(MAPS, &object).await.expect_success();
+}
+
+/// Responses to writes, and compressed ones, occupy memory as those to a GET do.
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_responses_of_all_kinds_are_limited() {
+    let plane = ControlPlane::start().await;
+    for n in 0..12 {
+        create_random_map(&plane, &format!("big{n}")).await;
+    }
+    let rules: Value = json!([{"apiGroups": [""], "resources": ["configmaps"],
+        "verbs": ["get", "list", "patch", "deletecollection"]}]);
+    let single = format!("{MAPS}/big0?dryRun=All");
+    let all = format!("{MAPS}?dryRun=All");
+    let objects = format!("{MAPS}?includeObject=Object");
+    let merge = [("content-type", "application/merge-patch+json")];
+    let gzip = [("accept-encoding", "gzip")];
+    let table = [
+        ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io"),
+        ("accept-encoding", "gzip"),
+    ];
+    let cases: [(&str, Method, &str, &[(&str, &str)], &'static [u8]); 4] = [
+        (
+            "patch",
+            Method::PATCH,
+            &single,
+            &merge,
+            br#"{"metadata":{"labels":{"a":"b"}}}"#,
+        ),
+        ("deletecollection", Method::DELETE, &all, &[], b""),
+        ("compressed list", Method::GET, MAPS, &gzip, b""),
+        ("compressed table", Method::GET, &objects, &table, b""),
+    ];
+    for (case, method, path, headers, body) in cases {
+        let user = case.replace(' ', "-");
+        plane.grant(&user, "default", rules.clone()).await;
+        let caller = plane.user(&user, None);
+        let connection = Connection::open(&caller, 0).await;
+        let mut unread = Vec::new();
+        loop {
+            let response = connection.send(method.clone(), path, headers, body).await;
+            if response.status() == StatusCode::TOO_MANY_REQUESTS {
+                break;
+            }
+            assert_eq!(response.status(), StatusCode::OK, "{case}");
+            unread.push(response);
+            assert!(unread.len() < MANY, "{case}: {MANY} unread responses");
+        }
+        assert!(
+            unread.len() > 8,
+            "{case}: {} unread responses",
+            unread.len()
+        );
+        drop((connection, unread));
+        wait_for_status(&caller, &format!("{MAPS}/big0"), 200).await;
+    }
+}
+
+/// Users who fill the total leave a part to each other user, to nodes and to administrators.
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_responses_of_all_users_are_limited_together() {
+    let plane = ControlPlane::start().await;
+    create_big_map(&plane, "big").await;
+    let path = format!("{MAPS}/big");
+    let rules: Value =
+        json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]);
+    let (mut connections, mut unread, mut bytes) = (Vec::new(), Vec::new(), 0);
+    // Users have 128 MiB each, and 512 MiB together.
+    while bytes < 512 * 1024 * 1024 {
+        let user = format!("mallory{}", connections.len());
+        assert!(connections.len() < 20, "{user}: {bytes} bytes");
+        plane.grant(&user, "default", rules.clone()).await;
+        let connection = Connection::open(&plane.user(&user, None), 0).await;
+        loop {
+            let response = connection.get(&path).await;
+            if response.status() == StatusCode::TOO_MANY_REQUESTS {
+                break;
+            }
+            assert_eq!(response.status(), StatusCode::OK, "{user}");
+            unread.push(response);
+            bytes += BIG;
+        }
+        connections.push(connection);
+    }
+
+    for n in 0..2 {
+        let user = format!("alice{n}");
+        plane.grant(&user, "default", rules.clone()).await;
+        let alice = plane.user(&user, None);
+        // What is read does not count.
+        for _ in 0..5 {
+            alice.get(&path).await.expect_success();
+        }
+        let connection = Connection::open(&alice, 0).await;
+        let mut found = Vec::new();
+        for _ in 0..3 {
+            let response = connection.get(&path).await;
+            found.push(response.status().as_u16());
+            unread.push(response);
+        }
+        // 1 MiB in any case: the second response reaches it.
+        assert_eq!(found, [200, 200, 429], "{user}");
+        connections.push(connection);
+    }
+    let node = plane.kubelet("node");
+    node.get("/api/v1/nodes/node").await.expect_status(404);
+    plane.admin().get(&path).await.expect_success();
 }
