@@ -28,6 +28,9 @@ impl Write for Log {
 const STATIC_TOKEN: &str = "static-token-0123456789";
 const SECRET: &str = "the-value-of-a-secret";
 const PATCHED: &str = "the-patched-value-of-a-secret";
+/// Bootstrap tokens, one of which does not exist.
+const BOOTSTRAP: &str = "joins1.bootstraptoken01";
+const UNKNOWN: &str = "absent.unknowntoken0001";
 const WRONG_TOKEN: &str = "a-token-that-is-not-accepted";
 
 /// CVE-2019-11250, CVE-2020-8563 to 8566: tokens, authorization headers, Secrets and keys stay out
@@ -45,14 +48,17 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = folder.path().join("tokens.csv");
     std::fs::write(&tokens, format!("{STATIC_TOKEN},robot,1\n")).unwrap();
-    let api_server = vec![format!("--token-auth-file={}", tokens.display())];
+    let api_server = vec![
+        format!("--token-auth-file={}", tokens.display()),
+        "--enable-bootstrap-token-auth=true".to_owned(),
+    ];
     let plane = ControlPlane::start_with(Options {
         api_server,
         nodes: vec!["n1".into()],
         ..Options::default()
     })
     .await;
-    plane.start_controllers("*");
+    plane.start_controllers("*,bootstrap-signer-controller,token-cleaner-controller");
     plane.start_kubelet("n1", &[]).await.unwrap();
     let admin = plane.admin();
 
@@ -139,6 +145,8 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
         .expect_success();
     await_running(&admin, "/api/v1/namespaces/default/pods/p").await;
 
+    let node_key = join_node(&plane).await;
+
     // Escape sequences of a terminal, in a path, a header and an object.
     plane
         .anonymous()
@@ -182,14 +190,60 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
         WRONG_TOKEN,
         SECRET,
         PATCHED,
+        BOOTSTRAP,
+        UNKNOWN,
+        // A part of a token is logged nowhere either.
+        &BOOTSTRAP[7..],
+        &UNKNOWN[7..],
         token.as_str(),
         key_line,
+        &node_key,
     ] {
         for form in [secret.to_owned(), STANDARD.encode(secret)] {
             let line = logged.lines().find(|line| line.contains(&form));
             assert!(line.is_none(), "{form:?} was logged: {line:?}");
         }
     }
+}
+
+/// Lets a kubelet request its certificates with a bootstrap token, after another one has failed with
+/// a token that does not exist. Returns a line of its private key.
+async fn join_node(plane: &ControlPlane) -> String {
+    let admin = plane.admin();
+    let group = "rbac.authorization.k8s.io";
+    let approve = "system:certificates.k8s.io:certificatesigningrequests:nodeclient";
+    for (name, role) in [
+        ("bootstrap", "system:node-bootstrapper"),
+        ("approve", approve),
+    ] {
+        let binding = json!({"metadata": {"name": name},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": group, "kind": "Group", "name": "system:bootstrappers"}]});
+        let path = format!("/apis/{group}/v1/clusterrolebindings");
+        admin.post(&path, &binding).await.expect_success();
+    }
+    await_success(&admin, "/api/v1/namespaces/kube-system").await;
+    let secret = json!({"metadata": {"name": "bootstrap-token-joins1"},
+        "type": "bootstrap.kubernetes.io/token", "stringData": {"token-id": "joins1",
+            "token-secret": &BOOTSTRAP[7..], "usage-bootstrap-authentication": "true",
+            "usage-bootstrap-signing": "true"}});
+    let secrets = "/api/v1/namespaces/kube-system/secrets";
+    admin.post(secrets, &secret).await.expect_success();
+    for (name, token, is_known) in [("unknown", UNKNOWN, false), ("known", BOOTSTRAP, true)] {
+        let file = plane.token_kubeconfig(name, token);
+        let flag = format!("--bootstrap-kubeconfig={}", file.display());
+        let started = plane.start_joining_kubelet("n2", &[&flag]).await;
+        assert_eq!(started.is_ok(), is_known, "{name}: {started:?}");
+    }
+    await_success(&admin, "/api/v1/nodes/n2").await;
+    // A file of kubeconfig names the one with certificate and key.
+    let kubeconfig = std::fs::read_to_string(plane.joining_kubeconfig("n2")).unwrap();
+    let file = kubeconfig
+        .split(['"', ' ', '\n'])
+        .find(|word| word.ends_with("kubelet-client-current.pem"));
+    let pem = std::fs::read_to_string(file.unwrap()).unwrap();
+    let key = pem.split_once("PRIVATE KEY-----\n").unwrap().1;
+    key.lines().next().unwrap().to_owned()
 }
 
 async fn await_success(caller: &testkit_control_plane::Caller, path: &str) {
