@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Method;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use testkit_control_plane::{Caller, ControlPlane};
+use testkit_control_plane::{Caller, ControlPlane, Options};
 
 fn config_map(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"k": "v"}})
@@ -89,6 +89,92 @@ async fn names_cannot_leave_their_prefix_in_the_store() {
             reply.text()
         );
     }
+}
+
+/// The same for kinds that are off by default.
+#[tokio::test(flavor = "multi_thread")]
+async fn names_of_unstable_kinds_cannot_leave_their_prefix_in_the_store() {
+    let options = Options {
+        api_server: vec![
+            "--runtime-config=api/alpha=true,api/beta=true".to_owned(),
+            "--feature-gates=ClusterTrustBundle=true,StorageVersionMigrator=true".to_owned(),
+        ],
+        ..Options::default()
+    };
+    let plane = ControlPlane::start_with(options).await;
+    let admin = plane.admin();
+    let secret = json!({"metadata": {"name": "s"}, "stringData": {"k": "hidden"}});
+    let secrets = "/api/v1/namespaces/default/secrets";
+    admin.post(secrets, &secret).await.expect_success();
+    let device =
+        json!({"deviceSelector": {"driver": "d.io"}, "taint": {"key": "e.io/k", "effect": "None"}});
+    let migration = json!({"resource": {"group": "apps", "resource": "deployments"}});
+    let candidate = json!({"leaseName": "l", "binaryVersion": "1.36.0",
+        "emulationVersion": "1.36.0", "strategy": "OldestEmulationVersion"});
+    let kinds = [
+        (
+            "certificates.k8s.io/v1beta1",
+            "clustertrustbundles",
+            json!({"trustBundle": "x"}),
+        ),
+        (
+            "coordination.k8s.io/v1beta1",
+            "namespaces/default/leasecandidates",
+            candidate,
+        ),
+        (
+            "internal.apiserver.k8s.io/v1alpha1",
+            "storageversions",
+            json!({}),
+        ),
+        ("resource.k8s.io/v1beta2", "devicetaintrules", device),
+        (
+            "storagemigration.k8s.io/v1beta1",
+            "storageversionmigrations",
+            migration,
+        ),
+    ];
+    for (version, resource, spec) in kinds {
+        let path = format!("/apis/{version}/{resource}");
+        admin.get(&path).await.expect_success();
+        for name in [
+            "..",
+            ".",
+            "a/b",
+            "../../secrets/default/s",
+            "..%2Fs",
+            "a%b",
+            "a\u{0}b",
+        ] {
+            let object = json!({"metadata": {"name": name}, "spec": spec});
+            let reply = admin.post(&path, &object).await;
+            let text = reply.text();
+            assert_eq!(reply.status, 422, "{path} {name:?}: {text}");
+            assert!(text.contains("metadata.name"), "{path} {name:?}: {text}");
+        }
+        for name in ["..%2F..%2Fsecrets%2Fdefault%2Fs", "%2e%2e", "a%2Fb"] {
+            let path = format!("{path}/{name}");
+            let object = json!({"spec": spec});
+            for (verb, reply) in [
+                ("get", admin.get(&path).await),
+                ("update", admin.put(&path, &object).await),
+                ("patch", admin.merge_patch(&path, &object).await),
+                (
+                    "apply",
+                    admin
+                        .apply(&format!("{path}?fieldManager=m"), &object)
+                        .await,
+                ),
+                ("delete", admin.delete(&path).await),
+            ] {
+                let status = reply.status;
+                let is_refused = (400..500).contains(&status) || status == 301;
+                assert!(is_refused, "{verb} {path}: {status}");
+                assert!(!reply.text().contains("aGlkZGVu"), "{verb} {path}");
+            }
+        }
+    }
+    admin.get(&format!("{secrets}/s")).await.expect_success();
 }
 
 /// A continue token comes from the client: it must not widen the scope of a list.

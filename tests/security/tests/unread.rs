@@ -381,7 +381,7 @@ async fn unread_responses_of_all_users_are_limited_together() {
         let user = format!("alice{n}");
         plane.grant(&user, "default", rules.clone()).await;
         let alice = plane.user(&user, None);
-        // What is read does not count.
+        // Responses that are read do not count.
         for _ in 0..5 {
             alice.get(&path).await.expect_success();
         }
