@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+#[path = "api/joining.rs"]
+mod joining;
 #[path = "api/load.rs"]
 mod load;
 #[path = "api/paths.rs"]
