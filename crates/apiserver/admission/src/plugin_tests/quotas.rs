@@ -50,17 +50,22 @@ fn charge_is_written_until_the_quota_is_exceeded() {
     );
 }
 
-/// The caches of the server may show a quota as it was created: without its status.
-#[test]
-fn write_is_charged_although_the_cache_lacks_the_status() {
-    let hard = json!({"pods": "1", "requests.cpu": "1"});
-    let mut stored = quota("q", hard.clone(), json!({"pods": "0", "requests.cpu": "0"}));
+/// Returns a plugin whose cache shows a quota as it was created: without its status.
+fn plugin_with_stale_cache(hard: Value, used: Value) -> (ResourceQuota, Arc<FakeQuotas>) {
+    let mut stored = quota("q", hard.clone(), used);
     stored["spec"] = json!({"hard": hard});
     let mut cached = stored.clone();
     cached["status"] = Value::Null;
     let store = Arc::new(FakeQuotas(Mutex::new(vec![stored])));
     let objects = [("resourcequotas", cached)];
     let plugin = ResourceQuota::new(context_with(&objects, &[], store.clone()));
+    (plugin, store)
+}
+
+#[test]
+fn write_is_charged_although_the_cache_lacks_the_status() {
+    let hard = json!({"pods": "1", "requests.cpu": "1"});
+    let (plugin, store) = plugin_with_stale_cache(hard, json!({"pods": "0", "requests.cpu": "0"}));
     let bare = json!({"spec": {"containers": [{"name": "c"}]}});
     assert_eq!(
         validate(&plugin, &create("pods", bare)),
@@ -69,6 +74,49 @@ fn write_is_charged_although_the_cache_lacks_the_status() {
     assert_eq!(validate(&plugin, &create("pods", pod("1"))), Ok(()));
     assert_eq!(used(&store, 0), json!({"pods": "1", "requests.cpu": "1"}));
     assert!(validate(&plugin, &create("pods", pod("1"))).is_err());
+}
+
+#[test]
+fn growth_is_charged_although_the_cache_lacks_the_status() {
+    let claim = |size: &str| json!({"spec": {"resources": {"requests": {"storage": size}}}});
+    let service =
+        |ports: Value| json!({"spec": {"type": "NodePort", "ports": ports, "clusterIP": "a"}});
+    let port = json!({"port": 1});
+    for (path, name, [small, large, larger]) in [
+        (
+            "persistentvolumeclaims",
+            "requests.storage",
+            [claim("1"), claim("3"), claim("5")],
+        ),
+        (
+            "pods/resize",
+            "requests.cpu",
+            [pod("1"), pod("3"), pod("5")],
+        ),
+        (
+            "services",
+            "services.nodeports",
+            [
+                service(json!([port])),
+                service(json!([port, port, port])),
+                service(json!([port, port, port, port, port])),
+            ],
+        ),
+    ] {
+        let (plugin, store) = plugin_with_stale_cache(json!({name: "4"}), json!({name: "1"}));
+        let dry = Write {
+            dry_run: true,
+            ..update(path, small.clone(), large.clone())
+        };
+        assert_eq!(validate(&plugin, &dry), Ok(()), "{path}");
+        assert_eq!(used(&store, 0), json!({name: "1"}), "{path}: dry run");
+        let write = update(path, small, large.clone());
+        assert_eq!(validate(&plugin, &write), Ok(()), "{path}");
+        assert_eq!(used(&store, 0), json!({name: "3"}), "{path}");
+        let refused = validate(&plugin, &update(path, large, larger));
+        assert!(refused.is_err(), "{path}");
+        assert_eq!(used(&store, 0), json!({name: "3"}), "{path}: refused");
+    }
 }
 
 #[test]
