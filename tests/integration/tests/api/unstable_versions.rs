@@ -131,6 +131,101 @@ async fn trust_bundle_of_a_signer_needs_the_right_to_attest() {
     assert_eq!(served, ["clustertrustbundles"]);
 }
 
+/// Every way to write a bundle of a signer is a statement about that signer.
+#[tokio::test]
+async fn every_write_of_a_trust_bundle_needs_the_right_to_attest() {
+    let plane = start(&[
+        "--runtime-config=certificates.k8s.io/v1beta1=true,certificates.k8s.io/v1alpha1=true",
+        "--feature-gates=ClusterTrustBundle=true",
+    ])
+    .await;
+    let group = "certificates.k8s.io";
+    let verbs = [
+        "get",
+        "create",
+        "update",
+        "patch",
+        "delete",
+        "deletecollection",
+    ];
+    let rules = json!([{"apiGroups": [group], "resources": ["clustertrustbundles"], "verbs": verbs},
+        {"apiGroups": [group], "resources": ["signers"], "resourceNames": ["example.com/mine"], "verbs": ["attest"]}]);
+    plane.grant("attester", "", rules).await;
+    let (admin, attester) = (plane.admin(), plane.user("attester", None));
+    let stored = json!({"metadata": {"name": "example.com:other:a"},
+        "spec": {"signerName": "example.com/other", "trustBundle": ANCHOR}});
+    create(&admin, BUNDLES, &stored).await;
+
+    for version in ["v1beta1", "v1alpha1"] {
+        let bundles = format!("/apis/{group}/{version}/clustertrustbundles");
+        let new = json!({"apiVersion": format!("{group}/{version}"), "kind": "ClusterTrustBundle",
+            "metadata": {"name": "example.com:other:new"},
+            "spec": {"signerName": "example.com/other", "trustBundle": ANCHOR}});
+        let mut changed = attester
+            .get(&format!("{bundles}/example.com:other:a"))
+            .await
+            .json();
+        changed["spec"]["trustBundle"] = json!(format!("# mine\n{ANCHOR}"));
+        let spec = json!({"spec": changed["spec"]});
+        let label = json!({"metadata": {"labels": {"a": "b"}}});
+        let operation = json!([{"op": "replace", "path": "/spec/trustBundle", "value": format!("# other\n{ANCHOR}")}]);
+        for dry_run in ["", "&dryRun=All"] {
+            let path = |name: &str| format!("{bundles}/{name}?fieldManager=m&force=true{dry_run}");
+            let (own, other) = (path("example.com:other:new"), path("example.com:other:a"));
+            let mut intent = new.clone();
+            intent["metadata"]["name"] = json!("example.com:other:a");
+            intent["spec"] = changed["spec"].clone();
+            let update = format!(
+                "{bundles}/example.com:other:a?{}",
+                dry_run.trim_start_matches('&')
+            );
+            for (write, reply) in [
+                (
+                    "create",
+                    attester
+                        .post(
+                            &format!("{bundles}?{}", dry_run.trim_start_matches('&')),
+                            &new,
+                        )
+                        .await,
+                ),
+                ("create by apply", attester.apply(&own, &new).await),
+                ("update", attester.put(&update, &changed).await),
+                ("merge patch", attester.merge_patch(&update, &spec).await),
+                ("label", attester.merge_patch(&update, &label).await),
+                ("json patch", attester.json_patch(&update, &operation).await),
+                ("apply", attester.apply(&other, &intent).await),
+            ] {
+                let text = reply.text();
+                assert_eq!(reply.status, 403, "{write} {version}{dry_run}: {text}");
+                assert!(text.contains("not permitted to attest"), "{write}: {text}");
+            }
+        }
+        // A garbage collector changes nothing that a signer vouches for. A bundle may have no signer.
+        let finalizer = json!({"metadata": {"finalizers": [format!("example.com/{version}")]}});
+        let path = format!("{bundles}/example.com:other:a");
+        let reply = attester
+            .merge_patch(&format!("{path}?dryRun=All"), &finalizer)
+            .await;
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        let plain = json!({"metadata": {"name": format!("plain-{version}")}, "spec": {"trustBundle": ANCHOR}});
+        create(&attester, &bundles, &plain).await;
+        let signer = json!({"spec": {"signerName": "example.com/other"}});
+        let path = format!("{bundles}/plain-{version}");
+        // As upstream, updates are validated first: the signer is immutable.
+        assert_eq!(attester.merge_patch(&path, &signer).await.status, 422);
+        let mine = json!({"metadata": {"name": format!("example.com:mine:{version}")},
+            "spec": {"signerName": "example.com/mine", "trustBundle": ANCHOR}});
+        create(&attester, &bundles, &mine).await;
+    }
+    let path = format!("{BUNDLES}/example.com:other:a");
+    let left = admin.get(&path).await.json();
+    assert_eq!(left["spec"], stored["spec"]);
+    assert_eq!(left["metadata"]["labels"], Value::Null);
+    let new = admin.get(&format!("{BUNDLES}/example.com:other:new")).await;
+    assert_eq!(new.status, 404);
+}
+
 #[tokio::test]
 async fn kind_without_its_feature_gate_is_not_served() {
     let plane = start(&["--runtime-config=certificates.k8s.io/v1beta1=true"]).await;
