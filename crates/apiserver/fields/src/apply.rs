@@ -7,6 +7,7 @@ use crate::path::Step;
 use crate::set::FieldSet;
 use crate::shape::Shape;
 use crate::track::{Writer, considered_fields, give_ownership, take_from_others};
+use api_meta::names::shorten_name;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
@@ -148,7 +149,8 @@ fn describe_owner(identity: &Identity) -> String {
     }
     // An applier is named without its version, which does not help to find it.
     if identity.operation != APPLY {
-        who.push_str(&format!(" using {}", identity.api_version));
+        // A client may send a version as long as a request, and each conflict names the owner.
+        who.push_str(&format!(" using {}", shorten_name(&identity.api_version)));
     }
     who
 }
@@ -544,6 +546,21 @@ mod tests {
         assert_eq!(
             error.conflicts,
             expect.map(|(who, at)| (who.to_owned(), at.to_owned()))
+        );
+    }
+
+    #[test]
+    fn conflicts_show_the_beginning_of_a_long_version_and_key() {
+        let long = "v".repeat(1000);
+        let owner = json!({"manager": "m", "operation": "Update", "apiVersion": long,
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {format!("f:{long}"): {}}}});
+        let live = json!({"metadata": {"managedFields": [owner]}, "data": {&long: "1"}});
+        let intent = json!({"data": {&long: "2"}});
+        let error = apply_intent(&writer("own"), Some(&live), &intent, false).unwrap_err();
+        let shown = &long[..320];
+        assert_eq!(
+            error.conflicts,
+            [(format!("\"m\" using {shown}"), format!(".data.{shown}"))]
         );
     }
 

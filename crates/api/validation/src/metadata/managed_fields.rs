@@ -31,6 +31,8 @@ pub(super) fn validate_managed_fields(meta: &Value, path: &Path<'_>, errors: &mu
 fn validate_manager(name: &str, path: &Path<'_>, errors: &mut Errors) {
     if name.len() > LONGEST_MANAGER {
         errors.too_long(path, LONGEST_MANAGER);
+        // Each of the following errors shows the name, which may be as long as the request.
+        return;
     }
     let is_printable = |c: char| c == ' ' || !(c.is_control() || c.is_whitespace());
     for (position, c) in name.char_indices().filter(|(_, c)| !is_printable(*c)) {

@@ -196,6 +196,10 @@ fn managed_fields_have_known_operations_and_short_names() {
             &["metadata.managedFields[0].manager: Too long: may not be more than 128 bytes"],
         ),
         (
+            json!({"manager": "\u{7}".repeat(129)}),
+            &["metadata.managedFields[0].manager: Too long: may not be more than 128 bytes"],
+        ),
+        (
             json!({"manager": "a\u{7}"}),
             &[
                 "metadata.managedFields[0].manager: Invalid value: \"a\\a\": invalid character U+0007 (at position 1)",
