@@ -151,7 +151,7 @@ async fn managed_fields_of_a_request_take_bounded_time_and_memory() {
         (0..count).map(|n| (format!("f:k{n}"), json!({}))).collect()
     };
     let long = format!("k:{{\"name\":\"{}\"}}", "n".repeat(1_000_000));
-    let cases: [(&str, Vec<Value>); 6] = [
+    let cases: [(&str, Vec<Value>); 7] = [
         (
             "appliers",
             (0..14_000)
@@ -174,6 +174,10 @@ async fn managed_fields_of_a_request_take_bounded_time_and_memory() {
         (
             "a long key",
             one(json!({"f:data": {long: leaves(100_000)}})),
+        ),
+        (
+            "a long manager with invalid characters",
+            vec![entry("\u{a0}".repeat(20_000), "Update", "v1".into(), &own)],
         ),
         (
             "malformed steps",
@@ -218,6 +222,37 @@ async fn managed_fields_of_a_request_take_bounded_time_and_memory() {
     let (found, size) = (reply.body.len(), stored.to_string().len());
     assert!(found < 2 * size, "{found} bytes for {size}");
     mallory.get(path).await.expect_success();
+}
+
+/// Each conflict names the owner of its field, with the version that the owner uses.
+#[tokio::test(flavor = "multi_thread")]
+async fn conflicts_with_an_owner_of_a_long_version_do_not_multiply_its_length() {
+    let plane = ControlPlane::start().await;
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"],
+        "verbs": ["create", "patch"]}]);
+    plane.grant("mallory", "default", rules).await;
+    let mallory = plane.user("mallory", None);
+    let data = |value: &str| -> serde_json::Map<String, Value> {
+        (0..500).map(|n| (format!("k{n}"), json!(value))).collect()
+    };
+    let fields: serde_json::Map<_, _> = (0..500).map(|n| (format!("f:k{n}"), json!({}))).collect();
+    let owner = json!({"manager": "m", "operation": "Update", "apiVersion": "v".repeat(50_000),
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:data": fields}});
+    let mut object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"},
+        "data": data("v")});
+    let maps = "/api/v1/namespaces/default/configmaps";
+    mallory.post(maps, &object).await.expect_success();
+    // The writer of a new object owns its fields, but an update may change the owners.
+    let path = format!("{maps}/c");
+    let owners = json!({"metadata": {"managedFields": [owner]}});
+    let stored = mallory.merge_patch(&path, &owners).await.expect_success();
+    let size = stored.body.len();
+    object["data"] = data("w").into();
+    let apply = format!("{path}?fieldManager=applier");
+    let reply = mallory.apply(&apply, &object).await;
+    assert_eq!(reply.status, 409, "{:.1000}", reply.text());
+    let found = reply.body.len();
+    assert!(found < 10 * size, "{found} bytes for {size}");
 }
 
 /// A client that may write roles in a namespace must not exhaust the server: the permissions of a
