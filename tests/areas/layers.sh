@@ -2,7 +2,7 @@
 . tests/lib/need.sh
 if [ "$LIST" = yes ]; then
   list_cargo -p layers
-  printf 'layers/syntax/FILE\nlayers/howto/PAGE\nlayers/howto-compiles\n'
+  printf 'layers/syntax/FILE\nlayers/howto/PAGE\nlayers/howto-compiles\nlayers/extract\n'
   exit
 fi
 cargo_test -p layers
@@ -30,3 +30,9 @@ elif howto_compiles; then echo "ok layers/howto-compiles"
 else echo "FAIL layers/howto-compiles: see the errors above"
 fi
 rm -rf "$WORK/howto"
+# The tool that writes the API's data.
+if ! wanted layers/extract; then :
+elif ! command -v go >/dev/null; then echo "skip layers/extract: there is no go"
+elif why=$(cd tools/extract && go vet ./... 2>&1 && go test ./... 2>&1); then echo "ok layers/extract"
+else echo "FAIL layers/extract: $why"
+fi

@@ -14,6 +14,7 @@ import (
 
 // world is all packages by import path.
 type world struct {
+	release  string // version of k8s.io/api: v0.36.2
 	packages map[string]*goPackage
 	order    []string
 }

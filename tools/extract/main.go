@@ -1,12 +1,18 @@
-// Command extract writes the schema data of the API from the published Go modules, or what enumerated values mean.
+// Command extract writes the schema data of the API from the published Go modules, what enumerated values mean, or what changes
+// from one release to another.
 package main
 
 import (
 	"bufio"
+	"bytes"
+	"encoding/json"
+	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"sort"
 	"strings"
 )
@@ -18,7 +24,14 @@ var modules = []string{
 	"k8s.io/kube-aggregator",
 }
 
+var (
+	sentencesOnly = flag.Bool("sentences", false, "write what the values of enumerations mean")
+	release       = flag.String("release", "", "a Kubernetes `version` (v1.35.0) in place of that of go.mod")
+	compareWith   = flag.String("compare", "", "write a report of the changes from the release to this data `file`")
+)
+
 func main() {
+	flag.Parse()
 	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "extract:", err)
 		os.Exit(1)
@@ -26,41 +39,121 @@ func main() {
 }
 
 func run() error {
-	world := newWorld()
-	for _, module := range modules {
-		dir, err := moduleDir(module)
-		if err != nil {
-			return err
-		}
-		if err := world.loadModule(module, dir); err != nil {
-			return err
-		}
+	if flag.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q; see -help", flag.Arg(0))
 	}
-	out := bufio.NewWriter(os.Stdout)
-	write := world.write
-	if len(os.Args) > 1 && os.Args[1] == "-sentences" {
-		write = world.writeSentences
-	}
-	if err := write(out); err != nil {
+	world, err := loadWorld(*release)
+	if err != nil {
 		return err
 	}
-	return out.Flush()
+	// A run that fails writes nothing.
+	var text bytes.Buffer
+	out := bufio.NewWriter(&text)
+	switch {
+	case *compareWith != "":
+		err = world.compare(out, *compareWith)
+	case *sentencesOnly:
+		err = world.writeSentences(out)
+	default:
+		err = world.write(out)
+	}
+	if err != nil {
+		return err
+	}
+	if err := out.Flush(); err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(text.Bytes())
+	return err
 }
 
-// moduleDir asks the go command for the folder of a module.
-func moduleDir(module string) (string, error) {
-	command := exec.Command("go", "mod", "download", "-json", module)
-	command.Stderr = os.Stderr
-	output, err := command.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", module, err)
-	}
-	for _, line := range strings.Split(string(output), "\n") {
-		if rest, found := strings.CutPrefix(strings.TrimSpace(line), `"Dir": "`); found {
-			return strings.TrimSuffix(strings.TrimSuffix(rest, ","), `"`), nil
+func loadWorld(release string) (*world, error) {
+	world := newWorld()
+	for _, name := range modules {
+		module, err := download(name, release)
+		if err != nil {
+			return nil, err
+		}
+		if err := world.loadModule(name, module.Dir); err != nil {
+			return nil, err
+		}
+		if name == modules[0] {
+			world.release = module.Version
 		}
 	}
-	return "", fmt.Errorf("%s: no folder", module)
+	return world, nil
+}
+
+// compare reports what changes from this release to that of a data file.
+func (w *world) compare(out io.Writer, path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var own bytes.Buffer
+	buffered := bufio.NewWriter(&own)
+	if err := w.write(buffered); err != nil {
+		return err
+	}
+	if err := buffered.Flush(); err != nil {
+		return err
+	}
+	old, err := parseSchema(&own)
+	if err != nil {
+		return err
+	}
+	new, err := parseSchema(bytes.NewReader(text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	to := strings.TrimSuffix(filepath.Base(path), ".txt")
+	writeReport(out, "v1"+strings.TrimPrefix(minor(w.release), "v0"), to, old, new)
+	return nil
+}
+
+// minor is a version without its last number.
+func minor(version string) string { return version[:strings.LastIndex(version, ".")] }
+
+var kubernetesVersion = regexp.MustCompile(`^v1(\.\d+\.\d+)$`)
+
+// moduleVersion is the version of the API's modules in a release of Kubernetes.
+func moduleVersion(release string) (string, error) {
+	match := kubernetesVersion.FindStringSubmatch(release)
+	if match == nil {
+		return "", fmt.Errorf("%q is no version of the form v1.35.0", release)
+	}
+	return "v0" + match[1], nil
+}
+
+// downloaded is a module as the go command describes it.
+type downloaded struct{ Version, Dir, Error string }
+
+// download asks the go command for a module: in the version of go.mod, or in that of a release.
+func download(module, release string) (downloaded, error) {
+	var found downloaded
+	folder := ""
+	if release != "" {
+		version, err := moduleVersion(release)
+		if err != nil {
+			return found, err
+		}
+		// Outside of this module, whose go.sum would get the other release.
+		module, folder = module+"@"+version, os.TempDir()
+	}
+	command := exec.Command("go", "mod", "download", "-json", module)
+	command.Dir = folder
+	command.Stderr = os.Stderr
+	output, failure := command.Output()
+	if err := json.Unmarshal(output, &found); err != nil && failure == nil {
+		return found, fmt.Errorf("%s: %w", module, err)
+	}
+	if found.Error != "" {
+		return found, fmt.Errorf("%s: %s", module, found.Error)
+	}
+	if failure != nil {
+		return found, fmt.Errorf("%s: %w", module, failure)
+	}
+	return found, nil
 }
 
 // loadModule reads every package of the module that has a generated.proto.

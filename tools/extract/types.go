@@ -20,8 +20,12 @@ var builtin = map[string]string{
 	"float64": "double", "string": "string", "byte": "byte", "uint8": "byte",
 }
 
+const typesPackage = "k8s.io/apimachinery/pkg/types."
+
 // foreign are named types of packages without a proto file.
-var foreign = map[string]string{"types.UID": "string", "types.NodeName": "string", "types.NamespacedName": "string"}
+var foreign = map[string]string{
+	typesPackage + "UID": "string", typesPackage + "NodeName": "string", typesPackage + "NamespacedName": "string",
+}
 
 // resolve turns a Go type expression into a type of the data file.
 func (w *world) resolve(p *goPackage, imports map[string]string, expression ast.Expr) (resolved, error) {
@@ -46,7 +50,7 @@ func (w *world) resolve(p *goPackage, imports map[string]string, expression ast.
 		return w.resolveNamed(p, e.Name)
 	case *ast.SelectorExpr:
 		alias := e.X.(*ast.Ident).Name
-		if text, found := foreign[alias+"."+e.Sel.Name]; found {
+		if text, found := foreign[imports[alias]+"."+e.Sel.Name]; found {
 			return resolved{text: text, scalar: true}, nil
 		}
 		other := w.packages[imports[alias]]

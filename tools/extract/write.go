@@ -25,7 +25,7 @@ var shapes = map[string]string{
 var skipped = map[string]bool{"meta.v1.Timestamp": true, "resource.QuantityValue": true, "runtime.TypeMeta": true, "runtime.Unknown": true}
 
 func (w *world) write(out *bufio.Writer) error {
-	fmt.Fprintln(out, "# Written by tools/extract from k8s.io/api v0.36 and its siblings; do not edit.")
+	fmt.Fprintf(out, "# Written by tools/extract from k8s.io/api %s and its siblings; do not edit.\n", minor(w.release))
 	packages := append([]string(nil), w.order...)
 	sort.Slice(packages, func(i, j int) bool { return w.packages[packages[i]].proto < w.packages[packages[j]].proto })
 	for _, path := range packages {
@@ -63,7 +63,7 @@ func (w *world) writeEnums(out *bufio.Writer, p *goPackage) {
 
 // writeSentences writes what each value of each enumeration means.
 func (w *world) writeSentences(out *bufio.Writer) error {
-	fmt.Fprintln(out, "# Written by tools/extract -sentences from k8s.io/api v0.36 (Apache-2.0, The Kubernetes Authors); do not edit.")
+	fmt.Fprintf(out, "# Written by tools/extract -sentences from k8s.io/api %s (Apache-2.0, The Kubernetes Authors); do not edit.\n", minor(w.release))
 	var lines []string
 	for _, p := range w.packages {
 		for name, declared := range p.types {
