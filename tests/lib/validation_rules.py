@@ -61,7 +61,6 @@ MORE_ROOTS = {"CustomResourceDefinition": ("ValidateUpdateCustomResourceDefiniti
 MISSING = {
     "Pod": (11, "resize of the pod's own resources (6), status of image volumes (3), privileged containers on a server that forbids them (2)"),
     "PodTemplate": (2, "privileged containers on a server that forbids them"),
-    "CertificateSigningRequest": (1, "headers of PEM blocks in the certificate"),
 }
 
 # Rules that no object of a served version can break, which are not counted.
