@@ -304,6 +304,15 @@ async fn create_random_map(plane: &ControlPlane, name: &str) {
     plane.admin().post(MAPS, &object).await.expect_success();
 }
 
+/// Name, method, path, headers and body of a request.
+type Case<'a> = (
+    &'a str,
+    Method,
+    &'a str,
+    &'a [(&'a str, &'a str)],
+    &'static [u8],
+);
+
 /// Responses to writes, and compressed ones, occupy memory as those to a GET do.
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_responses_of_all_kinds_are_limited() {
@@ -322,7 +331,7 @@ async fn unread_responses_of_all_kinds_are_limited() {
         ("accept", "application/json;as=Table;v=v1;g=meta.k8s.io"),
         ("accept-encoding", "gzip"),
     ];
-    let cases: [(&str, Method, &str, &[(&str, &str)], &'static [u8]); 4] = [
+    let cases: [Case<'_>; 4] = [
         (
             "patch",
             Method::PATCH,
