@@ -118,6 +118,8 @@ impl OpenConnection {
             .header("content-type", "application/json")
             .body(Full::from(review.to_string()))
             .unwrap();
+        // The task of the connection may not have seen the end of the previous response.
+        self.sender.ready().await.unwrap();
         let response = self.sender.send_request(request).await.unwrap();
         let status = response.status();
         response.into_body().collect().await.unwrap();
