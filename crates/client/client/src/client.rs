@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::config::{Config, Source};
 use crate::error::{Cause, Error, Result};
-use crate::lenient::from_slice;
+use crate::json::from_slice;
 use crate::transport::Transport;
 
 const JSON: &str = "application/json";

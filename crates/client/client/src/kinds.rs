@@ -1,7 +1,7 @@
 //! The kinds that this crate decodes.
 
 use crate::decode::Decode;
-use crate::lenient::from_slice;
+use crate::json::from_slice;
 use crate::list::List;
 use crate::object::{DynamicObject, PartialObject};
 use crate::watch_event::{WatchEvent, decode_line};

@@ -1,34 +1,20 @@
 //! Lists of objects.
 
-use crate::lenient::from_tree;
+use crate::json::Decoder;
 use crate::object_key::key_of;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 /// A list of objects at one resource version.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(bound = "K: DeserializeOwned")]
+#[derive(Clone, Debug)]
 pub struct List<K> {
     /// List metadata: `resourceVersion` is the version from which to watch, `continue` the token of
     /// the next page.
-    #[serde(default)]
     pub metadata: ListMeta,
     /// The objects.
-    #[serde(default = "Vec::new", deserialize_with = "null_as_empty")]
     pub items: Vec<K>,
     /// Keys (`namespace/name`) of objects that exist but can't be decoded.
-    #[serde(skip)]
     pub(crate) undecodable: Vec<String>,
-}
-
-fn null_as_empty<'de, D, K>(deserializer: D) -> Result<Vec<K>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    K: DeserializeOwned,
-{
-    Ok(Option::<Vec<K>>::deserialize(deserializer)?.unwrap_or_default())
 }
 
 impl<K> List<K> {
@@ -46,28 +32,44 @@ impl<K> List<K> {
     where
         K: DeserializeOwned,
     {
-        // The common case costs one pass. Only if any object fails, all are decoded one by one from
-        // a tree.
-        if let Ok(list) = serde_json::from_slice(bytes) {
-            return Ok(list);
-        }
-        let trees: List<Value> = serde_json::from_slice(bytes)?;
         let mut list = List {
-            metadata: trees.metadata,
+            metadata: ListMeta::default(),
             items: Vec::new(),
             undecodable: Vec::new(),
         };
-        for tree in trees.items {
-            let key = key_of(&tree);
-            match from_tree(tree) {
-                Ok(item) => list.items.push(item),
+        let mut decoder = Decoder::new(bytes);
+        let mut first = true;
+        decoder.begin_object()?;
+        while let Some(key) = decoder.next_key(&mut first)? {
+            match key.as_ref() {
+                "metadata" => list.metadata = decoder.decode()?,
+                "items" => list.decode_items(&mut decoder, kind)?,
+                _ => decoder.skip()?,
+            }
+        }
+        decoder.finish()?;
+        Ok(list)
+    }
+
+    fn decode_items(&mut self, decoder: &mut Decoder<'_>, kind: &str) -> serde_json::Result<()>
+    where
+        K: DeserializeOwned,
+    {
+        let mut first = true;
+        if !decoder.begin_array()? {
+            return Ok(());
+        }
+        while decoder.next_item(&mut first)? {
+            match decoder.decode() {
+                Ok(item) => self.items.push(item),
                 Err(error) => {
+                    let key = key_of(&serde_json::from_slice(decoder.take_text()?)?);
                     tracing::error!(%kind, object = key, %error, "object can't be decoded");
-                    list.undecodable.push(key);
+                    self.undecodable.push(key);
                 }
             }
         }
-        Ok(list)
+        Ok(())
     }
 
     pub(crate) fn continue_token(&self) -> Option<String> {
@@ -75,5 +77,61 @@ impl<K> List<K> {
             .continue_
             .clone()
             .filter(|token| !token.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use k8s_openapi::api::core::v1::Pod;
+
+    fn decode(text: &str) -> serde_json::Result<(String, Vec<String>, Vec<String>)> {
+        let list = List::<Pod>::decode_page(text.as_bytes(), "Pod")?;
+        let version = list.resource_version().to_owned();
+        let names = list.items.into_iter().map(|pod| pod.metadata.name);
+        Ok((
+            version,
+            names.map(Option::unwrap).collect(),
+            list.undecodable,
+        ))
+    }
+
+    #[test]
+    fn objects_that_fail_are_named_beside_the_others() {
+        let text = r#"{"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b","namespace":"n"},"spec":{"containers":5}},
+            {"metadata":{"name":"c"},"status":{"startTime":null}}],"kind":"PodList","metadata":{"resourceVersion":"7"}}"#;
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let (version, decoded, undecodable) = decode(text).unwrap();
+        assert_eq!(
+            (version.as_str(), decoded, undecodable),
+            ("7", names(&["a", "c"]), names(&["n/b"]))
+        );
+    }
+
+    #[test]
+    fn null_items_are_an_empty_list() {
+        for text in [r#"{"items":null}"#, r#"{"metadata":{},"items":[]}"#, "{}"] {
+            assert_eq!(
+                decode(text).unwrap(),
+                (String::new(), vec![], vec![]),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn document_that_is_no_list_is_an_error() {
+        for text in [
+            "null",
+            "[]",
+            "5",
+            "",
+            r#"{"items":5}"#,
+            r#"{"items":[{}]"#,
+            r#"{"items":[]}x"#,
+        ] {
+            assert!(decode(text).is_err(), "{text}");
+        }
     }
 }

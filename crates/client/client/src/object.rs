@@ -6,7 +6,7 @@
 use crate::decode::Decode;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -178,21 +178,34 @@ pub struct DynamicObject {
 
 impl<'de> Deserialize<'de> for DynamicObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut rest = Map::deserialize(deserializer)?;
-        let metadata = match rest.remove("metadata") {
-            Some(value) => crate::lenient::from_tree(value).map_err(serde::de::Error::custom)?,
-            None => ObjectMeta::default(),
-        };
-        let mut text = |key: &str| match rest.remove(key) {
-            Some(Value::String(text)) => text,
-            _ => String::new(),
-        };
-        Ok(Self {
-            api_version: text("apiVersion"),
-            kind: text("kind"),
-            metadata,
-            rest,
-        })
+        struct Fields;
+
+        impl<'de> Visitor<'de> for Fields {
+            type Value = DynamicObject;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<DynamicObject, A::Error> {
+                let mut object = DynamicObject::default();
+                while let Some(key) = map.next_key::<String>()? {
+                    if key == "metadata" {
+                        object.metadata = map.next_value::<Option<_>>()?.unwrap_or_default();
+                        continue;
+                    }
+                    match (key.as_str(), map.next_value()?) {
+                        ("apiVersion", Value::String(text)) => object.api_version = text,
+                        ("kind", Value::String(text)) => object.kind = text,
+                        ("apiVersion" | "kind", _) => {}
+                        (_, value) => drop(object.rest.insert(key, value)),
+                    }
+                }
+                Ok(object)
+            }
+        }
+
+        deserializer.deserialize_map(Fields)
     }
 }
 

@@ -1,12 +1,11 @@
 //! Events of a watch.
 
-use crate::lenient::from_tree;
+use crate::json::Decoder;
 use crate::object_key::key_of;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use serde::de::{DeserializeOwned, Error as _, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Error as _};
 use serde_json::Value;
-use std::marker::PhantomData;
 
 /// A watch event.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,106 +52,61 @@ enum Kind {
     Error,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Field {
-    Type,
-    Object,
-    #[serde(other)]
-    Other,
-}
-
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct BookmarkMetadata {
     metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
 }
 
-fn decode_object<'de, K: DeserializeOwned, D: Deserializer<'de>>(
-    kind: Kind,
-    from: D,
-) -> Result<WatchEvent<K>, D::Error> {
-    Ok(match kind {
-        Kind::Added => WatchEvent::Added(K::deserialize(from)?),
-        Kind::Modified => WatchEvent::Modified(K::deserialize(from)?),
-        Kind::Deleted => WatchEvent::Deleted(K::deserialize(from)?),
-        Kind::Error => WatchEvent::Error(Box::new(Status::deserialize(from)?)),
-        Kind::Bookmark => read_bookmark(from)?.into_event(),
-    })
-}
-
-/// The content of a bookmark.
-struct Bookmark {
-    resource_version: String,
-    initial_events_end: bool,
-}
-
-impl Bookmark {
-    fn into_event<K>(self) -> WatchEvent<K> {
-        WatchEvent::Bookmark {
-            resource_version: self.resource_version,
-            initial_events_end: self.initial_events_end,
-        }
-    }
-}
-
 /// Decodes the object of a bookmark. It has the kind of the watched objects, but metadata only, and
 /// the decoder of the kind would reject it for missing fields.
-fn read_bookmark<'de, D: Deserializer<'de>>(from: D) -> Result<Bookmark, D::Error> {
-    let meta = BookmarkMetadata::deserialize(from)?.metadata;
+fn decode_bookmark<K>(decoder: &mut Decoder<'_>) -> serde_json::Result<WatchEvent<K>> {
+    let meta = decoder.decode::<BookmarkMetadata>()?.metadata;
     let end = |marks: &std::collections::BTreeMap<String, String>| {
         marks
             .get("k8s.io/initial-events-end")
             .is_some_and(|value| value == "true")
     };
-    Ok(Bookmark {
+    Ok(WatchEvent::Bookmark {
         initial_events_end: meta.annotations.as_ref().is_some_and(end),
         resource_version: meta.resource_version.unwrap_or_default(),
     })
 }
 
-/// Decodes `object` of an event whose type is known.
-struct Seed<K>(Kind, PhantomData<K>);
-
-impl<'de, K: DeserializeOwned> serde::de::DeserializeSeed<'de> for Seed<K> {
-    type Value = WatchEvent<K>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
-        decode_object(self.0, from)
-    }
+/// Describes an object that can't be decoded. Without a version the watch could not be resumed
+/// after this event, so the caller must relist.
+fn describe(text: &[u8], kind: Kind, error: serde_json::Error) -> serde_json::Result<Undecodable> {
+    let tree = serde_json::from_slice(text)?;
+    let key = key_of(&tree);
+    let version = tree.pointer("/metadata/resourceVersion");
+    let Some(resource_version) = version.and_then(Value::as_str) else {
+        return Err(error);
+    };
+    Ok(Undecodable {
+        key,
+        resource_version: resource_version.to_owned(),
+        deleted: kind == Kind::Deleted,
+        error: error.to_string(),
+    })
 }
 
-impl<'de, K: DeserializeOwned> Deserialize<'de> for WatchEvent<K> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields<K>(PhantomData<K>);
-
-        impl<'de, K: DeserializeOwned> Visitor<'de> for Fields<K> {
-            type Value = WatchEvent<K>;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a watch event")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let (mut kind, mut event) = (None, None);
-                while let Some(field) = map.next_key::<Field>()? {
-                    match (field, kind) {
-                        (Field::Type, _) => kind = Some(map.next_value::<Kind>()?),
-                        (Field::Object, Some(kind)) => {
-                            event = Some(map.next_value_seed(Seed(kind, PhantomData))?);
-                        }
-                        // Other servers may write the fields in alphabetical order, with the
-                        // object first. `decode_leniently` reads such events.
-                        (Field::Object, None) => return Err(A::Error::missing_field("type")),
-                        (Field::Other, _) => drop(map.next_value::<IgnoredAny>()?),
-                    }
-                }
-                event.ok_or_else(|| A::Error::missing_field("object"))
-            }
+fn decode_object<K: DeserializeOwned>(
+    decoder: &mut Decoder<'_>,
+    kind: Kind,
+) -> serde_json::Result<WatchEvent<K>> {
+    let object = match kind {
+        Kind::Bookmark => return decode_bookmark(decoder),
+        Kind::Error => return Ok(WatchEvent::Error(Box::new(decoder.decode()?))),
+        Kind::Added | Kind::Modified | Kind::Deleted => decoder.decode(),
+    };
+    Ok(match (kind, object) {
+        (Kind::Deleted, Ok(object)) => WatchEvent::Deleted(object),
+        (Kind::Modified, Ok(object)) => WatchEvent::Modified(object),
+        (_, Ok(object)) => WatchEvent::Added(object),
+        (kind, Err(error)) => {
+            WatchEvent::Undecodable(Box::new(describe(decoder.take_text()?, kind, error)?))
         }
-
-        deserializer.deserialize_map(Fields(PhantomData))
-    }
+    })
 }
 
 /// Decodes an event.
@@ -160,48 +114,23 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for WatchEvent<K> {
 /// # Errors
 /// The line is not a watch event.
 pub(crate) fn decode_line<K: DeserializeOwned>(line: &[u8]) -> serde_json::Result<WatchEvent<K>> {
-    // The strict decoder is fast and nearly always right, so the tree is built for failures only.
-    serde_json::from_slice(line).or_else(|_| decode_leniently(line))
-}
-
-/// Decodes an event that strict decoding rejected.
-///
-/// # Errors
-/// The line is not a watch event.
-fn decode_leniently<K: DeserializeOwned>(line: &[u8]) -> serde_json::Result<WatchEvent<K>> {
-    #[derive(Deserialize)]
-    struct Raw {
-        #[serde(rename = "type")]
-        kind: Kind,
-        object: Value,
+    let mut decoder = Decoder::new(line);
+    let (mut first, mut kind, mut event, mut early) = (true, None, None, None);
+    decoder.begin_object()?;
+    while let Some(key) = decoder.next_key(&mut first)? {
+        match (key.as_ref(), kind) {
+            ("type", _) => kind = Some(decoder.decode()?),
+            ("object", Some(kind)) => event = Some(decode_object(&mut decoder, kind)?),
+            // Other servers may write the fields in alphabetical order, with the object first.
+            ("object", None) => early = Some(decoder.take_text()?),
+            _ => decoder.skip()?,
+        }
     }
-    let Raw { kind, object: tree } = serde_json::from_slice(line)?;
-    let event = |tree: Value| {
-        Ok(match kind {
-            Kind::Added => WatchEvent::Added(from_tree(tree)?),
-            Kind::Modified => WatchEvent::Modified(from_tree(tree)?),
-            Kind::Deleted => WatchEvent::Deleted(from_tree(tree)?),
-            // Not by `decode_object`, which would be compiled for a third decoder of every kind.
-            Kind::Bookmark => read_bookmark(tree)?.into_event(),
-            Kind::Error => WatchEvent::Error(Box::new(from_tree(tree)?)),
-        })
-    };
-    let key = key_of(&tree);
-    let resource_version = tree
-        .pointer("/metadata/resourceVersion")
-        .and_then(Value::as_str)
-        .map(str::to_owned);
-    event(tree).or_else(|error: serde_json::Error| match (kind, resource_version) {
-        // Without a version the watch could not be resumed after this event, so the caller must
-        // relist.
-        (Kind::Bookmark | Kind::Error, _) | (_, None) => Err(error),
-        (_, Some(resource_version)) => Ok(WatchEvent::Undecodable(Box::new(Undecodable {
-            key,
-            resource_version,
-            deleted: kind == Kind::Deleted,
-            error: error.to_string(),
-        }))),
-    })
+    decoder.finish()?;
+    if let (Some(object), Some(kind)) = (early, kind) {
+        event = Some(decode_object(&mut Decoder::new(object), kind)?);
+    }
+    event.ok_or_else(|| serde_json::Error::custom("an event needs a type and an object"))
 }
 
 #[cfg(test)]
@@ -238,7 +167,7 @@ mod tests {
     }
 
     fn decode_pod(line: &str) -> serde_json::Result<WatchEvent<k8s_openapi::api::core::v1::Pod>> {
-        decode_leniently(line.as_bytes())
+        decode_line(line.as_bytes())
     }
 
     #[test]
@@ -272,6 +201,8 @@ mod tests {
             r#"{"type":"CHANGED","object":{"metadata":{"resourceVersion":"7"}}}"#,
             r#"{"kind":"Status","code":500}"#,
             "<html>",
+            "null",
+            "",
         ] {
             assert!(decode_pod(line).is_err(), "{line}");
         }
