@@ -5,9 +5,11 @@
 //! its sources can't be found, the build fails: a server without descriptions must be requested
 //! explicitly.
 
+use serde_json::Value;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Environment variable that allows a build without descriptions.
 const WITHOUT: &str = "IRONCLAD_WITHOUT_DESCRIPTIONS";
@@ -66,19 +68,22 @@ fn unpacked() -> Option<PathBuf> {
 
 fn described() -> Option<PathBuf> {
     let manifest = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?).join("Cargo.toml");
-    let mut command = cargo_metadata::MetadataCommand::new();
-    let metadata = command
-        .manifest_path(manifest)
+    let cargo = std::env::var_os("CARGO")?;
+    let output = Command::new(cargo)
         // A build script must not depend on the network.
-        .other_options(["--offline".to_owned()])
-        .exec()
+        .args(["metadata", "--format-version=1", "--offline"])
+        .arg("--manifest-path")
+        .arg(manifest)
+        .output()
         .ok()?;
-    let package = metadata
-        .packages
+    let metadata: Value = serde_json::from_slice(&output.stdout).ok()?;
+    let package = metadata["packages"]
+        .as_array()?
         .iter()
-        .find(|package| package.name.as_str() == "k8s-openapi")?;
-    let folder = package.manifest_path.parent()?.join("src/v1_36");
-    folder.is_dir().then(|| folder.into_std_path_buf())
+        .find(|package| package["name"] == "k8s-openapi")?;
+    let manifest = Path::new(package["manifest_path"].as_str()?);
+    let folder = manifest.parent()?.join("src/v1_36");
+    folder.is_dir().then_some(folder)
 }
 
 fn collect(folder: &Path, lines: &mut Vec<String>) {
