@@ -1,7 +1,7 @@
 //! Lists of objects.
 
 use crate::json::Decoder;
-use crate::object_key::key_of;
+use crate::object_key::identify;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use serde::de::DeserializeOwned;
 
@@ -63,7 +63,7 @@ impl<K> List<K> {
             match decoder.decode() {
                 Ok(item) => self.items.push(item),
                 Err(error) => {
-                    let key = key_of(&serde_json::from_slice(decoder.take_text()?)?);
+                    let (key, _) = identify(decoder.take_text()?);
                     tracing::error!(%kind, object = key, %error, "object can't be decoded");
                     self.undecodable.push(key);
                 }
@@ -107,6 +107,17 @@ mod tests {
             (version.as_str(), decoded, undecodable),
             ("7", names(&["a", "c"]), names(&["n/b"]))
         );
+    }
+
+    #[test]
+    fn object_that_is_too_deep_does_not_hide_others() {
+        let deep = format!("{}{}", "[".repeat(1_000), "]".repeat(1_000));
+        let fields = format!(r#"{{"manager":"m","fieldsV1":{{"f:a":{deep}}}}}"#);
+        let text = format!(
+            r#"{{"items":[{{"metadata":{{"managedFields":[{fields}],"name":"a"}}}},{{"metadata":{{"name":"b"}}}}]}}"#
+        );
+        let expected = (String::new(), vec!["b".to_owned()], vec!["a".to_owned()]);
+        assert_eq!(decode(&text).unwrap(), expected);
     }
 
     #[test]

@@ -262,7 +262,7 @@ impl Object for PartialObject {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::object_key::key_of;
+    use crate::object_key::identify;
     use k8s_openapi::api::core::v1::{Namespace, Pod};
     use serde_json::json;
 
@@ -317,7 +317,7 @@ mod tests {
             (json!({}), ""),
         ] {
             let tree = json!({"metadata": metadata});
-            assert_eq!(key_of(&tree), want);
+            assert_eq!(identify(tree.to_string().as_bytes()).0, want);
             let object: DynamicObject = serde_json::from_value(tree).unwrap();
             assert_eq!(object.key(), want);
         }

@@ -1,16 +1,30 @@
-//! Keys of objects.
+//! Keys of objects that can't be decoded.
 
-use serde_json::Value;
+use crate::json::from_slice;
+use serde::Deserialize;
 
-/// Returns the key (`namespace/name`) of an object in a JSON tree.
-pub(crate) fn key_of(tree: &Value) -> String {
-    let text = |path| {
-        tree.pointer(path)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
+/// The metadata that identifies a state of an object.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Identity {
+    name: String,
+    namespace: String,
+    resource_version: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Identified {
+    metadata: Identity,
+}
+
+/// Returns the key (`namespace/name`) and the resource version of an encoded object. Both are empty
+/// if they can't be decoded either.
+pub(crate) fn identify(text: &[u8]) -> (String, String) {
+    let Identified { metadata } = from_slice(text).unwrap_or_default();
+    let key = match metadata.namespace.as_str() {
+        "" => metadata.name,
+        namespace => format!("{namespace}/{}", metadata.name),
     };
-    match text("/metadata/namespace") {
-        "" => text("/metadata/name").to_owned(),
-        namespace => format!("{namespace}/{}", text("/metadata/name")),
-    }
+    (key, metadata.resource_version)
 }

@@ -1,11 +1,10 @@
 //! Events of a watch.
 
 use crate::json::Decoder;
-use crate::object_key::key_of;
+use crate::object_key::identify;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, Error as _};
-use serde_json::Value;
 
 /// A watch event.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,15 +75,13 @@ fn decode_bookmark<K>(decoder: &mut Decoder<'_>) -> serde_json::Result<WatchEven
 /// Describes an object that can't be decoded. Without a version the watch could not be resumed
 /// after this event, so the caller must relist.
 fn describe(text: &[u8], kind: Kind, error: serde_json::Error) -> serde_json::Result<Undecodable> {
-    let tree = serde_json::from_slice(text)?;
-    let key = key_of(&tree);
-    let version = tree.pointer("/metadata/resourceVersion");
-    let Some(resource_version) = version.and_then(Value::as_str) else {
+    let (key, resource_version) = identify(text);
+    if resource_version.is_empty() {
         return Err(error);
-    };
+    }
     Ok(Undecodable {
         key,
-        resource_version: resource_version.to_owned(),
+        resource_version,
         deleted: kind == Kind::Deleted,
         error: error.to_string(),
     })

@@ -1,6 +1,7 @@
 //! The deserializer: what is compiled for each type, and as little as possible.
 
 use super::parser::{Nulls, Number, Parser, Start, Substitute};
+use serde::de::value::CowStrDeserializer;
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, Error as _, IntoDeserializer, MapAccess,
     SeqAccess, Visitor,
@@ -21,12 +22,12 @@ impl<'de> Decoder<'de> {
 
     /// Begins an object.
     pub(crate) fn begin_object(&mut self) -> Result<(), Error> {
-        self.0.begin_object().map(drop)
+        self.0.begin(Start::Object).map(drop)
     }
 
     /// Begins an array, or returns false in place of null.
     pub(crate) fn begin_array(&mut self) -> Result<bool, Error> {
-        Ok(!self.0.take_null()? && self.0.begin_array()?)
+        Ok(!self.0.take_null()? && self.0.begin(Start::Array)?)
     }
 
     /// Goes to the next item of an array.
@@ -204,7 +205,7 @@ impl<'de> Deserializer<'de> for &mut Decoder<'de> {
 
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let mut items = Items {
-            is_open: self.0.begin_array()?,
+            is_open: self.0.begin(Start::Array)?,
             first: true,
             decoder: self,
         };
@@ -300,7 +301,7 @@ impl<'a, 'de> Members<'a, 'de> {
         decoder: &'a mut Decoder<'de>,
         fields: &'static [&'static str],
     ) -> Result<Self, Error> {
-        let is_open = decoder.0.begin_object()?;
+        let is_open = decoder.0.begin(Start::Object)?;
         let mut absent = Vec::new();
         if decoder.0.nulls == Nulls::Zero {
             // Kind and version of a typed struct are constants; null would be compared with them
@@ -324,6 +325,7 @@ impl<'a, 'de> Members<'a, 'de> {
         Ok(())
     }
 
+    /// Reads the next key, or returns that of an absent field, whose value is then null.
     fn advance(&mut self) -> Result<Option<Cow<'de, str>>, Error> {
         if self.is_open {
             if let Some(key) = self.decoder.0.next_key(&mut self.first)? {
@@ -348,53 +350,12 @@ impl<'de> MapAccess<'de> for &mut Members<'_, 'de> {
         seed: K,
     ) -> Result<Option<K::Value>, Error> {
         match self.advance()? {
-            Some(key) => seed.deserialize(Key(key)).map(Some),
+            Some(key) => seed.deserialize(CowStrDeserializer::new(key)).map(Some),
             None => Ok(None),
         }
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
         seed.deserialize(&mut *self.decoder)
-    }
-}
-
-/// A key of an object.
-struct Key<'de>(Cow<'de, str>);
-
-impl<'de> Deserializer<'de> for Key<'de> {
-    type Error = Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_str(&self.0)
-    }
-
-    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_string(self.0.into_owned())
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        _variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, Error> {
-        visitor.visit_enum(self.0.into_deserializer())
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Error> {
-        visitor.visit_newtype_struct(self)
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_some(self)
-    }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str bytes byte_buf unit
-        unit_struct seq tuple tuple_struct map struct identifier ignored_any
     }
 }

@@ -4,8 +4,9 @@ use serde::de::Error as _;
 use serde_json::Error;
 use std::borrow::Cow;
 
-/// As deep as serde_json reads.
-const MAX_DEPTH: u8 = 127;
+/// Decoders are recursive, so the stack limits them. An API server accepts bodies with 127 levels;
+/// the paths of managed fields nest some deeper, as do lists and events.
+const MAX_DEPTH: u8 = 160;
 
 /// The meaning of null and absence.
 #[derive(Clone, Copy, PartialEq)]
@@ -43,6 +44,19 @@ pub(super) enum Start {
     Text,
     Array,
     Object,
+}
+
+impl Start {
+    fn name(self) -> &'static str {
+        match self {
+            Start::Null => "null",
+            Start::Bool => "boolean",
+            Start::Number => "number",
+            Start::Text => "string",
+            Start::Array => "sequence",
+            Start::Object => "map",
+        }
+    }
 }
 
 /// A position in a document.
@@ -146,26 +160,15 @@ impl<'de> Parser<'de> {
         Ok(self.nulls == Nulls::Zero && self.take_null()?)
     }
 
-    #[cold]
-    fn mismatch(found: Start, expected: &str) -> Error {
-        let found = match found {
-            Start::Null => "null",
-            Start::Bool => "boolean",
-            Start::Number => "number",
-            Start::Text => "string",
-            Start::Array => "sequence",
-            Start::Object => "map",
-        };
-        Error::custom(format!("invalid type: {found}, expected {expected}"))
-    }
-
-    fn expect(&mut self, expected: Start, name: &str) -> Result<(), Error> {
+    fn expect(&mut self, expected: Start) -> Result<(), Error> {
         let found = self.peek()?;
         if found == expected {
-            Ok(())
-        } else {
-            Err(Self::mismatch(found, name))
+            return Ok(());
         }
+        let (found, expected) = (found.name(), expected.name());
+        Err(Error::custom(format!(
+            "invalid type: {found}, expected {expected}"
+        )))
     }
 
     /// Reads a boolean.
@@ -173,7 +176,7 @@ impl<'de> Parser<'de> {
         if self.take_zero()? {
             return Ok(false);
         }
-        self.expect(Start::Bool, "a boolean")?;
+        self.expect(Start::Bool)?;
         let value = self.byte() == Some(b't');
         self.expect_literal(if value { "true" } else { "false" })?;
         Ok(value)
@@ -195,7 +198,7 @@ impl<'de> Parser<'de> {
         if self.take_zero()? {
             return Ok(Number::Unsigned(0));
         }
-        self.expect(Start::Number, "a number")?;
+        self.expect(Start::Number)?;
         let start = self.position;
         let negative = self.byte() == Some(b'-');
         self.position += usize::from(negative);
@@ -252,7 +255,7 @@ impl<'de> Parser<'de> {
         if self.take_zero()? {
             return Ok(Cow::Borrowed(""));
         }
-        self.expect(Start::Text, "a string")?;
+        self.expect(Start::Text)?;
         self.read_quoted()
     }
 
@@ -293,32 +296,17 @@ impl<'de> Parser<'de> {
             .map_err(|_| Error::custom("invalid unicode code point"))
     }
 
-    fn descend(&mut self) -> Result<(), Error> {
+    /// Begins an array or object, or returns false in place of an empty one.
+    pub(super) fn begin(&mut self, start: Start) -> Result<bool, Error> {
+        if self.take_zero()? {
+            return Ok(false);
+        }
+        self.expect(start)?;
         if self.depth == MAX_DEPTH {
             return Err(Error::custom("recursion limit exceeded"));
         }
         self.depth += 1;
         self.position += 1;
-        Ok(())
-    }
-
-    /// Begins an array, or returns false in place of an empty one.
-    pub(super) fn begin_array(&mut self) -> Result<bool, Error> {
-        if self.take_zero()? {
-            return Ok(false);
-        }
-        self.expect(Start::Array, "a sequence")?;
-        self.descend()?;
-        Ok(true)
-    }
-
-    /// Begins an object, or returns false in place of an empty one.
-    pub(super) fn begin_object(&mut self) -> Result<bool, Error> {
-        if self.take_zero()? {
-            return Ok(false);
-        }
-        self.expect(Start::Object, "a map")?;
-        self.descend()?;
         Ok(true)
     }
 
@@ -329,7 +317,6 @@ impl<'de> Parser<'de> {
         match self.skip_whitespace() {
             Some(byte) if byte == end => {
                 self.position += 1;
-                self.depth -= 1;
                 Ok(false)
             }
             Some(b',') if !is_first => {
@@ -345,16 +332,7 @@ impl<'de> Parser<'de> {
         }
     }
 
-    /// Goes to the next item of an array.
-    pub(super) fn next_item(&mut self, first: &mut bool) -> Result<bool, Error> {
-        self.step(first, b']')
-    }
-
-    /// Reads the next key of an object.
-    pub(super) fn next_key(&mut self, first: &mut bool) -> Result<Option<Cow<'de, str>>, Error> {
-        if !self.step(first, b'}')? {
-            return Ok(None);
-        }
+    fn read_key(&mut self) -> Result<Cow<'de, str>, Error> {
         if self.skip_whitespace() != Some(b'"') {
             return Err(Error::custom("key must be a string"));
         }
@@ -363,31 +341,53 @@ impl<'de> Parser<'de> {
             return Err(Error::custom("expected `:`"));
         }
         self.position += 1;
-        Ok(Some(key))
+        Ok(key)
     }
 
-    /// Reads a value of any type and drops it.
+    /// Goes to the next item of an array.
+    pub(super) fn next_item(&mut self, first: &mut bool) -> Result<bool, Error> {
+        let found = self.step(first, b']')?;
+        self.depth -= u8::from(!found);
+        Ok(found)
+    }
+
+    /// Reads the next key of an object.
+    pub(super) fn next_key(&mut self, first: &mut bool) -> Result<Option<Cow<'de, str>>, Error> {
+        if self.step(first, b'}')? {
+            return self.read_key().map(Some);
+        }
+        self.depth -= 1;
+        Ok(None)
+    }
+
+    /// Reads a value of any type and drops it. Its depth is not limited, so that an object that is
+    /// too deep does not hide those after it.
     pub(super) fn skip(&mut self) -> Result<(), Error> {
-        match self.peek()? {
-            Start::Null => self.take_null().map(drop),
-            Start::Bool => self.read_bool().map(drop),
-            Start::Number => self.read_number().map(drop),
-            Start::Text => self.read_text().map(drop),
-            Start::Array => {
-                let mut first = true;
-                self.begin_array()?;
-                while self.next_item(&mut first)? {
-                    self.skip()?;
+        let (mut ends, mut first) = (Vec::new(), true);
+        loop {
+            match self.peek()? {
+                Start::Null => self.take_null().map(drop)?,
+                Start::Bool => self.read_bool().map(drop)?,
+                Start::Number => self.read_number().map(drop)?,
+                Start::Text => self.read_text().map(drop)?,
+                start @ (Start::Array | Start::Object) => {
+                    ends.push(if start == Start::Array { b']' } else { b'}' });
+                    self.position += 1;
+                    first = true;
                 }
-                Ok(())
             }
-            Start::Object => {
-                let mut first = true;
-                self.begin_object()?;
-                while self.next_key(&mut first)?.is_some() {
-                    self.skip()?;
+            // Leaves what ends here.
+            loop {
+                let Some(end) = ends.last() else {
+                    return Ok(());
+                };
+                if self.step(&mut first, *end)? {
+                    if *end == b'}' {
+                        self.read_key()?;
+                    }
+                    break;
                 }
-                Ok(())
+                ends.pop();
             }
         }
     }

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -148,11 +149,22 @@ fn documents_decode_as_with_serde_json() {
     ] {
         compare::<Value>(document);
     }
-    for depth in [126, 127, 128, 1_000_000] {
-        let nested = |open: &str, close: &str| [open.repeat(depth), close.repeat(depth)].concat();
-        compare::<Value>(nested("[", "]").as_bytes());
-        compare::<Value>(format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth)).as_bytes());
+}
+
+#[test]
+fn depth_of_what_is_decoded_is_limited() {
+    let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+    for (depth, decodes) in [(127, true), (160, true), (161, false), (1_000_000, false)] {
+        let members = format!("{}1{}", "{\"a\":".repeat(depth), "}".repeat(depth));
+        assert_eq!(
+            from_slice::<Value>(nested(depth).as_bytes()).is_ok(),
+            decodes
+        );
+        assert_eq!(from_slice::<Value>(members.as_bytes()).is_ok(), decodes);
     }
+    // As the depth of what is skipped is not.
+    compare::<IgnoredAny>(nested(1_000_000).as_bytes());
+    compare::<IgnoredAny>(format!("{}]", nested(1_000)).as_bytes());
 }
 
 /// Changes single bytes of a document: most results are errors, and must be for both.
