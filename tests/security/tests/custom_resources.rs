@@ -71,6 +71,53 @@ async fn conflicts_of_an_apply_do_not_multiply_its_size() {
     assert!(found < 10 * size, "{found} bytes for {size}");
 }
 
+/// The paths of managed fields, a list, and a watch nest an object deeper than its body was. Clients that
+/// could not decode it did not see the others of its kind, which outlived their owners.
+#[tokio::test(flavor = "multi_thread")]
+async fn deeply_nested_object_does_not_stop_garbage_collection() {
+    let plane = ControlPlane::start().await;
+    let admin = plane.admin();
+    define_widgets(&admin, &free_schema()).await;
+    let rules = json!([{"apiGroups": ["example.com"], "resources": ["widgets"], "verbs": ["create", "get", "patch"]}]);
+    plane.grant("mallory", "default", rules).await;
+    let mallory = plane.user("mallory", None);
+    wait_for_status(&mallory, &format!("{WIDGETS}/w"), 404).await;
+    for depth in 100..=127 {
+        let nested = (1..depth).fold(json!({}), |inner, _| json!({"a": inner}));
+        let reply = mallory
+            .post(WIDGETS, &widget(&format!("w{depth}"), nested))
+            .await;
+        assert!(
+            matches!(reply.status, 201 | 400),
+            "{depth}: {}",
+            reply.text()
+        );
+    }
+    // Other doors to the store.
+    let nested = (1..126).fold(json!({}), |inner, _| json!({"a": inner}));
+    for dry_run in ["", "?dryRun=All"] {
+        let patch = json!({"spec": nested});
+        let reply = mallory
+            .merge_patch(&format!("{WIDGETS}/w100{dry_run}"), &patch)
+            .await;
+        assert_eq!(reply.status, 400, "{}", reply.text());
+    }
+    admin.get(WIDGETS).await.expect_success();
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}});
+    let owner = admin.post(maps, &owner).await.expect_success().json();
+    let mut owned = widget("owned", json!({}));
+    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}]);
+    admin.post(WIDGETS, &owned).await.expect_success();
+
+    plane.start_controllers("garbage-collector-controller");
+    admin
+        .delete(&format!("{maps}/owner"))
+        .await
+        .expect_success();
+    wait_for_status(&admin, &format!("{WIDGETS}/owned"), 404).await;
+}
+
 /// Objects without a type have only these bounds.
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_of_custom_resources_are_bounded() {

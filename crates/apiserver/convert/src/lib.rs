@@ -12,8 +12,8 @@ use std::sync::Arc;
 pub use custom::{coerce_changed, default_custom};
 pub use foreign::{convert_admitted, convert_custom, convert_one};
 pub use stored::{
-    StoredError, decode_message, decode_stored, encode_stored, set_resource_version,
-    stored_message, stored_version,
+    StoredError, decode_message, decode_stored, encode_readable, encode_stored,
+    set_resource_version, stored_message, stored_version,
 };
 
 /// Converts an object from version `from` to version `to` of the same kind.

@@ -153,6 +153,35 @@ pub fn encode_stored(resource: &Resource, object: &Value) -> Vec<u8> {
     }
 }
 
+/// Less than the decoder of any encoding allows.
+const ALWAYS_READABLE_DEPTH: usize = 90;
+
+/// Encodes an object of a client, as [`encode_stored`] does, if it can be decoded again.
+///
+/// Managed fields and other encodings nest deeper than the body that was accepted. One object that
+/// can't be decoded makes every list of its kind fail.
+///
+/// # Errors
+/// The object is nested too deeply.
+pub fn encode_readable(resource: &Resource, object: &Value) -> Result<Vec<u8>, StoredError> {
+    let stored = encode_stored(resource, object);
+    if is_deeper(object, ALWAYS_READABLE_DEPTH) {
+        decode_stored(resource, &stored)?;
+    }
+    Ok(stored)
+}
+
+fn is_deeper(value: &Value, limit: usize) -> bool {
+    let Some(below) = limit.checked_sub(1) else {
+        return value.is_array() || value.is_object();
+    };
+    match value {
+        Value::Array(items) => items.iter().any(|item| is_deeper(item, below)),
+        Value::Object(members) => members.values().any(|member| is_deeper(member, below)),
+        _ => false,
+    }
+}
+
 fn with_type_meta(resource: &Resource, mut object: Value) -> Value {
     if let Some(map) = object.as_object_mut() {
         map.insert("apiVersion".into(), Value::String(resource.api_version()));
@@ -186,6 +215,22 @@ mod tests {
             (&json!("v1"), &json!("ConfigMap"))
         );
         assert_eq!(read["data"], json!({"k": "v"}));
+    }
+
+    #[test]
+    fn object_that_could_not_be_read_is_not_encoded() {
+        let maps = find("", "v1", "configmaps");
+        let is_readable = |depth: usize| {
+            let fields = (1..depth).fold(json!({}), |inner, _| json!({"f:a": inner}));
+            let managed = json!([{"manager": "m", "fieldsType": "FieldsV1", "fieldsV1": fields}]);
+            let object = json!({"metadata": {"name": "a", "managedFields": managed}});
+            let readable = encode_readable(maps, &object).is_ok();
+            let decoded = decode_stored(maps, &encode_stored(maps, &object));
+            assert_eq!(readable, decoded.is_ok(), "{depth}");
+            readable
+        };
+        let depths: Vec<usize> = (80..140).filter(|depth| is_readable(*depth)).collect();
+        assert_eq!(depths, (80..=127).collect::<Vec<_>>());
     }
 
     #[test]

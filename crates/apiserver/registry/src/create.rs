@@ -1,6 +1,6 @@
 //! Create.
 
-use crate::errors::store_error;
+use crate::errors::{store_error, unreadable_error};
 use crate::meta;
 use crate::owners::{Stage, remove_duplicate_owners};
 use crate::registry::Registry;
@@ -10,7 +10,7 @@ use crate::strategy::{
 };
 use crate::write::Write;
 use api_meta::{ApiError, Meta, Reason};
-use apiserver_convert::{convert_one, encode_stored};
+use apiserver_convert::{convert_one, encode_readable};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
 use serde_json::Value;
@@ -105,6 +105,8 @@ impl Registry {
         let kind = cache.kind();
         // Also of a dry run: a conversion that fails would fail the real create.
         let converted = convert_one(&write.resource, &kind.resource, object.clone()).await?;
+        let stored =
+            encode_readable(&kind.resource, &converted).map_err(|e| unreadable_error(&e))?;
         // Nothing is written, so the cache has to show whether the name exists. It may lag behind,
         // as a real create may lose a race.
         if write.dry_run {
@@ -117,7 +119,6 @@ impl Registry {
                 None => Ok(object),
             };
         }
-        let stored = encode_stored(&kind.resource, &converted);
         let key = self.caches.store_key(kind, &write.namespace, name);
         match self
             .store

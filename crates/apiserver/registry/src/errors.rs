@@ -2,6 +2,7 @@
 
 use api_meta::{ApiError, Cause, Details, Reason};
 use apiserver_cache::CacheError;
+use apiserver_convert::StoredError;
 use apiserver_storage::StoreError;
 
 /// Converts an error of the store; the details are only logged.
@@ -30,6 +31,13 @@ pub fn store_error(error: &StoreError) -> ApiError {
             })
         }
     }
+}
+
+/// Builds a 400 for an object that could not be read after it was written.
+pub(crate) fn unreadable_error(error: &StoredError) -> ApiError {
+    ApiError::bad_request(format!(
+        "the object can't be stored, because it could not be decoded with its managed fields: {error}"
+    ))
 }
 
 /// Builds a 410 for a compacted revision.

@@ -4,7 +4,7 @@
 //! caused, it is repeated on the object from the store.
 
 use crate::create::name_mismatch;
-use crate::errors::store_error;
+use crate::errors::{store_error, unreadable_error};
 use crate::meta;
 use crate::owners::{Stage, remove_duplicate_owners};
 use crate::registry::Registry;
@@ -16,7 +16,7 @@ use crate::write::Write;
 use api_kinds::Resource;
 use api_meta::{ApiError, Cause, Meta, Reason};
 use apiserver_cache::{Entry, convert_entry};
-use apiserver_convert::{codec, convert_one, encode_stored};
+use apiserver_convert::{codec, convert_one, encode_readable};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
 use serde_json::Value;
@@ -291,6 +291,7 @@ impl Registry {
         }
         meta::set_revision(&mut new, revision);
         if write.dry_run {
+            encode_readable(&write.resource, &new).map_err(|e| unreadable_error(&e))?;
             return Ok(Outcome::Done(new));
         }
         // As upstream, an update that changes nothing writes nothing: no event wakes the watchers.
@@ -342,10 +343,9 @@ impl Registry {
         let mut bare = new.clone();
         // The store's revision is the resourceVersion; a stored copy would be wrong at once.
         bare.metadata_mut().remove("resourceVersion");
-        let stored = encode_stored(
-            &kind.resource,
-            &convert_one(&write.resource, &kind.resource, bare).await?,
-        );
+        let converted = convert_one(&write.resource, &kind.resource, bare).await?;
+        let stored =
+            encode_readable(&kind.resource, &converted).map_err(|e| unreadable_error(&e))?;
         let written = self
             .store
             .update(key, stored.into(), revision, self.key_ttl(write))
