@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use serde::Deserialize;
 
 use crate::base_chains::TABLE;
-use crate::model::Family;
+use net_nft::Family;
 
 /// The used part of `nft -j list sets`.
 #[derive(Default, Deserialize)]

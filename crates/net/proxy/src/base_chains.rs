@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use crate::model::Family;
+use net_nft::Family;
 
 /// Name of the table in each family.
 pub const TABLE: &str = "kube-proxy";

@@ -7,21 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use net_nft::{Commands, Family};
+
 use crate::base_chains::TABLE;
-use crate::model::Family;
 use crate::service_rules::{Part, ServiceRules};
 
 type Key = (Family, &'static str, String);
-
-/// Two transactions: the first changes the rules that packets pass, the second removes unused
-/// chains and sets (the kernel still counts references that are removed in the same transaction).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Commands {
-    /// The change.
-    pub change: String,
-    /// The removal of unused chains and sets.
-    pub removal: String,
-}
 
 /// The desired rules of all Services.
 #[derive(Debug, Default)]

@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use api_semantics::endpoints::{is_endpoint_ready, is_endpoint_serving, is_endpoint_terminating};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::model::{Family, ServicePort};
+use crate::model::ServicePort;
+use net_nft::Family;
 
 /// One endpoint of one port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

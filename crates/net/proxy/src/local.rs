@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::model::Family;
+use net_nft::Family;
 
 /// This node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

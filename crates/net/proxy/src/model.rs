@@ -4,77 +4,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Service;
-
-/// Address family; each has its own table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// Returns the family of an address.
-    #[must_use]
-    pub fn of(address: IpAddr) -> Self {
-        if address.is_ipv4() {
-            Self::V4
-        } else {
-            Self::V6
-        }
-    }
-
-    /// Returns nft's name of the family, for tables and header fields.
-    #[must_use]
-    pub fn nft_name(self) -> &'static str {
-        match self {
-            Self::V4 => "ip",
-            Self::V6 => "ip6",
-        }
-    }
-
-    /// Returns nft's address type.
-    #[must_use]
-    pub fn address_type(self) -> &'static str {
-        match self {
-            Self::V4 => "ipv4_addr",
-            Self::V6 => "ipv6_addr",
-        }
-    }
-}
-
-/// Transport protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Protocol {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-    /// SCTP.
-    Sctp,
-}
-
-impl Protocol {
-    fn parse(text: Option<&str>) -> Option<Self> {
-        match text {
-            None | Some("" | "TCP") => Some(Self::Tcp),
-            Some("UDP") => Some(Self::Udp),
-            Some("SCTP") => Some(Self::Sctp),
-            Some(_) => None,
-        }
-    }
-
-    /// Returns nft's name of the protocol.
-    #[must_use]
-    pub fn nft_name(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-            Self::Sctp => "sctp",
-        }
-    }
-}
+use net_nft::Protocol;
 
 /// One port of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]

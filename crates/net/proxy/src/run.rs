@@ -18,7 +18,6 @@ use crate::health::{Health, serve_health, serve_metrics};
 use crate::health_checks::Checks;
 use crate::local::LocalNode;
 use crate::metrics::ProxyMetrics;
-use crate::nft;
 use crate::settings::{Settings, apply_conntrack_settings};
 use crate::sync::Proxy;
 
@@ -30,7 +29,9 @@ const NOT_OURS: &str = "!service.kubernetes.io/headless,!service.kubernetes.io/s
 pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Result<()> {
     // Fails at the start and not at the first Service, with a message that names the missing
     // program.
-    nft::check_nft().await.context("rules can't be installed")?;
+    net_nft::check_nft()
+        .await
+        .context("rules can't be installed")?;
     apply_conntrack_settings(&settings).await?;
     let health = Arc::new(Health::default());
     let metrics = Arc::new(Metrics::new());

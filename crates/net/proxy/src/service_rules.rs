@@ -17,7 +17,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::endpoints::{choose_endpoints, ready_endpoints};
 use crate::local::LocalNode;
-use crate::model::{Family, service_ports};
+use crate::model::service_ports;
+use net_nft::Family;
 
 use build::Build;
 pub use part::Part;

@@ -17,7 +17,6 @@ use crate::health::Health;
 use crate::health_checks::Checks;
 use crate::local::{LocalNode, node_port_addresses};
 use crate::metrics::ProxyMetrics;
-use crate::model::Family;
 use crate::nft;
 use crate::service_rules::{ServiceRules, build_service_rules};
 use crate::settings::Settings;
@@ -136,7 +135,7 @@ impl Proxy {
         LocalNode {
             name: self.settings.node_name.clone(),
             zone: label("topology.kubernetes.io/zone"),
-            families: supported_families(),
+            families: net_nft::supported_families(),
             pod_ranges: self.settings.pod_ranges.clone(),
             masquerade_all: self.settings.masquerade_all,
             node_port_addresses: node_port_addresses(&self.settings.node_port_addresses, &own),
@@ -152,7 +151,7 @@ impl Proxy {
 
     /// Installs everything in one transaction: packets see the old rules or the new ones. Session
     /// affinity is kept.
-    async fn install_all(&mut self) -> Result<(), nft::Error> {
+    async fn install_all(&mut self) -> Result<(), net_nft::Error> {
         let mut desired = DesiredRules::default();
         // Connections that an earlier proxy translated may lead to endpoints that were removed
         // since.
@@ -179,7 +178,7 @@ impl Proxy {
         if desired.has_affinity() {
             commands += &desired.keep_affinity(&nft::list_sets().await);
         }
-        nft::apply_commands(&commands).await?;
+        net_nft::apply_commands(&commands).await?;
         let names: Vec<String> = self
             .desired
             .rules_by_service()
@@ -216,7 +215,7 @@ impl Proxy {
         &mut self,
         keys: &BTreeSet<String>,
         removal: &mut String,
-    ) -> Result<(), nft::Error> {
+    ) -> Result<(), net_nft::Error> {
         let mut change = String::new();
         let mut stale = Vec::new();
         let mut checks = Vec::new();
@@ -235,7 +234,7 @@ impl Proxy {
         }
         // Before the health checks: a load balancer must not see endpoints that the rules do not
         // reach yet.
-        nft::apply_commands(&change).await?;
+        net_nft::apply_commands(&change).await?;
         if !change.is_empty() {
             tracing::debug!(
                 services = checks.len(),
@@ -253,7 +252,7 @@ impl Proxy {
         // install.
         if !unused.is_empty() || !removal.is_empty() {
             removal.push_str(&unused);
-            nft::apply_commands(removal).await?;
+            net_nft::apply_commands(removal).await?;
             removal.clear();
         }
         Ok(())
@@ -272,17 +271,6 @@ fn is_eligible(node: &NodeObject) -> bool {
         .and_then(|spec| spec.taints.as_deref())
         .unwrap_or_default();
     node.metadata.deletion_timestamp.is_none() && taints.iter().all(|taint| taint.key != REMOVAL)
-}
-
-/// Returns the address families of the kernel.
-fn supported_families() -> Vec<Family> {
-    // nft would reject every transaction with a table of a family that the kernel lacks.
-    let v6 = std::path::Path::new("/proc/net/if_inet6").exists();
-    if v6 {
-        vec![Family::V4, Family::V6]
-    } else {
-        vec![Family::V4]
-    }
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use crate::base_chains::{
 };
 use crate::endpoints::{Endpoint, choose_endpoints};
 use crate::local::LocalNode;
-use crate::model::{Family, Protocol, ServicePort};
-use crate::names;
+use crate::model::ServicePort;
+use net_nft::{Family, Protocol};
 
 /// Addresses that receive UDP packets, with their targets.
 type UdpTargets = BTreeMap<SocketAddr, BTreeSet<IpAddr>>;
@@ -47,7 +47,7 @@ impl<'a> Build<'a> {
         all: &'a [Endpoint],
     ) -> Self {
         let readable = port.readable();
-        let chain = |kind| names::chain_name(kind, &readable);
+        let chain = |kind| net_nft::chain_name(kind, &readable);
         Self {
             port,
             family,

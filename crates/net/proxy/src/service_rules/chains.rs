@@ -5,9 +5,8 @@ use std::net::IpAddr;
 
 use crate::base_chains::{FIREWALL_IPS, MARK};
 use crate::endpoints::Endpoint;
-use crate::model::Family;
-use crate::names;
 use crate::service_rules::build::Build;
+use net_nft::Family;
 
 impl Build<'_> {
     /// Adds the chains that pick an endpoint, and those of the endpoints. External connections need
@@ -112,7 +111,7 @@ impl Build<'_> {
 
     fn endpoint_name(&self, kind: &str, endpoint: &Endpoint) -> String {
         let address = endpoint.address.ip().to_string().replace(':', ".");
-        names::chain_name(
+        net_nft::chain_name(
             kind,
             &format!(
                 "{}__{address}/{}",
@@ -164,7 +163,7 @@ impl Build<'_> {
         if self.port.source_ranges.is_empty() || balancer.is_empty() {
             return;
         }
-        let name = names::chain_name("firewall", &self.port.readable());
+        let name = net_nft::chain_name("firewall", &self.port.readable());
         let word = self.family.nft_name();
         // Ranges of the other family alone allow no source of this one.
         let rule = match ranges.as_slice() {

@@ -8,6 +8,7 @@ const MAX_NAME_BYTES: usize = 110;
 const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
 /// Builds `KIND-DIGEST-READABLE`.
+#[must_use]
 pub fn chain_name(kind: &str, readable: &str) -> String {
     // Of the whole name: two long names may differ only in the part that is cut off.
     let digest = Sha256::digest(readable.as_bytes());

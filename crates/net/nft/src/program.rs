@@ -1,0 +1,121 @@
+//! Applies transactions to the kernel through the program `nft`.
+
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use crate::terms::Family;
+
+/// Two transactions: the first changes the rules that packets pass, the second removes unused
+/// chains and sets (some kernels still count references that are removed in the same transaction).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Commands {
+    /// The change.
+    pub change: String,
+    /// The removal of unused chains and sets.
+    pub removal: String,
+}
+
+/// The reason why a transaction was not applied.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// `nft` could not be started.
+    #[error("nft can't be run: {0}; install nftables")]
+    Run(#[from] std::io::Error),
+    /// The kernel or `nft` rejected the transaction; no part of it took effect.
+    #[error("nft refused a transaction: {0}")]
+    Refused(String),
+    /// `nft` exceeded the deadline and was killed.
+    #[error("nft did not end within {} s", NFT_TIMEOUT.as_secs())]
+    Late,
+}
+
+/// Timeout of one call of `nft`. A transaction of 10 000 Services takes a few seconds.
+const NFT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Checks that `nft` is installed and this process may use it.
+///
+/// # Errors
+/// `nft` can't be started, does not end in time, or is rejected by the kernel.
+pub async fn check_nft() -> Result<(), Error> {
+    let output = list_objects(&["list", "tables"]).await?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::Refused(first_lines(&output.stderr))),
+    }
+}
+
+/// Applies a transaction: all of it, or nothing.
+///
+/// # Errors
+/// `nft` can't be started, does not end in time, or rejects the transaction.
+pub async fn apply_commands(commands: &str) -> Result<(), Error> {
+    if commands.is_empty() {
+        return Ok(());
+    }
+    let mut child = Command::new("nft")
+        .args(["-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
+    // Written while the output is read: a large transaction fills the pipe, and errors of nft fill
+    // the other one.
+    let mut stdin = child.stdin.take();
+    let feed = async {
+        if let Some(stdin) = stdin.as_mut() {
+            // If nft exits early, its standard error has the reason.
+            let _ = stdin.write_all(commands.as_bytes()).await;
+        }
+        drop(stdin);
+    };
+    let ended = async { tokio::join!(child.wait_with_output(), feed).0 };
+    let output = tokio::time::timeout(NFT_TIMEOUT, ended)
+        .await
+        .map_err(|_| Error::Late)??;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Error::Refused(first_lines(&output.stderr)))
+}
+
+/// Runs `nft` to list objects; returns its output, with the reason in it if they do not exist.
+///
+/// # Errors
+/// `nft` can't be started, or does not end in time.
+pub async fn list_objects(words: &[&str]) -> Result<Output, Error> {
+    let listing = Command::new("nft")
+        .args(words)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(NFT_TIMEOUT, listing)
+        .await
+        .map_err(|_| Error::Late)??;
+    Ok(output)
+}
+
+/// Deletes a table, if it exists.
+///
+/// # Errors
+/// As for [`apply_commands`].
+pub async fn delete_table(family: Family, table: &str) -> Result<(), Error> {
+    let word = family.nft_name();
+    // `add` first: the deletion of a missing table is an error, the creation of an existing one is
+    // not.
+    apply_commands(&format!(
+        "add table {word} {table}\ndelete table {word} {table}\n"
+    ))
+    .await
+}
+
+fn first_lines(output: &[u8]) -> String {
+    String::from_utf8_lossy(output)
+        .lines()
+        .take(5)
+        .collect::<Vec<_>>()
+        .join("; ")
+}
