@@ -9,8 +9,9 @@ use k8s_openapi::api::{
     admissionregistration::v1 as admission, apps::v1 as apps, authentication::v1 as authentication,
     authorization::v1 as authorization, autoscaling::v2 as autoscaling_v2, batch::v1 as batch,
     certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
-    discovery::v1 as discovery, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
-    storage::v1 as storage, storagemigration::v1beta1 as storagemigration,
+    discovery::v1 as discovery, networking::v1 as networking, node::v1 as node,
+    policy::v1 as policy, rbac::v1 as rbac, storage::v1 as storage,
+    storagemigration::v1beta1 as storagemigration,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde_json::Error;
@@ -42,7 +43,7 @@ decode! {
     core::Endpoints, core::Event, core::Namespace, core::Node, core::PersistentVolume,
     core::PersistentVolumeClaim, core::Pod, core::ReplicationController, core::ResourceQuota,
     core::Secret, core::Service, core::ServiceAccount, discovery::EndpointSlice,
-    node::RuntimeClass, policy::PodDisruptionBudget, rbac::ClusterRole,
+    networking::NetworkPolicy, node::RuntimeClass, policy::PodDisruptionBudget, rbac::ClusterRole,
     rbac::ClusterRoleBinding, rbac::Role, rbac::RoleBinding, storage::StorageClass,
     storage::VolumeAttributesClass, storagemigration::StorageVersionMigration,
 }

@@ -1,0 +1,254 @@
+//! The agent of a node: informers record changed objects, and the agent applies the difference.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use base_task::Tasks;
+use base_telemetry::Metrics;
+use client::{Client, Event, Informer, ListParams, ObjectExt, Store};
+use k8s_openapi::api::core::v1::{Container, Namespace, Pod, PodSpec, PodStatus};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use net_nft::{Error, Family, apply_commands};
+
+use crate::base_chains::{GuardedNetwork, are_installed};
+use crate::bridge::enable_bridge_filtering;
+use crate::dirty::DirtyObjects;
+use crate::metrics::PolicyMetrics;
+use crate::pod::PolicyPod;
+use crate::policy::Policy;
+use crate::state::PolicyState;
+
+/// Changes within this time are applied together.
+const BATCH_DELAY: Duration = Duration::from_millis(10);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Interval at which the installed rules are checked while nothing changes, as in kube-proxy.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The agent's settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AgentSettings {
+    /// Name of the node.
+    pub node_name: String,
+    /// Network of the node's pods.
+    pub network: GuardedNetwork,
+}
+
+/// Enforces NetworkPolicies on this node until shutdown. The rules stay.
+pub async fn run_agent(
+    client: Client,
+    settings: AgentSettings,
+    metrics: Arc<Metrics>,
+    tasks: Tasks,
+) {
+    let dirty = Arc::new(DirtyObjects::default());
+    let families = net_nft::supported_families();
+    let state = PolicyState::new(families.clone(), settings.network.clone());
+    let figures = PolicyMetrics::new(&metrics);
+    let (pods, namespaces, policies) = start_informers(&client, &dirty, &tasks);
+    let mut agent = Agent {
+        settings,
+        families,
+        pods,
+        namespaces,
+        policies,
+        state,
+        figures,
+        bridge_problem: None,
+    };
+    let shutdown = tasks.shutdown().clone();
+    tokio::select! {
+        () = agent.follow_changes(&dirty) => {}
+        () = shutdown.cancelled() => {}
+    }
+}
+
+/// The state of the loop.
+struct Agent {
+    settings: AgentSettings,
+    families: Vec<Family>,
+    pods: Store<Pod>,
+    namespaces: Store<Namespace>,
+    policies: Store<NetworkPolicy>,
+    state: PolicyState,
+    figures: PolicyMetrics,
+    /// The last problem of bridges that was logged.
+    bridge_problem: Option<String>,
+}
+
+impl Agent {
+    async fn follow_changes(&mut self, dirty: &DirtyObjects) {
+        self.check_bridges().await;
+        self.close_new_tables().await;
+        // All three: a policy without the pods that it allows would drop their packets.
+        self.pods.wait_until_synced().await;
+        self.namespaces.wait_until_synced().await;
+        self.policies.wait_until_synced().await;
+        // The first sync installs everything: the tables may be those of an earlier process.
+        let mut whole = true;
+        loop {
+            if !whole {
+                whole = self.wait_for_work(dirty).await;
+            }
+            let began = Instant::now();
+            self.read_changes(dirty);
+            match self.apply(whole).await {
+                Ok(()) => {
+                    whole = false;
+                    self.figures.syncs.inc();
+                    self.figures.duration.observe_duration(began.elapsed());
+                }
+                Err(error) => {
+                    tracing::error!(
+                        %error,
+                        "rules of NetworkPolicies could not be applied; all of them will be installed again"
+                    );
+                    whole = true;
+                    self.figures.failures.inc();
+                }
+            }
+            let policies = i64::try_from(self.state.policy_count()).unwrap_or(i64::MAX);
+            self.figures.policies.set(policies);
+            let enforced = !whole && self.bridge_problem.is_none();
+            self.figures.enforced.set(i64::from(enforced));
+            if whole {
+                tokio::time::sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+
+    /// Waits for changes; returns true if everything must be installed again.
+    async fn wait_for_work(&mut self, dirty: &DirtyObjects) -> bool {
+        loop {
+            if tokio::time::timeout(CHECK_INTERVAL, dirty.wake.notified())
+                .await
+                .is_ok()
+            {
+                tokio::time::sleep(BATCH_DELAY).await;
+                return false;
+            }
+            self.check_bridges().await;
+            // The kernel sends no event when another program flushes the rules.
+            if !are_installed(&self.families).await {
+                tracing::warn!(
+                    "another program has removed the rules of NetworkPolicies; all of them will be installed again"
+                );
+                return true;
+            }
+        }
+    }
+
+    /// Updates the state from the informers. Namespaces and policies come first, so that pods are
+    /// compared with the current ones.
+    fn read_changes(&mut self, dirty: &DirtyObjects) {
+        for key in dirty.namespaces.take() {
+            let object = self.namespaces.get(&key);
+            let labels = object.map(|object| object.metadata.labels.clone().unwrap_or_default());
+            self.state.set_namespace(&key, labels);
+        }
+        for key in dirty.policies.take() {
+            let object = self.policies.get(&key);
+            self.state
+                .set_policy(&key, object.map(|object| Policy::new(&object)));
+        }
+        for key in dirty.pods.take() {
+            let object = self.pods.get(&key);
+            let pod = object.and_then(|pod| PolicyPod::new(&pod, &self.settings.node_name));
+            self.state.set_pod(&key, pod);
+        }
+    }
+
+    async fn apply(&mut self, whole: bool) -> Result<(), Error> {
+        if whole {
+            let commands = self.state.install_commands();
+            apply_commands(&commands).await?;
+            tracing::info!(
+                policies = self.state.policy_count(),
+                bytes = commands.len(),
+                "rules of NetworkPolicies installed"
+            );
+            return Ok(());
+        }
+        let commands = self.state.take_changes();
+        apply_commands(&commands.change).await?;
+        apply_commands(&commands.removal).await
+    }
+
+    /// Installs tables that drop packets of this node's pods, if there are none: after a reboot, pods
+    /// must not start without their policies. Tables of an earlier process stay.
+    async fn close_new_tables(&self) {
+        if are_installed(&self.families).await {
+            return;
+        }
+        if let Err(error) = apply_commands(&self.state.closed_commands()).await {
+            self.figures.failures.inc();
+            tracing::error!(%error, "pods are not isolated until the informers have synced");
+        }
+    }
+
+    async fn check_bridges(&mut self) {
+        let problem = base_task::blocking(enable_bridge_filtering)
+            .err()
+            .map(|error| error.to_string());
+        if let Some(problem) = &problem
+            && self.bridge_problem.as_ref() != Some(problem)
+        {
+            tracing::error!("{problem}");
+        }
+        self.bridge_problem = problem;
+    }
+}
+
+type Stores = (Store<Pod>, Store<Namespace>, Store<NetworkPolicy>);
+
+fn start_informers(client: &Client, dirty: &Arc<DirtyObjects>, tasks: &Tasks) -> Stores {
+    // The server leaves out pods that have terminated, and sends their end as a deletion.
+    let running = ListParams::new().with_fields("status.phase!=Succeeded,status.phase!=Failed");
+    let marks = dirty.clone();
+    let pods = Informer::new(client.api::<Pod>(), running)
+        .transform(trim_pod)
+        .on_event(move |event: Event<Pod>| marks.mark_pod(event.object().key()))
+        .spawn(tasks);
+    let marks = dirty.clone();
+    let namespaces = Informer::new(client.api::<Namespace>(), ListParams::new())
+        .on_event(move |event: Event<Namespace>| marks.mark_namespace(event.object().key()))
+        .spawn(tasks);
+    let marks = dirty.clone();
+    let policies = Informer::new(client.api::<NetworkPolicy>(), ListParams::new())
+        .on_event(move |event: Event<NetworkPolicy>| marks.mark_policy(event.object().key()))
+        .spawn(tasks);
+    (pods, namespaces, policies)
+}
+
+/// Drops what the rules do not depend on: every node holds all pods of the cluster.
+fn trim_pod(pod: &mut Pod) {
+    pod.metadata.annotations = None;
+    pod.metadata.owner_references = None;
+    pod.metadata.finalizers = None;
+    if let Some(spec) = pod.spec.take() {
+        pod.spec = Some(PodSpec {
+            containers: spec.containers.into_iter().map(trim_container).collect(),
+            init_containers: spec
+                .init_containers
+                .map(|list| list.into_iter().map(trim_container).collect()),
+            host_network: spec.host_network,
+            node_name: spec.node_name,
+            ..PodSpec::default()
+        });
+    }
+    if let Some(status) = pod.status.take() {
+        pod.status = Some(PodStatus {
+            phase: status.phase,
+            pod_ip: status.pod_ip,
+            pod_ips: status.pod_ips,
+            ..PodStatus::default()
+        });
+    }
+}
+
+fn trim_container(container: Container) -> Container {
+    Container {
+        ports: container.ports,
+        restart_policy: container.restart_policy,
+        ..Container::default()
+    }
+}

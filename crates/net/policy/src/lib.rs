@@ -1,0 +1,32 @@
+//! NetworkPolicies in the kernel: nftables rules that drop forwarded packets which no policy allows.
+//!
+//! [`PolicyState`] is pure: it gets changes of pods, namespaces and policies, and returns the
+//! difference of the rules as one `nft` transaction of the size of the change. [`run_agent`] feeds it
+//! from informers and applies what it returns. Rules outlive the process, so pods stay isolated
+//! while it is restarted.
+//!
+//! Invariant: a packet passes if a policy allows it, not if the agent could not tell. An address,
+//! port or selector that can't be parsed allows nothing.
+
+mod agent;
+mod base_chains;
+mod bridge;
+mod dirty;
+mod guard;
+mod local_pods;
+mod metrics;
+mod names;
+mod pod;
+mod pod_sets;
+mod policy;
+mod rules;
+mod selector;
+mod state;
+mod tables;
+
+pub use agent::{AgentSettings, run_agent};
+pub use base_chains::{GuardedNetwork, TABLE, delete_tables};
+pub use bridge::BridgeError;
+pub use pod::{NamedPort, PolicyPod};
+pub use policy::Policy;
+pub use state::PolicyState;

@@ -1,0 +1,300 @@
+//! The pods of this node: their verdicts, and the chains of the policies that isolate them.
+//!
+//! Pods that the same policies isolate share one chain. A pod that is deleted while it is isolated is
+//! retained until another pod has its address: its containers may still run, if it was deleted without
+//! waiting for them, and must not escape the policies that way.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::IpAddr;
+
+use net_nft::Family;
+
+use crate::base_chains::{SAME_POD, verdict_map};
+use crate::guard::IsolationCounts;
+use crate::names::object_name;
+use crate::pod::PolicyPod;
+use crate::policy::Direction;
+use crate::tables::RuleTables;
+
+/// Maximum number of retained pods: about the number of addresses of a node, so that a node whose
+/// addresses are not used again (IPv6) does not collect them forever.
+const MAX_RETAINED: usize = 1024;
+
+/// Keys of the policies that isolate a pod, in order, by [`Direction::index`].
+pub(crate) type IsolatingPolicies = [Vec<String>; 2];
+
+#[derive(Debug)]
+struct LocalPod {
+    pod: PolicyPod,
+    policies: IsolatingPolicies,
+    is_retained: bool,
+}
+
+impl LocalPod {
+    fn is_isolated(&self) -> [bool; 2] {
+        [!self.policies[0].is_empty(), !self.policies[1].is_empty()]
+    }
+}
+
+/// The pods of this node.
+#[derive(Debug, Default)]
+pub(crate) struct LocalPods {
+    families: Vec<Family>,
+    pods: BTreeMap<String, LocalPod>,
+    keys_by_namespace: HashMap<String, BTreeSet<String>>,
+    keys_by_address: HashMap<IpAddr, BTreeSet<String>>,
+    /// Pods by the policies that isolate them.
+    group_sizes: HashMap<(Direction, Vec<String>), usize>,
+    /// Keys of retained pods, the oldest first. A key may have been removed since.
+    retained: VecDeque<String>,
+    counts: IsolationCounts,
+}
+
+impl LocalPods {
+    pub(crate) fn new(families: Vec<Family>) -> Self {
+        Self {
+            families,
+            ..Self::default()
+        }
+    }
+
+    /// Returns the keys and labels of the pods of a namespace, retained ones included.
+    pub(crate) fn pods_of_namespace(&self, namespace: &str) -> Vec<(String, PolicyPod)> {
+        let keys = self.keys_by_namespace.get(namespace).into_iter().flatten();
+        keys.filter_map(|key| Some((key.clone(), self.pods.get(key)?.pod.clone())))
+            .collect()
+    }
+
+    /// Adds or changes a pod.
+    pub(crate) fn set_pod(
+        &mut self,
+        key: &str,
+        pod: PolicyPod,
+        policies: IsolatingPolicies,
+        tables: &mut RuleTables,
+    ) {
+        if self.pods.get(key).is_some_and(|old| old.pod.uid != pod.uid) {
+            // Another pod of the same name, as those of StatefulSets.
+            self.delete_pod(key, tables);
+        }
+        self.remove(key, tables);
+        for address in &pod.addresses {
+            self.release_address(*address, tables);
+        }
+        let is_retained = false;
+        let pod = LocalPod {
+            pod,
+            policies,
+            is_retained,
+        };
+        self.insert(key.to_owned(), pod, tables);
+    }
+
+    /// Changes the policies that isolate a pod.
+    pub(crate) fn set_policies(
+        &mut self,
+        key: &str,
+        policies: IsolatingPolicies,
+        tables: &mut RuleTables,
+    ) {
+        if self
+            .pods
+            .get(key)
+            .is_none_or(|local| local.policies == policies)
+        {
+            return;
+        }
+        let Some(mut local) = self.remove(key, tables) else {
+            return;
+        };
+        local.policies = policies;
+        if !local.is_retained || local.is_isolated().contains(&true) {
+            self.insert(key.to_owned(), local, tables);
+        }
+    }
+
+    /// Deletes a pod. If it is isolated, it is retained under another key.
+    pub(crate) fn delete_pod(&mut self, key: &str, tables: &mut RuleTables) {
+        let Some(mut local) = self.remove(key, tables) else {
+            return;
+        };
+        if local.pod.addresses.is_empty() || !local.is_isolated().contains(&true) {
+            return;
+        }
+        local.is_retained = true;
+        // No name has a space, so that no pod has this key.
+        let key = format!("{key} {}", local.pod.uid);
+        self.insert(key.clone(), local, tables);
+        self.retained.push_back(key);
+        while self.retained.len() > MAX_RETAINED {
+            if let Some(oldest) = self.retained.pop_front() {
+                self.remove(&oldest, tables);
+            }
+        }
+    }
+
+    /// Writes the chains of unknown addresses.
+    pub(crate) fn write_guards(&self, tables: &mut RuleTables) {
+        self.counts.write_chains(&self.families, tables);
+    }
+
+    /// Removes all retained pods.
+    #[cfg(test)]
+    pub(crate) fn release_all(&mut self, tables: &mut RuleTables) {
+        for key in std::mem::take(&mut self.retained) {
+            self.remove(&key, tables);
+        }
+    }
+
+    /// Removes the retained pods with an address, because another pod has it now.
+    fn release_address(&mut self, address: IpAddr, tables: &mut RuleTables) {
+        let keys = self.keys_by_address.get(&address).cloned();
+        for key in keys.into_iter().flatten() {
+            if self.pods.get(&key).is_some_and(|local| local.is_retained) {
+                self.remove(&key, tables);
+                self.retained.retain(|one| *one != key);
+            }
+        }
+    }
+
+    fn insert(&mut self, key: String, local: LocalPod, tables: &mut RuleTables) {
+        let pod = &local.pod;
+        self.counts
+            .add_pod(local.is_isolated(), !pod.addresses.is_empty());
+        self.keys_by_namespace
+            .entry(pod.namespace.clone())
+            .or_default()
+            .insert(key.clone());
+        for direction in Direction::BOTH {
+            let policies = local.policies[direction.index()].clone();
+            if !policies.is_empty() {
+                self.add_to_group(direction, policies, tables);
+            }
+        }
+        let addresses = pod.addresses.clone();
+        self.pods.insert(key.clone(), local);
+        for address in addresses {
+            let keys = self.keys_by_address.entry(address).or_default();
+            keys.insert(key.clone());
+            self.write_verdicts(address, tables);
+        }
+    }
+
+    fn remove(&mut self, key: &str, tables: &mut RuleTables) -> Option<LocalPod> {
+        let local = self.pods.remove(key)?;
+        let pod = &local.pod;
+        self.counts
+            .remove_pod(local.is_isolated(), !pod.addresses.is_empty());
+        remove_key(&mut self.keys_by_namespace, &pod.namespace, key);
+        for address in &pod.addresses {
+            remove_key(&mut self.keys_by_address, address, key);
+            self.write_verdicts(*address, tables);
+        }
+        for direction in Direction::BOTH {
+            let policies = local.policies[direction.index()].clone();
+            if !policies.is_empty() {
+                self.remove_from_group(direction, policies, tables);
+            }
+        }
+        Some(local)
+    }
+
+    fn add_to_group(
+        &mut self,
+        direction: Direction,
+        policies: Vec<String>,
+        tables: &mut RuleTables,
+    ) {
+        let size = self
+            .group_sizes
+            .entry((direction, policies.clone()))
+            .or_default();
+        *size += 1;
+        if *size > 1 {
+            return;
+        }
+        // Each policy accepts what it allows. What none of them accepts is dropped.
+        let mut rules: Vec<String> = policies
+            .iter()
+            .map(|policy| format!("jump {}", policy_chain(direction, policy)))
+            .collect();
+        rules.push("drop".to_owned());
+        let name = group_chain(direction, &policies);
+        for family in &self.families {
+            tables.set_chain(*family, &name, rules.clone());
+        }
+    }
+
+    fn remove_from_group(
+        &mut self,
+        direction: Direction,
+        policies: Vec<String>,
+        tables: &mut RuleTables,
+    ) {
+        let name = group_chain(direction, &policies);
+        let id = (direction, policies);
+        match self.group_sizes.get_mut(&id) {
+            Some(size) if *size > 1 => *size -= 1,
+            _ => {
+                self.group_sizes.remove(&id);
+                for family in &self.families {
+                    tables.remove_chain(*family, &name);
+                }
+            }
+        }
+    }
+
+    /// Writes the verdicts of the pod that has an address.
+    fn write_verdicts(&self, address: IpAddr, tables: &mut RuleTables) {
+        let family = Family::of(address);
+        if !self.families.contains(&family) {
+            return;
+        }
+        let keys = self.keys_by_address.get(&address).into_iter().flatten();
+        // Two pods have the same address for a moment if the end of the first one arrives late. The
+        // newer one has it; the UID makes the order total.
+        let owner = keys
+            .filter_map(|key| self.pods.get(key))
+            .max_by_key(|local| (!local.is_retained, &local.pod.created, &local.pod.uid));
+        let element = address.to_string();
+        for direction in Direction::BOTH {
+            let verdict = owner.map(|local| match &local.policies[direction.index()] {
+                policies if policies.is_empty() => "accept".to_owned(),
+                policies => format!("goto {}", group_chain(direction, policies)),
+            });
+            tables.set_element(family, &verdict_map(direction), &element, verdict);
+        }
+        let itself = owner.map(|_| String::new());
+        let pair = format!("{element} . {element}");
+        tables.set_element(family, SAME_POD, &pair, itself);
+    }
+}
+
+fn remove_key<K: std::hash::Hash + Eq>(
+    index: &mut HashMap<K, BTreeSet<String>>,
+    value: &K,
+    key: &str,
+) {
+    if let Some(keys) = index.get_mut(value) {
+        keys.remove(key);
+        if keys.is_empty() {
+            index.remove(value);
+        }
+    }
+}
+
+/// Returns the name of a policy's chain.
+pub(crate) fn policy_chain(direction: Direction, policy: &str) -> String {
+    object_name(&format!("policy-{}", direction.name()), policy, policy)
+}
+
+/// Returns the name of the chain of the pods that these policies isolate.
+fn group_chain(direction: Direction, policies: &[String]) -> String {
+    let first = policies.first().map_or("", String::as_str);
+    // Names have no line breaks, so that different lists have different texts.
+    object_name(
+        &format!("pods-{}", direction.name()),
+        &policies.join("\n"),
+        first,
+    )
+}

@@ -1,0 +1,395 @@
+//! The state of the cluster as far as policies depend on it, and the rules that follow from it.
+//!
+//! Invariant: after any sequence of changes the rules are those that the same objects give at once.
+//! The work of a change is proportional to what it changes: the sets and policies that may select a
+//! pod, or the pods that a policy or a namespace may concern.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use api_semantics::selectors::{Labels, labels_match};
+use net_nft::{Commands, Family};
+
+use crate::base_chains::{GuardedNetwork, Unknown, build_base_chains};
+use crate::local_pods::{IsolatingPolicies, LocalPods, policy_chain};
+use crate::pod::PolicyPod;
+use crate::pod_sets::PodSets;
+use crate::policy::{Direction, Policy};
+use crate::selector::{PodSelector, Scope};
+use crate::tables::RuleTables;
+
+#[derive(Debug)]
+struct KnownPod {
+    pod: PolicyPod,
+    /// Names of the sets with the pod.
+    sets: BTreeSet<String>,
+}
+
+/// Pods, namespaces and policies, with the rules of this node.
+#[derive(Debug)]
+pub struct PolicyState {
+    families: Vec<Family>,
+    network: GuardedNetwork,
+    pods: HashMap<String, KnownPod>,
+    pods_by_namespace: HashMap<String, BTreeSet<String>>,
+    namespaces: HashMap<String, Labels>,
+    policies: BTreeMap<String, Policy>,
+    policies_by_namespace: HashMap<String, BTreeSet<String>>,
+    sets: PodSets,
+    local: LocalPods,
+    tables: RuleTables,
+    comparisons: u64,
+}
+
+impl PolicyState {
+    /// Creates the state of a node without pods.
+    #[must_use]
+    pub fn new(families: Vec<Family>, network: GuardedNetwork) -> Self {
+        Self {
+            local: LocalPods::new(families.clone()),
+            families,
+            network,
+            pods: HashMap::new(),
+            pods_by_namespace: HashMap::new(),
+            namespaces: HashMap::new(),
+            policies: BTreeMap::new(),
+            policies_by_namespace: HashMap::new(),
+            sets: PodSets::default(),
+            tables: RuleTables::default(),
+            comparisons: 0,
+        }
+    }
+
+    /// Returns the number of selectors that have been compared with pods: the work done so far.
+    #[must_use]
+    pub fn comparisons(&self) -> u64 {
+        self.comparisons
+    }
+
+    /// Returns the number of policies.
+    #[must_use]
+    pub fn policy_count(&self) -> usize {
+        self.policies.len()
+    }
+
+    /// Sets a pod by its key `namespace/name`; None if it was deleted or no longer counts.
+    pub fn set_pod(&mut self, key: &str, pod: Option<PolicyPod>) {
+        if self.pods.get(key).map(|known| &known.pod) == pod.as_ref() {
+            // Most updates of a pod change nothing that the rules depend on.
+            return;
+        }
+        let was_local = self.forget_pod(key);
+        let Some(pod) = pod else {
+            if was_local {
+                self.local.delete_pod(key, &mut self.tables);
+            }
+            return;
+        };
+        let namespace = self.namespaces.get(&pod.namespace);
+        let sets = self.sets.find_sets(&pod, namespace, &mut self.comparisons);
+        for name in &sets {
+            self.add_member(name, key, &pod);
+        }
+        if was_local && !pod.is_local {
+            // Another pod of the same name, on another node.
+            self.local.delete_pod(key, &mut self.tables);
+        }
+        if pod.is_local {
+            let policies = self.find_policies(&pod);
+            self.local
+                .set_pod(key, pod.clone(), policies, &mut self.tables);
+        }
+        self.pods_by_namespace
+            .entry(pod.namespace.clone())
+            .or_default()
+            .insert(key.to_owned());
+        self.pods.insert(key.to_owned(), KnownPod { pod, sets });
+    }
+
+    /// Sets the labels of a namespace; None if it was deleted.
+    pub fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
+        let old = match labels {
+            Some(labels) => self.namespaces.insert(name.to_owned(), labels),
+            None => self.namespaces.remove(name),
+        };
+        let now = self.namespaces.get(name);
+        if old.as_ref() == now {
+            return;
+        }
+        let mut changed = Vec::new();
+        for set in self.sets.sets_by_labels_of_namespace() {
+            self.comparisons += 1;
+            let Some(selector) = self.sets.get(set).map(|set| &set.selector) else {
+                continue;
+            };
+            let before = selector.matches_namespace(name, old.as_ref());
+            let after = selector.matches_namespace(name, now);
+            if before != after {
+                changed.push((set.clone(), selector.clone(), after));
+            }
+        }
+        let keys: Vec<String> = self.keys_of_namespace(name);
+        for (set, selector, is_selected) in changed {
+            for key in &keys {
+                self.set_membership(&set, &selector, key, is_selected);
+            }
+        }
+    }
+
+    /// Sets a policy by its key `namespace/name`; None if it was deleted.
+    pub fn set_policy(&mut self, key: &str, policy: Option<Policy>) {
+        let old = self.policies.remove(key);
+        if old == policy {
+            if let Some(policy) = policy {
+                self.policies.insert(key.to_owned(), policy);
+            }
+            return;
+        }
+        // The sets of the new rules are made before those of the old ones are released, so that sets
+        // in both stay.
+        if let Some(policy) = &policy {
+            for selector in policy.selectors() {
+                self.use_set(selector);
+            }
+        }
+        self.write_policy_chains(key, old.as_ref(), policy.as_ref());
+        for selector in old.iter().flat_map(Policy::selectors) {
+            self.release_set(selector);
+        }
+        let namespaces: BTreeSet<String> = old
+            .iter()
+            .chain(&policy)
+            .map(|policy| policy.namespace.clone())
+            .collect();
+        if let Some(old) = &old
+            && let Some(keys) = self.policies_by_namespace.get_mut(&old.namespace)
+        {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.policies_by_namespace.remove(&old.namespace);
+            }
+        }
+        if let Some(policy) = policy {
+            self.policies_by_namespace
+                .entry(policy.namespace.clone())
+                .or_default()
+                .insert(key.to_owned());
+            self.policies.insert(key.to_owned(), policy);
+        }
+        for namespace in namespaces {
+            for (key, pod) in self.local.pods_of_namespace(&namespace) {
+                let policies = self.find_policies(&pod);
+                self.local.set_policies(&key, policies, &mut self.tables);
+            }
+        }
+    }
+
+    /// Returns the commands for all changes since the last call.
+    pub fn take_changes(&mut self) -> Commands {
+        self.local.write_guards(&mut self.tables);
+        self.tables.take_changes()
+    }
+
+    /// Returns the commands that replace the tables, and counts all changes as taken.
+    pub fn install_commands(&mut self) -> String {
+        self.local.write_guards(&mut self.tables);
+        self.base_chains(Unknown::Accepted) + &self.tables.install_commands()
+    }
+
+    /// Returns the commands for tables that drop packets of all pods of this node, until the pods are
+    /// known.
+    #[must_use]
+    pub fn closed_commands(&self) -> String {
+        self.base_chains(Unknown::Dropped)
+    }
+
+    fn base_chains(&self, unknown: Unknown) -> String {
+        let families = self.families.iter();
+        families
+            .map(|family| build_base_chains(*family, &self.network, unknown))
+            .collect()
+    }
+
+    /// Removes a pod from sets and indexes; returns whether it was a pod of this node.
+    fn forget_pod(&mut self, key: &str) -> bool {
+        let Some(known) = self.pods.remove(key) else {
+            return false;
+        };
+        for name in &known.sets {
+            self.remove_member(name, key, &known.pod);
+        }
+        if let Some(keys) = self.pods_by_namespace.get_mut(&known.pod.namespace) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.pods_by_namespace.remove(&known.pod.namespace);
+            }
+        }
+        known.pod.is_local
+    }
+
+    fn keys_of_namespace(&self, namespace: &str) -> Vec<String> {
+        let keys = self.pods_by_namespace.get(namespace);
+        keys.into_iter().flatten().cloned().collect()
+    }
+
+    /// Returns the policies that isolate a pod.
+    fn find_policies(&mut self, pod: &PolicyPod) -> IsolatingPolicies {
+        let mut found = IsolatingPolicies::default();
+        let keys = self.policies_by_namespace.get(&pod.namespace);
+        for key in keys.into_iter().flatten() {
+            let Some(policy) = self.policies.get(key) else {
+                continue;
+            };
+            self.comparisons += 1;
+            if !labels_match(Some(&policy.pods), Some(&pod.labels)) {
+                continue;
+            }
+            for direction in Direction::BOTH.map(Direction::index) {
+                if policy.rules[direction].is_some() {
+                    found[direction].push(key.clone());
+                }
+            }
+        }
+        found
+    }
+
+    fn write_policy_chains(&mut self, key: &str, old: Option<&Policy>, new: Option<&Policy>) {
+        for direction in Direction::BOTH {
+            let rules_of = |policy: Option<&'_ Policy>| {
+                policy.and_then(|policy| policy.rules[direction.index()].clone())
+            };
+            let name = policy_chain(direction, key);
+            for family in self.families.clone() {
+                match rules_of(new) {
+                    Some(rules) => {
+                        let rules = rules.iter();
+                        let text = rules.filter_map(|rule| rule.write_text(direction, family));
+                        self.tables.set_chain(family, &name, text.collect());
+                    }
+                    None if rules_of(old).is_some() => self.tables.remove_chain(family, &name),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    fn use_set(&mut self, selector: &PodSelector) {
+        if !self.sets.add_user(selector) {
+            return;
+        }
+        let name = selector.set_name();
+        for family in &self.families {
+            let address = family.address_type();
+            let declaration = match selector.port {
+                None => format!("type {address};"),
+                Some(_) => format!("type {address} . inet_proto . inet_service;"),
+            };
+            self.tables.add_set(*family, &name, declaration);
+        }
+        let keys: Vec<String> = match &selector.scope {
+            Scope::Namespace(namespace) => self.keys_of_namespace(namespace),
+            Scope::All => self.pods.keys().cloned().collect(),
+            Scope::Selected(_) => {
+                let namespaces = self.namespaces.iter();
+                namespaces
+                    .filter(|(name, labels)| selector.matches_namespace(name, Some(labels)))
+                    .flat_map(|(name, _)| self.keys_of_namespace(name))
+                    .collect()
+            }
+        };
+        for key in keys {
+            self.set_membership(&name, selector, &key, true);
+        }
+    }
+
+    fn release_set(&mut self, selector: &PodSelector) {
+        let Some(set) = self.sets.remove_user(selector) else {
+            return;
+        };
+        let name = selector.set_name();
+        for key in &set.members {
+            if let Some(known) = self.pods.get_mut(key) {
+                known.sets.remove(&name);
+                let change = |tables: &mut RuleTables, family, element: &str| {
+                    tables.remove_owner(family, &name, element);
+                };
+                write_elements(
+                    &mut self.tables,
+                    &self.families,
+                    selector,
+                    &known.pod,
+                    change,
+                );
+            }
+        }
+        for family in &self.families {
+            self.tables.remove_set(*family, &name);
+        }
+    }
+
+    /// Puts a known pod into a set if the set's labels select it, or takes it out.
+    fn set_membership(&mut self, name: &str, selector: &PodSelector, key: &str, selected: bool) {
+        let Some(known) = self.pods.get_mut(key) else {
+            return;
+        };
+        self.comparisons += 1;
+        if !labels_match(Some(&selector.pods), Some(&known.pod.labels)) {
+            return;
+        }
+        let pod = known.pod.clone();
+        if selected && known.sets.insert(name.to_owned()) {
+            self.add_member(name, key, &pod);
+        } else if !selected && known.sets.remove(name) {
+            self.remove_member(name, key, &pod);
+        }
+    }
+
+    fn add_member(&mut self, name: &str, key: &str, pod: &PolicyPod) {
+        if let Some(set) = self.sets.get_mut(name) {
+            set.members.insert(key.to_owned());
+            let change = |tables: &mut RuleTables, family, element: &str| {
+                tables.add_owner(family, name, element);
+            };
+            write_elements(&mut self.tables, &self.families, &set.selector, pod, change);
+        }
+    }
+
+    fn remove_member(&mut self, name: &str, key: &str, pod: &PolicyPod) {
+        if let Some(set) = self.sets.get_mut(name) {
+            set.members.remove(key);
+            let change = |tables: &mut RuleTables, family, element: &str| {
+                tables.remove_owner(family, name, element);
+            };
+            write_elements(&mut self.tables, &self.families, &set.selector, pod, change);
+        }
+    }
+}
+
+/// Calls `change` for each element of a pod in a selector's set.
+fn write_elements(
+    tables: &mut RuleTables,
+    families: &[Family],
+    selector: &PodSelector,
+    pod: &PolicyPod,
+    change: impl Fn(&mut RuleTables, Family, &str),
+) {
+    for address in &pod.addresses {
+        let family = Family::of(*address);
+        if !families.contains(&family) {
+            continue;
+        }
+        if selector.port.is_none() {
+            change(tables, family, &address.to_string());
+        }
+        for (protocol, number) in selector.port_numbers(pod) {
+            let protocol = protocol.nft_name();
+            change(
+                tables,
+                family,
+                &format!("{address} . {protocol} . {number}"),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
