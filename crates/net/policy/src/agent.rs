@@ -12,6 +12,7 @@ use net_nft::{Error, Family, apply_commands};
 
 use crate::base_chains::{GuardedNetwork, are_installed};
 use crate::bridge::enable_bridge_filtering;
+use crate::connections::find_stale_connections;
 use crate::dirty::DirtyObjects;
 use crate::metrics::PolicyMetrics;
 use crate::pod::PolicyPod;
@@ -166,11 +167,15 @@ impl Agent {
                 bytes = commands.len(),
                 "rules of NetworkPolicies installed"
             );
-            return Ok(());
+        } else {
+            let commands = self.state.take_changes();
+            apply_commands(&commands.change).await?;
+            apply_commands(&commands.removal).await?;
         }
-        let commands = self.state.take_changes();
-        apply_commands(&commands.change).await?;
-        apply_commands(&commands.removal).await
+        // After the rules, so that the next packet is judged by them.
+        let released = self.state.take_released_addresses();
+        net_nft::delete_connections(find_stale_connections(&released)).await;
+        Ok(())
     }
 
     /// Installs tables that drop packets of this node's pods, if there are none: after a reboot, pods

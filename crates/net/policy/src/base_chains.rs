@@ -11,7 +11,7 @@ use net_nft::{Error, Family};
 use crate::policy::Direction;
 
 /// Name of the table in each family.
-pub const TABLE: &str = "network-policy";
+pub const TABLE: &str = "ironclad-network-policy";
 /// Pairs of the address of an isolated pod with itself: a pod can always reach itself.
 pub(crate) const SAME_POD: &str = "same-pod";
 /// Chain for destinations among this node's pods that no known pod has.

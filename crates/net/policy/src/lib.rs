@@ -11,6 +11,7 @@
 mod agent;
 mod base_chains;
 mod bridge;
+mod connections;
 mod dirty;
 mod guard;
 mod local_pods;
@@ -27,6 +28,7 @@ mod tables;
 pub use agent::{AgentSettings, run_agent};
 pub use base_chains::{GuardedNetwork, TABLE, delete_tables};
 pub use bridge::BridgeError;
+pub use connections::find_stale_connections;
 pub use pod::{NamedPort, PolicyPod};
 pub use policy::Policy;
 pub use state::PolicyState;

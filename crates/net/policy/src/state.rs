@@ -5,6 +5,7 @@
 //! pod, or the pods that a policy or a namespace may concern.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 
 use api_semantics::selectors::{Labels, labels_match};
 use net_nft::{Commands, Family};
@@ -37,6 +38,8 @@ pub struct PolicyState {
     sets: PodSets,
     local: LocalPods,
     tables: RuleTables,
+    /// Addresses that pods of this node no longer have.
+    released: BTreeSet<IpAddr>,
     comparisons: u64,
 }
 
@@ -55,6 +58,7 @@ impl PolicyState {
             policies_by_namespace: HashMap::new(),
             sets: PodSets::default(),
             tables: RuleTables::default(),
+            released: BTreeSet::new(),
             comparisons: 0,
         }
     }
@@ -78,6 +82,10 @@ impl PolicyState {
             return;
         }
         let was_local = self.forget_pod(key);
+        if let Some(pod) = pod.as_ref().filter(|pod| pod.is_local) {
+            // Back before its entries were deleted.
+            self.released.retain(|one| !pod.addresses.contains(one));
+        }
         let Some(pod) = pod else {
             if was_local {
                 self.local.delete_pod(key, &mut self.tables);
@@ -183,6 +191,12 @@ impl PolicyState {
         }
     }
 
+    /// Returns the addresses that pods of this node have lost since the last call. Tracked connections
+    /// of UDP must be deleted: they would let packets pass to the next pod with the address.
+    pub fn take_released_addresses(&mut self) -> BTreeSet<IpAddr> {
+        std::mem::take(&mut self.released)
+    }
+
     /// Returns the commands for all changes since the last call.
     pub fn take_changes(&mut self) -> Commands {
         self.local.write_guards(&mut self.tables);
@@ -222,6 +236,9 @@ impl PolicyState {
             if keys.is_empty() {
                 self.pods_by_namespace.remove(&known.pod.namespace);
             }
+        }
+        if known.pod.is_local {
+            self.released.extend(&known.pod.addresses);
         }
         known.pod.is_local
     }

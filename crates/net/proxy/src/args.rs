@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use base_telemetry::LogOptions;
 use clap::Parser;
+use net_policy::{AgentSettings, GuardedNetwork};
 
 use crate::config::Configuration;
 use crate::conntrack_settings::ConntrackConfiguration;
@@ -77,6 +78,17 @@ pub struct Args {
     /// Time after which an answered UDP connection is forgotten; 0 leaves the kernel's [default: 0]
     #[arg(long, value_name = "DURATION")]
     conntrack_udp_timeout_stream: Option<String>,
+    /// Enforce NetworkPolicies on this node; needs the right to list and watch pods, namespaces and
+    /// networkpolicies
+    #[arg(long)]
+    network_policies: bool,
+    /// Ranges of this node's pods: addresses there that no known pod has are closed while isolated
+    /// pods start
+    #[arg(long, value_name = "CIDR,...", requires = "network_policies")]
+    network_policy_pod_cidrs: Option<String>,
+    /// Bridge of this node's pods: link-local and multicast packets there do not bypass policies
+    #[arg(long, value_name = "DEVICE", requires = "network_policies", value_parser = parse_device)]
+    network_policy_bridge: Option<String>,
     /// Remove all rules and exit
     #[arg(long)]
     pub cleanup: bool,
@@ -116,13 +128,25 @@ impl Args {
             udp_timeout: self.conntrack_udp_timeout,
             udp_stream_timeout: self.conntrack_udp_timeout_stream,
         };
+        let node_name = if name.is_empty() {
+            component::host_name().to_lowercase()
+        } else {
+            name.to_lowercase()
+        };
+        let policies = match self.network_policies {
+            false => None,
+            true => Some(AgentSettings {
+                node_name: node_name.clone(),
+                network: GuardedNetwork {
+                    ranges: parse_ranges(&self.network_policy_pod_cidrs.unwrap_or_default())?,
+                    bridge: self.network_policy_bridge,
+                },
+            }),
+        };
         let settings = Settings {
+            policies,
             conntrack: conntrack.or(file.conntrack).settings()?,
-            node_name: if name.is_empty() {
-                component::host_name().to_lowercase()
-            } else {
-                name.to_lowercase()
-            },
+            node_name,
             pod_ranges: parse_ranges(&text(self.cluster_cidr, file.cluster_cidr))?,
             masquerade_all: self.masquerade_all || file.nftables.masquerade_all,
             masquerade_bit: self
@@ -158,6 +182,19 @@ where
             })
         })
         .collect()
+}
+
+/// Checks the name of a network device, which becomes part of rules.
+fn parse_device(text: &str) -> Result<String, &'static str> {
+    // IFNAMSIZ is 16 with the terminating zero.
+    let is_name = (1..16).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    match is_name {
+        true => Ok(text.to_owned()),
+        false => Err("not a name of a network device"),
+    }
 }
 
 /// Checks the mode. k3s and older kubeadm files name iptables; nftables rules do the same for every
@@ -254,6 +291,27 @@ mod tests {
             settings(&kops).unwrap().metrics,
             Some(SocketAddr::from(([0, 0, 0, 0], 10249)))
         );
+    }
+
+    #[test]
+    fn policies_are_enforced_only_on_request() {
+        assert_eq!(settings(&[]).unwrap().policies, None);
+        let read = settings(&[
+            "--network-policies",
+            "--hostname-override=N1",
+            "--network-policy-pod-cidrs=10.244.0.0/24,fd00::/64",
+            "--network-policy-bridge=cni0",
+        ]);
+        let policies = read.unwrap().policies.unwrap();
+        assert_eq!(policies.node_name, "n1");
+        assert_eq!(policies.network.ranges.len(), 2);
+        for wrong in [
+            &["--network-policy-bridge=cni0"][..],
+            &["--network-policies", "--network-policy-bridge=a\" drop"],
+            &["--network-policies", "--network-policy-pod-cidrs=10.0.0.0"],
+        ] {
+            assert!(settings(wrong).is_err(), "{wrong:?}");
+        }
     }
 
     #[test]

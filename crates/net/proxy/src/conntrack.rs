@@ -115,23 +115,6 @@ pub async fn list_connections() -> String {
         .unwrap_or_default()
 }
 
-/// Deletes entries. `conntrack` exits with 1 if there was no such entry, which is no error.
-pub async fn delete_connections(all: Vec<Vec<String>>) {
-    for args in all {
-        let done = Command::new("conntrack")
-            .args(&args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .await;
-        if let Err(error) = done {
-            tracing::warn!(%error, "conntrack can't be run; stale UDP connections may last; install conntrack");
-            return;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

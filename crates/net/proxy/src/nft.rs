@@ -38,7 +38,7 @@ pub async fn list_sets() -> String {
     }
 }
 
-/// Removes all tables that the proxy installed.
+/// Removes all tables that the proxy installed, those of NetworkPolicies included.
 ///
 /// # Errors
 /// `nft` failed.
@@ -46,5 +46,5 @@ pub async fn delete_tables() -> Result<(), Error> {
     for family in [Family::V4, Family::V6] {
         net_nft::delete_table(family, TABLE).await?;
     }
-    Ok(())
+    net_policy::delete_tables().await
 }

@@ -39,6 +39,7 @@ pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Re
     if let Some(address) = settings.healthz {
         serve_health(address, health.clone(), &tasks).await?;
     }
+    start_policies(&client, &settings, &metrics, &tasks).await;
     if let Some(address) = settings.metrics {
         serve_metrics(address, metrics, &tasks).await?;
     }
@@ -71,6 +72,25 @@ pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Re
         () = shutdown.cancelled() => {}
     }
     Ok(())
+}
+
+/// Starts the agent of NetworkPolicies. It has informers, rules and errors of its own: Services work
+/// if it fails, and policies are enforced if they fail.
+async fn start_policies(
+    client: &Client,
+    settings: &Settings,
+    metrics: &Arc<Metrics>,
+    tasks: &Tasks,
+) {
+    let Some(policies) = settings.policies.clone() else {
+        // Rules of an earlier process with the option would isolate pods forever by old policies.
+        if let Err(error) = net_policy::delete_tables().await {
+            tracing::warn!(%error, "rules of NetworkPolicies could not be removed; those of an earlier process stay");
+        }
+        return;
+    };
+    let agent = net_policy::run_agent(client.clone(), policies, metrics.clone(), tasks.clone());
+    tasks.spawn_critical("network policies", agent);
 }
 
 type Stores = (Store<Service>, Store<EndpointSlice>, Store<NodeObject>);

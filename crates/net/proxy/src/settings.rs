@@ -2,6 +2,7 @@
 
 use crate::conntrack_settings::ConntrackSettings;
 use ipnet::IpNet;
+use net_policy::AgentSettings;
 use std::net::SocketAddr;
 
 /// The proxy's settings.
@@ -19,6 +20,8 @@ pub struct Settings {
     pub node_port_addresses: Vec<String>,
     /// Limits and timeouts of connection tracking.
     pub conntrack: ConntrackSettings,
+    /// Settings of the agent of NetworkPolicies; None if this process does not enforce them.
+    pub policies: Option<AgentSettings>,
     /// Listen address of health checks.
     pub healthz: Option<SocketAddr>,
     /// Listen address of metrics.

@@ -200,7 +200,7 @@ impl Proxy {
         );
         self.desired = desired;
         if !fronts.is_empty() {
-            conntrack::delete_connections(conntrack::find_misrouted(
+            net_nft::delete_connections(conntrack::find_misrouted(
                 &conntrack::list_connections().await,
                 &fronts,
             ))
@@ -247,7 +247,7 @@ impl Proxy {
         }
         // After the rules: a client that sends at once would otherwise get an entry for the old
         // endpoint again.
-        conntrack::delete_connections(stale).await;
+        net_nft::delete_connections(stale).await;
         // A failure here leaves only unused chains; they are removed with the next change or full
         // install.
         if !unused.is_empty() || !removal.is_empty() {

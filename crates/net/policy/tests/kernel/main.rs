@@ -1,0 +1,15 @@
+//! Tests the generated rules in a real kernel: a node, pods on its bridge and a host outside, each in
+//! a network namespace.
+//!
+//! Skipped, with the reason printed, if namespaces or nftables are not available.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::disallowed_methods
+)]
+
+mod rules;
+mod traffic;
+mod world;

@@ -1,0 +1,164 @@
+//! Servers in the namespaces, and connections to them.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::world::World;
+
+/// Ports of the servers, TCP and UDP.
+pub const PORTS: [u16; 2] = [8080, 8081];
+/// Deadline of connections that should work.
+pub const DEADLINE: Duration = Duration::from_secs(10);
+/// Time after which a connection counts as dropped. The kernel repeats a lost packet after 1 s, so
+/// that a longer time would show nothing more.
+pub const DROPPED: Duration = Duration::from_millis(400);
+
+/// Protocols of the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Tcp,
+    Udp,
+}
+
+impl World {
+    /// Starts servers in a namespace that return what they receive, and waits until they listen.
+    pub fn serve(&self, place: &str) {
+        for port in PORTS {
+            let (ready, is_ready) = mpsc::channel();
+            let address = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+            // The threads end with the test's process.
+            self.run_inside(place, move || {
+                // Both families: a socket of IPv6 serves IPv4, too.
+                let tcp = TcpListener::bind(address).unwrap();
+                let udp = UdpSocket::bind(address).unwrap();
+                std::thread::spawn(move || echo_datagrams(&udp));
+                ready.send(()).unwrap();
+                for stream in tcp.incoming().map_while(Result::ok) {
+                    std::thread::spawn(move || echo_stream(stream));
+                }
+            });
+            is_ready.recv().unwrap();
+        }
+    }
+
+    /// Returns whether a server answers.
+    pub fn reaches(&self, from: &str, to: &str, transport: Transport, expect: bool) -> bool {
+        let to: SocketAddr = to.parse().unwrap();
+        let timeout = if expect { DEADLINE } else { DROPPED };
+        let attempt = self.run_inside(from, move || match transport {
+            Transport::Tcp => connect(to, timeout).is_some(),
+            Transport::Udp => exchange_datagram(to, timeout),
+        });
+        attempt.join().unwrap()
+    }
+
+    /// Asserts that connections over TCP work or not.
+    #[track_caller]
+    pub fn check(&self, from: &str, to: &str, expect: bool) {
+        let found = self.reaches(from, to, Transport::Tcp, expect);
+        assert_eq!(found, expect, "{from} to {to}\n{}", self.list_rules());
+    }
+
+    /// Opens a connection, for a test that uses it later.
+    pub fn open(&self, from: &str, to: &str) -> TcpStream {
+        let to: SocketAddr = to.parse().unwrap();
+        let opened = self.run_inside(from, move || connect(to, DEADLINE));
+        opened.join().unwrap().expect("connected")
+    }
+
+    /// Opens a socket of UDP that has exchanged a packet with a server.
+    pub fn open_datagrams(&self, from: &str, to: &str) -> UdpSocket {
+        let to: SocketAddr = to.parse().unwrap();
+        let opened = self.run_inside(from, move || {
+            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+            socket.connect(to).unwrap();
+            let wait = Duration::from_millis(100);
+            socket.set_read_timeout(Some(wait)).unwrap();
+            socket
+        });
+        let socket = opened.join().unwrap();
+        assert!(exchange_datagrams(&socket, DEADLINE));
+        socket
+    }
+
+    /// Returns the link-local address of a pod, with the scope of another one's device.
+    pub fn link_local(&self, pod: &str, seen_from: &str) -> SocketAddr {
+        let read = |place: &str, command: &str| {
+            let name = self.name(place);
+            crate::world::sh(&format!("ip netns exec {name} {command}")).unwrap()
+        };
+        let listing = read(pod, "ip -6 -o addr show dev eth0 scope link");
+        let address = listing.split_whitespace().nth(3).unwrap();
+        let ip: IpAddr = address.split('/').next().unwrap().parse().unwrap();
+        let index = read(seen_from, "cat /sys/class/net/eth0/ifindex");
+        let IpAddr::V6(ip) = ip else { panic!("{ip}") };
+        SocketAddrV6::new(ip, 8080, 0, index.trim().parse().unwrap()).into()
+    }
+}
+
+fn connect(to: SocketAddr, timeout: Duration) -> Option<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&to, timeout).ok()?;
+    stream.set_read_timeout(Some(timeout)).ok()?;
+    exchange(&mut stream).then_some(stream)
+}
+
+/// Returns whether a connection still carries data in both directions.
+pub fn exchange(stream: &mut TcpStream) -> bool {
+    let mut answer = [0; 4];
+    stream.write_all(b"ping").is_ok()
+        && stream.read_exact(&mut answer).is_ok()
+        && answer == *b"ping"
+}
+
+fn exchange_datagram(to: SocketAddr, timeout: Duration) -> bool {
+    let local = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0));
+    let local = if to.is_ipv4() {
+        "0.0.0.0:0".parse().unwrap()
+    } else {
+        local
+    };
+    let socket = UdpSocket::bind(local).unwrap();
+    socket.set_broadcast(true).unwrap();
+    let wait = Duration::from_millis(100);
+    socket.set_read_timeout(Some(wait)).unwrap();
+    let began = Instant::now();
+    let mut answer = [0; 16];
+    while began.elapsed() < timeout {
+        // Not connected: the answer to a broadcast has another source.
+        let sent = socket.send_to(b"ping", to);
+        if sent.is_ok() && socket.recv_from(&mut answer).is_ok() {
+            return true;
+        }
+    }
+    false
+}
+
+/// Returns whether a connected socket still gets answers.
+pub fn exchange_datagrams(socket: &UdpSocket, timeout: Duration) -> bool {
+    let began = Instant::now();
+    let mut answer = [0; 16];
+    while began.elapsed() < timeout {
+        if socket.send(b"ping").is_ok() && socket.recv(&mut answer).is_ok() {
+            return true;
+        }
+    }
+    false
+}
+
+fn echo_datagrams(socket: &UdpSocket) {
+    let mut data = [0; 16];
+    while let Ok((length, from)) = socket.recv_from(&mut data) {
+        let _ = socket.send_to(&data[..length], from);
+    }
+}
+
+fn echo_stream(mut stream: TcpStream) {
+    let mut data = [0; 16];
+    while let Ok(length) = stream.read(&mut data) {
+        if length == 0 || stream.write_all(&data[..length]).is_err() {
+            return;
+        }
+    }
+}
