@@ -22,16 +22,16 @@ use crate::state::PolicyState;
 /// Changes within this time are applied together.
 const BATCH_DELAY: Duration = Duration::from_millis(10);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Interval at which the installed rules are checked while nothing changes, as in kube-proxy.
-const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The agent's settings.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentSettings {
     /// Name of the node.
     pub node_name: String,
     /// Network of the node's pods.
     pub network: GuardedNetwork,
+    /// Interval at which the installed rules are checked while nothing changes.
+    pub check_interval: Duration,
 }
 
 /// Enforces NetworkPolicies on this node until shutdown. The rules stay.
@@ -120,7 +120,7 @@ impl Agent {
     /// Waits for changes; returns true if everything must be installed again.
     async fn wait_for_work(&mut self, dirty: &DirtyObjects) -> bool {
         loop {
-            if tokio::time::timeout(CHECK_INTERVAL, dirty.wake.notified())
+            if tokio::time::timeout(self.settings.check_interval, dirty.wake.notified())
                 .await
                 .is_ok()
             {
@@ -148,8 +148,12 @@ impl Agent {
         }
         for key in dirty.policies.take() {
             let object = self.policies.get(&key);
-            self.state
-                .set_policy(&key, object.map(|object| Policy::new(&object)));
+            let policy = object.map(|object| Policy::new(&object));
+            let ignored = policy.as_ref().map_or(0, |policy| policy.ignored_selectors);
+            if ignored > 0 {
+                tracing::warn!(policy = %key, ignored, "the policy has too many selectors; the last ones allow nothing");
+            }
+            self.state.set_policy(&key, policy);
         }
         for key in dirty.pods.take() {
             let object = self.pods.get(&key);

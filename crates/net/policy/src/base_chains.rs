@@ -8,10 +8,10 @@
 use ipnet::IpNet;
 use net_nft::{Error, Family};
 
-use crate::policy::Direction;
+use crate::direction::Direction;
 
 /// Name of the table in each family.
-pub const TABLE: &str = "ironclad-network-policy";
+pub const TABLE: &str = "kube-proxy-policy";
 /// Pairs of the address of an isolated pod with itself: a pod can always reach itself.
 pub(crate) const SAME_POD: &str = "same-pod";
 /// Chain for destinations among this node's pods that no known pod has.

@@ -7,8 +7,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Settings of br_netfilter, each for one family. They belong to the network namespace.
-const SETTINGS: [&str; 2] = ["bridge-nf-call-iptables", "bridge-nf-call-ip6tables"];
+/// Settings of br_netfilter: for each family, and for packets with a VLAN tag, which the receiver
+/// accepts like those without one if the tag's number is 0. They belong to the network namespace.
+const SETTINGS: [&str; 3] = [
+    "bridge-nf-call-iptables",
+    "bridge-nf-call-ip6tables",
+    "bridge-nf-filter-vlan-tagged",
+];
 
 /// The reason why packets between pods of one bridge bypass the rules.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +78,7 @@ mod tests {
     #[test]
     fn settings_that_are_off_are_enabled() {
         let dir = tempfile::tempdir().unwrap();
-        for (before, name) in ["0\n", "1\n"].iter().zip(SETTINGS) {
+        for (before, name) in ["0\n", "1\n", "0\n"].iter().zip(SETTINGS) {
             fs::write(dir.path().join(name), before).unwrap();
         }
         enable_below(dir.path(), Path::new("/no/such/folder")).unwrap();

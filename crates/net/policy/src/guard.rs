@@ -6,7 +6,7 @@
 use net_nft::Family;
 
 use crate::base_chains::{LINK_LOCAL_SOURCES, UNKNOWN_DESTINATIONS, UNKNOWN_SOURCES};
-use crate::policy::Direction;
+use crate::direction::Direction;
 use crate::tables::RuleTables;
 
 /// The counts, by [`Direction::index`].

@@ -12,6 +12,7 @@ mod agent;
 mod base_chains;
 mod bridge;
 mod connections;
+mod direction;
 mod dirty;
 mod guard;
 mod local_pods;

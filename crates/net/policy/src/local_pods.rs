@@ -10,10 +10,11 @@ use std::net::IpAddr;
 use net_nft::Family;
 
 use crate::base_chains::{SAME_POD, verdict_map};
+use crate::direction::Direction;
 use crate::guard::IsolationCounts;
 use crate::names::object_name;
 use crate::pod::PolicyPod;
-use crate::policy::Direction;
+use crate::rules::policy_chain;
 use crate::tables::RuleTables;
 
 /// Maximum number of retained pods: about the number of addresses of a node, so that a node whose
@@ -281,11 +282,6 @@ fn remove_key<K: std::hash::Hash + Eq>(
             index.remove(value);
         }
     }
-}
-
-/// Returns the name of a policy's chain.
-pub(crate) fn policy_chain(direction: Direction, policy: &str) -> String {
-    object_name(&format!("policy-{}", direction.name()), policy, policy)
 }
 
 /// Returns the name of the chain of the pods that these policies isolate.

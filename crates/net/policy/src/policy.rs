@@ -8,40 +8,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use net_nft::Protocol;
 
+use crate::direction::Direction;
 use crate::rules::{PeerMatch, PolicyRule, PortMatch, PortRange};
 use crate::selector::{PodSelector, Scope, everything};
 
-/// Direction of packets, seen from the selected pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    /// Packets to the pod.
-    Ingress,
-    /// Packets from the pod.
-    Egress,
-}
-
-impl Direction {
-    /// Both directions.
-    pub const BOTH: [Self; 2] = [Self::Ingress, Self::Egress];
-
-    /// Returns the name in chains and maps.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ingress => "ingress",
-            Self::Egress => "egress",
-        }
-    }
-
-    /// Returns the position in arrays with an entry for each direction.
-    #[must_use]
-    pub fn index(self) -> usize {
-        match self {
-            Self::Ingress => 0,
-            Self::Egress => 1,
-        }
-    }
-}
+/// Maximum number of selectors in the peers and named ports of a policy. The authors of policies are
+/// tenants: each selector is compared with all pods that it may select, on every node.
+const MAX_SELECTORS: usize = 1000;
 
 /// A policy.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,6 +26,8 @@ pub struct Policy {
     /// Allowed packets in each direction, by [`Direction::index`]. None if pods are not isolated in
     /// that direction.
     pub rules: [Option<Vec<PolicyRule>>; 2],
+    /// Peers and named ports that allow nothing, because the policy has more than 1,000 selectors.
+    pub ignored_selectors: usize,
 }
 
 impl Policy {
@@ -73,26 +48,22 @@ impl Policy {
             namespace: &namespace,
             pods: &pods,
         };
-        let ingress_rules = isolates("Ingress", true).then(|| {
-            let rules = ingress.iter();
-            rules
-                .flat_map(|rule| {
-                    let (ports, peers) = (rule.ports.as_deref(), rule.from.as_deref());
-                    parser.parse_rule(Direction::Ingress, ports, peers)
-                })
-                .collect()
+        let ingress = ingress.iter().map(|rule| {
+            let (ports, peers) = (rule.ports.as_deref(), rule.from.as_deref());
+            parser.parse_rule(Direction::Ingress, ports, peers)
         });
-        let egress_rules = isolates_egress.then(|| {
-            let rules = egress.iter();
-            rules
-                .flat_map(|rule| {
-                    let (ports, peers) = (rule.ports.as_deref(), rule.to.as_deref());
-                    parser.parse_rule(Direction::Egress, ports, peers)
-                })
-                .collect()
+        let egress = egress.iter().map(|rule| {
+            let (ports, peers) = (rule.ports.as_deref(), rule.to.as_deref());
+            parser.parse_rule(Direction::Egress, ports, peers)
         });
+        let mut rules = [
+            isolates("Ingress", true).then(|| ingress.collect()),
+            isolates_egress.then(|| egress.collect()),
+        ];
+        let ignored_selectors = limit_selectors(rules.iter_mut().flatten().flatten());
         Self {
-            rules: [ingress_rules, egress_rules],
+            ignored_selectors,
+            rules,
             namespace,
             pods,
         }
@@ -111,13 +82,12 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// Returns one rule for each combination of a peer and a kind of port.
     fn parse_rule(
         &self,
         direction: Direction,
         ports: Option<&[NetworkPolicyPort]>,
         peers: Option<&[NetworkPolicyPeer]>,
-    ) -> Vec<PolicyRule> {
+    ) -> PolicyRule {
         let peers = match peers {
             None | Some([]) => vec![PeerMatch::Any],
             Some(peers) => peers
@@ -125,15 +95,16 @@ impl Parser<'_> {
                 .filter_map(|peer| self.parse_peer(peer))
                 .collect(),
         };
-        let ports = parse_ports(ports);
-        peers
-            .iter()
-            .flat_map(|peer| {
-                ports
-                    .iter()
-                    .map(|port| self.combine(direction, peer.clone(), port.clone()))
-            })
-            .collect()
+        let ports = parse_ports(ports).into_iter().map(|port| match port {
+            ParsedPort::Numbers(port) => port,
+            ParsedPort::Named(name, protocol) => {
+                PortMatch::Named(self.resolve_name(direction, name, protocol))
+            }
+        });
+        PolicyRule {
+            peers,
+            ports: ports.collect(),
+        }
     }
 
     fn parse_peer(&self, peer: &NetworkPolicyPeer) -> Option<PeerMatch> {
@@ -155,37 +126,37 @@ impl Parser<'_> {
         }))
     }
 
-    /// Resolves named ports: a name stands for the port's number in each destination pod.
-    fn combine(&self, direction: Direction, peer: PeerMatch, port: ParsedPort) -> PolicyRule {
-        let (name, protocol) = match port {
-            ParsedPort::Numbers(port) => return PolicyRule { peer, port },
-            ParsedPort::Named(name, protocol) => (name, protocol),
-        };
+    /// Returns the selector of a named port: the name stands for the port's number in each destination.
+    fn resolve_name(&self, direction: Direction, name: String, protocol: Protocol) -> PodSelector {
         let port = Some((name, protocol));
-        let (peer, destinations) = match (direction, peer) {
+        let (scope, pods) = match direction {
             // The destination is a pod that the policy selects.
-            (Direction::Ingress, peer) => {
-                let scope = Scope::Namespace(self.namespace.to_owned());
-                let pods = self.pods.clone();
-                (peer, PodSelector { scope, pods, port })
-            }
-            // The set of named ports holds the addresses of the peers.
-            (Direction::Egress, PeerMatch::Pods(peers)) => {
-                (PeerMatch::Any, PodSelector { port, ..peers })
-            }
-            (Direction::Egress, peer) => {
-                let (scope, pods) = (Scope::All, everything());
-                (peer, PodSelector { scope, pods, port })
-            }
+            Direction::Ingress => (
+                Scope::Namespace(self.namespace.to_owned()),
+                self.pods.clone(),
+            ),
+            // The destination is any pod that is a peer, which the rule matches beside the port.
+            Direction::Egress => (Scope::All, everything()),
         };
-        PolicyRule {
-            peer,
-            port: PortMatch::Named(destinations),
-        }
+        PodSelector { scope, pods, port }
     }
 }
 
-#[derive(Clone)]
+/// Removes the peers and ports after the first [`MAX_SELECTORS`] selectors; returns their number. Less
+/// is allowed without them, never more: a rule without peers or without ports matches nothing.
+fn limit_selectors<'a>(rules: impl Iterator<Item = &'a mut PolicyRule>) -> usize {
+    let mut seen = 0;
+    let mut is_allowed = |selector: Option<&PodSelector>| {
+        seen += usize::from(selector.is_some());
+        selector.is_none() || seen <= MAX_SELECTORS
+    };
+    for rule in rules {
+        rule.peers.retain(|peer| is_allowed(peer.selector()));
+        rule.ports.retain(|port| is_allowed(port.selector()));
+    }
+    seen.saturating_sub(MAX_SELECTORS)
+}
+
 enum ParsedPort {
     Numbers(PortMatch),
     Named(String, Protocol),

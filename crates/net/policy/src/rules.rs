@@ -5,16 +5,17 @@ use std::fmt;
 use ipnet::IpNet;
 use net_nft::{Family, Protocol};
 
-use crate::policy::Direction;
+use crate::direction::Direction;
+use crate::names::object_name;
 use crate::selector::PodSelector;
 
-/// Packets that a policy allows: those that match both peer and port.
+/// Packets that a policy allows: those that match one of the peers and one of the ports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicyRule {
     /// The other end of the connection.
-    pub peer: PeerMatch,
+    pub peers: Vec<PeerMatch>,
     /// Protocol and destination port.
-    pub port: PortMatch,
+    pub ports: Vec<PortMatch>,
 }
 
 /// Peers of a rule.
@@ -79,35 +80,36 @@ impl fmt::Display for PortRange {
 impl PolicyRule {
     /// Returns the selectors whose sets the rule's text refers to.
     pub(crate) fn selectors(&self) -> impl Iterator<Item = &PodSelector> {
-        let peer = match &self.peer {
-            PeerMatch::Pods(selector) => Some(selector),
-            PeerMatch::Any | PeerMatch::Block { .. } => None,
-        };
-        let port = match &self.port {
-            PortMatch::Named(selector) => Some(selector),
-            PortMatch::Any | PortMatch::Numbers { .. } => None,
-        };
-        peer.into_iter().chain(port)
+        let peers = self.peers.iter().filter_map(PeerMatch::selector);
+        let ports = self.ports.iter().filter_map(PortMatch::selector);
+        peers.chain(ports)
+    }
+}
+
+impl PeerMatch {
+    pub(crate) fn selector(&self) -> Option<&PodSelector> {
+        match self {
+            Self::Pods(selector) => Some(selector),
+            Self::Any | Self::Block { .. } => None,
+        }
     }
 
-    /// Returns the rule for a table; None if no packet of the family matches.
-    pub(crate) fn write_text(&self, direction: Direction, family: Family) -> Option<String> {
+    /// Returns the text for a table; None if no packet of the family matches.
+    fn write_text(&self, direction: Direction, family: Family) -> Option<String> {
         let word = family.nft_name();
-        let peer_field = match direction {
+        let field = match direction {
             Direction::Ingress => "saddr",
             Direction::Egress => "daddr",
         };
-        let mut text = String::new();
-        match &self.peer {
-            PeerMatch::Any => {}
-            PeerMatch::Pods(selector) => {
-                text += &format!("{word} {peer_field} @{} ", selector.set_name());
-            }
-            PeerMatch::Block { net, .. } if Family::of(net.addr()) != family => return None,
-            PeerMatch::Block { net, except } => {
+        match self {
+            Self::Any => Some(String::new()),
+            Self::Pods(selector) => Some(format!("{word} {field} @{} ", selector.set_name())),
+            Self::Block { net, .. } if Family::of(net.addr()) != family => None,
+            Self::Block { net, except } => {
+                let mut text = String::new();
                 // nft has no prefix of length 0: such a block is every address of the family.
                 if net.prefix_len() > 0 {
-                    text += &format!("{word} {peer_field} {net} ");
+                    text += &format!("{word} {field} {net} ");
                 }
                 let excluded: Vec<String> = except
                     .iter()
@@ -115,25 +117,78 @@ impl PolicyRule {
                     .map(ToString::to_string)
                     .collect();
                 if !excluded.is_empty() {
-                    text += &format!("{word} {peer_field} != {{ {} }} ", excluded.join(", "));
+                    text += &format!("{word} {field} != {{ {} }} ", excluded.join(", "));
                 }
+                Some(text)
             }
         }
-        match &self.port {
-            PortMatch::Any => {}
-            PortMatch::Numbers { protocol, ranges } if *ranges == [PortRange::ALL] => {
-                text += &format!("meta l4proto {} ", protocol.nft_name());
-            }
-            PortMatch::Numbers { protocol, ranges } => {
-                let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
-                let protocol = protocol.nft_name();
-                text += &format!("{protocol} dport {{ {} }} ", ranges.join(", "));
-            }
-            PortMatch::Named(selector) => {
-                let set = selector.set_name();
-                text += &format!("{word} daddr . meta l4proto . th dport @{set} ");
-            }
-        }
-        Some(text + "accept")
     }
+}
+
+impl PortMatch {
+    pub(crate) fn selector(&self) -> Option<&PodSelector> {
+        match self {
+            Self::Named(selector) => Some(selector),
+            Self::Any | Self::Numbers { .. } => None,
+        }
+    }
+
+    fn write_text(&self, family: Family) -> String {
+        match self {
+            Self::Any => String::new(),
+            Self::Numbers { protocol, ranges } if *ranges == [PortRange::ALL] => {
+                format!("meta l4proto {} ", protocol.nft_name())
+            }
+            Self::Numbers { protocol, ranges } => {
+                let ranges: Vec<String> = ranges.iter().map(ToString::to_string).collect();
+                format!("{} dport {{ {} }} ", protocol.nft_name(), ranges.join(", "))
+            }
+            Self::Named(selector) => {
+                let (word, set) = (family.nft_name(), selector.set_name());
+                format!("{word} daddr . meta l4proto . th dport @{set} ")
+            }
+        }
+    }
+}
+
+/// Writes the chains of a policy in one direction, the policy's own chain first.
+///
+/// A rule with several peers and several ports gets a chain for its ports, so that the text is as long
+/// as the policy: each combination of them would be as many rules as the square of its size.
+pub(crate) fn write_chains(
+    key: &str,
+    rules: &[PolicyRule],
+    direction: Direction,
+    family: Family,
+) -> Vec<(String, Vec<String>)> {
+    let mut own = Vec::new();
+    let mut more = Vec::new();
+    for (index, rule) in rules.iter().enumerate() {
+        let peers: Vec<String> = rule
+            .peers
+            .iter()
+            .filter_map(|peer| peer.write_text(direction, family))
+            .collect();
+        let ports = rule.ports.iter().map(|port| port.write_text(family));
+        let ports: Vec<String> = ports.map(|port| port + "accept").collect();
+        if peers.len() > 1 && ports.len() > 1 {
+            let kind = format!("rule-{}", direction.name());
+            let name = object_name(&kind, &format!("{key} {index}"), key);
+            own.extend(peers.iter().map(|peer| format!("{peer}jump {name}")));
+            more.push((name, ports));
+        } else {
+            let pairs = peers
+                .iter()
+                .flat_map(|peer| ports.iter().map(move |port| format!("{peer}{port}")));
+            own.extend(pairs);
+        }
+    }
+    let mut chains = vec![(policy_chain(direction, key), own)];
+    chains.append(&mut more);
+    chains
+}
+
+/// Returns the name of a policy's own chain.
+pub(crate) fn policy_chain(direction: Direction, key: &str) -> String {
+    object_name(&format!("policy-{}", direction.name()), key, key)
 }

@@ -11,10 +11,12 @@ use api_semantics::selectors::{Labels, labels_match};
 use net_nft::{Commands, Family};
 
 use crate::base_chains::{GuardedNetwork, Unknown, build_base_chains};
-use crate::local_pods::{IsolatingPolicies, LocalPods, policy_chain};
+use crate::direction::Direction;
+use crate::local_pods::{IsolatingPolicies, LocalPods};
 use crate::pod::PolicyPod;
 use crate::pod_sets::PodSets;
-use crate::policy::{Direction, Policy};
+use crate::policy::Policy;
+use crate::rules::write_chains;
 use crate::selector::{PodSelector, Scope};
 use crate::tables::RuleTables;
 
@@ -271,19 +273,17 @@ impl PolicyState {
 
     fn write_policy_chains(&mut self, key: &str, old: Option<&Policy>, new: Option<&Policy>) {
         for direction in Direction::BOTH {
-            let rules_of = |policy: Option<&'_ Policy>| {
-                policy.and_then(|policy| policy.rules[direction.index()].clone())
-            };
-            let name = policy_chain(direction, key);
             for family in self.families.clone() {
-                match rules_of(new) {
-                    Some(rules) => {
-                        let rules = rules.iter();
-                        let text = rules.filter_map(|rule| rule.write_text(direction, family));
-                        self.tables.set_chain(family, &name, text.collect());
-                    }
-                    None if rules_of(old).is_some() => self.tables.remove_chain(family, &name),
-                    None => {}
+                let chains_of = |policy: Option<&Policy>| {
+                    let rules = policy.and_then(|policy| policy.rules[direction.index()].as_ref());
+                    rules.map(|rules| write_chains(key, rules, direction, family))
+                };
+                // Removed chains that are written again have no command.
+                for (name, _) in chains_of(old).into_iter().flatten() {
+                    self.tables.remove_chain(family, &name);
+                }
+                for (name, rules) in chains_of(new).into_iter().flatten() {
+                    self.tables.set_chain(family, &name, rules);
                 }
             }
         }

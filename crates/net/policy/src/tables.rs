@@ -296,7 +296,7 @@ mod tests {
         tables.remove_owner(Family::V4, SET, "10.0.0.1");
         assert_eq!(
             tables.take_changes().change,
-            "delete element ip ironclad-network-policy pods-1 { 10.0.0.1 }\n"
+            "delete element ip kube-proxy-policy pods-1 { 10.0.0.1 }\n"
         );
     }
 
@@ -308,25 +308,25 @@ mod tests {
         let added = tables.take_changes();
         assert_eq!(
             added.change,
-            "add chain ip ironclad-network-policy a\nflush chain ip ironclad-network-policy a\n\
-             add rule ip ironclad-network-policy a drop\n\
-             add element ip ironclad-network-policy m { 10.0.0.1 : goto a }\n"
+            "add chain ip kube-proxy-policy a\nflush chain ip kube-proxy-policy a\n\
+             add rule ip kube-proxy-policy a drop\n\
+             add element ip kube-proxy-policy m { 10.0.0.1 : goto a }\n"
         );
         tables.set_element(Family::V4, "m", "10.0.0.1", Some("accept".to_owned()));
         tables.remove_chain(Family::V4, "a");
         let changed = tables.take_changes();
         assert_eq!(
             changed.change,
-            "delete element ip ironclad-network-policy m { 10.0.0.1 : goto a }\n\
-             add element ip ironclad-network-policy m { 10.0.0.1 : accept }\n"
+            "delete element ip kube-proxy-policy m { 10.0.0.1 : goto a }\n\
+             add element ip kube-proxy-policy m { 10.0.0.1 : accept }\n"
         );
         assert_eq!(
             changed.removal,
-            "flush chain ip ironclad-network-policy a\ndelete chain ip ironclad-network-policy a\n"
+            "flush chain ip kube-proxy-policy a\ndelete chain ip kube-proxy-policy a\n"
         );
         assert_eq!(
             tables.install_commands(),
-            "add element ip ironclad-network-policy m { 10.0.0.1 : accept }\n"
+            "add element ip kube-proxy-policy m { 10.0.0.1 : accept }\n"
         );
     }
 }

@@ -10,7 +10,7 @@ use net_policy::{AgentSettings, GuardedNetwork};
 
 use crate::config::Configuration;
 use crate::conntrack_settings::ConntrackConfiguration;
-use crate::settings::Settings;
+use crate::settings::{CHECK_INTERVAL, Settings};
 
 /// Implements Services by nftables rules in the kernel.
 #[derive(Debug, Parser)]
@@ -141,6 +141,7 @@ impl Args {
                     ranges: parse_ranges(&self.network_policy_pod_cidrs.unwrap_or_default())?,
                     bridge: self.network_policy_bridge,
                 },
+                check_interval: CHECK_INTERVAL,
             }),
         };
         let settings = Settings {

@@ -4,6 +4,11 @@ use crate::conntrack_settings::ConntrackSettings;
 use ipnet::IpNet;
 use net_policy::AgentSettings;
 use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Interval at which the installed rules are checked while nothing changes: upstream's default sync
+/// period.
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The proxy's settings.
 #[derive(Debug, Clone)]

@@ -19,15 +19,11 @@ use crate::local::{LocalNode, node_port_addresses};
 use crate::metrics::ProxyMetrics;
 use crate::nft;
 use crate::service_rules::{ServiceRules, build_service_rules};
-use crate::settings::Settings;
+use crate::settings::{CHECK_INTERVAL, Settings};
 
 /// Changes within this time are applied together.
 const BATCH_DELAY: Duration = Duration::from_millis(10);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// Interval at which the installed rules are checked while nothing changes: upstream's default sync
-/// period.
-const CHECK_INTERVAL: Duration = Duration::from_secs(30);
-
 /// The state of the loop.
 pub(crate) struct Proxy {
     pub(crate) settings: Settings,

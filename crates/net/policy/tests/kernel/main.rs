@@ -11,5 +11,4 @@
 )]
 
 mod rules;
-mod traffic;
 mod world;

@@ -2,10 +2,10 @@
 
 use net_policy::find_stale_connections;
 use serde_json::{Value, json};
+use testkit_network::Transport::Udp;
+use testkit_network::{DEADLINE, DROPPED, OUTSIDE, exchange, exchange_datagrams, run_script};
 
-use crate::traffic::Transport::Udp;
-use crate::traffic::{DEADLINE, DROPPED, exchange, exchange_datagrams};
-use crate::world::{OUTSIDE, World, sh};
+use crate::world::World;
 
 const A: &str = "10.244.0.2:8080";
 const B: &str = "10.244.0.3:8080";
@@ -185,7 +185,7 @@ fn datagrams_of_an_existing_connection_end_with_the_pod() {
     assert_eq!(released.len(), 2);
     for arguments in find_stale_connections(&released) {
         // It fails if there is no such entry.
-        let _ = sh(&format!(
+        let _ = run_script(&format!(
             "ip netns exec {} conntrack {}",
             world.name("node"),
             arguments.join(" ")
@@ -286,7 +286,7 @@ fn rules_after_changes_are_those_of_a_new_installation() {
     };
     let changed = sorted(world.list_rules());
     let node = world.name("node");
-    sh(&format!("ip netns exec {node} nft flush ruleset")).unwrap();
+    run_script(&format!("ip netns exec {node} nft flush ruleset")).unwrap();
     world.install();
     assert_eq!(changed, sorted(world.list_rules()));
 }

@@ -515,3 +515,48 @@ fn pod_reaches_itself() {
         &[("x/a x/a TCP 80", true), ("x/b x/a TCP 80", false)],
     );
 }
+
+/// The authors of policies are tenants, and every node computes the rules.
+#[test]
+fn text_of_a_large_policy_is_as_long_as_the_policy() {
+    let peers: Vec<Value> = (0..300)
+        .map(|n| json!({ "podSelector": { "matchLabels": { "pod": n.to_string() } } }))
+        .collect();
+    let ports: Vec<Value> = (0..300)
+        .map(|n| json!({ "port": format!("p{n}") }))
+        .collect();
+    let rule = |peers: &str, list: &[Value]| json!({ peers: list, "ports": ports });
+    let mut cluster = cluster();
+    cluster.set_policy(
+        "x/p",
+        json!({ "podSelector": {}, "ingress": [rule("from", &peers)], "egress": [rule("to", &peers)] }),
+    );
+    let text = cluster.state.take_changes().change;
+    let rules = text
+        .lines()
+        .filter(|line| line.starts_with("add rule"))
+        .count();
+    assert!(rules < 2 * 2 * (300 + 300 + 20), "{rules} rules");
+}
+
+#[test]
+fn selectors_after_the_first_thousand_allow_nothing() {
+    let mut peers = vec![json!({ "podSelector": { "matchLabels": { "pod": "none" } } }); 1000];
+    peers.push(json!({ "podSelector": {} }));
+    peers.push(json!({ "ipBlock": { "cidr": "10.244.0.12/32" } }));
+    let mut cluster = cluster();
+    cluster.set_policy(
+        "x/p",
+        json!({ "podSelector": {}, "ingress": [{ "from": peers }] }),
+    );
+    for (source, expect) in [("x/b", false), ("y/a", true)] {
+        let packet = Packet {
+            source: cluster.pods[source].addresses[0],
+            destination: cluster.pods["x/a"].addresses[0],
+            protocol: Protocol::Tcp,
+            port: 80,
+        };
+        assert_eq!(cluster.passes(packet), expect, "{source}");
+    }
+    assert_eq!(cluster.state.policies["x/p"].ignored_selectors, 1);
+}

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStrea
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::world::World;
+use crate::node_network::{NodeNetwork, run_script};
 
 /// Ports of the servers, TCP and UDP.
 pub const PORTS: [u16; 2] = [8080, 8081];
@@ -18,12 +18,17 @@ pub const DROPPED: Duration = Duration::from_millis(400);
 /// Protocols of the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
+    /// A connection, and a message in both directions.
     Tcp,
+    /// A datagram in both directions.
     Udp,
 }
 
-impl World {
+impl NodeNetwork {
     /// Starts servers in a namespace that return what they receive, and waits until they listen.
+    ///
+    /// # Panics
+    /// If a server can't be started.
     pub fn serve(&self, place: &str) {
         for port in PORTS {
             let (ready, is_ready) = mpsc::channel();
@@ -43,7 +48,11 @@ impl World {
         }
     }
 
-    /// Returns whether a server answers.
+    /// Returns whether a server answers. `expect` gives the time to wait: 10 s if it should, and 400 ms
+    /// if packets should be dropped.
+    ///
+    /// # Panics
+    /// If `to` is no address with a port.
     pub fn reaches(&self, from: &str, to: &str, transport: Transport, expect: bool) -> bool {
         let to: SocketAddr = to.parse().unwrap();
         let timeout = if expect { DEADLINE } else { DROPPED };
@@ -54,14 +63,10 @@ impl World {
         attempt.join().unwrap()
     }
 
-    /// Asserts that connections over TCP work or not.
-    #[track_caller]
-    pub fn check(&self, from: &str, to: &str, expect: bool) {
-        let found = self.reaches(from, to, Transport::Tcp, expect);
-        assert_eq!(found, expect, "{from} to {to}\n{}", self.list_rules());
-    }
-
     /// Opens a connection, for a test that uses it later.
+    ///
+    /// # Panics
+    /// If the server does not answer.
     pub fn open(&self, from: &str, to: &str) -> TcpStream {
         let to: SocketAddr = to.parse().unwrap();
         let opened = self.run_inside(from, move || connect(to, DEADLINE));
@@ -69,6 +74,9 @@ impl World {
     }
 
     /// Opens a socket of UDP that has exchanged a packet with a server.
+    ///
+    /// # Panics
+    /// If the server does not answer.
     pub fn open_datagrams(&self, from: &str, to: &str) -> UdpSocket {
         let to: SocketAddr = to.parse().unwrap();
         let opened = self.run_inside(from, move || {
@@ -83,11 +91,14 @@ impl World {
         socket
     }
 
-    /// Returns the link-local address of a pod, with the scope of another one's device.
+    /// Returns the link-local address of a pod, with the scope of another pod's device.
+    ///
+    /// # Panics
+    /// If the pod has none.
     pub fn link_local(&self, pod: &str, seen_from: &str) -> SocketAddr {
         let read = |place: &str, command: &str| {
             let name = self.name(place);
-            crate::world::sh(&format!("ip netns exec {name} {command}")).unwrap()
+            run_script(&format!("ip netns exec {name} {command}")).unwrap()
         };
         let listing = read(pod, "ip -6 -o addr show dev eth0 scope link");
         let address = listing.split_whitespace().nth(3).unwrap();

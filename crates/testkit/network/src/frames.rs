@@ -1,0 +1,95 @@
+//! Frames that a pod with CAP_NET_RAW can send.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::{AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, sendto, socket};
+
+use crate::node_network::{NodeNetwork, PODS, run_script};
+use crate::traffic::PORTS;
+
+/// Port of the sender.
+const SOURCE_PORT: u16 = 9000;
+/// Time in which an answer arrives, if the frame does.
+const ANSWER_TIME: Duration = Duration::from_millis(500);
+
+impl NodeNetwork {
+    /// Returns whether a pod answers a UDP packet of another pod whose frame has a VLAN tag with the
+    /// number 0. Receivers ignore such a tag.
+    ///
+    /// # Panics
+    /// If a frame can't be sent.
+    pub fn answers_tagged_frame(&self, from: &str, to: &str) -> bool {
+        let name = self.name(to);
+        let file = format!("ip netns exec {name} cat /sys/class/net/eth0/address");
+        let address = |pod: &str| {
+            let host = PODS.iter().find(|(name, _)| *name == pod).unwrap().1;
+            Ipv4Addr::new(10, 244, 0, host)
+        };
+        let (source, destination) = (address(from), address(to));
+        let target = parse_mac(run_script(&file).expect("a pod has a device").trim());
+        let sent = self.run_inside(from, move || {
+            let answers = UdpSocket::bind(("0.0.0.0", SOURCE_PORT)).unwrap();
+            answers.set_read_timeout(Some(ANSWER_TIME)).unwrap();
+            let device = find_device();
+            let mut frame = target.to_vec();
+            frame.extend(device.addr().unwrap());
+            // 802.1Q with priority, flags and number 0, then IPv4.
+            frame.extend([0x81, 0x00, 0, 0, 0x08, 0x00]);
+            frame.extend(build_datagram(source, destination));
+            let raw = socket(
+                AddressFamily::Packet,
+                SockType::Raw,
+                SockFlag::SOCK_CLOEXEC,
+                None,
+            )
+            .unwrap();
+            sendto(raw.as_raw_fd(), &frame, &device, MsgFlags::empty()).unwrap();
+            answers.recv(&mut [0; 16]).is_ok()
+        });
+        sent.join().unwrap()
+    }
+}
+
+fn parse_mac(text: &str) -> [u8; 6] {
+    let parts: Vec<u8> = text
+        .split(':')
+        .map(|part| u8::from_str_radix(part, 16).unwrap())
+        .collect();
+    parts.try_into().unwrap()
+}
+
+fn find_device() -> LinkAddr {
+    let mut devices = getifaddrs().unwrap();
+    let found = devices.find_map(|device| {
+        let address = device.address?;
+        (device.interface_name == "eth0").then(|| address.as_link_addr().copied())?
+    });
+    found.expect("a pod has a device")
+}
+
+/// Returns a packet of IPv4 with a datagram of 4 bytes. A checksum of 0 means none in UDP.
+fn build_datagram(from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
+    let data = b"ping";
+    let udp_length = u16::try_from(8 + data.len()).unwrap();
+    let mut packet = vec![0x45, 0];
+    packet.extend((20 + udp_length).to_be_bytes());
+    packet.extend([0, 1, 0, 0, 64, 17, 0, 0]);
+    packet.extend(from.octets());
+    packet.extend(to.octets());
+    let sum: u32 = packet
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+        .sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let checksum = !u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap();
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    packet.extend(SOURCE_PORT.to_be_bytes());
+    packet.extend(PORTS[0].to_be_bytes());
+    packet.extend(udp_length.to_be_bytes());
+    packet.extend([0, 0]);
+    packet.extend(data);
+    packet
+}
