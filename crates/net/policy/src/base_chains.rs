@@ -18,8 +18,6 @@ pub(crate) const SAME_POD: &str = "same-pod";
 pub(crate) const UNKNOWN_DESTINATIONS: &str = "unknown-destinations";
 /// Chain for sources in this node's range of pods that no known pod has.
 pub(crate) const UNKNOWN_SOURCES: &str = "unknown-sources";
-/// Chain for link-local sources.
-pub(crate) const LINK_LOCAL_SOURCES: &str = "link-local-sources";
 
 /// Returns the map from the address of a pod of this node to the verdict in a direction.
 pub(crate) fn verdict_map(direction: Direction) -> String {
@@ -80,7 +78,6 @@ table {word} {TABLE} {{
   set {SAME_POD} {{ type {address} . {address}; }}
   chain {UNKNOWN_SOURCES} {{ {drop} }}
   chain {UNKNOWN_DESTINATIONS} {{ {drop} }}
-  chain {LINK_LOCAL_SOURCES} {{ {drop} }}
   chain egress {{
     type filter hook forward priority filter - 2; policy accept;
     ct state established,related accept;
@@ -127,7 +124,7 @@ fn guard_rules(family: Family, network: &GuardedNetwork) -> (String, String) {
             "    oifname \"{bridge}\" {word} daddr {others} jump {UNKNOWN_DESTINATIONS};\n"
         );
         sources += &format!(
-            "    iifname \"{bridge}\" {word} saddr {link_local} jump {LINK_LOCAL_SOURCES};\n"
+            "    iifname \"{bridge}\" {word} saddr {link_local} jump {UNKNOWN_SOURCES};\n"
         );
     }
     (destinations, sources)

@@ -160,8 +160,7 @@ impl LocalPods {
 
     fn insert(&mut self, key: String, local: LocalPod, tables: &mut RuleTables) {
         let pod = &local.pod;
-        self.counts
-            .add_pod(local.is_isolated(), !pod.addresses.is_empty());
+        self.counts.add_pod(local.is_isolated());
         self.keys_by_namespace
             .entry(pod.namespace.clone())
             .or_default()
@@ -184,8 +183,7 @@ impl LocalPods {
     fn remove(&mut self, key: &str, tables: &mut RuleTables) -> Option<LocalPod> {
         let local = self.pods.remove(key)?;
         let pod = &local.pod;
-        self.counts
-            .remove_pod(local.is_isolated(), !pod.addresses.is_empty());
+        self.counts.remove_pod(local.is_isolated());
         remove_key(&mut self.keys_by_namespace, &pod.namespace, key);
         for address in &pod.addresses {
             remove_key(&mut self.keys_by_address, address, key);

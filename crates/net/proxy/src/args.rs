@@ -82,8 +82,8 @@ pub struct Args {
     /// networkpolicies
     #[arg(long)]
     network_policies: bool,
-    /// Ranges of this node's pods: addresses there that no known pod has are closed while isolated
-    /// pods start
+    /// Ranges of this node's pods: addresses there that no known pod has are closed while the node
+    /// has isolated pods
     #[arg(long, value_name = "CIDR,...", requires = "network_policies")]
     network_policy_pod_cidrs: Option<String>,
     /// Bridge of this node's pods: link-local and multicast packets there do not bypass policies

@@ -1,6 +1,6 @@
 //! Tests of the rules: an interpreter evaluates packets against the text that nft would get.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod api_rules;
 mod increments;

@@ -168,6 +168,8 @@ fn rules_after_random_changes_are_those_of_the_reference_and_of_a_fresh_state() 
     }
 }
 
+type Change<'a> = &'a mut dyn FnMut(&mut Cluster);
+
 /// 100 namespaces with 50 pods and 5 policies each; every 50th pod is on this node.
 fn large_cluster() -> Cluster {
     let mut cluster = Cluster::new();
@@ -203,7 +205,7 @@ fn change_among_5000_pods_and_500_policies_costs_what_it_changes() {
     let mut cluster = large_cluster();
     assert_eq!((cluster.pods.len(), cluster.policies.len()), (5000, 500));
     let labels = |app: &str| json!({ "app": app });
-    let mut measure = |change: &mut dyn FnMut(&mut Cluster)| {
+    let mut measure = |change: Change<'_>| {
         let before = cluster.state.comparisons();
         change(&mut cluster);
         let Commands { change, removal } = cluster.state.take_changes();
@@ -211,7 +213,7 @@ fn change_among_5000_pods_and_500_policies_costs_what_it_changes() {
         (cluster.state.comparisons() - before, lines)
     };
     let address = ["10.244.8.7"];
-    let cases: [(&str, &mut dyn FnMut(&mut Cluster), (u64, usize)); 7] = [
+    let cases: [(&str, Change<'_>, (u64, usize)); 7] = [
         (
             "status of a pod",
             &mut |cluster| {
