@@ -107,6 +107,40 @@ def services(c):
         assert c.k("exec", name(pod), "--", "sh", "-c", script).endswith("ok"), pod["spec"]["nodeName"]
 
 
+def policy(policy_name, **spec):
+    return json.dumps({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": policy_name},
+                       "spec": {"podSelector": {"matchLabels": LABELS}, **spec}})
+
+
+@check("nodes/policies-isolate-pods-of-the-node-and-of-others", deadline=120, needs=RUNNING)
+def policies(c):
+    """A client on the node of a talker, a policy that denies, one that allows, and the end of both."""
+    talkers = c.talkers()
+    image = {"name": "c", "image": "ironclad.local/busybox:1", "command": ["sleep", "600"]}
+    guest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "guest", "labels": {"app": "guest"}},
+             "spec": {"nodeName": talkers[0]["spec"]["nodeName"], "terminationGracePeriodSeconds": 0, "containers": [image]}}
+    c.k("apply", "-f", "-", stdin=json.dumps(guest))
+    c.k("wait", "--for=condition=Ready", "pod/guest", "--timeout=60s", timeout=70)
+
+    def connects(url):
+        return c.k.run("exec", "guest", "--", "wget", "-q", "-O-", "-T", "1", url, okay=None).returncode == 0
+
+    urls = [f"http://{pod['status']['podIP']}:8080/cgi-bin/who" for pod in talkers]
+    urls.append("http://talker.nodes.svc.cluster.local/cgi-bin/who")
+    allow = [{"from": [{"podSelector": {"matchLabels": {"app": "guest"}}}], "ports": [{"port": 8080}]}]
+    for change, expect in [
+        (lambda: "", True),
+        (lambda: c.k.run("apply", "-f", "-", stdin=policy("deny")).stderr, False),
+        (lambda: c.k.run("apply", "-f", "-", stdin=policy("allow", ingress=allow)).stderr, True),
+        (lambda: c.k.run("delete", "networkpolicy", "allow").stderr, False),
+        (lambda: c.k.run("delete", "networkpolicy", "deny").stderr, True),
+    ]:
+        assert "not enforced" not in change()
+        for url in urls:
+            until(lambda url=url, expect=expect: connects(url) == expect, 20, 0.05, f"{url}: {expect}")
+    c.k("delete", "pod", "guest", "--wait=false")
+
+
 @check("nodes/machine-reaches-pods-and-node-ports", deadline=90, needs=RUNNING)
 def from_machine(c):
     port = c.json("service", "talker")["spec"]["ports"][0]["nodePort"]

@@ -15,6 +15,8 @@ pub struct Options {
     pub enable: Vec<String>,
     /// Disabled plugins.
     pub disable: Vec<String>,
+    /// A component of the cluster enforces NetworkPolicies.
+    pub network_policies_enforced: bool,
 }
 
 /// A reason why the plugin flags are rejected.
@@ -143,7 +145,9 @@ pub fn build_plugins(
     // Not in the table: no flag can disable them.
     let mut all: Vec<Arc<dyn Admission>> = vec![
         Arc::new(certificates::Requester),
-        Arc::new(unenforced::UnenforcedWarnings),
+        Arc::new(unenforced::UnenforcedWarnings {
+            network_policies_enforced: options.network_policies_enforced,
+        }),
     ];
     all.extend(TABLE.iter().filter(on).map(|row| (row.make)(context)));
     Ok(all)
@@ -185,6 +189,7 @@ mod tests {
         check_names(&Options {
             enable: split(enable),
             disable: split(disable),
+            ..Options::default()
         })
     }
 

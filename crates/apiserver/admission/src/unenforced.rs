@@ -31,7 +31,10 @@ const KINDS: [(&str, &str, &str); 5] = [
 
 /// Adds a warning to the response of writes that request something which no component enforces. It
 /// can't be disabled.
-pub struct UnenforcedWarnings;
+pub struct UnenforcedWarnings {
+    /// A component of the cluster enforces NetworkPolicies. This server can't see whether one does.
+    pub(crate) network_policies_enforced: bool,
+}
 
 #[async_trait::async_trait]
 impl Admission for UnenforcedWarnings {
@@ -43,20 +46,23 @@ impl Admission for UnenforcedWarnings {
         if request.subresource.is_empty()
             && matches!(request.operation, Operation::Create | Operation::Update)
         {
-            let warnings = list_warnings(request);
+            let warnings = list_warnings(request, self.network_policies_enforced);
             request.warnings.extend(warnings);
         }
         Ok(())
     }
 }
 
-fn list_warnings(request: &AdmissionRequest<'_>) -> Vec<String> {
+fn list_warnings(request: &AdmissionRequest<'_>, network_policies_enforced: bool) -> Vec<String> {
     // An update repeats the warning: the author of a changed rule may not have seen the first one.
     let row = KINDS
         .iter()
         .find(|(group, resource, _)| *group == request.group && *resource == request.resource);
-    if let Some((_, _, text)) = row {
-        return vec![format!("{} is {text}", request.kind)];
+    if let Some((_, resource, text)) = row {
+        return match *resource == "networkpolicies" && network_policies_enforced {
+            true => Vec::new(),
+            false => vec![format!("{} is {text}", request.kind)],
+        };
     }
     if request.group.is_empty() && request.resource == "pods" {
         // A pod's spec hardly changes, so one warning at creation is enough.
@@ -141,8 +147,18 @@ mod tests {
     use serde_json::json;
 
     fn check(group: &str, resource: &str, kind: &str, object: Value) -> Vec<String> {
+        check_with(false, group, resource, kind, object)
+    }
+
+    fn check_with(
+        network_policies_enforced: bool,
+        group: &str,
+        resource: &str,
+        kind: &str,
+        object: Value,
+    ) -> Vec<String> {
         let user = User::default();
-        list_warnings(&AdmissionRequest {
+        let request = AdmissionRequest {
             operation: Operation::Create,
             user: &user,
             group,
@@ -158,7 +174,23 @@ mod tests {
             dry_run: false,
             warnings: Default::default(),
             reinvocation: Default::default(),
-        })
+        };
+        list_warnings(&request, network_policies_enforced)
+    }
+
+    #[test]
+    fn policies_are_not_warned_about_where_they_are_enforced() {
+        for (group, resource, text) in KINDS {
+            let expect = match resource {
+                "networkpolicies" => Vec::new(),
+                _ => vec![format!("X is {text}")],
+            };
+            assert_eq!(
+                check_with(true, group, resource, "X", json!({})),
+                expect,
+                "{resource}"
+            );
+        }
     }
 
     #[test]

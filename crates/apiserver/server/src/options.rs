@@ -168,6 +168,10 @@ pub struct ServerOptions {
     /// Names of admission webhooks that are not called, to recover a cluster from a broken one
     #[arg(long, value_delimiter = ',')]
     pub skip_admission_webhooks: Vec<String>,
+    /// A component of the cluster enforces NetworkPolicies; without this flag, writes of them get a
+    /// warning
+    #[arg(long)]
+    pub network_policies_enforced: bool,
     /// Connect to endpoints of webhooks' Services instead of their cluster IPs
     #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub enable_aggregator_routing: bool,

@@ -246,6 +246,7 @@ fn build_admission(
     let names = admission::Options {
         enable: options.enable_admission_plugins.clone(),
         disable: options.disable_admission_plugins.clone(),
+        network_policies_enforced: options.network_policies_enforced,
     };
     let mut plugins = admission::build_plugins(&names, &context)?;
     // Outside the list of plugins: no flag may disable the protection against escalation by RBAC

@@ -25,6 +25,10 @@ const MARKER_TEXT: &str = "The roles and bindings for joining nodes have been cr
     `ironclad up` creates them again.\n";
 /// The user of the DNS server's certificate.
 const DNS_USER: &str = "system:cluster-dns";
+/// The user of kube-proxy's certificate.
+const PROXY_USER: &str = "system:kube-proxy";
+/// The role of the agents of NetworkPolicies, which run in kube-proxy.
+const POLICY_ROLE: &str = "ironclad:network-policy";
 
 /// Creates or updates the objects.
 pub async fn apply_addons(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
@@ -40,6 +44,11 @@ pub async fn apply_addons(client: &Client, settings: &Settings, layout: &Layout)
         &role_binding("system:cluster-dns", "system:cluster-dns", DNS_USER),
     )
     .await?;
+    if settings.enforces_policies() {
+        ensure_object(client.api::<ClusterRole>(), &policy_role()).await?;
+        let binding = role_binding(POLICY_ROLE, POLICY_ROLE, PROXY_USER);
+        ensure_object(client.api::<ClusterRoleBinding>(), &binding).await?;
+    }
     ensure_object(
         client.namespaced::<Service>(NAMESPACE),
         &dns_service(settings),
@@ -136,6 +145,20 @@ fn cluster_role() -> Value {
         "rules": [
             { "apiGroups": [""], "resources": ["services", "pods", "namespaces"], "verbs": ["list", "watch"] },
             { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"] },
+        ],
+    })
+}
+
+/// Returns the rights of the agents of NetworkPolicies, in addition to those that upstream's policy
+/// gives kube-proxy.
+fn policy_role() -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": { "name": POLICY_ROLE },
+        "rules": [
+            { "apiGroups": [""], "resources": ["pods", "namespaces"], "verbs": ["list", "watch"] },
+            { "apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"] },
         ],
     })
 }
@@ -241,9 +264,12 @@ mod tests {
     }
 
     #[test]
-    fn dns_server_may_only_read() {
-        let role = cluster_role();
-        for rule in role["rules"].as_array().unwrap() {
+    fn dns_server_and_policy_agents_may_only_read() {
+        let roles = [cluster_role(), policy_role()];
+        for rule in roles
+            .iter()
+            .flat_map(|role| role["rules"].as_array().unwrap())
+        {
             assert_eq!(rule["verbs"], json!(["list", "watch"]), "{rule}");
             let resources = rule["resources"].as_array().unwrap();
             assert!(!resources.contains(&json!("secrets")), "{rule}");

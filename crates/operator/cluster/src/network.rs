@@ -177,13 +177,12 @@ pub fn remove_network(settings: &Settings) -> Result<()> {
         .try_for_each(|device| remove_device(device))?;
     // The table of the pod network has the name of the cluster, and is always its own.
     let mut tables = vec![("ip", settings.table())];
-    // kube-proxy's tables have the same name in every cluster: if another cluster runs here, they
+    // kube-proxy's tables have the same names in every cluster: if another cluster runs here, they
     // belong to it.
     if find_other_cluster(&bridge)?.is_none() {
-        tables.extend([
-            ("ip", "kube-proxy".to_owned()),
-            ("ip6", "kube-proxy".to_owned()),
-        ]);
+        for table in ["kube-proxy", "kube-proxy-policy"] {
+            tables.extend([("ip", table.to_owned()), ("ip6", table.to_owned())]);
+        }
     }
     for (family, table) in tables {
         run_with_input(

@@ -148,6 +148,43 @@ fn api_server_limits_anonymous_requests_and_denies_external_ips() {
     assert_eq!(plugins, Some("NodeRestriction,DenyServiceExternalIPs"));
 }
 
+/// A policy must not be accepted without a warning where nothing enforces it.
+#[test]
+fn policies_are_enforced_by_every_node_of_an_own_network_or_warned_about() {
+    let endpoint = Runtime::Endpoint("unix:///c.sock".to_owned());
+    for (settings, enforced) in [
+        (Settings::with_nodes(2), true),
+        (settings(endpoint), false),
+        (settings(Runtime::Simulated), false),
+    ] {
+        let plan = make_plan(&settings, &Layout::new(Path::new("/data"), false));
+        let has = |process: &Process, argument: &str| process.argv.iter().any(|a| a == argument);
+        let mut proxies = plan
+            .processes
+            .iter()
+            .filter(|p| p.name.starts_with("kube-proxy"));
+        assert!(proxies.all(|p| has(p, "--network-policies") == enforced));
+        let api = plan.processes.iter().find(|p| p.name == "kube-apiserver");
+        assert_eq!(has(api.unwrap(), "--network-policies-enforced"), enforced);
+    }
+    let second = make_plan(
+        &Settings::with_nodes(2),
+        &Layout::new(Path::new("/data"), false),
+    );
+    let proxy = second
+        .processes
+        .iter()
+        .find(|p| p.name == "kube-proxy-2")
+        .unwrap();
+    let bridge = Settings::with_nodes(2).bridge();
+    for argument in [
+        "--network-policy-pod-cidrs=10.244.1.0/24".to_owned(),
+        format!("--network-policy-bridge={bridge}"),
+    ] {
+        assert!(proxy.argv.contains(&argument), "{:?}", proxy.argv);
+    }
+}
+
 #[test]
 fn dns_server_gives_up_root_where_pods_reach_it() {
     assert!(arguments("cluster-dns").contains(&"--user=65534".to_owned()));

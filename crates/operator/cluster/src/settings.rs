@@ -178,6 +178,13 @@ impl Settings {
         self.runtime != Runtime::Simulated
     }
 
+    /// Returns whether the nodes enforce NetworkPolicies: if the pod network is the cluster's own. A
+    /// runtime of another owner has a network plugin of its own.
+    #[must_use]
+    pub fn enforces_policies(&self) -> bool {
+        self.runtime == Runtime::Own
+    }
+
     /// Returns a word that distinguishes clusters on one machine; empty for the default directory.
     #[must_use]
     pub fn instance(&self) -> String {

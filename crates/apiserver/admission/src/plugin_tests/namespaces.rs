@@ -107,6 +107,7 @@ fn plugins_follow_the_flags_in_upstreams_order() {
         let options = Options {
             enable: list(enable),
             disable: list(disable),
+            ..Options::default()
         };
         build_plugins(&options, &context(&[]))
             .unwrap()

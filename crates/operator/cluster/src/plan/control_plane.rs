@@ -143,6 +143,9 @@ impl Builder<'_> {
                 .iter()
                 .map(|(flag, file)| format!("--{flag}={}", path_text(&self.pki_path(file)))),
         );
+        if self.settings.enforces_policies() {
+            args.push("--network-policies-enforced".to_owned());
+        }
         let mut inputs: Vec<_> = names.iter().map(|(_, file)| self.pki_path(file)).collect();
         inputs.push(authentication);
         self.process(

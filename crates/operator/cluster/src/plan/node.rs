@@ -123,11 +123,19 @@ impl<'a> NodeBuilder<'a> {
     pub(super) fn proxy(&self) -> Process {
         let config = self.layout.config("kube-proxy.yaml");
         let inputs = [config.clone(), self.layout.kubeconfig("proxy")];
-        let args = vec![
+        let settings = self.cluster.settings;
+        let mut args = vec![
             format!("--config={}", path_text(&config)),
             format!("--hostname-override={}", self.node.name),
         ];
-        let ready = self.listens_at(self.cluster.settings.ports.proxy_health);
+        if settings.enforces_policies() {
+            args.extend([
+                "--network-policies".to_owned(),
+                format!("--network-policy-pod-cidrs={}", self.node.pods),
+                format!("--network-policy-bridge={}", settings.bridge()),
+            ]);
+        }
+        let ready = self.listens_at(settings.ports.proxy_health);
         self.process(
             "kube-proxy",
             args,
