@@ -15,7 +15,7 @@ pub async fn delete_connections(all: Vec<Vec<String>>) {
             .status()
             .await;
         if let Err(error) = done {
-            tracing::warn!(%error, "conntrack can't be run; stale UDP connections may last; install conntrack");
+            tracing::warn!(%error, "conntrack can't be run; packets of stale connections still pass; install conntrack");
             return;
         }
     }

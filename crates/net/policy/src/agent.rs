@@ -176,9 +176,9 @@ impl Agent {
             apply_commands(&commands.change).await?;
             apply_commands(&commands.removal).await?;
         }
-        // After the rules, so that the next packet is judged by them.
-        let released = self.state.take_released_addresses();
-        net_nft::delete_connections(find_stale_connections(&released)).await;
+        // After the rules, which decide about the next packet.
+        let stale = self.state.take_stale_addresses();
+        net_nft::delete_connections(find_stale_connections(&stale)).await;
         Ok(())
     }
 

@@ -1,24 +1,24 @@
 //! Tracked connections of addresses that pods have released.
 //!
-//! A peer that keeps sending keeps its entry of UDP, and packets of existing connections pass. The
-//! next pod with the address must not receive them. TCP needs no such step: the new pod's kernel
-//! rejects segments of connections that it does not know.
+//! Packets of tracked connections pass. The kernel tracks a connection by addresses and ports only: a
+//! peer that keeps its entry, or sends a SYN with the ports of the entry, would reach the next pod with
+//! the address.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-/// Returns the entries to delete, as arguments of `conntrack`: those from and to the addresses, also
-/// through Services.
+/// Returns the entries to delete, as arguments of `conntrack`: those of all protocols from and to the
+/// addresses, also through Services.
 #[must_use]
-pub fn find_stale_connections(released: &BTreeSet<IpAddr>) -> Vec<Vec<String>> {
+pub fn find_stale_connections(stale: &BTreeSet<IpAddr>) -> Vec<Vec<String>> {
     let ends = ["--orig-src", "--orig-dst", "--reply-src"];
-    let calls = released
+    let calls = stale
         .iter()
         .flat_map(|address| ends.map(|end| (*address, end)));
     calls
         .map(|(address, end)| {
             let family = if address.is_ipv4() { "ipv4" } else { "ipv6" };
-            let words = ["-D", "-p", "udp", "-f", family, end];
+            let words = ["-D", "-f", family, end];
             let words = words.iter().map(|&word| word.to_owned());
             words.chain([address.to_string()]).collect()
         })

@@ -40,8 +40,8 @@ pub struct PolicyState {
     sets: PodSets,
     local: LocalPods,
     tables: RuleTables,
-    /// Addresses that pods of this node no longer have.
-    released: BTreeSet<IpAddr>,
+    /// Addresses whose tracked connections may be those of an earlier pod.
+    stale: BTreeSet<IpAddr>,
     comparisons: u64,
 }
 
@@ -60,7 +60,7 @@ impl PolicyState {
             policies_by_namespace: HashMap::new(),
             sets: PodSets::default(),
             tables: RuleTables::default(),
-            released: BTreeSet::new(),
+            stale: BTreeSet::new(),
             comparisons: 0,
         }
     }
@@ -83,17 +83,16 @@ impl PolicyState {
             // Most updates of a pod change nothing that the rules depend on.
             return;
         }
-        let was_local = self.forget_pod(key);
-        if let Some(pod) = pod.as_ref().filter(|pod| pod.is_local) {
-            // Back before its entries were deleted.
-            self.released.retain(|one| !pod.addresses.contains(one));
-        }
+        let old = self.forget_pod(key);
+        let was_local = old.as_ref().is_some_and(|old| old.is_local);
         let Some(pod) = pod else {
             if was_local {
                 self.local.delete_pod(key, &mut self.tables);
             }
+            self.mark_lost_addresses(old.as_ref(), None);
             return;
         };
+        self.mark_lost_addresses(old.as_ref(), Some(&pod));
         let namespace = self.namespaces.get(&pod.namespace);
         let sets = self.sets.find_sets(&pod, namespace, &mut self.comparisons);
         for name in &sets {
@@ -105,6 +104,11 @@ impl PolicyState {
         }
         if pod.is_local {
             let policies = self.find_policies(&pod);
+            if policies.iter().any(|policies| !policies.is_empty()) {
+                // The address may have been used after its release, by a pod that was deleted with
+                // force, or while no agent ran. Other pods accept all connections anyway.
+                self.mark_lost_addresses(Some(&pod), old.as_ref());
+            }
             self.local
                 .set_pod(key, pod.clone(), policies, &mut self.tables);
         }
@@ -193,10 +197,11 @@ impl PolicyState {
         }
     }
 
-    /// Returns the addresses that pods of this node have lost since the last call. Tracked connections
-    /// of UDP must be deleted: they would let packets pass to the next pod with the address.
-    pub fn take_released_addresses(&mut self) -> BTreeSet<IpAddr> {
-        std::mem::take(&mut self.released)
+    /// Returns the addresses that pods of this node have lost, and those that isolated pods have got,
+    /// since the last call. Their tracked connections must be deleted: they would let packets pass
+    /// to the next pod with the address.
+    pub fn take_stale_addresses(&mut self) -> BTreeSet<IpAddr> {
+        std::mem::take(&mut self.stale)
     }
 
     /// Returns the commands for all changes since the last call.
@@ -225,11 +230,22 @@ impl PolicyState {
             .collect()
     }
 
-    /// Removes a pod from sets and indexes; returns whether it was a pod of this node.
-    fn forget_pod(&mut self, key: &str) -> bool {
-        let Some(known) = self.pods.remove(key) else {
-            return false;
+    /// Marks the addresses of a pod of this node that another state of the pod does not have.
+    fn mark_lost_addresses(&mut self, pod: Option<&PolicyPod>, other: Option<&PolicyPod>) {
+        let Some(pod) = pod.filter(|pod| pod.is_local) else {
+            return;
         };
+        let other = other.filter(|other| other.is_local && other.uid == pod.uid);
+        let addresses = pod.addresses.iter().filter(|&address| {
+            // The connections of an address that the pod keeps are its own.
+            !other.is_some_and(|other| other.addresses.contains(address))
+        });
+        self.stale.extend(addresses);
+    }
+
+    /// Removes a pod from sets and indexes; returns it.
+    fn forget_pod(&mut self, key: &str) -> Option<PolicyPod> {
+        let known = self.pods.remove(key)?;
         for name in &known.sets {
             self.remove_member(name, key, &known.pod);
         }
@@ -239,10 +255,7 @@ impl PolicyState {
                 self.pods_by_namespace.remove(&known.pod.namespace);
             }
         }
-        if known.pod.is_local {
-            self.released.extend(&known.pod.addresses);
-        }
-        known.pod.is_local
+        Some(known.pod)
     }
 
     fn keys_of_namespace(&self, namespace: &str) -> Vec<String> {

@@ -99,6 +99,21 @@ impl NodeNetwork {
         .map(drop)
     }
 
+    /// Replaces a pod by a new one with the same addresses. No packet ends connections of the old one.
+    ///
+    /// # Panics
+    /// If the namespace can't be created.
+    pub fn replace_pod(&self, pod: &str) {
+        let host = PODS.iter().find(|(name, _)| *name == pod).unwrap().1;
+        let (node, inside) = (self.name("node"), self.name(pod));
+        run_script(&format!(
+            "ip -n {node} link del v{pod}
+             ip netns del {inside}"
+        ))
+        .unwrap();
+        self.create_pod(pod, host).unwrap();
+    }
+
     /// Returns the name of a namespace: of the node, a pod or the host outside.
     pub fn name(&self, what: &str) -> String {
         format!("{}-{what}", self.tag)

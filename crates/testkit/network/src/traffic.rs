@@ -1,9 +1,14 @@
 //! Servers in the namespaces, and connections to them.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
+use std::net::{
+    IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket,
+};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{Timeout, set_ipv6_v6only, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketType, bind, connect as connect_socket, socket};
 
 use crate::node_network::{NodeNetwork, run_script};
 
@@ -73,6 +78,22 @@ impl NodeNetwork {
         opened.join().unwrap().expect("connected")
     }
 
+    /// Opens a connection from a fixed port; returns None if the server does not answer in time.
+    ///
+    /// # Panics
+    /// If `to` is no address with a port, or the port of the client is not free.
+    pub fn open_from_port(
+        &self,
+        from: &str,
+        port: u16,
+        to: &str,
+        timeout: Duration,
+    ) -> Option<TcpStream> {
+        let to: SocketAddr = to.parse().unwrap();
+        let opened = self.run_inside(from, move || connect_from_port(port, to, timeout));
+        opened.join().unwrap()
+    }
+
     /// Opens a socket of UDP that has exchanged a packet with a server.
     ///
     /// # Panics
@@ -111,6 +132,26 @@ impl NodeNetwork {
 
 fn connect(to: SocketAddr, timeout: Duration) -> Option<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&to, timeout).ok()?;
+    stream.set_read_timeout(Some(timeout)).ok()?;
+    exchange(&mut stream).then_some(stream)
+}
+
+fn connect_from_port(port: u16, to: SocketAddr, timeout: Duration) -> Option<TcpStream> {
+    let (family, any) = if to.is_ipv4() {
+        (AddressFamily::INET, IpAddr::from(Ipv4Addr::UNSPECIFIED))
+    } else {
+        (AddressFamily::INET6, IpAddr::from(Ipv6Addr::UNSPECIFIED))
+    };
+    let client = socket(family, SocketType::STREAM, None).unwrap();
+    if to.is_ipv6() {
+        // The same port of IPv4 may be in use.
+        set_ipv6_v6only(&client, true).unwrap();
+    }
+    // It limits `connect`, too.
+    set_socket_timeout(&client, Timeout::Send, Some(timeout)).unwrap();
+    bind(&client, &SocketAddr::from((any, port))).unwrap();
+    connect_socket(&client, &to).ok()?;
+    let mut stream = TcpStream::from(client);
     stream.set_read_timeout(Some(timeout)).ok()?;
     exchange(&mut stream).then_some(stream)
 }

@@ -1,6 +1,5 @@
 //! Packets pass or not, as the policies say.
 
-use net_policy::find_stale_connections;
 use serde_json::{Value, json};
 use testkit_network::Transport::Udp;
 use testkit_network::{DEADLINE, DROPPED, OUTSIDE, exchange, exchange_datagrams, run_script};
@@ -177,23 +176,51 @@ fn datagrams_of_an_existing_connection_end_with_the_pod() {
     let socket = world.open_datagrams("a", B);
     world.set_policy("p", for_server(json!({})));
     world.sync();
-    world.state.take_released_addresses();
+    world.delete_stale_connections();
     assert!(exchange_datagrams(&socket, DEADLINE), "it exists");
     world.state.set_pod("ns/b", None);
     world.sync();
-    let released = world.state.take_released_addresses();
-    assert_eq!(released.len(), 2);
-    for arguments in find_stale_connections(&released) {
-        // It fails if there is no such entry.
-        let _ = run_script(&format!(
-            "ip netns exec {} conntrack {}",
-            world.name("node"),
-            arguments.join(" ")
-        ));
-    }
+    world.delete_stale_connections();
     world.set_pod("b", json!({ "app": "server" }), true);
     world.sync();
     assert!(!exchange_datagrams(&socket, DROPPED));
+}
+
+/// A SYN with the addresses and ports of a tracked connection counts as a packet of that connection.
+#[test]
+fn connection_to_a_deleted_pod_does_not_open_its_successor() {
+    const CLIENT_PORT: u16 = 40_000;
+    for opened_after_release in [false, true] {
+        let Some(mut world) = world() else { return };
+        let open = |world: &World, wait| {
+            [B, B6].map(|to| world.open_from_port("a", CLIENT_PORT, to, wait))
+        };
+        let mut streams = Vec::new();
+        if !opened_after_release {
+            streams.extend(open(&world, DEADLINE));
+        }
+        world.state.set_pod("ns/b", None);
+        world.sync();
+        world.delete_stale_connections();
+        if opened_after_release {
+            // Containers of a pod that was deleted with force may run on.
+            streams.extend(open(&world, DEADLINE));
+        }
+        assert!(streams.iter().all(Option::is_some), "{streams:?}");
+        world.set_policy("p", for_server(json!({})));
+        world.sync();
+        world.replace_pod("a");
+        world.replace_pod("b");
+        world.serve("b");
+        world.set_pod("b", json!({ "app": "server" }), true);
+        world.sync();
+        world.delete_stale_connections();
+        let again = open(&world, DROPPED);
+        assert!(
+            again.iter().all(Option::is_none),
+            "opened after release: {opened_after_release}, {again:?}"
+        );
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use net_nft::{Commands, Family};
-use net_policy::{GuardedNetwork, Policy, PolicyPod, PolicyState};
+use net_policy::{GuardedNetwork, Policy, PolicyPod, PolicyState, find_stale_connections};
 use serde_json::{Value, json};
 use testkit_network::{NodeNetwork, PODS, Transport, run_script};
 
@@ -76,6 +76,18 @@ impl World {
         let Commands { change, removal } = self.state.take_changes();
         self.nft(&change);
         self.nft(&removal);
+    }
+
+    /// Deletes tracked connections, as the agent does after a sync.
+    pub fn delete_stale_connections(&mut self) {
+        for arguments in find_stale_connections(&self.state.take_stale_addresses()) {
+            // It fails if there is no such entry.
+            let _ = run_script(&format!(
+                "ip netns exec {} conntrack {}",
+                self.name("node"),
+                arguments.join(" ")
+            ));
+        }
     }
 
     /// Sets a pod with the addresses of its namespace, or with none.

@@ -217,3 +217,47 @@ fn rules_of_a_deleted_policy_leave_nothing_behind() {
     cluster.state.take_changes();
     assert_eq!(before, cluster.state.tables.dump());
 }
+
+#[test]
+fn stale_addresses_are_those_that_change_their_pod() {
+    let mut cluster = cluster();
+    let mut take = |change: &dyn Fn(&mut Cluster)| {
+        change(&mut cluster);
+        let stale = cluster.state.take_stale_addresses();
+        stale.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let db = |name: &str, addresses: &[&str]| pod(name, "n1", json!({ "app": "db" }), addresses);
+    assert_eq!(take(&|_| {}), [""; 0], "no pod was isolated at its start");
+    let same = |cluster: &mut Cluster| cluster.set_pod("ns/db", db("ns/db", &[SERVER, UNKNOWN]));
+    assert_eq!(take(&same), [UNKNOWN], "gained by an isolated pod");
+    assert_eq!(
+        take(&|c| c.set_pod("ns/db", db("ns/db", &[SERVER]))),
+        [UNKNOWN],
+        "lost"
+    );
+    let labelled = pod("ns/web", "n1", json!({ "app": "db" }), &[CLIENT]);
+    assert_eq!(
+        take(&|c| c.set_pod("ns/web", labelled.clone())),
+        [""; 0],
+        "connections that exist stay"
+    );
+    let replaced = |c: &mut Cluster| {
+        c.delete_pod("ns/db");
+        c.set_pod("ns/next", db("ns/next", &[SERVER]));
+    };
+    assert_eq!(take(&replaced), [SERVER], "replaced within one sync");
+    let mut renewed = pod("ns/next", "n1", json!({}), &[SERVER]);
+    renewed["metadata"]["uid"] = json!("another");
+    assert_eq!(
+        take(&|c| c.set_pod("ns/next", renewed.clone())),
+        [SERVER],
+        "of the same name"
+    );
+    let other = pod("ns/remote", "n2", json!({ "app": "db" }), &["10.244.1.9"]);
+    assert_eq!(
+        take(&|c| c.set_pod("ns/remote", other.clone())),
+        [""; 0],
+        "of another node"
+    );
+    assert_eq!(take(&|c| c.delete_pod("ns/web")), [CLIENT], "deleted");
+}
