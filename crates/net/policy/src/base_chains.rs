@@ -55,16 +55,8 @@ pub(crate) fn build_base_chains(
         Unknown::Accepted => "",
         Unknown::Dropped => "drop;",
     };
-    let (destinations, sources) = guard_rules(family, network);
-    // Neighbour discovery, and membership of its multicast groups, are to IPv6 what ARP is to IPv4:
-    // without them, allowed packets have no link address to go to.
-    let discovery = match family {
-        Family::V4 => "",
-        Family::V6 => {
-            "    icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit, nd-router-advert } accept;\n    \
-             icmpv6 type { mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report } accept;\n"
-        }
-    };
+    let [ingress, egress] =
+        Direction::BOTH.map(|direction| write_base_rules(direction, family, network));
     // Two base chains, because `accept` ends only the chain of its hook: a packet that the source's
     // policies allow still has to pass those of the destination. The priorities are those of filters;
     // kube-proxy's filters (-110) have rejected what no Service accepts.
@@ -80,54 +72,61 @@ table {word} {TABLE} {{
   chain {UNKNOWN_DESTINATIONS} {{ {drop} }}
   chain egress {{
     type filter hook forward priority filter - 2; policy accept;
-    ct state established,related accept;
-{discovery}    {word} saddr . {word} daddr @{SAME_POD} accept;
-    {word} saddr vmap @egress-pods;
-{sources}  }}
+{egress}  }}
   chain ingress {{
     type filter hook forward priority filter - 1; policy accept;
-    ct state established,related accept;
-{discovery}    {word} saddr . {word} daddr @{SAME_POD} accept;
-    {word} daddr vmap @ingress-pods;
-{destinations}  }}
+{ingress}  }}
 }}
 "#
     )
 }
 
-/// Returns the rules for destinations and sources that are no known pod.
-fn guard_rules(family: Family, network: &GuardedNetwork) -> (String, String) {
+/// Writes the rules of a base chain.
+fn write_base_rules(direction: Direction, family: Family, network: &GuardedNetwork) -> String {
     let word = family.nft_name();
-    let ranges = || {
-        network
-            .ranges
-            .iter()
-            .filter(|range| Family::of(range.addr()) == family)
+    let (field, device, unknown) = match direction {
+        Direction::Ingress => ("daddr", "oifname", UNKNOWN_DESTINATIONS),
+        Direction::Egress => ("saddr", "iifname", UNKNOWN_SOURCES),
     };
-    let mut destinations = String::new();
-    let mut sources = String::new();
-    for range in ranges() {
-        destinations += &format!("    {word} daddr {range} jump {UNKNOWN_DESTINATIONS};\n");
-        sources += &format!("    {word} saddr {range} jump {UNKNOWN_SOURCES};\n");
-    }
-    // Pods of one bridge can also reach each other by addresses that the API does not have.
+    let ranges = network.ranges.iter();
+    let (own, others): (Vec<&IpNet>, Vec<&IpNet>) =
+        ranges.partition(|range| Family::of(range.addr()) == family);
+    let mut rules = Vec::new();
     if let Some(bridge) = &network.bridge {
-        let others = match family {
-            Family::V4 => "{ 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255 }",
-            Family::V6 => "{ fe80::/10, ff00::/8 }",
-        };
-        let link_local = match family {
-            Family::V4 => "169.254.0.0/16",
-            Family::V6 => "fe80::/10",
-        };
-        destinations += &format!(
-            "    oifname \"{bridge}\" {word} daddr {others} jump {UNKNOWN_DESTINATIONS};\n"
-        );
-        sources += &format!(
-            "    iifname \"{bridge}\" {word} saddr {link_local} jump {UNKNOWN_SOURCES};\n"
+        if own.is_empty() && !others.is_empty() {
+            // The API has no address of this family, so no policy can allow anything.
+            rules.push(format!("{device} \"{bridge}\" drop"));
+        }
+        if family == Family::V6 {
+            // A pod that advertises itself as a router would give all pods addresses and a gateway.
+            rules.push(format!(
+                "iifname \"{bridge}\" oifname \"{bridge}\" icmpv6 type \
+                 {{ nd-router-solicit, nd-router-advert, nd-redirect }} drop"
+            ));
+        }
+    }
+    rules.push("ct state established,related accept".to_owned());
+    if family == Family::V6 {
+        // Neighbour discovery, and membership of its multicast groups, are to IPv6 what ARP is to
+        // IPv4: without them, allowed packets have no link address to go to.
+        rules.push("icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept".to_owned());
+        rules.push(
+            "icmpv6 type { mld-listener-query, mld-listener-report, mld-listener-done, \
+             mld2-listener-report } accept"
+                .to_owned(),
         );
     }
-    (destinations, sources)
+    rules.push(format!("{word} saddr . {word} daddr @{SAME_POD} accept"));
+    rules.push(format!("{word} {field} vmap @{}", verdict_map(direction)));
+    rules.extend(
+        own.iter()
+            .map(|range| format!("{word} {field} {range} jump {unknown}")),
+    );
+    // Pods of one bridge can also reach each other by addresses that the API does not have: link-local
+    // ones, groups, and those that a pod gives itself.
+    let bridge = network.bridge.iter();
+    rules.extend(bridge.map(|bridge| format!("{device} \"{bridge}\" jump {unknown}")));
+    rules.iter().map(|rule| format!("    {rule};\n")).collect()
 }
 
 /// Removes the tables.

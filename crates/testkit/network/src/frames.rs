@@ -1,11 +1,13 @@
 //! Frames that a pod with CAP_NET_RAW can send.
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, sendto, socket};
+
+use rustix::net::sockopt::{set_ipv6_multicast_hops, set_ipv6_unicast_hops};
 
 use crate::node_network::{NodeNetwork, PODS, run_script};
 use crate::traffic::PORTS;
@@ -51,6 +53,50 @@ impl NodeNetwork {
         });
         sent.join().unwrap()
     }
+}
+
+impl NodeNetwork {
+    /// Sends a message of ICMPv6 from a pod or the host outside. The kernel writes its checksum.
+    ///
+    /// # Panics
+    /// If it can't be sent.
+    pub fn send_icmpv6(&self, from: &str, to: Ipv6Addr, hops: u8, message: Vec<u8>) {
+        let sent = self.run_inside(from, move || {
+            let raw = open_icmpv6();
+            set_ipv6_unicast_hops(&raw, Some(hops)).unwrap();
+            set_ipv6_multicast_hops(&raw, u32::from(hops)).unwrap();
+            let device = u32::try_from(find_device().ifindex()).unwrap();
+            // Other addresses than link-local ones have no scope.
+            let scope = if to.is_multicast() { device } else { 0 };
+            raw.send_to(&message, SocketAddrV6::new(to, 0, 0, scope))
+                .unwrap();
+        });
+        sent.join().unwrap();
+    }
+
+    /// Sends a router advertisement to all pods from one of them, for a network of 64 bits in which
+    /// they should have addresses.
+    ///
+    /// # Panics
+    /// If it can't be sent.
+    pub fn advertise_network(&self, from: &str, network: Ipv6Addr) {
+        // No flags, 1800 s as a router, no times of neighbour discovery.
+        let mut message = vec![134, 0, 0, 0, 64, 0, 0x07, 0x08, 0, 0, 0, 0, 0, 0, 0, 0];
+        // The prefix: on the link and for autoconfiguration, valid and preferred for 3600 s.
+        message.extend([
+            3, 4, 64, 0xc0, 0, 0, 0x0e, 0x10, 0, 0, 0x0e, 0x10, 0, 0, 0, 0,
+        ]);
+        message.extend(network.octets());
+        let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+        self.send_icmpv6(from, all_nodes, 255, message);
+    }
+}
+
+/// Opens a raw socket of ICMPv6. The type of the standard library has the calls that it needs.
+fn open_icmpv6() -> UdpSocket {
+    use rustix::net::{AddressFamily, SocketType, ipproto, socket};
+    let raw = socket(AddressFamily::INET6, SocketType::RAW, Some(ipproto::ICMPV6));
+    raw.unwrap().into()
 }
 
 fn parse_mac(text: &str) -> [u8; 6] {

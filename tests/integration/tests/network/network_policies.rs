@@ -55,7 +55,10 @@ impl Setting {
         let settings = AgentSettings {
             node_name: "n1".to_owned(),
             network: GuardedNetwork {
-                ranges: vec!["10.244.0.0/24".parse().unwrap()],
+                ranges: vec![
+                    "10.244.0.0/24".parse().unwrap(),
+                    "fd00::/64".parse().unwrap(),
+                ],
                 bridge: Some("br0".to_owned()),
             },
             check_interval: CHECK_INTERVAL,

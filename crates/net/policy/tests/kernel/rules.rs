@@ -1,8 +1,12 @@
 //! Packets pass or not, as the policies say.
 
+use std::time::Instant;
+
+use net_nft::Family;
+use net_policy::{GuardedNetwork, PolicyState};
 use serde_json::{Value, json};
 use testkit_network::Transport::Udp;
-use testkit_network::{DEADLINE, DROPPED, OUTSIDE, exchange, exchange_datagrams, run_script};
+use testkit_network::{DEADLINE, DROPPED, OUTSIDE, PODS, exchange, exchange_datagrams, run_script};
 
 use crate::world::World;
 
@@ -316,4 +320,68 @@ fn rules_after_changes_are_those_of_a_new_installation() {
     run_script(&format!("ip netns exec {node} nft flush ruleset")).unwrap();
     world.install();
     assert_eq!(changed, sorted(world.list_rules()));
+}
+
+/// A pod that advertises a router could give all pods addresses that the API does not have.
+#[test]
+fn router_advertisements_of_pods_do_not_arrive() {
+    let Some(world) = world() else { return };
+    let has_address = |network: &str| {
+        let listing = format!("ip -n {} -6 -o addr show dev eth0", world.name("b"));
+        run_script(&listing).unwrap().contains(network)
+    };
+    world.advertise_network("a", "2001:db8:bad::".parse().unwrap());
+    // Packets on the same path keep their order.
+    world.check("a", B6, true);
+    assert!(!has_address("2001:db8:bad:"));
+    world.nft("flush ruleset\n");
+    let began = Instant::now();
+    while !has_address("2001:db8:bad:") {
+        assert!(began.elapsed() < DEADLINE, "it arrives without the rules");
+        world.advertise_network("a", "2001:db8:bad::".parse().unwrap());
+    }
+}
+
+#[test]
+fn addresses_outside_of_the_pod_range_do_not_bypass_policies() {
+    let Some(mut world) = world() else { return };
+    for (pod, host) in PODS {
+        let name = world.name(pod);
+        run_script(&format!(
+            "ip -n {name} addr add 2001:db8:5::{host}/64 dev eth0 nodad
+             ip -n {name} addr add 198.51.100.{host}/24 dev eth0"
+        ))
+        .unwrap();
+    }
+    let others = ["[2001:db8:5::3]:8080", "198.51.100.3:8080"];
+    let check = |world: &World, expect| others.map(|to| world.check("a", to, expect));
+    check(&world, true);
+    world.set_policy("p", for_server(json!({})));
+    world.sync();
+    check(&world, false);
+    world.delete_policy("p");
+    world.set_policy(
+        "q",
+        with_selector("client", json!({ "policyTypes": ["Egress"] })),
+    );
+    world.sync();
+    check(&world, false);
+    world.delete_policy("q");
+    world.sync();
+    check(&world, true);
+}
+
+#[test]
+fn family_without_a_pod_range_is_dropped_between_pods() {
+    let Some(world) = world() else { return };
+    let network = GuardedNetwork {
+        ranges: vec!["10.244.0.0/24".parse().unwrap()],
+        bridge: Some("br0".to_owned()),
+    };
+    let mut state = PolicyState::new(vec![Family::V4, Family::V6], network);
+    world.nft(&state.install_commands());
+    world.check("a", B, true);
+    world.check("a", B6, false);
+    world.check("a", &world.link_local("b", "a").to_string(), false);
+    world.check("node", B6, true);
 }
