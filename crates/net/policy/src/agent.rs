@@ -9,6 +9,8 @@ use client::{Client, Event, Informer, ListParams, ObjectExt, Store};
 use k8s_openapi::api::core::v1::{Container, Namespace, Pod, PodSpec, PodStatus};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use net_nft::{Error, Family, apply_commands};
+use tokio::sync::Notify;
+use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::base_chains::{GuardedNetwork, are_installed};
 use crate::bridge::enable_bridge_filtering;
@@ -30,7 +32,7 @@ pub struct AgentSettings {
     pub node_name: String,
     /// Network of the node's pods.
     pub network: GuardedNetwork,
-    /// Interval at which the installed rules are checked while nothing changes.
+    /// Interval at which the installed rules are checked; not 0.
     pub check_interval: Duration,
 }
 
@@ -47,6 +49,7 @@ pub async fn run_agent(
     let figures = PolicyMetrics::new(&metrics);
     let (pods, namespaces, policies) = start_informers(&client, &dirty, &tasks);
     let mut agent = Agent {
+        checks: schedule_checks(settings.check_interval),
         settings,
         families,
         pods,
@@ -63,6 +66,32 @@ pub async fn run_agent(
     }
 }
 
+/// Event that ends a wait of the agent.
+#[derive(Debug, PartialEq, Eq)]
+enum Wakeup {
+    /// Objects have changed.
+    Changes,
+    /// The installed rules must be checked.
+    Check,
+}
+
+/// Waits for changes or the next check. A check comes first: pods that change all the time would
+/// otherwise delay the repair of removed rules without end.
+async fn wait_for_wakeup(changes: &Notify, checks: &mut Interval) -> Wakeup {
+    tokio::select! {
+        biased;
+        _ = checks.tick() => Wakeup::Check,
+        () = changes.notified() => Wakeup::Changes,
+    }
+}
+
+/// Returns the times of checks; the first one is due after the interval.
+fn schedule_checks(interval: Duration) -> Interval {
+    let mut checks = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    checks
+}
+
 /// The state of the loop.
 struct Agent {
     settings: AgentSettings,
@@ -72,6 +101,8 @@ struct Agent {
     policies: Store<NetworkPolicy>,
     state: PolicyState,
     figures: PolicyMetrics,
+    /// Times at which the installed rules are checked.
+    checks: Interval,
     /// The last problem of bridges that was logged.
     bridge_problem: Option<String>,
 }
@@ -120,10 +151,7 @@ impl Agent {
     /// Waits for changes; returns true if everything must be installed again.
     async fn wait_for_work(&mut self, dirty: &DirtyObjects) -> bool {
         loop {
-            if tokio::time::timeout(self.settings.check_interval, dirty.wake.notified())
-                .await
-                .is_ok()
-            {
+            if wait_for_wakeup(&dirty.wake, &mut self.checks).await == Wakeup::Changes {
                 tokio::time::sleep(BATCH_DELAY).await;
                 return false;
             }
@@ -259,5 +287,29 @@ fn trim_container(container: Container) -> Container {
         ports: container.ports,
         restart_policy: container.restart_policy,
         ..Container::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn checks_are_due_while_changes_arrive() {
+        const INTERVAL: Duration = Duration::from_secs(30);
+        let changes = Notify::new();
+        let mut checks = schedule_checks(INTERVAL);
+        let began = tokio::time::Instant::now();
+        for round in 1..3 {
+            changes.notify_one();
+            while wait_for_wakeup(&changes, &mut checks).await == Wakeup::Changes {
+                // A sync, in which more objects change.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                changes.notify_one();
+                assert!(began.elapsed() < (INTERVAL + BATCH_DELAY * 10) * round);
+            }
+        }
+        let changed = wait_for_wakeup(&changes, &mut checks).await;
+        assert_eq!(changed, Wakeup::Changes, "a check loses no change");
     }
 }
