@@ -107,14 +107,7 @@ fn write_base_rules(direction: Direction, family: Family, network: &GuardedNetwo
     }
     rules.push("ct state established,related accept".to_owned());
     if family == Family::V6 {
-        // Neighbour discovery, and membership of its multicast groups, are to IPv6 what ARP is to
-        // IPv4: without them, allowed packets have no link address to go to.
-        rules.push("icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept".to_owned());
-        rules.push(
-            "icmpv6 type { mld-listener-query, mld-listener-report, mld-listener-done, \
-             mld2-listener-report } accept"
-                .to_owned(),
-        );
+        rules.extend(write_discovery_rules(network.bridge.as_deref()));
     }
     rules.push(format!("{word} saddr . {word} daddr @{SAME_POD} accept"));
     rules.push(format!("{word} {field} vmap @{}", verdict_map(direction)));
@@ -127,6 +120,24 @@ fn write_base_rules(direction: Direction, family: Family, network: &GuardedNetwo
     let bridge = network.bridge.iter();
     rules.extend(bridge.map(|bridge| format!("{device} \"{bridge}\" jump {unknown}")));
     rules.iter().map(|rule| format!("    {rule};\n")).collect()
+}
+
+/// Writes the rules of IPv6 for neighbour discovery and membership of multicast groups: they are to IPv6
+/// what ARP is to IPv4. Without them, allowed packets have no link address to go to.
+fn write_discovery_rules(bridge: Option<&str>) -> Vec<String> {
+    // RFC 4861 and RFC 3810 set these hop limits. A router has decremented the limit, so that no
+    // routed packet has 255; one with 1 may have been routed, so that MLD needs the bridge.
+    let neighbours =
+        "ip6 hoplimit 255 icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept";
+    let Some(bridge) = bridge else {
+        return vec![neighbours.to_owned()];
+    };
+    let within = format!("iifname \"{bridge}\" oifname \"{bridge}\"");
+    let groups = "ip6 hoplimit 1 icmpv6 type { mld-listener-query, mld-listener-report, \
+                  mld-listener-done, mld2-listener-report } accept";
+    [neighbours, groups]
+        .map(|rule| format!("{within} {rule}"))
+        .into()
 }
 
 /// Removes the tables.

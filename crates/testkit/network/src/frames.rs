@@ -2,7 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, sendto, socket};
@@ -10,7 +11,7 @@ use nix::sys::socket::{AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, se
 use rustix::net::sockopt::{set_ipv6_multicast_hops, set_ipv6_unicast_hops};
 
 use crate::node_network::{NodeNetwork, PODS, run_script};
-use crate::traffic::PORTS;
+use crate::traffic::{DEADLINE, DROPPED, PORTS};
 
 /// Port of the sender.
 const SOURCE_PORT: u16 = 9000;
@@ -89,6 +90,46 @@ impl NodeNetwork {
         message.extend(network.octets());
         let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
         self.send_icmpv6(from, all_nodes, 255, message);
+    }
+}
+
+impl NodeNetwork {
+    /// Returns whether a pod receives a message of ICMPv6 with a type and a hop limit. `expect` gives the
+    /// time to wait, as for connections.
+    ///
+    /// # Panics
+    /// If it can't be sent.
+    pub fn receives_icmpv6(&self, from: &str, to: &str, kind: u8, hops: u8, expect: bool) -> bool {
+        // The target in neighbour discovery, the group in MLD: one that nobody has.
+        let mark = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0x6d61, 0x726b).octets();
+        let timeout = if expect { DEADLINE } else { DROPPED };
+        let (ready, is_ready) = mpsc::channel();
+        let receiver = self.run_inside(to, move || {
+            let raw = open_icmpv6();
+            ready.send(()).unwrap();
+            let began = Instant::now();
+            let mut data = [0; 128];
+            while let Some(left) = timeout.checked_sub(began.elapsed()) {
+                // 0 would mean no timeout.
+                let left = left.max(Duration::from_millis(1));
+                raw.set_read_timeout(Some(left)).unwrap();
+                match raw.recv(&mut data) {
+                    Ok(length) if data[0] == kind && data[..length].ends_with(&mark) => {
+                        return true;
+                    }
+                    // Other messages are those of the kernel.
+                    Ok(_) | Err(_) => {}
+                }
+            }
+            false
+        });
+        is_ready.recv().unwrap();
+        let host = PODS.iter().find(|(name, _)| *name == to).unwrap().1;
+        let address = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(host));
+        let mut message = vec![kind, 0, 0, 0, 0, 0, 0, 0];
+        message.extend(mark);
+        self.send_icmpv6(from, address, hops, message);
+        receiver.join().unwrap()
     }
 }
 

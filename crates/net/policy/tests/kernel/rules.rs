@@ -385,3 +385,30 @@ fn family_without_a_pod_range_is_dropped_between_pods() {
     world.check("a", &world.link_local("b", "a").to_string(), false);
     world.check("node", B6, true);
 }
+
+#[test]
+fn neighbour_discovery_passes_policies_within_the_bridge_only() {
+    const SOLICITATION: u8 = 135;
+    const ADVERTISEMENT: u8 = 136;
+    const LISTENER_REPORT: u8 = 131;
+    let Some(mut world) = world() else { return };
+    world.set_policy("p", for_server(json!({})));
+    world.sync();
+    for (from, kind, hops, expect) in [
+        ("a", SOLICITATION, 255, true),
+        ("a", ADVERTISEMENT, 255, true),
+        ("a", LISTENER_REPORT, 1, true),
+        ("a", SOLICITATION, 64, false),
+        ("a", ADVERTISEMENT, 64, false),
+        ("a", LISTENER_REPORT, 64, false),
+        (OUTSIDE, SOLICITATION, 255, false),
+        (OUTSIDE, ADVERTISEMENT, 255, false),
+        (OUTSIDE, LISTENER_REPORT, 2, false),
+    ] {
+        let received = world.receives_icmpv6(from, "b", kind, hops, expect);
+        assert_eq!(received, expect, "{from}, type {kind}, {hops} hops");
+    }
+    world.delete_policy("p");
+    world.sync();
+    assert!(world.receives_icmpv6(OUTSIDE, "b", SOLICITATION, 255, true));
+}
