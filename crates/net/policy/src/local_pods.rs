@@ -46,6 +46,10 @@ pub(crate) struct LocalPods {
     keys_by_address: HashMap<IpAddr, BTreeSet<String>>,
     /// Pods by the policies that isolate them.
     group_sizes: HashMap<(Direction, Vec<String>), usize>,
+    /// Pods and directions by the policy that isolates them.
+    policy_uses: HashMap<String, usize>,
+    /// Policies that began or ended to isolate pods since these were taken last.
+    changed_policies: BTreeSet<String>,
     /// Keys of retained pods, the oldest first. A key may have been removed since.
     retained: VecDeque<String>,
     counts: IsolationCounts,
@@ -134,6 +138,16 @@ impl LocalPods {
         }
     }
 
+    /// Returns whether a policy isolates a pod of this node.
+    pub(crate) fn is_isolated_by(&self, policy: &str) -> bool {
+        self.policy_uses.contains_key(policy)
+    }
+
+    /// Returns the policies that began or ended to isolate pods since the last call.
+    pub(crate) fn take_changed_policies(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.changed_policies)
+    }
+
     /// Writes the chains of unknown addresses.
     pub(crate) fn write_guards(&self, tables: &mut RuleTables) {
         self.counts.write_chains(&self.families, tables);
@@ -165,6 +179,13 @@ impl LocalPods {
             .entry(pod.namespace.clone())
             .or_default()
             .insert(key.clone());
+        for policy in local.policies.iter().flatten() {
+            let uses = self.policy_uses.entry(policy.clone()).or_default();
+            *uses += 1;
+            if *uses == 1 {
+                self.changed_policies.insert(policy.clone());
+            }
+        }
         for direction in Direction::BOTH {
             let policies = local.policies[direction.index()].clone();
             if !policies.is_empty() {
@@ -188,6 +209,15 @@ impl LocalPods {
         for address in &pod.addresses {
             remove_key(&mut self.keys_by_address, address, key);
             self.write_verdicts(*address, tables);
+        }
+        for policy in local.policies.iter().flatten() {
+            match self.policy_uses.get_mut(policy) {
+                Some(uses) if *uses > 1 => *uses -= 1,
+                _ => {
+                    self.policy_uses.remove(policy);
+                    self.changed_policies.insert(policy.clone());
+                }
+            }
         }
         for direction in Direction::BOTH {
             let policies = local.policies[direction.index()].clone();

@@ -2,10 +2,12 @@
 //!
 //! Invariant: after any sequence of changes the rules are those that the same objects give at once.
 //! The work of a change is proportional to what it changes: the sets and policies that may select a
-//! pod, or the pods that a policy or a namespace may concern.
+//! pod, or the pods that a policy or a namespace may concern. A policy that begins to isolate a pod of
+//! the node, as the first one, costs the pods that its selectors may select.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use api_semantics::selectors::{Labels, labels_match};
 use net_nft::{Commands, Family};
@@ -35,7 +37,11 @@ pub struct PolicyState {
     pods: HashMap<String, KnownPod>,
     pods_by_namespace: HashMap<String, BTreeSet<String>>,
     namespaces: HashMap<String, Labels>,
-    policies: BTreeMap<String, Policy>,
+    policies: BTreeMap<String, Arc<Policy>>,
+    /// Policies whose chains and sets exist: those that isolate pods of this node.
+    installed: HashMap<String, Arc<Policy>>,
+    /// Policies that changed since the rules were updated last.
+    changed_policies: BTreeSet<String>,
     policies_by_namespace: HashMap<String, BTreeSet<String>>,
     sets: PodSets,
     local: LocalPods,
@@ -57,6 +63,8 @@ impl PolicyState {
             pods_by_namespace: HashMap::new(),
             namespaces: HashMap::new(),
             policies: BTreeMap::new(),
+            installed: HashMap::new(),
+            changed_policies: BTreeSet::new(),
             policies_by_namespace: HashMap::new(),
             sets: PodSets::default(),
             tables: RuleTables::default(),
@@ -151,24 +159,12 @@ impl PolicyState {
 
     /// Sets a policy by its key `namespace/name`; None if it was deleted.
     pub fn set_policy(&mut self, key: &str, policy: Option<Policy>) {
-        let old = self.policies.remove(key);
-        if old == policy {
-            if let Some(policy) = policy {
-                self.policies.insert(key.to_owned(), policy);
-            }
+        if self.policies.get(key).map(Arc::as_ref) == policy.as_ref() {
             return;
         }
-        // The sets of the new rules are made before those of the old ones are released, so that sets
-        // in both stay.
-        if let Some(policy) = &policy {
-            for selector in policy.selectors() {
-                self.use_set(selector);
-            }
-        }
-        self.write_policy_chains(key, old.as_ref(), policy.as_ref());
-        for selector in old.iter().flat_map(Policy::selectors) {
-            self.release_set(selector);
-        }
+        let old = self.policies.remove(key);
+        let policy = policy.map(Arc::new);
+        self.changed_policies.insert(key.to_owned());
         let namespaces: BTreeSet<String> = old
             .iter()
             .chain(&policy)
@@ -206,13 +202,13 @@ impl PolicyState {
 
     /// Returns the commands for all changes since the last call.
     pub fn take_changes(&mut self) -> Commands {
-        self.local.write_guards(&mut self.tables);
+        self.update_rules();
         self.tables.take_changes()
     }
 
     /// Returns the commands that replace the tables, and counts all changes as taken.
     pub fn install_commands(&mut self) -> String {
-        self.local.write_guards(&mut self.tables);
+        self.update_rules();
         self.base_chains(Unknown::Accepted) + &self.tables.install_commands()
     }
 
@@ -282,6 +278,37 @@ impl PolicyState {
             }
         }
         found
+    }
+
+    /// Writes what depends on all changes together: the chains and sets of policies, and the chains of
+    /// unknown addresses.
+    fn update_rules(&mut self) {
+        let mut changed = std::mem::take(&mut self.changed_policies);
+        changed.extend(self.local.take_changed_policies());
+        for key in changed {
+            self.update_policy(&key);
+        }
+        self.local.write_guards(&mut self.tables);
+    }
+
+    /// Installs a policy if it isolates a pod of this node. Otherwise, policies of any namespace would
+    /// cost all nodes their chains, and sets with the pods of the cluster.
+    fn update_policy(&mut self, key: &str) {
+        let policy = self.policies.get(key);
+        let policy = policy.filter(|_| self.local.is_isolated_by(key)).cloned();
+        let old = self.installed.remove(key);
+        // The sets of the new rules are made before those of the old ones are released, so that sets
+        // in both stay.
+        for selector in policy.iter().flat_map(|policy| policy.selectors()) {
+            self.use_set(selector);
+        }
+        self.write_policy_chains(key, old.as_deref(), policy.as_deref());
+        for selector in old.iter().flat_map(|policy| policy.selectors()) {
+            self.release_set(selector);
+        }
+        if let Some(policy) = policy {
+            self.installed.insert(key.to_owned(), policy);
+        }
     }
 
     fn write_policy_chains(&mut self, key: &str, old: Option<&Policy>, new: Option<&Policy>) {

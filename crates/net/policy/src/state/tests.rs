@@ -91,7 +91,7 @@ impl Cluster {
 
     /// Returns whether the rules let a packet pass.
     fn passes(&mut self, packet: Packet) -> bool {
-        self.state.local.write_guards(&mut self.state.tables);
+        self.state.update_rules();
         interpreter::passes(&self.state, packet)
     }
 }

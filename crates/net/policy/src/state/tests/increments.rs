@@ -245,7 +245,8 @@ fn change_among_5000_pods_and_500_policies_costs_what_it_changes() {
                 let key = "ns7/own";
                 cluster.set_pod(key, pod(key, "n1", labels("app3"), &["10.244.0.200"]));
             },
-            (8, 20),
+            // The first pod that the policy isolates here: every pod that its selectors may select.
+            (600, 40),
         ),
         (
             "label of a namespace",

@@ -261,3 +261,42 @@ fn stale_addresses_are_those_that_change_their_pod() {
     );
     assert_eq!(take(&|c| c.delete_pod("ns/web")), [CLIENT], "deleted");
 }
+
+/// The author of a policy must not cost nodes anything that have none of the author's pods.
+#[test]
+fn policy_is_installed_while_it_isolates_a_pod_of_the_node() {
+    let mut cluster = cluster();
+    let peer = json!({ "podSelector": { "matchLabels": { "app": "web" } } });
+    let spec = |app: &str| {
+        json!({ "podSelector": { "matchLabels": { "app": app } },
+            "ingress": [{ "from": [peer], "ports": [{ "port": "web" }] }] })
+    };
+    let mut is_installed = |change: &dyn Fn(&mut Cluster)| {
+        change(&mut cluster);
+        cluster.state.take_changes();
+        let dump = cluster.state.tables.dump();
+        let [has_chain, has_set] = ["other-p", "Set("].map(|name| dump.contains(name));
+        assert_eq!(has_chain, has_set);
+        has_chain
+    };
+    assert!(!is_installed(&|_| {}));
+    let remote = pod("ns/far", "n2", json!({ "app": "far" }), &["10.244.1.2"]);
+    let created = |c: &mut Cluster| {
+        c.set_policy("ns/other-p", spec("far"));
+        c.set_pod("ns/far", remote.clone());
+    };
+    assert!(!is_installed(&created), "isolates a pod elsewhere");
+    let near = pod("ns/near", "n1", json!({ "app": "far" }), &["10.244.0.9"]);
+    assert!(is_installed(&|c| c.set_pod("ns/near", near.clone())));
+    assert!(
+        !is_installed(&|c| c.set_policy("ns/other-p", spec("none"))),
+        "selects no pod now"
+    );
+    assert!(is_installed(&|c| c.set_policy("ns/other-p", spec("far"))));
+    assert!(is_installed(&|c| c.delete_pod("ns/near")), "retained");
+    let next = pod("ns/next", "n1", json!({}), &["10.244.0.9"]);
+    assert!(
+        !is_installed(&|c| c.set_pod("ns/next", next.clone())),
+        "released"
+    );
+}
