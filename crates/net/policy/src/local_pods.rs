@@ -280,20 +280,24 @@ impl LocalPods {
             return;
         }
         let keys = self.keys_by_address.get(&address).into_iter().flatten();
-        // Two pods have the same address for a moment if the end of the first one arrives late. The
-        // newer one has it; the UID makes the order total.
-        let owner = keys
-            .filter_map(|key| self.pods.get(key))
-            .max_by_key(|local| (!local.is_retained, &local.pod.created, &local.pod.uid));
+        let pods: Vec<&LocalPod> = keys.filter_map(|key| self.pods.get(key)).collect();
         let element = address.to_string();
         for direction in Direction::BOTH {
+            // Two pods have the same address for a moment if the end of the first one arrives late. An
+            // isolated one comes first, so that no order of events opens it. Then the newer one; the
+            // UID makes the order total.
+            let owner = pods.iter().max_by_key(|local| {
+                let is_isolated = local.is_isolated()[direction.index()];
+                let age = (&local.pod.created, &local.pod.uid);
+                (!local.is_retained, is_isolated, age)
+            });
             let verdict = owner.map(|local| match &local.policies[direction.index()] {
                 policies if policies.is_empty() => "accept".to_owned(),
                 policies => format!("goto {}", group_chain(direction, policies)),
             });
             tables.set_element(family, &verdict_map(direction), &element, verdict);
         }
-        let itself = owner.map(|_| String::new());
+        let itself = (!pods.is_empty()).then(String::new);
         let pair = format!("{element} . {element}");
         tables.set_element(family, SAME_POD, &pair, itself);
     }
