@@ -122,7 +122,8 @@ impl Agent {
                 whole = self.wait_for_work(dirty).await;
             }
             let began = Instant::now();
-            self.read_changes(dirty);
+            // Authors of policies decide how long it takes: it must not delay other tasks.
+            base_task::blocking(|| self.read_changes(dirty));
             match self.apply(whole).await {
                 Ok(()) => {
                     whole = false;
@@ -192,7 +193,7 @@ impl Agent {
 
     async fn apply(&mut self, whole: bool) -> Result<(), Error> {
         if whole {
-            let commands = self.state.install_commands();
+            let commands = base_task::blocking(|| self.state.install_commands());
             apply_commands(&commands).await?;
             tracing::info!(
                 policies = self.state.policy_count(),
@@ -200,7 +201,7 @@ impl Agent {
                 "rules of NetworkPolicies installed"
             );
         } else {
-            let commands = self.state.take_changes();
+            let commands = base_task::blocking(|| self.state.take_changes());
             apply_commands(&commands.change).await?;
             apply_commands(&commands.removal).await?;
         }
