@@ -100,7 +100,7 @@ impl NodeNetwork {
     /// # Panics
     /// If it can't be sent.
     pub fn receives_icmpv6(&self, from: &str, to: &str, kind: u8, hops: u8, expect: bool) -> bool {
-        // The target in neighbour discovery, the group in MLD: one that nobody has.
+        // The target in neighbour discovery, the group in MLD: an unused one.
         let mark = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0x6d61, 0x726b).octets();
         let timeout = if expect { DEADLINE } else { DROPPED };
         let (ready, is_ready) = mpsc::channel();
