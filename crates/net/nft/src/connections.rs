@@ -1,22 +1,74 @@
-//! Deletes entries of connection tracking through the program `conntrack`.
+//! Entries of connection tracking, through the program `conntrack`.
 
-use std::process::Stdio;
+use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use tokio::process::Command;
 
-/// Deletes entries, by the arguments of one call of `conntrack` each. It exits with 1 if there was no such entry, which is no error.
-pub async fn delete_connections(all: Vec<Vec<String>>) {
-    for args in all {
-        let done = Command::new("conntrack")
-            .args(&args)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .await;
-        if let Err(error) = done {
-            tracing::warn!(%error, "conntrack can't be run; packets of stale connections still pass; install conntrack");
-            return;
+use crate::terms::Family;
+
+/// Timeout of one call of `conntrack`: it reads all entries, of which a node may have some 100,000.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The reason why entries could not be listed or deleted.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    /// `conntrack` could not be started.
+    #[error("conntrack can't be run: {0}; install conntrack")]
+    Run(#[from] std::io::Error),
+    /// `conntrack` exceeded the deadline and was killed.
+    #[error("conntrack did not end within {} s", TIMEOUT.as_secs())]
+    Timeout,
+    /// `conntrack` failed.
+    #[error("conntrack failed: {0}")]
+    Rejected(String),
+}
+
+/// Lists the entries of a family, one a line.
+///
+/// # Errors
+/// `conntrack` can't be started, does not end in time, or fails.
+pub async fn list_connections(family: Family) -> Result<String, ConnectionError> {
+    let name = match family {
+        Family::V4 => "ipv4",
+        Family::V6 => "ipv6",
+    };
+    let output = run_conntrack(&["-L", "-f", name]).await?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(ConnectionError::Rejected(read_reason(&output))),
+    }
+}
+
+/// Deletes entries, by the arguments of one call of `conntrack` each. A call without such an entry is no
+/// error.
+///
+/// # Errors
+/// `conntrack` can't be started, does not end in time, or fails.
+pub async fn delete_connections(calls: &[Vec<String>]) -> Result<(), ConnectionError> {
+    for arguments in calls {
+        let output = run_conntrack(arguments).await?;
+        let reason = read_reason(&output);
+        // It exits with 1 if there was no such entry, too.
+        if !output.status.success() && !reason.contains("flow entries have been deleted") {
+            return Err(ConnectionError::Rejected(reason));
         }
     }
+    Ok(())
+}
+
+async fn run_conntrack(
+    arguments: &[impl AsRef<std::ffi::OsStr>],
+) -> Result<Output, ConnectionError> {
+    let ended = Command::new("conntrack")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(TIMEOUT, ended).await;
+    Ok(output.map_err(|_| ConnectionError::Timeout)??)
+}
+
+fn read_reason(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).trim().to_owned()
 }

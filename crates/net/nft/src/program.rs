@@ -25,15 +25,30 @@ pub enum Error {
     #[error("nft can't be run: {0}; install nftables")]
     Run(#[from] std::io::Error),
     /// The kernel or `nft` rejected the transaction; no part of it took effect.
-    #[error("nft refused a transaction: {0}")]
-    Refused(String),
+    #[error("nft rejected a transaction: {0}")]
+    Rejected(String),
     /// `nft` exceeded the deadline and was killed.
     #[error("nft did not end within {} s", NFT_TIMEOUT.as_secs())]
-    Late,
+    Timeout,
+}
+
+impl Error {
+    /// Returns whether the content of the transaction may be the reason.
+    #[must_use]
+    pub fn is_rejection(&self) -> bool {
+        match self {
+            Self::Rejected(_) | Self::Timeout => true,
+            Self::Run(_) => false,
+        }
+    }
 }
 
 /// Timeout of one call of `nft`. A transaction of 10 000 Services takes a few seconds.
 const NFT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Limits of the text of an error.
+const MAX_ERROR_LINES: usize = 5;
+const MAX_ERROR_CHARACTERS: usize = 300;
 
 /// Checks that `nft` is installed and this process may use it.
 ///
@@ -43,7 +58,7 @@ pub async fn check_nft() -> Result<(), Error> {
     let output = list_objects(&["list", "tables"]).await?;
     match output.status.success() {
         true => Ok(()),
-        false => Err(Error::Refused(first_lines(&output.stderr))),
+        false => Err(Error::Rejected(first_lines(&output.stderr))),
     }
 }
 
@@ -75,11 +90,11 @@ pub async fn apply_commands(commands: &str) -> Result<(), Error> {
     let ended = async { tokio::join!(child.wait_with_output(), feed).0 };
     let output = tokio::time::timeout(NFT_TIMEOUT, ended)
         .await
-        .map_err(|_| Error::Late)??;
+        .map_err(|_| Error::Timeout)??;
     if output.status.success() {
         return Ok(());
     }
-    Err(Error::Refused(first_lines(&output.stderr)))
+    Err(Error::Rejected(first_lines(&output.stderr)))
 }
 
 /// Runs `nft` to list objects; returns its output, with the reason in it if they do not exist.
@@ -94,7 +109,7 @@ pub async fn list_objects(words: &[&str]) -> Result<Output, Error> {
         .output();
     let output = tokio::time::timeout(NFT_TIMEOUT, listing)
         .await
-        .map_err(|_| Error::Late)??;
+        .map_err(|_| Error::Timeout)??;
     Ok(output)
 }
 
@@ -112,10 +127,13 @@ pub async fn delete_table(family: Family, table: &str) -> Result<(), Error> {
     .await
 }
 
+/// Returns the first errors of `nft`, each of which repeats a line of its input. Such a line may have
+/// thousands of elements.
 fn first_lines(output: &[u8]) -> String {
     String::from_utf8_lossy(output)
         .lines()
-        .take(5)
+        .take(MAX_ERROR_LINES)
+        .map(|line| line.chars().take(MAX_ERROR_CHARACTERS).collect::<String>())
         .collect::<Vec<_>>()
         .join("; ")
 }

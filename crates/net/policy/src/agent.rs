@@ -5,21 +5,23 @@ use std::time::{Duration, Instant};
 
 use base_task::Tasks;
 use base_telemetry::Metrics;
-use client::{Client, Event, Informer, ListParams, ObjectExt, Store};
+use client::events::Recorder;
+use client::{Client, Event, Informer, ListParams, ObjectExt, Store, object_reference};
 use k8s_openapi::api::core::v1::{Container, Namespace, Pod, PodSpec, PodStatus};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use net_nft::{Error, Family, apply_commands};
 use tokio::sync::Notify;
 use tokio::time::{Interval, MissedTickBehavior};
 
-use crate::base_chains::{GuardedNetwork, are_installed};
+use crate::base_chains::{GuardedNetwork, count_installed_objects, have_base_chains};
 use crate::bridge::enable_bridge_filtering;
-use crate::connections::find_stale_connections;
+use crate::connections::ConnectionCleaner;
 use crate::dirty::DirtyObjects;
 use crate::metrics::PolicyMetrics;
 use crate::pod::PolicyPod;
 use crate::policy::Policy;
-use crate::state::PolicyState;
+use crate::state::{ClosingReason, PolicyState};
+use crate::sync::apply_state;
 
 /// Changes within this time are applied together.
 const BATCH_DELAY: Duration = Duration::from_millis(10);
@@ -37,6 +39,8 @@ pub struct AgentSettings {
 }
 
 /// Enforces NetworkPolicies on this node until shutdown. The rules stay.
+///
+/// If there are no tables, the caller must have installed closed ones: see [`close_new_tables`].
 pub async fn run_agent(
     client: Client,
     settings: AgentSettings,
@@ -46,7 +50,8 @@ pub async fn run_agent(
     let dirty = Arc::new(DirtyObjects::default());
     let families = net_nft::supported_families();
     let state = PolicyState::new(families.clone(), settings.network.clone());
-    let figures = PolicyMetrics::new(&metrics);
+    let metrics = PolicyMetrics::new(&metrics);
+    let events = Recorder::new(client.clone(), "kube-proxy", &settings.node_name);
     let (pods, namespaces, policies) = start_informers(&client, &dirty, &tasks);
     let mut agent = Agent {
         checks: schedule_checks(settings.check_interval),
@@ -56,14 +61,32 @@ pub async fn run_agent(
         namespaces,
         policies,
         state,
-        figures,
+        cleaner: Arc::default(),
+        events,
+        metrics,
         bridge_problem: None,
     };
     let shutdown = tasks.shutdown().clone();
+    let cleaner = agent.cleaner.clone();
     tokio::select! {
         () = agent.follow_changes(&dirty) => {}
+        () = cleaner.delete_entries() => {}
         () = shutdown.cancelled() => {}
     }
+}
+
+/// Installs tables that drop packets of this node's pods, if there are none: after a reboot, pods must
+/// not start without their policies. Tables of an earlier process stay.
+///
+/// # Errors
+/// `nft` failed.
+pub async fn close_new_tables(network: &GuardedNetwork) -> Result<(), Error> {
+    let families = net_nft::supported_families();
+    if have_base_chains(&families).await {
+        return Ok(());
+    }
+    let state = PolicyState::new(families, network.clone());
+    apply_commands(&state.closed_commands()).await
 }
 
 /// Event that ends a wait of the agent.
@@ -100,7 +123,9 @@ struct Agent {
     namespaces: Store<Namespace>,
     policies: Store<NetworkPolicy>,
     state: PolicyState,
-    figures: PolicyMetrics,
+    cleaner: Arc<ConnectionCleaner>,
+    events: Recorder,
+    metrics: PolicyMetrics,
     /// Times at which the installed rules are checked.
     checks: Interval,
     /// The last problem of bridges that was logged.
@@ -110,41 +135,63 @@ struct Agent {
 impl Agent {
     async fn follow_changes(&mut self, dirty: &DirtyObjects) {
         self.check_bridges().await;
-        self.close_new_tables().await;
         // All three: a policy without the pods that it allows would drop their packets.
         self.pods.wait_until_synced().await;
         self.namespaces.wait_until_synced().await;
         self.policies.wait_until_synced().await;
         // The first sync installs everything: the tables may be those of an earlier process.
-        let mut whole = true;
+        let mut needs_full_install = true;
         loop {
-            if !whole {
-                whole = self.wait_for_work(dirty).await;
+            if !needs_full_install {
+                needs_full_install = self.wait_for_work(dirty).await;
             }
             let began = Instant::now();
             // Authors of policies decide how long it takes: it must not delay other tasks.
             base_task::blocking(|| self.read_changes(dirty));
-            match self.apply(whole).await {
+            match self.apply(needs_full_install).await {
                 Ok(()) => {
-                    whole = false;
-                    self.figures.syncs.inc();
-                    self.figures.duration.observe_duration(began.elapsed());
+                    needs_full_install = false;
+                    self.metrics.syncs.inc();
+                    self.metrics.duration.observe_duration(began.elapsed());
                 }
                 Err(error) => {
                     tracing::error!(
                         %error,
                         "rules of NetworkPolicies could not be applied; all of them will be installed again"
                     );
-                    whole = true;
-                    self.figures.failures.inc();
+                    needs_full_install = true;
+                    self.metrics.failures.inc();
                 }
             }
-            let policies = i64::try_from(self.state.policy_count()).unwrap_or(i64::MAX);
-            self.figures.policies.set(policies);
-            let enforced = !whole && self.bridge_problem.is_none();
-            self.figures.enforced.set(i64::from(enforced));
-            if whole {
+            self.report_state(needs_full_install);
+            if needs_full_install {
                 tokio::time::sleep(RETRY_DELAY).await;
+            }
+        }
+    }
+
+    /// Sets the metrics of the state, and records an event for each policy that was closed.
+    fn report_state(&mut self, needs_full_install: bool) {
+        let gauge = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        self.metrics.policies.set(gauge(self.state.policy_count()));
+        self.metrics
+            .closed
+            .set(gauge(self.state.count_closed_policies()));
+        let enforced = !needs_full_install && self.bridge_problem.is_none();
+        self.metrics.enforced.set(i64::from(enforced));
+        for (key, reason) in self.state.take_newly_closed() {
+            let message = match reason {
+                ClosingReason::Limit => {
+                    "The policies of the namespace exceed a limit. This policy allows nothing on this node"
+                }
+                ClosingReason::Transaction => {
+                    "The rules of the namespace could not be applied. This policy allows nothing on this node"
+                }
+            };
+            tracing::warn!(policy = %key, message);
+            if let Some(policy) = self.policies.get(&key) {
+                let regarding = object_reference(&*policy);
+                self.events.warning(&regarding, "PolicyClosed", message);
             }
         }
     }
@@ -157,14 +204,30 @@ impl Agent {
                 return false;
             }
             self.check_bridges().await;
-            // The kernel sends no event when another program flushes the rules.
-            if !are_installed(&self.families).await {
+            // The kernel sends no event when another program changes the rules.
+            if !self.has_all_objects().await {
                 tracing::warn!(
-                    "another program has removed the rules of NetworkPolicies; all of them will be installed again"
+                    "another program has removed rules of NetworkPolicies; all of them will be installed again"
                 );
                 return true;
             }
+            if self.state.retry_closed() {
+                return false;
+            }
         }
+    }
+
+    /// Returns whether the tables have as many chains, rules and sets as the state. If `nft` fails, they
+    /// count as complete.
+    async fn has_all_objects(&self) -> bool {
+        for family in &self.families {
+            let expected = base_task::blocking(|| self.state.count_objects(*family));
+            let installed = count_installed_objects(*family).await;
+            if installed.is_some_and(|installed| installed != expected) {
+                return false;
+            }
+        }
+        true
     }
 
     /// Updates the state from the informers. Namespaces and policies come first, so that pods are
@@ -191,36 +254,12 @@ impl Agent {
         }
     }
 
-    async fn apply(&mut self, whole: bool) -> Result<(), Error> {
-        if whole {
-            let commands = base_task::blocking(|| self.state.install_commands());
-            apply_commands(&commands).await?;
-            tracing::info!(
-                policies = self.state.policy_count(),
-                bytes = commands.len(),
-                "rules of NetworkPolicies installed"
-            );
-        } else {
-            let commands = base_task::blocking(|| self.state.take_changes());
-            apply_commands(&commands.change).await?;
-            apply_commands(&commands.removal).await?;
-        }
+    async fn apply(&mut self, is_full: bool) -> Result<(), Error> {
+        let apply = |commands: String| async move { apply_commands(&commands).await };
+        apply_state(&mut self.state, is_full, apply).await?;
         // After the rules, which decide about the next packet.
-        let stale = self.state.take_stale_addresses();
-        net_nft::delete_connections(find_stale_connections(&stale)).await;
+        self.cleaner.add(self.state.take_stale_addresses());
         Ok(())
-    }
-
-    /// Installs tables that drop packets of this node's pods, if there are none: after a reboot, pods
-    /// must not start without their policies. Tables of an earlier process stay.
-    async fn close_new_tables(&self) {
-        if are_installed(&self.families).await {
-            return;
-        }
-        if let Err(error) = apply_commands(&self.state.closed_commands()).await {
-            self.figures.failures.inc();
-            tracing::error!(%error, "pods are not isolated until the informers have synced");
-        }
     }
 
     async fn check_bridges(&mut self) {

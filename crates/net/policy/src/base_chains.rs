@@ -33,9 +33,9 @@ pub struct GuardedNetwork {
     pub bridge: Option<String>,
 }
 
-/// The treatment of unknown addresses by new tables.
+/// Verdict of new tables about unknown addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unknown {
+pub(crate) enum UnknownAddressVerdict {
     /// The rules that follow decide.
     Accepted,
     /// They are dropped, until the pods are known.
@@ -47,13 +47,13 @@ pub(crate) enum Unknown {
 pub(crate) fn build_base_chains(
     family: Family,
     network: &GuardedNetwork,
-    unknown: Unknown,
+    unknown: UnknownAddressVerdict,
 ) -> String {
     let word = family.nft_name();
     let address = family.address_type();
     let drop = match unknown {
-        Unknown::Accepted => "",
-        Unknown::Dropped => "drop;",
+        UnknownAddressVerdict::Accepted => "",
+        UnknownAddressVerdict::Dropped => "drop;",
     };
     let [ingress, egress] =
         Direction::BOTH.map(|direction| write_base_rules(direction, family, network));
@@ -97,6 +97,13 @@ fn write_base_rules(direction: Direction, family: Family, network: &GuardedNetwo
             // The API has no address of this family, so no policy can allow anything.
             rules.push(format!("{device} \"{bridge}\" drop"));
         }
+        if direction == Direction::Egress {
+            // Only pods of the bridge have such addresses. A forged one could pass as a peer of a policy.
+            rules.extend(
+                own.iter()
+                    .map(|range| format!("iifname != \"{bridge}\" {word} saddr {range} drop")),
+            );
+        }
         if family == Family::V6 {
             // A pod that advertises itself as a router would give all pods addresses and a gateway.
             rules.push(format!(
@@ -109,7 +116,11 @@ fn write_base_rules(direction: Direction, family: Family, network: &GuardedNetwo
     if family == Family::V6 {
         rules.extend(write_discovery_rules(network.bridge.as_deref()));
     }
-    rules.push(format!("{word} saddr . {word} daddr @{SAME_POD} accept"));
+    // A pod reaches itself through a Service. Other packets to itself do not leave the pod: one with
+    // the same address twice, but without a translation, has been forged by another pod.
+    rules.push(format!(
+        "{word} saddr . {word} daddr @{SAME_POD} ct status dnat accept"
+    ));
     rules.push(format!("{word} {field} vmap @{}", verdict_map(direction)));
     rules.extend(
         own.iter()
@@ -151,16 +162,67 @@ pub async fn delete_tables() -> Result<(), Error> {
     Ok(())
 }
 
+/// The number of objects in a table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ObjectCounts {
+    pub(crate) chains: usize,
+    pub(crate) rules: usize,
+    /// Sets and maps.
+    pub(crate) sets: usize,
+}
+
+/// Returns the number of objects in a family's table beside those that depend on policies.
+pub(crate) fn count_base_objects(family: Family, network: &GuardedNetwork) -> ObjectCounts {
+    let rules = Direction::BOTH.map(|direction| {
+        let text = write_base_rules(direction, family, network);
+        text.lines().count()
+    });
+    ObjectCounts {
+        chains: Direction::BOTH.len(),
+        rules: rules.iter().sum(),
+        // The two maps of verdicts, and the pairs.
+        sets: 3,
+    }
+}
+
+/// Returns the number of objects in a family's table in the kernel; None if `nft` failed.
+pub(crate) async fn count_installed_objects(family: Family) -> Option<ObjectCounts> {
+    // Without the elements of sets, of which there may be some 100,000.
+    let words = ["-j", "-t", "list", "table", family.nft_name(), TABLE];
+    let output = net_nft::list_objects(&words).await.ok()?;
+    if !output.status.success() {
+        // There is no table.
+        return Some(ObjectCounts::default());
+    }
+    count_listed_objects(&output.stdout)
+}
+
+fn count_listed_objects(listing: &[u8]) -> Option<ObjectCounts> {
+    let listing: serde_json::Value = serde_json::from_slice(listing).ok()?;
+    let mut counts = ObjectCounts::default();
+    for object in listing.get("nftables")?.as_array()? {
+        let is = |kind: &str| usize::from(object.get(kind).is_some());
+        counts.chains += is("chain");
+        counts.rules += is("rule");
+        counts.sets += is("set") + is("map");
+    }
+    Some(counts)
+}
+
 /// Returns whether the tables exist with their hooks. If `nft` fails, they count as installed.
-pub(crate) async fn are_installed(families: &[Family]) -> bool {
+pub(crate) async fn have_base_chains(families: &[Family]) -> bool {
     for family in families {
-        let words = ["list", "chain", family.nft_name(), TABLE, "ingress"];
-        // Only a listing that worked and lacks the rule means that the rules were removed.
-        if let Ok(output) = net_nft::list_objects(&words).await
-            && !(output.status.success()
-                && String::from_utf8_lossy(&output.stdout).contains("vmap @ingress-pods"))
-        {
-            return false;
+        for direction in Direction::BOTH {
+            let chain = direction.name();
+            let words = ["list", "chain", family.nft_name(), TABLE, chain];
+            let rule = format!("vmap @{}", verdict_map(direction));
+            // Only a listing that worked and lacks the rule means that the rules were removed.
+            if let Ok(output) = net_nft::list_objects(&words).await
+                && !(output.status.success()
+                    && String::from_utf8_lossy(&output.stdout).contains(&rule))
+            {
+                return false;
+            }
         }
     }
     true

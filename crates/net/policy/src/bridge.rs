@@ -7,8 +7,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Settings of br_netfilter: for each family, and for packets with a VLAN tag, which the receiver
-/// accepts like those without one if the tag's number is 0. They belong to the network namespace.
+/// Settings of br_netfilter: for each family, and for packets with a VLAN tag. Receivers accept a packet
+/// whose tag has the VLAN identifier 0 (a priority tag of IEEE 802.1Q) like one without a tag. The
+/// settings belong to the network namespace.
 const SETTINGS: [&str; 3] = [
     "bridge-nf-call-iptables",
     "bridge-nf-call-ip6tables",
@@ -38,13 +39,13 @@ pub enum BridgeError {
 
 /// Enables the filtering of packets between ports of bridges, where it is not.
 pub(crate) fn enable_bridge_filtering() -> Result<(), BridgeError> {
-    enable_below(
+    enable_settings(
         Path::new("/proc/sys/net/bridge"),
         Path::new("/sys/class/net"),
     )
 }
 
-fn enable_below(settings: &Path, devices: &Path) -> Result<(), BridgeError> {
+fn enable_settings(settings: &Path, devices: &Path) -> Result<(), BridgeError> {
     if !settings.is_dir() {
         // Without a bridge, packets between pods are routed, and always pass the hook.
         return match find_bridge(devices) {
@@ -81,7 +82,7 @@ mod tests {
         for (before, name) in ["0\n", "1\n", "0\n"].iter().zip(SETTINGS) {
             fs::write(dir.path().join(name), before).unwrap();
         }
-        enable_below(dir.path(), Path::new("/no/such/folder")).unwrap();
+        enable_settings(dir.path(), Path::new("/no/such/folder")).unwrap();
         for name in SETTINGS {
             let now = fs::read_to_string(dir.path().join(name)).unwrap();
             assert_eq!(now.trim(), "1", "{name}");
@@ -93,9 +94,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let missing = dir.path().join("settings");
         fs::create_dir_all(dir.path().join("eth0")).unwrap();
-        enable_below(&missing, dir.path()).unwrap();
+        enable_settings(&missing, dir.path()).unwrap();
         fs::create_dir_all(dir.path().join("cni0/bridge")).unwrap();
-        let error = enable_below(&missing, dir.path()).unwrap_err().to_string();
+        let error = enable_settings(&missing, dir.path())
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("cni0") && error.contains("br_netfilter"),
             "{error}"

@@ -5,8 +5,9 @@
 //! from informers and applies what it returns. Rules outlive the process, so pods stay isolated
 //! while it is restarted.
 //!
-//! Invariant: a packet passes if a policy allows it, not if the agent could not tell. An address,
-//! port or selector that can't be parsed allows nothing.
+//! Invariant: an address, port or selector that can't be parsed allows nothing, and neither does a policy
+//! beyond a limit. Packets of addresses that the agent does not know pass only while the node has no
+//! isolated pod.
 
 mod agent;
 mod base_chains;
@@ -15,6 +16,7 @@ mod connections;
 mod direction;
 mod dirty;
 mod guard;
+mod limits;
 mod local_pods;
 mod metrics;
 mod names;
@@ -24,12 +26,13 @@ mod policy;
 mod rules;
 mod selector;
 mod state;
+mod sync;
 mod tables;
 
-pub use agent::{AgentSettings, run_agent};
+pub use agent::{AgentSettings, close_new_tables, run_agent};
 pub use base_chains::{GuardedNetwork, TABLE, delete_tables};
 pub use bridge::BridgeError;
 pub use connections::find_stale_connections;
 pub use pod::{NamedPort, PolicyPod};
 pub use policy::Policy;
-pub use state::PolicyState;
+pub use state::{ClosingReason, PolicyState};

@@ -27,13 +27,16 @@ pub(crate) type IsolatingPolicies = [Vec<String>; 2];
 #[derive(Debug)]
 struct LocalPod {
     pod: PolicyPod,
-    policies: IsolatingPolicies,
+    isolating_policies: IsolatingPolicies,
     is_retained: bool,
 }
 
 impl LocalPod {
     fn is_isolated(&self) -> [bool; 2] {
-        [!self.policies[0].is_empty(), !self.policies[1].is_empty()]
+        [
+            !self.isolating_policies[0].is_empty(),
+            !self.isolating_policies[1].is_empty(),
+        ]
     }
 }
 
@@ -52,6 +55,8 @@ pub(crate) struct LocalPods {
     changed_policies: BTreeSet<String>,
     /// Keys of retained pods, the oldest first. A key may have been removed since.
     retained: VecDeque<String>,
+    /// Number of pods that have been retained so far.
+    retained_count: u64,
     counts: IsolationCounts,
 }
 
@@ -89,7 +94,7 @@ impl LocalPods {
         let is_retained = false;
         let pod = LocalPod {
             pod,
-            policies,
+            isolating_policies: policies,
             is_retained,
         };
         self.insert(key.to_owned(), pod, tables);
@@ -105,14 +110,14 @@ impl LocalPods {
         if self
             .pods
             .get(key)
-            .is_none_or(|local| local.policies == policies)
+            .is_none_or(|local| local.isolating_policies == policies)
         {
             return;
         }
         let Some(mut local) = self.remove(key, tables) else {
             return;
         };
-        local.policies = policies;
+        local.isolating_policies = policies;
         if !local.is_retained || local.is_isolated().contains(&true) {
             self.insert(key.to_owned(), local, tables);
         }
@@ -127,8 +132,10 @@ impl LocalPods {
             return;
         }
         local.is_retained = true;
-        // No name has a space, so that no pod has this key.
-        let key = format!("{key} {}", local.pod.uid);
+        // No name has a space, so that no pod has this key. A UID would not do: a pod that has terminated
+        // may run again, if its node says so.
+        self.retained_count += 1;
+        let key = format!("{key} {}", self.retained_count);
         self.insert(key.clone(), local, tables);
         self.retained.push_back(key);
         while self.retained.len() > MAX_RETAINED {
@@ -155,31 +162,43 @@ impl LocalPods {
 
     /// Removes all retained pods.
     #[cfg(test)]
-    pub(crate) fn release_all(&mut self, tables: &mut RuleTables) {
+    pub(crate) fn release_retained(&mut self, tables: &mut RuleTables) {
         for key in std::mem::take(&mut self.retained) {
             self.remove(&key, tables);
         }
     }
 
-    /// Removes the retained pods with an address, because another pod has it now.
+    /// Takes an address from retained pods, because another pod has it now. Their other addresses stay
+    /// isolated.
     fn release_address(&mut self, address: IpAddr, tables: &mut RuleTables) {
         let keys = self.keys_by_address.get(&address).cloned();
         for key in keys.into_iter().flatten() {
-            if self.pods.get(&key).is_some_and(|local| local.is_retained) {
-                self.remove(&key, tables);
-                self.retained.retain(|one| *one != key);
+            if self.pods.get(&key).is_none_or(|local| !local.is_retained) {
+                continue;
+            }
+            let Some(mut local) = self.remove(&key, tables) else {
+                continue;
+            };
+            local.pod.addresses.retain(|own| *own != address);
+            if local.pod.addresses.is_empty() {
+                self.retained.retain(|retained| *retained != key);
+            } else {
+                self.insert(key, local, tables);
             }
         }
     }
 
     fn insert(&mut self, key: String, local: LocalPod, tables: &mut RuleTables) {
         let pod = &local.pod;
-        self.counts.add_pod(local.is_isolated());
+        if !local.is_retained {
+            // A retained pod has a known address, and no other sandbox will be made for it.
+            self.counts.add_pod(local.is_isolated());
+        }
         self.keys_by_namespace
             .entry(pod.namespace.clone())
             .or_default()
             .insert(key.clone());
-        for policy in local.policies.iter().flatten() {
+        for policy in local.isolating_policies.iter().flatten() {
             let uses = self.policy_uses.entry(policy.clone()).or_default();
             *uses += 1;
             if *uses == 1 {
@@ -187,7 +206,7 @@ impl LocalPods {
             }
         }
         for direction in Direction::BOTH {
-            let policies = local.policies[direction.index()].clone();
+            let policies = local.isolating_policies[direction.index()].clone();
             if !policies.is_empty() {
                 self.add_to_group(direction, policies, tables);
             }
@@ -204,13 +223,15 @@ impl LocalPods {
     fn remove(&mut self, key: &str, tables: &mut RuleTables) -> Option<LocalPod> {
         let local = self.pods.remove(key)?;
         let pod = &local.pod;
-        self.counts.remove_pod(local.is_isolated());
+        if !local.is_retained {
+            self.counts.remove_pod(local.is_isolated());
+        }
         remove_key(&mut self.keys_by_namespace, &pod.namespace, key);
         for address in &pod.addresses {
             remove_key(&mut self.keys_by_address, address, key);
             self.write_verdicts(*address, tables);
         }
-        for policy in local.policies.iter().flatten() {
+        for policy in local.isolating_policies.iter().flatten() {
             match self.policy_uses.get_mut(policy) {
                 Some(uses) if *uses > 1 => *uses -= 1,
                 _ => {
@@ -220,7 +241,7 @@ impl LocalPods {
             }
         }
         for direction in Direction::BOTH {
-            let policies = local.policies[direction.index()].clone();
+            let policies = local.isolating_policies[direction.index()].clone();
             if !policies.is_empty() {
                 self.remove_from_group(direction, policies, tables);
             }
@@ -291,7 +312,7 @@ impl LocalPods {
                 let age = (&local.pod.created, &local.pod.uid);
                 (!local.is_retained, is_isolated, age)
             });
-            let verdict = owner.map(|local| match &local.policies[direction.index()] {
+            let verdict = owner.map(|local| match &local.isolating_policies[direction.index()] {
                 policies if policies.is_empty() => "accept".to_owned(),
                 policies => format!("goto {}", group_chain(direction, policies)),
             });

@@ -15,6 +15,8 @@ pub(crate) struct PolicyMetrics {
     pub(crate) failures: Counter,
     pub(crate) duration: Histogram,
     pub(crate) policies: Gauge,
+    /// Policies that allow nothing, because of a limit or a failed transaction.
+    pub(crate) closed: Gauge,
     /// 1 if the rules of the last sync are in the kernel and bridges do not bypass them.
     pub(crate) enforced: Gauge,
 }
@@ -40,6 +42,11 @@ impl PolicyMetrics {
             policies: metrics.register(
                 "network_policy_policies",
                 "NetworkPolicies in the cluster",
+                Gauge::default(),
+            ),
+            closed: metrics.register(
+                "network_policy_closed",
+                "NetworkPolicies that allow nothing on this node, because of a limit or a failed transaction",
                 Gauge::default(),
             ),
             enforced: metrics.register(

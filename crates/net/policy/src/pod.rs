@@ -68,7 +68,11 @@ fn read_addresses(pod: &Pod) -> Vec<IpAddr> {
     let Some(status) = &pod.status else {
         return Vec::new();
     };
-    let listed = status.pod_ips.iter().flatten().map(|one| one.ip.as_str());
+    let listed = status
+        .pod_ips
+        .iter()
+        .flatten()
+        .map(|address| address.ip.as_str());
     // Clients of an old API version write the single field only.
     let mut found: Vec<IpAddr> = listed
         .chain(status.pod_ip.as_deref())

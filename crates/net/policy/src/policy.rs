@@ -9,12 +9,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use net_nft::Protocol;
 
 use crate::direction::Direction;
+use crate::limits::MAX_SELECTORS;
 use crate::rules::{PeerMatch, PolicyRule, PortMatch, PortRange};
-use crate::selector::{PodSelector, Scope, everything};
-
-/// Maximum number of selectors in the peers and named ports of a policy. The authors of policies are
-/// tenants: each selector is compared with all pods that it may select, on every node.
-const MAX_SELECTORS: usize = 1000;
+use crate::selector::{PodSelector, Scope};
 
 /// A policy.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,7 +36,7 @@ impl Policy {
         let pods = spec.pod_selector.unwrap_or_default();
         let isolates = |name: &str, default: bool| match spec.policy_types.as_deref() {
             None | Some([]) => default,
-            Some(types) => types.iter().any(|one| one == name),
+            Some(types) => types.iter().any(|kind| kind == name),
         };
         let ingress = spec.ingress.unwrap_or_default();
         let egress = spec.egress.unwrap_or_default();
@@ -67,6 +64,12 @@ impl Policy {
             namespace,
             pods,
         }
+    }
+
+    /// Returns the number of rules, peers, blocks and ports: the length of the policy's text for nft.
+    pub(crate) fn count_terms(&self) -> usize {
+        let rules = self.rules.iter().flatten().flatten();
+        rules.map(PolicyRule::count_terms).sum()
     }
 
     /// Returns the selectors of all rules.
@@ -98,7 +101,7 @@ impl Parser<'_> {
         let ports = parse_ports(ports).into_iter().map(|port| match port {
             ParsedPort::Numbers(port) => port,
             ParsedPort::Named(name, protocol) => {
-                PortMatch::Named(self.resolve_name(direction, name, protocol))
+                PortMatch::Named(self.build_port_selector(direction, name, protocol))
             }
         });
         PolicyRule {
@@ -127,7 +130,12 @@ impl Parser<'_> {
     }
 
     /// Returns the selector of a named port: the name stands for the port's number in each destination.
-    fn resolve_name(&self, direction: Direction, name: String, protocol: Protocol) -> PodSelector {
+    fn build_port_selector(
+        &self,
+        direction: Direction,
+        name: String,
+        protocol: Protocol,
+    ) -> PodSelector {
         let port = Some((name, protocol));
         let (scope, pods) = match direction {
             // The destination is a pod that the policy selects.
@@ -136,7 +144,7 @@ impl Parser<'_> {
                 self.pods.clone(),
             ),
             // The destination is any pod that is a peer, which the rule matches beside the port.
-            Direction::Egress => (Scope::All, everything()),
+            Direction::Egress => (Scope::All, LabelSelector::default()),
         };
         PodSelector { scope, pods, port }
     }

@@ -78,6 +78,19 @@ impl fmt::Display for PortRange {
 }
 
 impl PolicyRule {
+    /// Returns the number of peers, blocks and ports, and one for the rule itself.
+    pub(crate) fn count_terms(&self) -> usize {
+        let peers = self.peers.iter().map(|peer| match peer {
+            PeerMatch::Any | PeerMatch::Pods(_) => 1,
+            PeerMatch::Block { except, .. } => 1 + except.len(),
+        });
+        let ports = self.ports.iter().map(|port| match port {
+            PortMatch::Any | PortMatch::Named(_) => 1,
+            PortMatch::Numbers { ranges, .. } => ranges.len(),
+        });
+        1 + peers.sum::<usize>() + ports.sum::<usize>()
+    }
+
     /// Returns the selectors whose sets the rule's text refers to.
     pub(crate) fn selectors(&self) -> impl Iterator<Item = &PodSelector> {
         let peers = self.peers.iter().filter_map(PeerMatch::selector);

@@ -101,9 +101,3 @@ impl PodSelector {
         named.map(|port| (port.protocol, port.number)).collect()
     }
 }
-
-/// Returns the selector that selects everything.
-#[must_use]
-pub fn everything() -> LabelSelector {
-    LabelSelector::default()
-}

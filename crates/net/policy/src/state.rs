@@ -5,6 +5,9 @@
 //! pod, or the pods that a policy or a namespace may concern. A policy that begins to isolate a pod of
 //! the node, as the first one, costs the pods that its selectors may select.
 
+mod admission;
+mod failures;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,15 +15,20 @@ use std::sync::Arc;
 use api_semantics::selectors::{Labels, labels_match};
 use net_nft::{Commands, Family};
 
-use crate::base_chains::{GuardedNetwork, Unknown, build_base_chains};
+use crate::base_chains::{
+    GuardedNetwork, ObjectCounts, UnknownAddressVerdict, build_base_chains, count_base_objects,
+};
 use crate::direction::Direction;
+use crate::limits::MAX_POLICIES;
 use crate::local_pods::{IsolatingPolicies, LocalPods};
 use crate::pod::PolicyPod;
 use crate::pod_sets::PodSets;
 use crate::policy::Policy;
-use crate::rules::write_chains;
 use crate::selector::{PodSelector, Scope};
 use crate::tables::RuleTables;
+pub use admission::ClosingReason;
+use admission::InstalledPolicy;
+use failures::ClosedNamespace;
 
 #[derive(Debug)]
 struct KnownPod {
@@ -39,7 +47,15 @@ pub struct PolicyState {
     namespaces: HashMap<String, Labels>,
     policies: BTreeMap<String, Arc<Policy>>,
     /// Policies whose chains and sets exist: those that isolate pods of this node.
-    installed: HashMap<String, Arc<Policy>>,
+    installed: HashMap<String, InstalledPolicy>,
+    /// Installed policies that allow nothing.
+    closed_policies: BTreeSet<String>,
+    /// Policies that were closed since these were taken last.
+    newly_closed: BTreeSet<String>,
+    /// Namespaces that are closed because transactions failed.
+    closed_namespaces: BTreeMap<String, ClosedNamespace>,
+    /// Namespaces whose installed policies changed since the last transaction that succeeded.
+    suspects: BTreeSet<String>,
     /// Policies that changed since the rules were updated last.
     changed_policies: BTreeSet<String>,
     policies_by_namespace: HashMap<String, BTreeSet<String>>,
@@ -64,6 +80,10 @@ impl PolicyState {
             namespaces: HashMap::new(),
             policies: BTreeMap::new(),
             installed: HashMap::new(),
+            closed_policies: BTreeSet::new(),
+            newly_closed: BTreeSet::new(),
+            closed_namespaces: BTreeMap::new(),
+            suspects: BTreeSet::new(),
             changed_policies: BTreeSet::new(),
             policies_by_namespace: HashMap::new(),
             sets: PodSets::default(),
@@ -125,6 +145,7 @@ impl PolicyState {
             .or_default()
             .insert(key.to_owned());
         self.pods.insert(key.to_owned(), KnownPod { pod, sets });
+        self.close_overgrown();
     }
 
     /// Sets the labels of a namespace; None if it was deleted.
@@ -154,6 +175,7 @@ impl PolicyState {
             for key in &keys {
                 self.set_membership(&set, &selector, key, is_selected);
             }
+            self.close_overgrown();
         }
     }
 
@@ -164,6 +186,7 @@ impl PolicyState {
         }
         let old = self.policies.remove(key);
         let policy = policy.map(Arc::new);
+        self.note_changed_policy(namespace_of(key));
         self.changed_policies.insert(key.to_owned());
         let namespaces: BTreeSet<String> = old
             .iter()
@@ -209,17 +232,30 @@ impl PolicyState {
     /// Returns the commands that replace the tables, and counts all changes as taken.
     pub fn install_commands(&mut self) -> String {
         self.update_rules();
-        self.base_chains(Unknown::Accepted) + &self.tables.install_commands()
+        self.base_chains(UnknownAddressVerdict::Accepted) + &self.tables.install_commands()
     }
 
     /// Returns the commands for tables that drop packets of all pods of this node, until the pods are
     /// known.
     #[must_use]
     pub fn closed_commands(&self) -> String {
-        self.base_chains(Unknown::Dropped)
+        self.base_chains(UnknownAddressVerdict::Dropped)
     }
 
-    fn base_chains(&self, unknown: Unknown) -> String {
+    /// Returns the number of objects in a family's table once all changes are applied.
+    pub(crate) fn count_objects(&self, family: Family) -> ObjectCounts {
+        let (base, own) = (
+            count_base_objects(family, &self.network),
+            self.tables.count_objects(family),
+        );
+        ObjectCounts {
+            chains: base.chains + own.chains,
+            rules: base.rules + own.rules,
+            sets: base.sets + own.sets,
+        }
+    }
+
+    fn base_chains(&self, unknown: UnknownAddressVerdict) -> String {
         let families = self.families.iter();
         families
             .map(|family| build_base_chains(*family, &self.network, unknown))
@@ -259,21 +295,27 @@ impl PolicyState {
         keys.into_iter().flatten().cloned().collect()
     }
 
-    /// Returns the policies that isolate a pod.
+    /// Returns the policies that isolate a pod. Of those beyond the limit, which allow nothing, the first
+    /// one is enough.
     fn find_policies(&mut self, pod: &PolicyPod) -> IsolatingPolicies {
         let mut found = IsolatingPolicies::default();
+        let mut is_complete = [false; 2];
         let keys = self.policies_by_namespace.get(&pod.namespace);
-        for key in keys.into_iter().flatten() {
+        for (rank, key) in keys.into_iter().flatten().enumerate() {
             let Some(policy) = self.policies.get(key) else {
                 continue;
             };
+            if is_complete == [true; 2] {
+                break;
+            }
             self.comparisons += 1;
             if !labels_match(Some(&policy.pods), Some(&pod.labels)) {
                 continue;
             }
             for direction in Direction::BOTH.map(Direction::index) {
-                if policy.rules[direction].is_some() {
+                if policy.rules[direction].is_some() && !is_complete[direction] {
                     found[direction].push(key.clone());
+                    is_complete[direction] = rank >= MAX_POLICIES;
                 }
             }
         }
@@ -285,52 +327,21 @@ impl PolicyState {
     fn update_rules(&mut self) {
         let mut changed = std::mem::take(&mut self.changed_policies);
         changed.extend(self.local.take_changed_policies());
-        for key in changed {
-            self.update_policy(&key);
+        for key in &changed {
+            if self.find_isolating_policy(key).is_none() {
+                self.replace_installed(key, None);
+            }
+        }
+        let namespaces: BTreeSet<&str> = changed.iter().map(|key| namespace_of(key)).collect();
+        for namespace in namespaces {
+            self.admit_policies(namespace);
         }
         self.local.write_guards(&mut self.tables);
     }
 
-    /// Installs a policy if it isolates a pod of this node. Otherwise, policies of any namespace would
-    /// cost all nodes their chains, and sets with the pods of the cluster.
-    fn update_policy(&mut self, key: &str) {
-        let policy = self.policies.get(key);
-        let policy = policy.filter(|_| self.local.is_isolated_by(key)).cloned();
-        let old = self.installed.remove(key);
-        // The sets of the new rules are made before those of the old ones are released, so that sets
-        // in both stay.
-        for selector in policy.iter().flat_map(|policy| policy.selectors()) {
-            self.use_set(selector);
-        }
-        self.write_policy_chains(key, old.as_deref(), policy.as_deref());
-        for selector in old.iter().flat_map(|policy| policy.selectors()) {
-            self.release_set(selector);
-        }
-        if let Some(policy) = policy {
-            self.installed.insert(key.to_owned(), policy);
-        }
-    }
-
-    fn write_policy_chains(&mut self, key: &str, old: Option<&Policy>, new: Option<&Policy>) {
-        for direction in Direction::BOTH {
-            for family in self.families.clone() {
-                let chains_of = |policy: Option<&Policy>| {
-                    let rules = policy.and_then(|policy| policy.rules[direction.index()].as_ref());
-                    rules.map(|rules| write_chains(key, rules, direction, family))
-                };
-                // Removed chains that are written again have no command.
-                for (name, _) in chains_of(old).into_iter().flatten() {
-                    self.tables.remove_chain(family, &name);
-                }
-                for (name, rules) in chains_of(new).into_iter().flatten() {
-                    self.tables.set_chain(family, &name, rules);
-                }
-            }
-        }
-    }
-
-    fn use_set(&mut self, selector: &PodSelector) {
-        if !self.sets.add_user(selector) {
+    /// Adds a user of a selector's set, in the namespace of its policy.
+    fn use_set(&mut self, selector: &PodSelector, namespace: &str) {
+        if !self.sets.add_user(selector, namespace) {
             return;
         }
         let name = selector.set_name();
@@ -358,8 +369,8 @@ impl PolicyState {
         }
     }
 
-    fn release_set(&mut self, selector: &PodSelector) {
-        let Some(set) = self.sets.remove_user(selector) else {
+    fn release_set(&mut self, selector: &PodSelector, namespace: &str) {
+        let Some(set) = self.sets.remove_user(selector, namespace) else {
             return;
         };
         let name = selector.set_name();
@@ -385,6 +396,10 @@ impl PolicyState {
 
     /// Puts a known pod into a set if the set's labels select it, or takes it out.
     fn set_membership(&mut self, name: &str, selector: &PodSelector, key: &str, selected: bool) {
+        if self.sets.get(name).is_none() {
+            // The set's policies have been closed.
+            return;
+        }
         let Some(known) = self.pods.get_mut(key) else {
             return;
         };
@@ -401,34 +416,37 @@ impl PolicyState {
     }
 
     fn add_member(&mut self, name: &str, key: &str, pod: &PolicyPod) {
-        if let Some(set) = self.sets.get_mut(name) {
-            set.members.insert(key.to_owned());
+        if let Some(set) = self.sets.get(name) {
             let change = |tables: &mut RuleTables, family, element: &str| {
                 tables.add_owner(family, name, element);
             };
-            write_elements(&mut self.tables, &self.families, &set.selector, pod, change);
+            let (tables, families) = (&mut self.tables, &self.families);
+            let count = write_elements(tables, families, &set.selector, pod, change);
+            self.sets.add_member(name, key, count);
         }
     }
 
     fn remove_member(&mut self, name: &str, key: &str, pod: &PolicyPod) {
-        if let Some(set) = self.sets.get_mut(name) {
-            set.members.remove(key);
+        if let Some(set) = self.sets.get(name) {
             let change = |tables: &mut RuleTables, family, element: &str| {
                 tables.remove_owner(family, name, element);
             };
-            write_elements(&mut self.tables, &self.families, &set.selector, pod, change);
+            let (tables, families) = (&mut self.tables, &self.families);
+            let count = write_elements(tables, families, &set.selector, pod, change);
+            self.sets.remove_member(name, key, count);
         }
     }
 }
 
-/// Calls `change` for each element of a pod in a selector's set.
+/// Calls `change` for each element of a pod in a selector's set; returns their number.
 fn write_elements(
     tables: &mut RuleTables,
     families: &[Family],
     selector: &PodSelector,
     pod: &PolicyPod,
     change: impl Fn(&mut RuleTables, Family, &str),
-) {
+) -> usize {
+    let mut count = 0;
     for address in &pod.addresses {
         let family = Family::of(*address);
         if !families.contains(&family) {
@@ -436,6 +454,7 @@ fn write_elements(
         }
         if selector.port.is_none() {
             change(tables, family, &address.to_string());
+            count += 1;
         }
         for (protocol, number) in selector.port_numbers(pod) {
             let protocol = protocol.nft_name();
@@ -444,8 +463,15 @@ fn write_elements(
                 family,
                 &format!("{address} . {protocol} . {number}"),
             );
+            count += 1;
         }
     }
+    count
+}
+
+/// Returns the namespace in the key of an object.
+fn namespace_of(key: &str) -> &str {
+    key.split_once('/').map_or("", |(namespace, _)| namespace)
 }
 
 #[cfg(test)]

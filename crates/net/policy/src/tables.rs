@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use net_nft::{Commands, Family};
 
-use crate::base_chains::TABLE;
+use crate::base_chains::{ObjectCounts, TABLE};
 
 /// A chain, a set or an element of a table.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -113,6 +113,22 @@ impl RuleTables {
             writer.write_change(key, None, Some(now));
         }
         writer.into_commands().change
+    }
+
+    /// Returns the number of objects of a family.
+    pub(crate) fn count_objects(&self, family: Family) -> ObjectCounts {
+        let mut counts = ObjectCounts::default();
+        for (key, state) in &self.objects {
+            match (key, state) {
+                (ObjectKey::Set(own, _), _) if *own == family => counts.sets += 1,
+                (ObjectKey::Chain(own, _), ObjectState::Chain(rules)) if *own == family => {
+                    counts.chains += 1;
+                    counts.rules += rules.len();
+                }
+                _ => {}
+            }
+        }
+        counts
     }
 
     fn put(&mut self, key: ObjectKey, state: Option<ObjectState>) {

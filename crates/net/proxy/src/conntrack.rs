@@ -102,6 +102,13 @@ fn astray_entry(
     })?
 }
 
+/// Deletes entries. A failure is logged: clients of removed endpoints repeat their requests.
+pub async fn delete_connections(calls: &[Vec<String>]) {
+    if let Err(error) = net_nft::delete_connections(calls).await {
+        tracing::warn!(%error, "stale UDP connections may last");
+    }
+}
+
 /// Lists all UDP entries.
 pub async fn list_connections() -> String {
     let listing = Command::new("conntrack")

@@ -36,10 +36,11 @@ pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Re
     let health = Arc::new(Health::default());
     let metrics = Arc::new(Metrics::new());
     let figures = ProxyMetrics::new(&metrics);
+    // Before the health port opens: the kubelet of a node that boots starts pods after that.
+    start_policies(&client, &settings, &metrics, &tasks).await?;
     if let Some(address) = settings.healthz {
         serve_health(address, health.clone(), &tasks).await?;
     }
-    start_policies(&client, &settings, &metrics, &tasks).await;
     if let Some(address) = settings.metrics {
         serve_metrics(address, metrics, &tasks).await?;
     }
@@ -74,23 +75,27 @@ pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Re
     Ok(())
 }
 
-/// Starts the agent of NetworkPolicies. It has informers, rules and errors of its own: Services work
-/// if it fails, and policies are enforced if they fail.
+/// Starts the agent of NetworkPolicies. It has informers, rules and errors of its own: a transaction or a
+/// request that fails for one does not affect the other. A panic of either ends the process.
 async fn start_policies(
     client: &Client,
     settings: &Settings,
     metrics: &Arc<Metrics>,
     tasks: &Tasks,
-) {
+) -> anyhow::Result<()> {
     let Some(policies) = settings.policies.clone() else {
         // Rules of an earlier process with the option would isolate pods forever by old policies.
         if let Err(error) = net_policy::delete_tables().await {
             tracing::warn!(%error, "rules of NetworkPolicies could not be removed; those of an earlier process stay");
         }
-        return;
+        return Ok(());
     };
+    net_policy::close_new_tables(&policies.network)
+        .await
+        .context("pods can't be isolated")?;
     let agent = net_policy::run_agent(client.clone(), policies, metrics.clone(), tasks.clone());
     tasks.spawn_critical("network policies", agent);
+    Ok(())
 }
 
 type Stores = (Store<Service>, Store<EndpointSlice>, Store<NodeObject>);

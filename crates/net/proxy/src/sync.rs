@@ -196,7 +196,7 @@ impl Proxy {
         );
         self.desired = desired;
         if !fronts.is_empty() {
-            net_nft::delete_connections(conntrack::find_misrouted(
+            conntrack::delete_connections(&conntrack::find_misrouted(
                 &conntrack::list_connections().await,
                 &fronts,
             ))
@@ -243,7 +243,7 @@ impl Proxy {
         }
         // After the rules: a client that sends at once would otherwise get an entry for the old
         // endpoint again.
-        net_nft::delete_connections(stale).await;
+        conntrack::delete_connections(&stale).await;
         // A failure here leaves only unused chains; they are removed with the next change or full
         // install.
         if !unused.is_empty() || !removal.is_empty() {

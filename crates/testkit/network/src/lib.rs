@@ -3,7 +3,7 @@
 //! Tests of packets use it: real bridges, real nftables, and addresses that nothing else has. It needs
 //! root and iproute2. A failure in the preparation of a test is a panic, as in its own code.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 mod frames;
 mod node_network;

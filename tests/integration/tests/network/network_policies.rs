@@ -30,12 +30,9 @@ struct Setting {
 }
 
 impl Setting {
-    /// Returns None, with the reason printed, if this machine does not allow it.
+    /// Returns None, with the reason printed, if the caller is not root.
     fn start() -> Option<Self> {
-        let network = NodeNetwork::create();
-        let network = network
-            .map_err(|reason| println!("skipped: {reason}"))
-            .ok()?;
+        let network = NodeNetwork::create_as_root()?;
         for place in ["a", "b", OUTSIDE] {
             network.serve(place);
         }
@@ -63,6 +60,8 @@ impl Setting {
             },
             check_interval: CHECK_INTERVAL,
         };
+        let closing = net_policy::close_new_tables(&settings.network);
+        self.runtime.block_on(closing).unwrap();
         let _inside = self.runtime.enter();
         let tasks = Tasks::new(CancellationToken::new());
         let metrics = Arc::new(Metrics::new());
@@ -196,9 +195,15 @@ fn agent_enforces_policies_of_the_api_across_restarts_and_removed_rules() {
     setting.wait_for("c", HOST, true);
 
     // Other programs on the node.
-    run_script("nft flush ruleset").unwrap();
-    setting.wait_for("a", SERVER, true);
-    setting.wait_for("a", SERVER, false);
+    for command in ["flush ruleset", "flush chain ip kube-proxy-policy egress"] {
+        let listing = "nft -t list table ip kube-proxy-policy | sort";
+        let before = run_script(listing).unwrap();
+        run_script(&format!("nft {command}")).unwrap();
+        wait_until(command, || {
+            run_script(listing).is_ok_and(|now| now == before)
+        });
+        setting.wait_for("a", SERVER, false);
+    }
     let bridge = "/proc/sys/net/bridge/bridge-nf-call-iptables";
     run_script(&format!("echo 0 > {bridge}")).unwrap();
     setting.wait_for("a", SERVER, false);

@@ -6,6 +6,7 @@ mod api_rules;
 mod increments;
 mod interpreter;
 mod life_cycle;
+mod limits;
 mod oracle;
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Tests the generated rules in a real kernel: a node, pods on its bridge and a host outside, each in
 //! a network namespace.
 //!
-//! Skipped, with the reason printed, if namespaces or nftables are not available.
+//! Skipped, with the reason printed, if the caller is not root.
 
 #![allow(
     clippy::unwrap_used,

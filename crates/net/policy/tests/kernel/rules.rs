@@ -412,3 +412,29 @@ fn neighbour_discovery_passes_policies_within_the_bridge_only() {
     world.sync();
     assert!(world.receives_icmpv6(OUTSIDE, "b", SOLICITATION, 255, true));
 }
+
+/// Hosts outside can send packets with any source.
+#[test]
+fn forged_addresses_of_pods_from_outside_are_dropped() {
+    const ECHO_REQUEST: u8 = 128;
+    let Some(mut world) = world() else { return };
+    let outside = world.name(OUTSIDE);
+    run_script(&format!(
+        "ip -n {outside} -6 addr add fd00::2/128 dev lo
+         ip -n {outside} -6 route replace default via 2001:db8::1 src fd00::2"
+    ))
+    .unwrap();
+    let client = json!({ "podSelector": { "matchLabels": { "app": "client" } } });
+    world.set_policy(
+        "p",
+        for_server(json!({ "ingress": [{ "from": [client] }] })),
+    );
+    world.sync();
+    assert!(world.receives_icmpv6("a", "b", ECHO_REQUEST, 64, true));
+    assert!(!world.receives_icmpv6(OUTSIDE, "b", ECHO_REQUEST, 64, false));
+    world.nft("flush ruleset\n");
+    assert!(
+        world.receives_icmpv6(OUTSIDE, "b", ECHO_REQUEST, 64, true),
+        "it arrives without the rules"
+    );
+}

@@ -34,12 +34,9 @@ fn guarded_network() -> GuardedNetwork {
 }
 
 impl World {
-    /// Returns None, with the reason printed, if this machine does not allow it.
+    /// Returns None, with the reason printed, if the caller is not root.
     pub fn start() -> Option<Self> {
-        let network = NodeNetwork::create();
-        let network = network
-            .map_err(|reason| println!("skipped: {reason}"))
-            .ok()?;
+        let network = NodeNetwork::create_as_root()?;
         let families = vec![Family::V4, Family::V6];
         Some(Self {
             network,
@@ -80,13 +77,15 @@ impl World {
 
     /// Deletes tracked connections, as the agent does after a sync.
     pub fn delete_stale_connections(&mut self) {
-        for arguments in find_stale_connections(&self.state.take_stale_addresses()) {
-            // It fails if there is no such entry.
-            let _ = run_script(&format!(
-                "ip netns exec {} conntrack {}",
-                self.name("node"),
-                arguments.join(" ")
-            ));
+        let stale = self.state.take_stale_addresses();
+        let run = |arguments: &str| {
+            let node = self.name("node");
+            run_script(&format!("ip netns exec {node} conntrack {arguments}"))
+        };
+        let listing = ["-L -f ipv4", "-L -f ipv6"].map(|arguments| run(arguments).unwrap());
+        for arguments in find_stale_connections(&stale, &listing.concat()) {
+            // It fails if there is no such entry, because another call has deleted it.
+            let _ = run(&arguments.join(" "));
         }
     }
 

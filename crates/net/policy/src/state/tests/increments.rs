@@ -47,8 +47,9 @@ fn random_port(rng: &mut StdRng) -> Value {
     match rng.random_range(0..4) {
         0 => json!({ "port": port }),
         1 => json!({ "port": port, "protocol": "UDP" }),
-        2 => json!({ "port": 80, "endPort": pick(rng, &[80, 81]) }),
-        _ => json!({ "protocol": "UDP" }),
+        2 => json!({ "port": 80, "endPort": pick(rng, &[80, 81]),
+            "protocol": pick(rng, &["TCP", "SCTP"]) }),
+        _ => json!({ "protocol": pick(rng, &["UDP", "SCTP"]) }),
     }
 }
 
@@ -97,18 +98,28 @@ fn random_change(rng: &mut StdRng, cluster: &mut Cluster) {
         4 => cluster.delete_pod(&format!("{namespace}/a{number}")),
         _ => {
             let key = format!("{namespace}/a{number}");
-            let index = NAMESPACES
-                .iter()
-                .position(|name| *name == namespace)
-                .unwrap();
             let node = *pick(rng, &["n1", "n2"]);
-            let range = if node == "n1" { 0 } else { 1 };
-            let address = format!("10.244.{range}.{}", index * 4 + number + 2);
-            let addresses = [address.as_str()];
-            let has_address = rng.random_bool(0.8);
-            let addresses = if has_address { &addresses[..] } else { &[] };
+            let addresses = random_addresses(rng, cluster, &key, node);
+            let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
             let labels = random_labels(rng, "app");
-            cluster.set_pod(&key, pod(&key, node, labels, addresses));
+            cluster.set_pod(&key, pod(&key, node, labels, &addresses));
+        }
+    }
+}
+
+/// Returns no address, one, or one of each family. Other pods may have had them.
+fn random_addresses(rng: &mut StdRng, cluster: &Cluster, key: &str, node: &str) -> Vec<String> {
+    let (v4, v6) = match node {
+        "n1" => ("10.244.0", "fd00:"),
+        _ => ("10.244.1", "fd00:1:"),
+    };
+    loop {
+        let host = rng.random_range(2..18);
+        let all = [format!("{v4}.{host}"), format!("{v6}:{host}")];
+        let parsed: IpAddr = all[0].parse().unwrap();
+        let mut others = cluster.pods.iter().filter(|(other, _)| *other != key);
+        if others.all(|(_, pod)| !pod.addresses.contains(&parsed)) {
+            return all[..rng.random_range(0..3)].to_vec();
         }
     }
 }
@@ -119,12 +130,15 @@ fn compare_with_reference(cluster: &mut Cluster, rng: &mut StdRng) {
         .values()
         .flat_map(|pod| pod.addresses.clone())
         .collect();
-    addresses.push("192.0.2.1".parse().unwrap());
+    addresses.extend(["192.0.2.1", "2001:db8::1"].map(|text| text.parse::<IpAddr>().unwrap()));
     for _ in 0..20 {
+        let source = *pick(rng, &addresses);
+        let mut peers = addresses.clone();
+        peers.retain(|address| address.is_ipv4() == source.is_ipv4());
         let packet = Packet {
-            source: *pick(rng, &addresses),
-            destination: *pick(rng, &addresses),
-            protocol: *pick(rng, &[Protocol::Tcp, Protocol::Udp]),
+            source,
+            destination: *pick(rng, &peers),
+            protocol: *pick(rng, &[Protocol::Tcp, Protocol::Udp, Protocol::Sctp]),
             port: *pick(rng, &[80, 81, 82]),
         };
         assert_eq!(
@@ -161,7 +175,7 @@ fn rules_after_random_changes_are_those_of_the_reference_and_of_a_fresh_state() 
             fresh.set_policy(key, json!(policy.spec));
         }
         let state = &mut cluster.state;
-        state.local.release_all(&mut state.tables);
+        state.local.release_retained(&mut state.tables);
         state.take_changes();
         fresh.state.take_changes();
         assert_eq!(state.tables.dump(), fresh.state.tables.dump());

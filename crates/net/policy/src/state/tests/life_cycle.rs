@@ -134,6 +134,23 @@ fn isolated_pod_that_is_deleted_stays_isolated_until_its_address_is_used_again()
 }
 
 #[test]
+fn addresses_of_a_deleted_pod_stay_isolated_each_until_it_is_used_again() {
+    let (v6, outside) = ("fd00::2", "2001:db8::1");
+    let mut cluster = cluster();
+    let db = |addresses: &[&str]| pod("ns/db", "n1", json!({ "app": "db" }), addresses);
+    cluster.set_pod("ns/db", db(&[SERVER, v6]));
+    cluster.delete_pod("ns/db");
+    cluster.set_pod("ns/new", pod("ns/new", "n1", json!({}), &[SERVER]));
+    assert!(cluster.passes(packet(SERVER, OUTSIDE)), "used again");
+    assert!(!cluster.passes(packet(v6, outside)), "not used yet");
+    // A node may say that a pod which has terminated runs again.
+    cluster.set_pod("ns/db", db(&[UNKNOWN]));
+    cluster.delete_pod("ns/db");
+    assert!(!cluster.passes(packet(v6, outside)), "the first addresses");
+    assert!(!cluster.passes(packet(UNKNOWN, OUTSIDE)), "the second one");
+}
+
+#[test]
 fn replaced_pod_of_the_same_name_leaves_its_predecessor_isolated() {
     let mut cluster = cluster();
     let mut object = pod("ns/db", "n1", json!({ "app": "db" }), &[UNKNOWN]);

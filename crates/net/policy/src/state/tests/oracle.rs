@@ -51,7 +51,7 @@ fn is_allowed(cluster: &Cluster, pod: &PolicyPod, is_ingress: bool, packet: Pack
         let kind = if is_ingress { "Ingress" } else { "Egress" };
         if namespace != pod.namespace
             || !labels_match(Some(&selector), Some(&pod.labels))
-            || !types.iter().any(|one| one == kind)
+            || !types.iter().any(|listed| listed == kind)
         {
             continue;
         }
@@ -74,9 +74,9 @@ fn is_allowed(cluster: &Cluster, pod: &PolicyPod, is_ingress: bool, packet: Pack
             let peer_matches = peers.is_empty()
                 || peers
                     .iter()
-                    .any(|one| is_peer(cluster, namespace, one, peer));
+                    .any(|rule| is_peer(cluster, namespace, rule, peer));
             let port_matches =
-                ports.is_empty() || ports.iter().any(|one| is_port(cluster, one, packet));
+                ports.is_empty() || ports.iter().any(|port| is_port(cluster, port, packet));
             if peer_matches && port_matches {
                 return true;
             }
@@ -115,10 +115,10 @@ fn is_port(cluster: &Cluster, port: &NetworkPolicyPort, packet: Packet) -> bool 
         }
         (Some(IntOrString::String(name)), _) => {
             find_pod(cluster, packet.destination).is_some_and(|pod| {
-                pod.ports.iter().any(|one| {
-                    one.name == *name
-                        && one.protocol == packet.protocol
-                        && one.number == packet.port
+                pod.ports.iter().any(|port| {
+                    port.name == *name
+                        && port.protocol == packet.protocol
+                        && port.number == packet.port
                 })
             })
         }
