@@ -15,12 +15,13 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::base_chains::{GuardedNetwork, count_installed_objects, have_base_chains};
 use crate::bridge::enable_bridge_filtering;
+use crate::closing::ClosingReason;
 use crate::connections::ConnectionCleaner;
 use crate::dirty::DirtyObjects;
 use crate::metrics::PolicyMetrics;
 use crate::pod::PolicyPod;
 use crate::policy::Policy;
-use crate::state::{ClosingReason, PolicyState};
+use crate::state::PolicyState;
 use crate::sync::apply_state;
 
 /// Changes within this time are applied together.

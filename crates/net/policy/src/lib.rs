@@ -12,6 +12,7 @@
 mod agent;
 mod base_chains;
 mod bridge;
+mod closing;
 mod connections;
 mod direction;
 mod dirty;
@@ -32,7 +33,8 @@ mod tables;
 pub use agent::{AgentSettings, close_new_tables, run_agent};
 pub use base_chains::{GuardedNetwork, TABLE, delete_tables};
 pub use bridge::BridgeError;
+pub use closing::ClosingReason;
 pub use connections::find_stale_connections;
 pub use pod::{NamedPort, PolicyPod};
 pub use policy::Policy;
-pub use state::{ClosingReason, PolicyState};
+pub use state::PolicyState;

@@ -18,6 +18,7 @@ use net_nft::{Commands, Family};
 use crate::base_chains::{
     GuardedNetwork, ObjectCounts, UnknownAddressVerdict, build_base_chains, count_base_objects,
 };
+use crate::closing::{ClosedNamespace, InstalledPolicy};
 use crate::direction::Direction;
 use crate::limits::MAX_POLICIES;
 use crate::local_pods::{IsolatingPolicies, LocalPods};
@@ -26,9 +27,6 @@ use crate::pod_sets::PodSets;
 use crate::policy::Policy;
 use crate::selector::{PodSelector, Scope};
 use crate::tables::RuleTables;
-pub use admission::ClosingReason;
-use admission::InstalledPolicy;
-use failures::ClosedNamespace;
 
 #[derive(Debug)]
 struct KnownPod {

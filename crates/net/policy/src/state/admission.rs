@@ -5,29 +5,13 @@
 
 use std::sync::Arc;
 
+use crate::closing::{ClosingReason, InstalledPolicy};
 use crate::direction::Direction;
 use crate::limits::{MAX_ELEMENTS, MAX_POLICIES, MAX_TERMS};
 use crate::policy::Policy;
 use crate::rules::write_chains;
 
 use super::{PolicyState, namespace_of};
-
-/// A policy whose chains exist.
-#[derive(Debug, Clone)]
-pub(super) struct InstalledPolicy {
-    pub(super) policy: Arc<Policy>,
-    /// It allows what its rules say, and its sets exist. Otherwise it allows nothing.
-    pub(super) is_open: bool,
-}
-
-/// The reason why a policy allows nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClosingReason {
-    /// The policies of its namespace exceed a limit.
-    Limit,
-    /// Transactions failed with the policies of its namespace.
-    Transaction,
-}
 
 impl PolicyState {
     /// Returns the number of policies that allow nothing, because of a limit or a failed transaction.

@@ -3,22 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::closing::ClosedNamespace;
+
 use super::{PolicyState, namespace_of};
 
 /// Number of calls of [`PolicyState::retry_closed`] after which a closed namespace is opened again,
 /// although its policies have not changed: the failure may have had another reason.
 const RETRY_AFTER: u32 = 20;
-
-/// A namespace that is closed because transactions failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ClosedNamespace {
-    /// The next transaction shows whether closing it helps.
-    Suspected,
-    /// A transaction succeeded once it was closed. The number is that of retries since.
-    Offending(u32),
-    /// The next retry opens it.
-    Retried,
-}
 
 impl PolicyState {
     /// Closes a namespace after a failed transaction; returns its name. The namespaces that have changed
