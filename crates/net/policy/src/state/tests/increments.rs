@@ -293,3 +293,54 @@ fn change_among_5000_pods_and_500_policies_costs_what_it_changes() {
         );
     }
 }
+
+/// Pods with the same policies share a chain of jumps. Otherwise each of them has one: the limit of
+/// policies bounds its length.
+#[test]
+fn new_policy_costs_a_chain_of_jumps_for_each_group_of_pods() {
+    const PODS: usize = 100;
+    const POLICIES: usize = 200;
+    for (groups, is_shared) in [(1, true), (PODS, false)] {
+        let mut cluster = Cluster::new();
+        cluster.set_namespace("ns", json!({}));
+        // Policies first: each one would otherwise be compared with all pods.
+        for number in 0..POLICIES {
+            // Each pod is left out by one of the policies, or by none.
+            let excluded = if is_shared {
+                "none".to_owned()
+            } else {
+                number.to_string()
+            };
+            let selector = json!({ "matchExpressions": [
+                { "key": "name", "operator": "NotIn", "values": [excluded] }] });
+            cluster.set_policy(
+                &format!("ns/p{number:03}"),
+                json!({ "podSelector": selector }),
+            );
+        }
+        for number in 0..PODS {
+            let key = format!("ns/pod{number:03}");
+            let labels = json!({ "app": "db", "name": number.to_string() });
+            let address = format!("10.244.0.{}", number + 2);
+            cluster.set_pod(&key, pod(&key, "n1", labels, &[&address]));
+        }
+        cluster.state.take_changes();
+        cluster.set_policy(
+            "ns/new",
+            json!({ "podSelector": { "matchLabels": { "app": "db" } } }),
+        );
+        let Commands { change, removal } = cluster.state.take_changes();
+        let (written, removed) = (change.lines().count(), removal.lines().count());
+        // For each family: the policy's chain, and for each group a declaration, a flush, the jumps
+        // and the drop. Elements are one line for each map.
+        let expected = 2 * (2 + groups * (POLICIES + 4)) + 4;
+        assert!(
+            written <= expected,
+            "{groups} groups: {written} of {expected} lines"
+        );
+        assert!(
+            removed <= 2 * 2 * groups,
+            "{groups} groups: {removed} lines removed"
+        );
+    }
+}
