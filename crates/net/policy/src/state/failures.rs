@@ -73,12 +73,13 @@ impl PolicyState {
     }
 
     fn open_namespaces(&mut self, which: impl Fn(ClosedNamespace) -> bool) {
-        let opened: Vec<String> = self
-            .closed_namespaces
-            .extract_if(.., |_, state| which(*state))
-            .map(|(name, _)| name)
+        let closed = self.closed_namespaces.iter();
+        let opened: Vec<String> = closed
+            .filter(|(_, state)| which(**state))
+            .map(|(namespace, _)| namespace.clone())
             .collect();
         for namespace in opened {
+            self.closed_namespaces.remove(&namespace);
             self.mark_policies(&namespace);
         }
     }
