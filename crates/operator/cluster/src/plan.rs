@@ -40,10 +40,10 @@ pub fn make_plan(settings: &Settings, layout: &Layout) -> Plan {
     processes.push(build.controller_manager());
     processes.push(build.scheduler());
     for node in &nodes {
-        processes.push(node.kubelet());
         if settings.runs_pods() {
             processes.push(node.proxy());
         }
+        processes.push(node.kubelet());
     }
     processes.push(build.dns());
     Plan { processes }

@@ -28,8 +28,8 @@ fn processes_of_the_plan_depend_on_the_runtime() {
             "containerd",
             "kube-controller-manager",
             "kube-scheduler",
-            "kubelet",
             "kube-proxy",
+            "kubelet",
             "cluster-dns"
         ]
     );
@@ -166,6 +166,14 @@ fn policies_are_enforced_by_every_node_of_an_own_network_or_warned_about() {
         assert!(proxies.all(|p| has(p, "--network-policies") == enforced));
         let api = plan.processes.iter().find(|p| p.name == "kube-apiserver");
         assert_eq!(has(api.unwrap(), "--network-policies-enforced"), enforced);
+        for process in plan.processes.iter().filter(|p| p.is_kubelet()) {
+            let waits = process.after.iter().any(|p| p.starts_with("kube-proxy"));
+            assert_eq!(
+                waits, enforced,
+                "pods start after the rules: {}",
+                process.name
+            );
+        }
     }
     let second = make_plan(
         &Settings::with_nodes(2),

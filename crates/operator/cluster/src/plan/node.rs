@@ -106,6 +106,11 @@ impl<'a> NodeBuilder<'a> {
         if settings.runtime == Runtime::Own {
             after.push(self.node.process_name("containerd"));
         }
+        if settings.enforces_policies() {
+            // kube-proxy's health port opens once pods are closed or have the rules of an earlier
+            // process: on a node that boots, pods must not start before.
+            after.push(self.node.process_name("kube-proxy"));
+        }
         // The health port opens after the kubelet has reached its runtime.
         let ready = self.listens_at(settings.ports.kubelet_health);
         self.process("kubelet", args, &inputs, ready, &after)
