@@ -53,7 +53,7 @@ pub(crate) struct LocalPods {
     policy_uses: HashMap<String, usize>,
     /// Policies that began or ended to isolate pods since these were taken last.
     changed_policies: BTreeSet<String>,
-    /// Keys of retained pods, the oldest first. A key may have been removed since.
+    /// Keys of retained pods, the oldest first.
     retained: VecDeque<String>,
     /// Number of pods that have been retained so far.
     retained_count: u64,
@@ -120,6 +120,9 @@ impl LocalPods {
         local.isolating_policies = policies;
         if !local.is_retained || local.is_isolated().contains(&true) {
             self.insert(key.to_owned(), local, tables);
+        } else {
+            // It would count for the limit, and make another pod lose its isolation early.
+            self.retained.retain(|retained| retained != key);
         }
     }
 
@@ -158,6 +161,12 @@ impl LocalPods {
     /// Writes the chains of unknown addresses.
     pub(crate) fn write_guards(&self, tables: &mut RuleTables) {
         self.counts.write_chains(&self.families, tables);
+    }
+
+    /// Returns the number of retained pods that count for the limit.
+    #[cfg(test)]
+    pub(crate) fn count_retained(&self) -> usize {
+        self.retained.len()
     }
 
     /// Removes all retained pods.

@@ -131,6 +131,11 @@ fn isolated_pod_that_is_deleted_stays_isolated_until_its_address_is_used_again()
         cluster.passes(packet(SERVER, OUTSIDE)),
         "pods that are not isolated are not retained"
     );
+    assert_eq!(
+        cluster.state.local.count_retained(),
+        0,
+        "none counts for the limit"
+    );
 }
 
 #[test]
