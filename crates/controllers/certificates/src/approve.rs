@@ -4,9 +4,6 @@ use api_meta::certificate_request::CertificateRequest;
 use async_trait::async_trait;
 use client::{Client, Error};
 use jiff::Timestamp;
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
 
 use controllers_runtime::{
@@ -14,6 +11,7 @@ use controllers_runtime::{
 };
 
 use crate::csr::{KUBELET_CLIENT, has_condition, is_signed, list_usages, new_condition};
+use crate::review::may_request;
 
 struct CsrApprover {
     requests: Cache<Csr>,
@@ -74,7 +72,7 @@ impl Drive for CsrApprover {
         for (subresource, message) in recognized {
             // The requester's rights decide, not the controller's: the review asks for the user of
             // the request.
-            if self.is_allowed(&csr, subresource).await? {
+            if may_request(&self.client, &csr, subresource).await? {
                 let mut fresh = csr.as_ref().clone();
                 let approved = new_condition("Approved", "AutoApproved", message, Timestamp::now());
                 fresh
@@ -91,36 +89,5 @@ impl Drive for CsrApprover {
             }
         }
         Ok(Vec::new())
-    }
-}
-
-impl CsrApprover {
-    async fn is_allowed(&self, csr: &Csr, subresource: &str) -> Result<bool, Error> {
-        let attributes = ResourceAttributes {
-            group: Some("certificates.k8s.io".to_owned()),
-            resource: Some("certificatesigningrequests".to_owned()),
-            subresource: Some(subresource.to_owned()),
-            verb: Some("create".to_owned()),
-            version: Some("*".to_owned()),
-            ..ResourceAttributes::default()
-        };
-        let spec = SubjectAccessReviewSpec {
-            user: csr.spec.username.clone(),
-            groups: csr.spec.groups.clone(),
-            uid: csr.spec.uid.clone(),
-            extra: csr.spec.extra.clone(),
-            resource_attributes: Some(attributes),
-            ..SubjectAccessReviewSpec::default()
-        };
-        let review = SubjectAccessReview {
-            spec,
-            ..SubjectAccessReview::default()
-        };
-        let reviewed = self
-            .client
-            .api::<SubjectAccessReview>()
-            .review(&review)
-            .await?;
-        Ok(reviewed.status.is_some_and(|s| s.allowed))
     }
 }

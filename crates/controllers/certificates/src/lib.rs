@@ -6,8 +6,10 @@ mod ca;
 mod clean;
 mod csr;
 mod error;
+mod review;
 mod root_ca;
 mod rules;
+mod serving;
 mod sign;
 mod usages;
 
@@ -17,4 +19,5 @@ pub use clean::add_csr_cleaner;
 pub use csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY};
 pub use error::CaError;
 pub use root_ca::add_root_ca_publisher;
+pub use serving::add_serving_approver;
 pub use sign::{Authorities, add_csr_signer};

@@ -280,6 +280,13 @@ const TABLE: &[Row] = &[
         controllers_auth::add_token_cleaner(s)
     })
     .off_by_default(),
+    // Not one of upstream's.
+    row(
+        "kubelet-serving-approver-controller",
+        &["kubelet-serving-approver"],
+        |s, _, _| controllers_certificates::add_serving_approver(s),
+    )
+    .off_by_default(),
 ];
 
 /// Upstream's controllers that are not implemented: name and older names. The names are accepted,
@@ -475,11 +482,11 @@ mod tests {
                 .map(|r| r.name)
                 .collect()
         };
-        let default = TABLE.len() - 2;
+        let default = TABLE.len() - 3;
         assert_eq!(names(&["*"]).len(), default);
         assert_eq!(names(&["*", "-namespace"]).len(), default - 1);
         let kubeadm = names(&["*", "bootstrapsigner", "tokencleaner"]);
-        assert_eq!(kubeadm.len(), TABLE.len());
+        assert_eq!(kubeadm.len(), TABLE.len() - 1);
         let one = names(&["*", "tokencleaner", "bootstrapsigner", "-bootstrapsigner"]);
         assert!(one.contains(&"token-cleaner-controller"));
         assert!(!one.contains(&"bootstrap-signer-controller"));

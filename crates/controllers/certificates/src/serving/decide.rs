@@ -1,0 +1,287 @@
+//! The decision about a kubelet's serving certificate. Pure.
+//!
+//! A node writes its own status, so the addresses there alone prove nothing: a compromised node could
+//! name the address of the API server, and pose as it with a certificate of the cluster's CA. So an
+//! address or name of anything else in the cluster is never approved.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use api_meta::certificate_request::CertificateRequest;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
+use k8s_openapi::api::core::v1::Node;
+
+use super::reserved::Reserved;
+use crate::csr::list_usages;
+
+const NODES_GROUP: &str = "system:nodes";
+const USER_PREFIX: &str = "system:node:";
+
+/// The decision about a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The request is approved.
+    Approve,
+    /// The node does not have the addresses yet.
+    Wait,
+    /// An administrator decides; the text is the reason.
+    Leave(String),
+}
+
+/// Returns the name of the node that requests a serving certificate for itself.
+///
+/// # Errors
+/// The request is not that of a kubelet: the verdict has the reason.
+pub fn requesting_node<'a>(csr: &'a Csr, request: &CertificateRequest) -> Result<&'a str, Verdict> {
+    request
+        .check_kubelet_serving(&list_usages(csr))
+        .map_err(|error| Verdict::Leave(error.to_string()))?;
+    let user = csr.spec.username.as_deref().unwrap_or_default();
+    let is_node = csr
+        .spec
+        .groups
+        .iter()
+        .flatten()
+        .any(|group| group == NODES_GROUP);
+    match user.strip_prefix(USER_PREFIX) {
+        Some(name) if is_node && user == request.common_name => Ok(name),
+        _ => Err(Verdict::Leave(
+            "the subject is not the requester".to_owned(),
+        )),
+    }
+}
+
+/// Decides about a request of `node_name`; `node` is its object.
+pub fn decide_request(
+    request: &CertificateRequest,
+    node_name: &str,
+    node: Option<&Node>,
+    reserved: &Reserved,
+) -> Verdict {
+    if let Some(name) = request
+        .dns_names
+        .iter()
+        .find(|name| !may_have_name(name, node_name, reserved))
+    {
+        return Verdict::Leave(format!("{name:?} is not a name of this node only"));
+    }
+    let foreign =
+        |address: &&IpAddr| is_special(**address) || reserved.addresses.contains(*address);
+    if let Some(address) = request.ip_addresses.iter().find(foreign) {
+        return Verdict::Leave(format!("{address} is not an address of this node only"));
+    }
+    let own = node.map(node_addresses).unwrap_or_default();
+    if request
+        .ip_addresses
+        .iter()
+        .all(|address| own.contains(address))
+        && node.is_some()
+    {
+        Verdict::Approve
+    } else {
+        Verdict::Wait
+    }
+}
+
+/// Returns whether a node may have this DNS name: its own, unless it is one of the API server.
+fn may_have_name(name: &str, node_name: &str, reserved: &Reserved) -> bool {
+    let lower = name.to_ascii_lowercase();
+    let is_reserved = lower == "localhost"
+        || lower == "kubernetes"
+        || lower.starts_with("kubernetes.")
+        || lower.split('.').any(|label| label == "svc")
+        || reserved.names.contains(&lower);
+    name == node_name && !is_reserved
+}
+
+/// Returns whether an address means another host on each machine, or no single one.
+fn is_special(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            v4.is_loopback()
+                || v4.is_unspecified()
+                || v4.is_multicast()
+                || v4.is_broadcast()
+                || v4.is_link_local()
+        }
+        IpAddr::V6(v6) => {
+            v6.is_loopback()
+                || v6.is_unspecified()
+                || v6.is_multicast()
+                || v6.is_unicast_link_local()
+                || v6.to_ipv4_mapped().is_some()
+        }
+    }
+}
+
+/// Returns the IP addresses in a node's status.
+pub fn node_addresses(node: &Node) -> BTreeSet<IpAddr> {
+    let status = node.status.as_ref();
+    let addresses = status.and_then(|status| status.addresses.as_deref());
+    addresses
+        .unwrap_or_default()
+        .iter()
+        .filter(|address| matches!(address.type_.as_str(), "InternalIP" | "ExternalIP"))
+        .filter_map(|address| address.address.parse().ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+    use serde_json::json;
+
+    fn request(user: &str, organization: &str, names: &[&str], addresses: &[&str]) -> Vec<u8> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, organization);
+        params.distinguished_name.push(DnType::CommonName, user);
+        let names = names
+            .iter()
+            .map(|name| SanType::DnsName((*name).try_into().unwrap()));
+        let addresses = addresses
+            .iter()
+            .map(|address| SanType::IpAddress(address.parse().unwrap()));
+        params.subject_alt_names = names.chain(addresses).collect();
+        let key = KeyPair::generate().unwrap();
+        params
+            .serialize_request(&key)
+            .unwrap()
+            .pem()
+            .unwrap()
+            .into_bytes()
+    }
+
+    fn node(addresses: &[(&str, &str)]) -> Node {
+        let addresses: Vec<_> = addresses
+            .iter()
+            .map(|(kind, address)| json!({ "type": kind, "address": address }))
+            .collect();
+        serde_json::from_value(
+            json!({"metadata": {"name": "w1"}, "status": {"addresses": addresses}}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn only_addresses_and_the_name_of_the_node_are_approved() {
+        let own = node(&[
+            ("InternalIP", "192.0.2.7"),
+            ("ExternalIP", "203.0.113.7"),
+            ("InternalIP", "192.0.2.1"),
+            ("InternalIP", "127.0.0.1"),
+            ("Hostname", "w1"),
+            ("Hostname", "api.example.com"),
+            ("InternalDNS", "192.0.2.99"),
+        ]);
+        let reserved = Reserved {
+            addresses: ["192.0.2.1".parse().unwrap()].into(),
+            names: ["api.example.com".to_owned()].into(),
+        };
+        for (name, names, addresses, expected) in [
+            ("w1", &["w1"][..], &["192.0.2.7"][..], "approve"),
+            ("w1", &["w1"], &["192.0.2.7", "203.0.113.7"], "approve"),
+            ("w1", &[], &["192.0.2.7"], "approve"),
+            ("w1", &["w1"], &[], "approve"),
+            // Not in the status, or not as an address.
+            ("w1", &["w1"], &["192.0.2.8"], "wait"),
+            ("w1", &["w1"], &["192.0.2.99"], "wait"),
+            // Those of the API server, which the compromised node claims.
+            ("w1", &["w1"], &["192.0.2.7", "192.0.2.1"], "leave"),
+            ("w1", &["w1"], &["127.0.0.1"], "leave"),
+            ("w1", &["w1", "api.example.com"], &["192.0.2.7"], "leave"),
+            ("w1", &["w2"], &["192.0.2.7"], "leave"),
+            ("w1", &["*.example.com"], &["192.0.2.7"], "leave"),
+            (
+                "api.example.com",
+                &["api.example.com"],
+                &["192.0.2.7"],
+                "leave",
+            ),
+            ("kubernetes", &["kubernetes"], &["192.0.2.7"], "leave"),
+            (
+                "kubernetes.default",
+                &["kubernetes.default"],
+                &["192.0.2.7"],
+                "leave",
+            ),
+            ("a.b.svc", &["a.b.svc"], &["192.0.2.7"], "leave"),
+            (
+                "a.b.svc.cluster.local",
+                &["a.b.svc.cluster.local"],
+                &["192.0.2.7"],
+                "leave",
+            ),
+            ("localhost", &["localhost"], &["192.0.2.7"], "leave"),
+        ] {
+            let pem = request(
+                &format!("system:node:{name}"),
+                "system:nodes",
+                names,
+                addresses,
+            );
+            let request = CertificateRequest::from_pem(&pem).unwrap();
+            let verdict = decide_request(&request, name, Some(&own), &reserved);
+            let found = match verdict {
+                Verdict::Approve => "approve",
+                Verdict::Wait => "wait",
+                Verdict::Leave(_) => "leave",
+            };
+            assert_eq!(found, expected, "{name} {names:?} {addresses:?}");
+            if expected == "approve" {
+                let absent = decide_request(&request, name, None, &reserved);
+                assert_eq!(absent, Verdict::Wait, "without a node");
+            }
+        }
+    }
+
+    #[test]
+    fn requester_is_the_node_of_the_subject() {
+        let check =
+            |user: &str, groups: &[&str], subject: &str, organization: &str, usages: &[&str]| {
+                let pem = request(subject, organization, &["w1"], &[]);
+                let csr: Csr =
+                    serde_json::from_value(json!({"spec": {"request": "", "signerName": "x",
+                "username": user, "groups": groups, "usages": usages}}))
+                    .unwrap();
+                let request = CertificateRequest::from_pem(&pem).unwrap();
+                requesting_node(&csr, &request).map(str::to_owned)
+            };
+        let (nodes, usages) = (
+            &["system:nodes"][..],
+            &["digital signature", "server auth"][..],
+        );
+        let w1 = "system:node:w1";
+        assert_eq!(
+            check(w1, nodes, w1, "system:nodes", usages).as_deref(),
+            Ok("w1")
+        );
+        for (user, groups, subject, organization, usages) in [
+            // Another node's certificate.
+            ("system:node:w2", nodes, w1, "system:nodes", usages),
+            ("system:bootstrap:abcdef", nodes, w1, "system:nodes", usages),
+            // A user who is named like a node, but is none.
+            (w1, &["system:authenticated"], w1, "system:nodes", usages),
+            (w1, &[], w1, "system:nodes", usages),
+            (w1, nodes, w1, "system:masters", usages),
+            (w1, nodes, "kube-apiserver", "system:nodes", usages),
+            (
+                w1,
+                nodes,
+                w1,
+                "system:nodes",
+                &["digital signature", "client auth"],
+            ),
+        ] {
+            let found = check(user, groups, subject, organization, usages);
+            assert!(
+                found.is_err(),
+                "{user} {groups:?} {subject} {organization} {usages:?}"
+            );
+        }
+    }
+}
