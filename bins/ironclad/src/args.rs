@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use base_telemetry::LogOptions;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use ipnet::Ipv4Net;
+use operator_discovery::KeyPin;
 
 /// A Kubernetes cluster on this machine.
 #[derive(Debug, Parser)]
@@ -27,8 +28,12 @@ pub enum Command {
     /// Start a cluster, or repair an existing one; ends when its nodes are Ready
     // Boxed, since this variant is several times as large as the others.
     Up(Box<Up>),
-    /// Stop the cluster; the data remain unless --purge is given
+    /// Join this machine to the cluster of another one, or repair its components; ends when its node is Ready
+    Join(Box<Join>),
+    /// Stop the cluster, or what `join` started; the data remain unless --purge is given
     Down(Down),
+    /// Remove from this machine everything that `join` made; the Node object stays in the cluster
+    Reset(Folder),
     /// Show component status
     Status(Status),
     /// Bootstrap tokens, with which other machines join the cluster
@@ -108,6 +113,68 @@ pub struct Up {
     pub component_verbosity: Option<u8>,
 }
 
+/// Options of `join`.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("credential").args(["token", "token_file"])))]
+pub struct Join {
+    /// Address of the API server, HOST:PORT; nothing to repair a machine that has joined
+    #[arg(
+        value_name = "HOST:PORT",
+        requires = "credential",
+        conflicts_with = "discovery_file"
+    )]
+    pub endpoint: Option<String>,
+    #[command(flatten)]
+    pub folder: Folder,
+    /// Bootstrap token, made by `ironclad token create`. Other users see it in the list of processes: --token-file
+    /// hides it
+    // Checked by the command: the parser's message would repeat the value.
+    #[arg(long, value_name = "ID.SECRET")]
+    pub token: Option<String>,
+    /// File with the bootstrap token; - for standard input
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// Expected public key of the cluster's CA; may be given several times
+    #[arg(long, value_name = "sha256:HEX")]
+    pub discovery_token_ca_cert_hash: Vec<KeyPin>,
+    /// Do not verify the CA of the cluster: every holder of the token can pose as the cluster
+    #[arg(long, conflicts_with = "discovery_token_ca_cert_hash")]
+    pub discovery_token_unsafe_skip_ca_verification: bool,
+    /// Read address and CA from this kubeconfig, copied from the cluster, instead of asking the API server
+    #[arg(long, value_name = "FILE", requires = "credential")]
+    pub discovery_file: Option<PathBuf>,
+    /// Directory of the component binaries [default: that of this program]
+    #[arg(long, value_name = "DIR")]
+    pub bin_dir: Option<PathBuf>,
+    /// Use this container runtime instead of starting one
+    #[arg(long, value_name = "unix:///PATH", conflicts_with = "simulated", value_parser = parse_endpoint)]
+    pub runtime_endpoint: Option<String>,
+    /// Simulate containers: needs neither root nor a runtime
+    #[arg(long)]
+    pub simulated: bool,
+    /// Name of the node [default: the host's]
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// Address of the node [default: that from which the API server is reached]
+    #[arg(long, value_name = "IP")]
+    pub node_ip: Option<IpAddr>,
+    /// Labels with which the node registers, comma-separated
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
+    pub node_labels: Vec<String>,
+    /// Taints with which the node registers, comma-separated
+    #[arg(long, value_name = "KEY=VALUE:EFFECT", value_delimiter = ',')]
+    pub register_with_taints: Vec<String>,
+    /// Use any free ports
+    #[arg(long)]
+    pub pick_ports: bool,
+    /// Port of the kubelet, 0 for any [default: 10250]
+    #[arg(long, value_name = "PORT")]
+    pub kubelet_port: Option<u16>,
+    /// Verbosity of the components' logs
+    #[arg(long, value_name = "N")]
+    pub component_verbosity: Option<u8>,
+}
+
 /// Options of `down`.
 #[derive(Debug, Args)]
 pub struct Down {
@@ -162,6 +229,9 @@ pub struct CreateToken {
     /// Text to recognize the token by
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub description: String,
+    /// Print the command with which another machine joins, instead of the token
+    #[arg(long)]
+    pub print_join_command: bool,
 }
 
 /// Options of `token delete`.
@@ -233,8 +303,28 @@ mod tests {
             (&["token", "delete", "abcdef"], true),
             (&["token", "delete", "abcdef.0123456789abcdef"], true),
             (&["token", "delete"], false),
+            (&["token", "create", "--print-join-command"], true),
             (&["token", "generate"], true),
             (&["token"], false),
+            (&["join"], true),
+            (&["join", "h:1", "--token=x"], true),
+            (&["join", "h:1", "--token-file=-"], true),
+            (&["join", "h:1"], false),
+            (&["join", "h:1", "--token=x", "--token-file=-"], false),
+            (&["join", "--discovery-file=f", "--token=x"], true),
+            (&["join", "--discovery-file=f"], false),
+            (&["join", "h:1", "--discovery-file=f", "--token=x"], false),
+            (
+                &[
+                    "join",
+                    "h:1",
+                    "--token=x",
+                    "--discovery-token-ca-cert-hash=x",
+                ],
+                false,
+            ),
+            (&["reset"], true),
+            (&["reset", "--purge"], false),
         ] {
             let words = ["ironclad"].iter().chain(options);
             assert_eq!(Cli::try_parse_from(words).is_ok(), valid, "{options:?}");

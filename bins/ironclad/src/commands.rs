@@ -10,7 +10,7 @@ use clap::CommandFactory;
 use operator_cluster::{Layout, Report};
 
 use crate::args::{Cli, Command, Down, Output, Status, Up};
-use crate::token;
+use crate::{join, token};
 
 /// Executes the command.
 pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -31,6 +31,8 @@ pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Resul
         }
         Command::Man { folder } => write_manual(&folder),
         Command::Up(options) => run_until_interrupted(run_up(*options), shutdown).await,
+        Command::Join(options) => run_until_interrupted(join::run_join(*options), shutdown).await,
+        Command::Reset(folder) => run_until_interrupted(join::run_reset(folder), shutdown).await,
         Command::Down(options) => run_until_interrupted(run_down(options), shutdown).await,
         Command::Status(options) => run_until_interrupted(run_status(options), shutdown).await,
         Command::Token(command) => {
@@ -51,7 +53,7 @@ async fn run_until_interrupted(
 }
 
 /// Prints progress to standard error, so that the final output can be piped.
-fn print_progress(text: &str) {
+pub(crate) fn print_progress(text: &str) {
     // A closed standard error must not stop the start of a cluster.
     let _ = writeln!(std::io::stderr(), "ironclad: {text}");
 }
@@ -98,7 +100,7 @@ async fn run_down(options: Down) -> anyhow::Result<()> {
     print_progress(if options.purge {
         "removed"
     } else {
-        "stopped; `ironclad up` starts it again"
+        "stopped; `ironclad up`, or `ironclad join` on a machine that joined a cluster, starts it again"
     });
     Ok(())
 }
@@ -113,8 +115,9 @@ async fn run_status(options: Status) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{}", text.trim_end())?;
     // The report is printed in any case; the exit code lets scripts wait for a healthy cluster.
     if !report.is_healthy() {
+        let command = if report.is_member { "join" } else { "up" };
         bail!(
-            "not everything runs; `ironclad up --data-dir={}` repairs it",
+            "not everything runs; `ironclad {command} --data-dir={}` repairs it",
             report.data_dir
         );
     }
@@ -176,6 +179,7 @@ mod tests {
             run_dir: "/r".to_owned(),
             server: "https://h:6443".to_owned(),
             kubeconfig: "/d/k".to_owned(),
+            is_member: false,
             supervised: false,
             supervisor: None,
             components: vec![

@@ -1,7 +1,9 @@
-//! ironclad: starts and stops a whole cluster on this machine, and shows its status.
+//! ironclad: starts and stops a whole cluster on this machine, joins the machine to another one, and
+//! shows the status.
 
 mod args;
 mod commands;
+mod join;
 mod token;
 
 use std::process::ExitCode;

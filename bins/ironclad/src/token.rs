@@ -34,7 +34,11 @@ async fn create_token(options: CreateToken) -> anyhow::Result<String> {
         lifetime: (!options.ttl.is_zero()).then_some(options.ttl),
         description: options.description,
     };
-    let created = operator_cluster::create_token(&data_dir(options.folder)?, &token).await?;
+    let data_dir = data_dir(options.folder)?;
+    let created = operator_cluster::create_token(&data_dir, &token).await?;
+    if options.print_join_command {
+        return Ok(operator_cluster::print_join_command(&data_dir, &created)?);
+    }
     Ok(created.expose())
 }
 

@@ -6,6 +6,7 @@
 //! can serve beside it.
 
 mod bootstrap;
+mod join;
 
 use api_bootstrap::CLUSTER_INFO_NAMESPACE;
 use client::{Client, Object};
@@ -18,6 +19,7 @@ pub use bootstrap::TOKEN_GROUP;
 
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::published;
 use crate::settings::Settings;
 
 const NAMESPACE: &str = "kube-system";
@@ -33,6 +35,7 @@ const POLICY_ROLE: &str = "ironclad:network-policy";
 /// Creates or updates the objects.
 pub async fn apply_addons(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
     apply_bootstrap(client, settings, layout).await?;
+    apply_join(client, settings, layout).await?;
     ensure_object(
         client.api::<ClusterRoleBinding>(),
         &kubelet_client_binding(),
@@ -79,6 +82,36 @@ async fn apply_bootstrap(client: &Client, settings: &Settings, layout: &Layout) 
     crate::files::write_file(&marker, MARKER_TEXT.as_bytes())
 }
 
+/// Publishes the configuration of joining machines, and in a new cluster grants their rights.
+async fn apply_join(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
+    let maps = || client.namespaced::<ConfigMap>(published::NAMESPACE);
+    ensure_object(maps(), &published::cluster_config(settings)).await?;
+    // Created once: an administrator may change it for the machines that join later.
+    create_object(maps(), &published::kubelet_config(settings)).await?;
+    let marker = layout.join_marker();
+    if marker.exists() {
+        return Ok(());
+    }
+    let namespace = published::NAMESPACE;
+    ensure_object(
+        client.namespaced::<Role>(namespace),
+        &join::configuration_role(),
+    )
+    .await?;
+    ensure_object(
+        client.namespaced::<RoleBinding>(namespace),
+        &join::configuration_binding(),
+    )
+    .await?;
+    for role in join::cluster_roles() {
+        ensure_object(client.api::<ClusterRole>(), &role).await?;
+    }
+    for binding in join::cluster_bindings() {
+        ensure_object(client.api::<ClusterRoleBinding>(), &binding).await?;
+    }
+    crate::files::write_file(&marker, MARKER_TEXT.as_bytes())
+}
+
 async fn grant_bootstrap_rights(client: &Client) -> Result<()> {
     ensure_object(
         client.namespaced::<Role>(CLUSTER_INFO_NAMESPACE),
@@ -115,14 +148,7 @@ pub fn read_ca(layout: &Layout) -> Result<String> {
 /// Patches the object if it differs, or creates it. (Not the other way round: creating a Service
 /// with an allocated address fails for that reason, even if the Service itself has it.)
 async fn ensure_object<K: Object>(api: client::Api<K>, desired: &Value) -> Result<()> {
-    let name = desired
-        .pointer("/metadata/name")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let failed = |cause| Error::Api {
-        what: format!("{} {name}", api.resource().kind),
-        cause,
-    };
+    let name = object_name(desired);
     // A merge keeps fields that the API server or a user has set.
     match api
         .patch(name, &client::Patch::Merge(desired.clone()))
@@ -130,11 +156,36 @@ async fn ensure_object<K: Object>(api: client::Api<K>, desired: &Value) -> Resul
     {
         Ok(_) => return Ok(()),
         Err(error) if error.is_not_found() => {}
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(describe_failure(&api, desired, error)),
     }
+    create_object(api, desired).await
+}
+
+/// Creates the object unless there is one of its name.
+async fn create_object<K: Object>(api: client::Api<K>, desired: &Value) -> Result<()> {
+    let name = object_name(desired);
     let object: K = serde_json::from_value(desired.clone())
         .map_err(|error| Error::Refused(format!("{name} can't be built: {error}")))?;
-    api.create(&object).await.map(drop).map_err(failed)
+    match api.create(&object).await {
+        Err(error) if !error.is_already_exists() => Err(describe_failure(&api, desired, error)),
+        _ => Ok(()),
+    }
+}
+
+fn object_name(object: &Value) -> &str {
+    let name = object.pointer("/metadata/name");
+    name.and_then(Value::as_str).unwrap_or_default()
+}
+
+fn describe_failure<K: Object>(
+    api: &client::Api<K>,
+    object: &Value,
+    cause: client::Error,
+) -> Error {
+    Error::Api {
+        what: format!("{} {}", api.resource().kind, object_name(object)),
+        cause,
+    }
 }
 
 fn cluster_role() -> Value {

@@ -22,14 +22,16 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("busybox", "busybox-static"),
 ];
 const BINARIES: [&str; 7] = [
+    "kubelet",
+    "kube-proxy",
     "kvstore",
     "kube-apiserver",
     "kube-controller-manager",
     "kube-scheduler",
-    "kubelet",
-    "kube-proxy",
     "cluster-dns",
 ];
+/// Those of a machine without a control plane.
+const NODE_BINARIES: &[&str] = BINARIES.split_at(2).0;
 
 /// Returns why containers can't run here: not root, or the kernel rejects a needed call. None if
 /// they can.
@@ -46,7 +48,11 @@ pub fn why_simulated() -> Option<String> {
 /// Checks everything that the start depends on.
 pub fn check_host(settings: &Settings, layout: &Layout) -> Result<()> {
     check_folder(&settings.data_dir)?;
-    check_binaries(&settings.bin_dir)?;
+    let needed = match settings.membership {
+        Some(_) => NODE_BINARIES,
+        None => &BINARIES,
+    };
+    check_binaries(&settings.bin_dir, needed)?;
     if settings.runs_pods() {
         check_programs(settings)?;
         check_kernel()?;
@@ -101,8 +107,8 @@ pub(crate) fn find_foreign_file(path: &Path) -> Result<Option<String>> {
         .find(|name| !PREPARED.contains(&name.as_str())))
 }
 
-fn check_binaries(folder: &Path) -> Result<()> {
-    for name in BINARIES {
+fn check_binaries(folder: &Path, needed: &[&str]) -> Result<()> {
+    for name in needed {
         if !folder.join(name).is_file() {
             let folder = folder.display();
             return reject(format!(
@@ -251,7 +257,11 @@ fn check_ports(settings: &Settings, layout: &Layout) -> Result<()> {
     if components || running_supervisor(layout).is_some() {
         return Ok(());
     }
-    for (what, port, flag) in settings.ports.all() {
+    let ports = match settings.membership {
+        Some(_) => settings.ports.of_node().to_vec(),
+        None => settings.ports.all().to_vec(),
+    };
+    for (what, port, flag) in ports {
         if !wait_until_port_free(port) {
             return reject(format!(
                 "port {port} for {what} is in use by another program; stop it (`ss -ltnp 'sport = :{port}'` names it), \
@@ -391,11 +401,13 @@ mod tests {
     fn missing_binary_is_named() {
         let dir = tempfile::tempdir().unwrap();
         for name in BINARIES {
-            let error = check_binaries(dir.path()).unwrap_err().to_string();
+            let error = check_binaries(dir.path(), &BINARIES)
+                .unwrap_err()
+                .to_string();
             assert!(error.starts_with(&format!("{name} is not in ")), "{error}");
             std::fs::write(dir.path().join(name), "").unwrap();
         }
-        check_binaries(dir.path()).unwrap();
+        check_binaries(dir.path(), &BINARIES).unwrap();
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
+use serde_json::{Map, Value};
+
 use crate::image::PAUSE;
 use crate::layout::Layout;
 use crate::node::ClusterNode;
@@ -165,6 +167,52 @@ pub fn kubelet_config(settings: &Settings, node: &ClusterNode, layout: &Layout) 
     serde_json::to_string_pretty(&tree).unwrap_or_default()
 }
 
+/// Fields of the kubelet's configuration that a joining machine decides itself: its addresses, paths
+/// and ports, and the protection of its server. All others are the cluster's.
+const OWN_KUBELET_FIELDS: [&str; 12] = [
+    "address",
+    "authentication",
+    "authorization",
+    "cgroupDriver",
+    "cgroupRoot",
+    "containerRuntimeEndpoint",
+    "healthzBindAddress",
+    "healthzPort",
+    "podLogsDir",
+    "port",
+    "resolvConf",
+    "staticPodPath",
+];
+
+/// Returns the configuration of a kubelet whose machine joined a cluster: `base` is the one that the
+/// cluster publishes.
+#[must_use]
+pub fn member_kubelet_config(
+    base: &Map<String, Value>,
+    settings: &Settings,
+    node: &ClusterNode,
+    layout: &Layout,
+) -> String {
+    let own: Map<String, Value> =
+        serde_json::from_str(&kubelet_config(settings, node, layout)).unwrap_or_default();
+    let mut merged = base.clone();
+    for field in OWN_KUBELET_FIELDS {
+        merged.remove(field);
+    }
+    // The certificates of a member are requested from the cluster.
+    for field in ["tlsCertFile", "tlsPrivateKeyFile"] {
+        merged.remove(field);
+    }
+    merged.extend(
+        own.into_iter()
+            .filter(|(field, _)| OWN_KUBELET_FIELDS.contains(&field.as_str())),
+    );
+    for field in ["rotateCertificates", "serverTLSBootstrap"] {
+        merged.insert(field.to_owned(), true.into());
+    }
+    serde_json::to_string_pretty(&merged).unwrap_or_default()
+}
+
 /// Returns the resolv.conf for pods. systemd-resolved's stub is on loopback, which pods can't
 /// reach; it writes the real list to another file.
 pub(crate) fn resolv_conf() -> &'static str {
@@ -262,6 +310,42 @@ mod tests {
         assert_eq!(second["tlsCertFile"], "/data/pki/kubelet-serving-n1-2.crt");
         assert_ne!(first["podLogsDir"], second["podLogsDir"]);
         assert_ne!(first["staticPodPath"], second["staticPodPath"]);
+    }
+
+    /// A cluster's configuration must not open the server of a kubelet, nor point it at foreign files.
+    #[test]
+    fn member_takes_the_clusters_configuration_but_for_its_own_machine() {
+        let (settings, layout) = (
+            Settings::example_member(),
+            Layout::new(Path::new("/data"), false),
+        );
+        let base = parse(
+            r#"{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "maxPods": 7,
+                "clusterDNS": ["10.9.0.10"], "authentication": {"anonymous": {"enabled": true}},
+                "authorization": {"mode": "AlwaysAllow"}, "staticPodPath": "/etc/kubernetes/manifests",
+                "tlsCertFile": "/x", "containerRuntimeEndpoint": "unix:///x", "rotateCertificates": false}"#,
+        );
+        let base = base.as_object().unwrap();
+        let node = settings.first_node();
+        let config = parse(&member_kubelet_config(base, &settings, &node, &layout));
+        assert_eq!(config["maxPods"], 7);
+        assert_eq!(config["clusterDNS"][0], "10.9.0.10");
+        assert_eq!(config["authentication"]["anonymous"]["enabled"], false);
+        assert_eq!(
+            config["authentication"]["x509"]["clientCAFile"],
+            "/data/pki/ca.crt"
+        );
+        assert_eq!(config["authorization"]["mode"], "Webhook");
+        assert_eq!(config["staticPodPath"], "/data/manifests");
+        assert_eq!(config["rotateCertificates"], true);
+        assert_eq!(config["serverTLSBootstrap"], true);
+        for absent in [
+            "tlsCertFile",
+            "tlsPrivateKeyFile",
+            "containerRuntimeEndpoint",
+        ] {
+            assert_eq!(config[absent], Value::Null, "{absent}");
+        }
     }
 
     /// The plugin's own masquerading would hide the addresses of pods from one another.

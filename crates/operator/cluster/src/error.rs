@@ -52,6 +52,9 @@ pub enum Error {
     /// An error about certificates.
     #[error(transparent)]
     Certificates(#[from] operator_pki::Error),
+    /// A cluster could not be verified.
+    #[error(transparent)]
+    Discovery(#[from] operator_discovery::Error),
     /// A step took too long.
     #[error("{what} did not happen within {seconds} s; see {log}")]
     Late {

@@ -29,6 +29,36 @@ pub fn write_file(path: &Path, data: &[u8]) -> Result<()> {
     fs::rename(&fresh, path).map_err(Error::io(path))
 }
 
+/// Writes a file atomically that only its owner can read, creating its directory. At no moment can
+/// others read it.
+pub fn write_private(path: &Path, data: &[u8]) -> Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    if let Some(folder) = path.parent() {
+        create_dir(folder, 0o755)?;
+    }
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(".new");
+    // A file of an interrupted run could have another mode.
+    let _ = fs::remove_file(&fresh);
+    fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&fresh)
+        .and_then(|mut file| file.write_all(data))
+        .map_err(Error::io(path))?;
+    fs::rename(&fresh, path).map_err(Error::io(path))
+}
+
+/// Removes a file if it exists.
+pub fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io(path)(error)),
+        _ => Ok(()),
+    }
+}
+
 /// Creates a directory and its parents; a new one gets the given mode.
 pub fn create_dir(path: &Path, mode: u32) -> Result<()> {
     if path.is_dir() {
@@ -89,6 +119,24 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"2");
         let names = fs::read_dir(dir.path().join("sub")).unwrap();
         assert_eq!(names.count(), 1, "no temporary file is left");
+    }
+
+    #[test]
+    fn private_file_is_never_readable_by_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sub/token");
+        // Left by an interrupted run.
+        write_file(&dir.path().join("sub/token.new"), b"old").unwrap();
+        for text in ["1", "2"] {
+            write_private(&path, text.as_bytes()).unwrap();
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(
+                (fs::read_to_string(&path).unwrap().as_str(), mode),
+                (text, 0o600)
+            );
+        }
+        remove_file(&path).unwrap();
+        remove_file(&path).unwrap();
     }
 
     #[test]

@@ -105,6 +105,27 @@ impl Layout {
     pub fn bootstrap_marker(&self) -> PathBuf {
         self.config("bootstrap-rights-granted")
     }
+    /// Returns the path of the file that exists once the rights that joined nodes need were granted.
+    #[must_use]
+    pub fn join_marker(&self) -> PathBuf {
+        self.config("join-rights-granted")
+    }
+    /// Returns the path of the kubeconfig with which a joining machine requests its certificate.
+    #[must_use]
+    pub fn bootstrap_kubeconfig(&self) -> PathBuf {
+        self.kubeconfig("bootstrap")
+    }
+    /// Returns the path of the kubelet's client certificate and key on a machine that joined a
+    /// cluster.
+    #[must_use]
+    pub fn kubelet_identity(&self) -> PathBuf {
+        self.pki.join("kubelet-client-current.pem")
+    }
+    /// Returns the path of the configuration that the cluster publishes for kubelets.
+    #[must_use]
+    pub fn published_kubelet_config(&self) -> PathBuf {
+        self.config("kubelet-published.json")
+    }
     /// Returns the socket of the cluster's own containerd.
     #[must_use]
     pub fn containerd_socket(&self) -> PathBuf {

@@ -1,5 +1,6 @@
 //! A cluster on this machine: the processes to run (a plan, pure data), their supervisor, and the
-//! commands `up`, `down`, `status`, `token` and `supervise` of the operator's tool.
+//! commands `up`, `join`, `down`, `reset`,
+//! `status`, `token` and `supervise` of the operator's tool.
 //!
 //! Rejected: one process with all components (a component could not be replaced by a stock one),
 //! and components as static pods (none would run without a container runtime).
@@ -16,13 +17,17 @@ mod down;
 mod error;
 mod files;
 mod image;
+mod join;
 mod layout;
+mod membership;
 mod mounts;
 mod namespaces;
 mod network;
 mod node;
 mod plan;
 mod process;
+mod published;
+mod routes;
 mod settings;
 mod shims;
 mod status;
@@ -35,11 +40,15 @@ mod up;
 pub use down::{DownOptions, stop_cluster};
 pub use error::{Error, Result};
 pub use image::{Archive, busybox_image, pause_image};
+pub use join::{DiscoverySource, Invitation, JoinOptions, join_cluster, reset_machine};
 pub use layout::Layout;
+pub use membership::Membership;
 pub use node::{ClusterNode, MAX_NODES};
 pub use plan::{Plan, Process, Ready, make_plan};
 pub use settings::{Ports, Runtime, Settings, default_data_dir};
 pub use status::{Component, Report, cluster_status};
 pub use supervisor::run_supervisor;
-pub use token::{TokenOptions, create_token, delete_token, generate_token, list_tokens};
+pub use token::{
+    TokenOptions, create_token, delete_token, generate_token, list_tokens, print_join_command,
+};
 pub use up::{UpOptions, start_cluster};

@@ -16,6 +16,7 @@ use crate::command::{run_command, run_with_input};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::node::ClusterNode;
+use crate::routes::remove_routes;
 use crate::settings::Settings;
 pub use choose::choose_node_network;
 use device::{ensure_bridge, remove_device};
@@ -128,7 +129,27 @@ fn nat_table(settings: &Settings, node: &ClusterNode) -> String {
          \t\tiifname != \"lo\" ip saddr 127.0.0.0/8 drop\n\
          \t}}\n\
          {postrouting}\
-         }}\n"
+         {}\
+         }}\n",
+        member_chain(settings, node)
+    )
+}
+
+/// Returns the chain that gives a member's own packets to pods of other machines a source in its
+/// range of pods. For direct connections the route says so. For those to a Service the source is
+/// chosen before the address is translated, and cluster DNS serves addresses of pods only.
+fn member_chain(settings: &Settings, node: &ClusterNode) -> String {
+    if settings.membership.is_none() {
+        return String::new();
+    }
+    let (bridge, pods) = (settings.bridge(), settings.pod_cidr);
+    let (address, source) = (node.address, node.bridge_address());
+    // Before kube-proxy's chain, which would give the packets the machine's address.
+    format!(
+        "\tchain node-source {{\n\
+         \t\ttype nat hook postrouting priority srcnat - 5; policy accept;\n\
+         \t\tip saddr {address} ip daddr {pods} oifname != \"{bridge}\" snat to {source}\n\
+         \t}}\n"
     )
 }
 
@@ -153,6 +174,7 @@ fn masquerade_chain(settings: &Settings) -> String {
 /// Removes everything that `prepare_network` created.
 pub fn remove_network(settings: &Settings) -> Result<()> {
     let bridge = settings.bridge();
+    remove_routes()?;
     // Exists only if there was no default route.
     let _ = run_command(
         "ip",
@@ -289,6 +311,20 @@ mod tests {
                 assert!(rules.contains(rule), "{rule} is not in {rules}");
             }
         }
+    }
+
+    #[test]
+    fn member_sends_to_pods_of_other_machines_from_its_range_of_pods() {
+        let member = Settings::example_member();
+        let rules = nat_table(&member, &member.first_node());
+        let rule = format!(
+            "ip saddr 192.0.2.3 ip daddr 10.244.0.0/16 oifname != \"{}\" snat to 10.244.7.1",
+            member.bridge()
+        );
+        assert!(rules.contains(&rule), "{rules}");
+        assert!(rules.contains("masquerade"), "{rules}");
+        let cluster = Settings::example();
+        assert!(!nat_table(&cluster, &cluster.first_node()).contains("snat to"));
     }
 
     #[test]

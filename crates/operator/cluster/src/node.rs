@@ -77,7 +77,7 @@ impl ClusterNode {
             pods: settings.pods_of_node(1),
             loopback: Ipv4Addr::LOCALHOST,
             server: settings.server_url(),
-            cgroup_root: None,
+            cgroup_root: member_cgroup(settings),
             is_isolated: false,
         }
     }
@@ -105,6 +105,17 @@ impl ClusterNode {
             "" => format!("ironclad-n{}", self.number),
             word => format!("icn{}-{word}", self.number),
         }
+    }
+}
+
+/// Returns the parent cgroup of a member's pods. It differs from that of a cluster that `up` started,
+/// since the kernel of a test machine may have both, and two kubelets in one cgroup would remove each
+/// other's pods as orphans.
+fn member_cgroup(settings: &Settings) -> Option<String> {
+    settings.membership.as_ref()?;
+    match settings.instance().as_str() {
+        "" => None,
+        word => Some(format!("ironclad-{word}")),
     }
 }
 

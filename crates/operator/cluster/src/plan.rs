@@ -32,6 +32,9 @@ pub fn make_plan(settings: &Settings, layout: &Layout) -> Plan {
         .into_iter()
         .map(|node| NodeBuilder::new(&build, node))
         .collect();
+    if settings.membership.is_some() {
+        return member_plan(settings, &nodes);
+    }
     // In starting order; `after` has the dependencies, and a test compares the two.
     let mut processes = vec![build.store(), build.api_server()];
     if settings.runtime == Runtime::Own {
@@ -46,6 +49,22 @@ pub fn make_plan(settings: &Settings, layout: &Layout) -> Plan {
         processes.push(node.kubelet());
     }
     processes.push(build.dns());
+    Plan { processes }
+}
+
+/// Returns the plan of a machine that joined a cluster. kube-proxy has the credentials that the
+/// kubelet requests, so it is started after the node is registered.
+fn member_plan(settings: &Settings, nodes: &[NodeBuilder<'_>]) -> Plan {
+    let mut processes = Vec::new();
+    for node in nodes {
+        if settings.runtime == Runtime::Own {
+            processes.push(node.containerd());
+        }
+        processes.push(node.kubelet());
+        if settings.has_pod_network() {
+            processes.push(node.proxy());
+        }
+    }
     Plan { processes }
 }
 

@@ -9,9 +9,16 @@ use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::membership::Membership;
 
-/// Version of the data directory's layout; a newer one is rejected.
+/// The newest version of the data directory's layout that this release knows; a newer one is
+/// rejected.
+const NEWEST_LAYOUT: u32 = 2;
+/// Layout of a cluster that `ironclad up` started.
 pub const LAYOUT: u32 = 1;
+/// Layout of a machine that joined a cluster. Releases that don't know memberships reject it: they
+/// would start a control plane.
+pub const MEMBER_LAYOUT: u32 = 2;
 
 /// The container runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,6 +79,17 @@ impl Default for Ports {
 }
 
 impl Ports {
+    /// Returns the ports that a machine without a control plane uses, with component and flag.
+    #[must_use]
+    pub fn of_node(&self) -> [(&'static str, u16, &'static str); 4] {
+        [
+            ("the kubelet", self.kubelet, "--kubelet-port"),
+            ("the kubelet's health", self.kubelet_health, "--pick-ports"),
+            ("kube-proxy's metrics", self.proxy_metrics, "--pick-ports"),
+            ("kube-proxy's health", self.proxy_health, "--pick-ports"),
+        ]
+    }
+
     /// Returns each port with its component and flag.
     #[must_use]
     pub fn all(&self) -> [(&'static str, u16, &'static str); 11] {
@@ -128,6 +146,9 @@ pub struct Settings {
     /// Addresses of the link between the nodes; None as long as there is one node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_network: Option<Ipv4Net>,
+    /// The cluster that this machine joined; None for a cluster that runs on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub membership: Option<Membership>,
 }
 
 /// Returns the number of nodes of a cluster whose settings have none.
@@ -154,11 +175,11 @@ impl Settings {
             .get("layout")
             .and_then(serde_json::Value::as_u64)
             .unwrap_or(0);
-        if found > u64::from(LAYOUT) {
+        if found > u64::from(NEWEST_LAYOUT) {
             return Err(Error::NewerLayout {
                 path,
                 found,
-                known: LAYOUT,
+                known: NEWEST_LAYOUT,
             });
         }
         let settings =
@@ -183,6 +204,14 @@ impl Settings {
     #[must_use]
     pub fn enforces_policies(&self) -> bool {
         self.runtime == Runtime::Own
+    }
+
+    /// Returns whether pods really run, and the range of this machine's pods is known: that of a member
+    /// is allocated after its node has registered.
+    #[must_use]
+    pub fn has_pod_network(&self) -> bool {
+        let member = self.membership.as_ref();
+        self.runs_pods() && member.is_none_or(|member| member.pods.is_some())
     }
 
     /// Returns a word that distinguishes clusters on one machine; empty for the default directory.
@@ -227,6 +256,9 @@ impl Settings {
     /// Returns the range of a node's pods: the first node has the first range, and so on.
     #[must_use]
     pub fn pods_of_node(&self, number: u8) -> Ipv4Net {
+        if let Some(pods) = self.membership.as_ref().and_then(|member| member.pods) {
+            return pods;
+        }
         let length = self.node_prefix_length();
         let size = 1u32.checked_shl(u32::from(32 - length)).unwrap_or(0);
         let offset = u32::from(number.saturating_sub(1)).wrapping_mul(size);
@@ -277,7 +309,10 @@ impl Settings {
     /// Returns the URL of the API server for clients on this machine.
     #[must_use]
     pub fn server_url(&self) -> String {
-        format!("https://127.0.0.1:{}", self.ports.api)
+        match &self.membership {
+            Some(member) => member.server.clone(),
+            None => format!("https://127.0.0.1:{}", self.ports.api),
+        }
     }
 
     /// Returns the URL of the API server for other machines; for a cluster without them, because
@@ -312,6 +347,24 @@ impl Settings {
             verbosity: 0,
             node_count: 1,
             node_network: None,
+            membership: None,
+        }
+    }
+
+    /// Returns settings of a machine that joined a cluster.
+    #[allow(clippy::unwrap_used)]
+    pub(crate) fn example_member() -> Self {
+        Self {
+            layout: MEMBER_LAYOUT,
+            node_name: "w1".into(),
+            node_address: "192.0.2.3".parse().unwrap(),
+            membership: Some(Membership {
+                server: "https://192.0.2.2:6443".into(),
+                pods: "10.244.7.0/24".parse().ok(),
+                labels: vec!["disk=ssd".into()],
+                taints: vec!["dedicated=db:NoSchedule".into()],
+            }),
+            ..Self::example()
         }
     }
 
@@ -385,8 +438,8 @@ mod tests {
         let path = dir.path().join("settings.json");
         for (text, message) in [
             (
-                r#"{"layout": 2}"#,
-                "newer release (layout 2, this one knows 1)",
+                r#"{"layout": 3}"#,
+                "newer release (layout 3, this one knows 2)",
             ),
             (r#"{"layout": 1}"#, "is damaged"),
             ("{", "is damaged"),

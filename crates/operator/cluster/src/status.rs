@@ -43,8 +43,10 @@ pub struct Report {
     pub run_dir: String,
     /// URL of the API server.
     pub server: String,
-    /// Path of the administrator's kubeconfig.
+    /// Path of the administrator's kubeconfig, or of the kubelet's on a machine that joined.
     pub kubeconfig: String,
+    /// The machine joined the cluster of another one.
+    pub is_member: bool,
     /// A supervisor keeps the components running.
     pub supervised: bool,
     /// Process id of the supervisor, if running.
@@ -90,7 +92,14 @@ pub async fn cluster_status(data_dir: &Path) -> Result<Report> {
         data_dir: data_dir.display().to_string(),
         run_dir: layout.run().display().to_string(),
         server: settings.server_url(),
-        kubeconfig: layout.admin_kubeconfig().display().to_string(),
+        kubeconfig: match &settings.membership {
+            // An administrator's kubeconfig is on the machine of the cluster only.
+            Some(_) => layout.kubeconfig("kubelet"),
+            None => layout.admin_kubeconfig(),
+        }
+        .display()
+        .to_string(),
+        is_member: settings.membership.is_some(),
         supervised: supervisor.is_some(),
         supervisor,
         components,

@@ -22,6 +22,7 @@ use crate::layout::Layout;
 use crate::network;
 use crate::plan::{Plan, Process, Ready};
 use crate::process::{Record, read_boot_id, read_start_time};
+use crate::routes::follow_nodes;
 use crate::settings::Settings;
 use crate::supervisor_record::NAME;
 use crate::up;
@@ -55,11 +56,12 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
     let mut hangup = signal(SignalKind::hangup()).map_err(Error::io(layout.run()))?;
     // Held until the process exits. Two supervisors would restart each other's processes.
     let _lock = lock_supervisor(&layout)?;
-    if settings.runs_pods() {
+    if settings.has_pod_network() {
         network::prepare_network(&settings, &layout)?;
     }
     let mut kept = HashMap::new();
     adjust_processes(&mut kept, load_plan(&layout)?, &layout).await;
+    let mut routes = start_routes(&settings, &layout);
     // By size, so a check each minute bounds a log to what is written in a minute above the limit.
     let mut rotation = tokio::time::interval(Duration::from_secs(60));
     let mut renewal = tokio::time::interval_at(Instant::now() + RENEWAL_INTERVAL, RENEWAL_INTERVAL);
@@ -67,7 +69,11 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
         tokio::select! {
             () = shutdown.cancelled() => break,
             _ = hangup.recv() => match load_plan(&layout) {
-                Ok(plan) => adjust_processes(&mut kept, plan, &layout).await,
+                Ok(plan) => {
+                    adjust_processes(&mut kept, plan, &layout).await;
+                    // The old one ends when it is dropped.
+                    routes = start_routes(&reload_settings(&settings), &layout);
+                }
                 // A plan that is half written or of another release must not stop a running
                 // cluster.
                 Err(error) => tracing::error!(%error, "the new plan can't be read; the old one stays"),
@@ -81,9 +87,23 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
         }
     }
     // Reached by SIGTERM only: a supervisor that is killed leaves its processes to the next one.
+    drop(routes);
     stop_all(&mut kept, &layout).await;
     let _ = tokio::fs::remove_file(layout.record(NAME)).await;
     Ok(())
+}
+
+/// Starts the task that keeps the routes to the pods of other machines; none without a pod network.
+fn start_routes(settings: &Settings, layout: &Layout) -> JoinSet<()> {
+    let mut routes = JoinSet::new();
+    if settings.has_pod_network() {
+        let (settings, layout) = (settings.clone(), layout.clone());
+        let follow = move || follow_nodes(settings.clone(), layout.clone());
+        routes.spawn(async move {
+            restart_after_panic("routes", Duration::from_secs(1), follow).await;
+        });
+    }
+    routes
 }
 
 /// Returns the settings on disk: a later `up` may have added nodes, and a plan for the old settings
@@ -95,7 +115,14 @@ fn reload_settings(settings: &Settings) -> Settings {
 
 /// Renews certificates in their last 90 days. If there were any, returns the plan that restarts the
 /// components that use them.
+///
+/// On a machine that joined a cluster the kubelet renews its certificate, and what else uses it is
+/// restarted.
 fn renew_certificates(settings: &Settings, layout: &Layout) -> Result<Option<Plan>> {
+    if settings.membership.is_some() {
+        up::write_plan(settings, layout)?;
+        return load_plan(layout).map(Some);
+    }
     let written = up::write_files(settings, layout)?;
     if written.is_empty() {
         return Ok(None);

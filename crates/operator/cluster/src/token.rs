@@ -114,13 +114,35 @@ fn describe_error(what: &str) -> impl FnOnce(client::Error) -> Error + use<> {
 }
 
 fn connect_cluster(data_dir: &Path) -> Result<Client> {
-    let settings = Settings::load(data_dir)?.ok_or_else(|| {
+    connect_admin(&Layout::for_settings(&load_settings(data_dir)?))
+}
+
+fn load_settings(data_dir: &Path) -> Result<Settings> {
+    let settings = Settings::load(data_dir)?.filter(|settings| settings.membership.is_none());
+    settings.ok_or_else(|| {
         Error::Refused(format!(
             "{} holds no cluster; tokens are made on the machine on which `ironclad up` started it",
             data_dir.display()
         ))
-    })?;
-    connect_admin(&Layout::for_settings(&settings))
+    })
+}
+
+/// Returns the command that joins another machine to the cluster in `data_dir` with this token.
+pub fn print_join_command(data_dir: &Path, token: &BootstrapToken) -> Result<String> {
+    let settings = load_settings(data_dir)?;
+    let ca = crate::addons::read_ca(&Layout::for_settings(&settings))?;
+    Ok(join_command(&settings, token, &ca))
+}
+
+fn join_command(settings: &Settings, token: &BootstrapToken, ca: &str) -> String {
+    let url = settings.join_url();
+    let endpoint = url.strip_prefix("https://").unwrap_or(&url);
+    let mut command = format!("ironclad join {endpoint} --token {}", token.expose());
+    // Each certificate of a bundle: the API server's may be signed by any of them.
+    for pin in operator_discovery::pin_certificates(ca.as_bytes()) {
+        command += &format!(" --discovery-token-ca-cert-hash {pin}");
+    }
+    command
 }
 
 #[cfg(test)]
@@ -133,6 +155,35 @@ mod tests {
         let (one, other) = (generate_token().unwrap(), generate_token().unwrap());
         assert_ne!(one.id(), other.id());
         assert_ne!(one.secret(), other.secret());
+    }
+
+    #[test]
+    fn join_command_names_the_server_the_token_and_the_key_of_the_ca() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = operator_pki::Authority::ensure(dir.path(), "ca", "ca").unwrap();
+        let token: BootstrapToken = "abcdef.0123456789abcdef".parse().unwrap();
+        let command = join_command(&Settings::example(), &token, ca.certificate());
+        let start = "ironclad join 192.0.2.2:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:";
+        assert!(command.starts_with(start), "{command}");
+        let other = operator_pki::Authority::ensure(dir.path(), "b", "b").unwrap();
+        let two = format!("{}{}", ca.certificate(), other.certificate());
+        let command = join_command(&Settings::example(), &token, &two);
+        assert_eq!(
+            command.matches(" --discovery-token-ca-cert-hash ").count(),
+            2
+        );
+    }
+
+    #[test]
+    fn machine_that_joined_makes_no_tokens() {
+        let dir = tempfile::tempdir().unwrap();
+        let member = Settings {
+            data_dir: dir.path().into(),
+            ..Settings::example_member()
+        };
+        member.save().unwrap();
+        let error = load_settings(dir.path()).unwrap_err();
+        assert!(error.to_string().contains("holds no cluster"), "{error}");
     }
 
     #[test]

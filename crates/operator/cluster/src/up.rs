@@ -1,10 +1,10 @@
 //! Starts or repairs a cluster: every step checks the state and does only what is missing.
 
-mod choose;
+pub(crate) mod choose;
 mod options;
 mod register;
-mod start;
-mod wait;
+pub(crate) mod start;
+pub(crate) mod wait;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -65,6 +65,7 @@ pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Se
     for node in &nodes {
         wait::wait_for_node(&client, node, &layout).await?;
     }
+    register::publish_gateways(&settings, &client).await?;
     say("waiting for cluster DNS");
     // Last: a user's first pod looks up names, and a failed lookup may be cached.
     wait::wait_for_dns(&settings, &layout).await?;
@@ -76,7 +77,7 @@ pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Se
 }
 
 /// Imports the cluster's own images on every node.
-async fn import_images(settings: &Settings, layout: &Layout) -> Result<()> {
+pub(crate) async fn import_images(settings: &Settings, layout: &Layout) -> Result<()> {
     let images = [pause_image()?, busybox_image()?];
     for node in settings.nodes() {
         let layout_of_node = layout.for_node(node.number);
@@ -158,27 +159,40 @@ fn write_node_files(
         layout.config("kubelet.yaml"),
         configs::kubelet_config(settings, node, layout),
     )?;
+    write_runtime_files(settings, layout)?;
+    write_network_files(settings, node, layout)
+}
+
+/// Writes what a node needs before its pod network is known.
+pub(crate) fn write_runtime_files(settings: &Settings, layout: &Layout) -> Result<()> {
     // The kubelet would create it for all to read.
     files::create_private_dir(&layout.logs())?;
     // The kubelet can watch only a directory that exists.
     files::create_dir(&layout.data().join("manifests"), 0o755)?;
-    if settings.runs_pods() {
-        write(
-            layout.config("kube-proxy.yaml"),
-            configs::proxy_config(settings, layout),
-        )?;
-    }
     if settings.runtime == Runtime::Own {
-        write(
-            layout.config("containerd.toml"),
-            configs::containerd_config(layout),
-        )?;
-        write(
-            layout.cni_conf().join("10-ironclad.conflist"),
-            configs::cni_config(settings, node, layout),
-        )?;
+        let text = configs::containerd_config(layout);
+        files::write_if_changed(&layout.config("containerd.toml"), text.as_bytes())?;
         // The runtime creates its socket, but not the directory of the socket.
         files::create_dir(layout.run(), 0o711)?;
+        files::create_dir(&layout.cni_conf(), 0o755)?;
+    }
+    Ok(())
+}
+
+/// Writes the configurations of a node's pod network.
+pub(crate) fn write_network_files(
+    settings: &Settings,
+    node: &ClusterNode,
+    layout: &Layout,
+) -> Result<()> {
+    if settings.runs_pods() {
+        let text = configs::proxy_config(settings, layout);
+        files::write_if_changed(&layout.config("kube-proxy.yaml"), text.as_bytes())?;
+    }
+    if settings.runtime == Runtime::Own {
+        let path = layout.cni_conf().join("10-ironclad.conflist");
+        let text = configs::cni_config(settings, node, layout);
+        files::write_if_changed(&path, text.as_bytes())?;
     }
     Ok(())
 }

@@ -177,7 +177,7 @@ impl Builder<'_> {
             format!("--authorization-kubeconfig={}", path_text(&kubeconfig)),
             "--bind-address=127.0.0.1".to_owned(),
             // Off unless they are named.
-            "--controllers=*,bootstrapsigner,tokencleaner".to_owned(),
+            "--controllers=*,bootstrapsigner,tokencleaner,kubelet-serving-approver".to_owned(),
             format!("--secure-port={}", ports.controller_manager),
             "--leader-elect=true".to_owned(),
             // Each controller gets an account with its own rights instead of those of the whole

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::control_plane::Builder;
 use super::process::{Process, Ready, path_text};
 use crate::layout::Layout;
+use crate::membership::Membership;
 use crate::node::ClusterNode;
 use crate::settings::Runtime;
 
@@ -85,7 +86,7 @@ impl<'a> NodeBuilder<'a> {
             Runtime::Simulated => format!("simulated:{}", self.simulated_network()),
         };
         let name = &self.node.name;
-        let args = vec![
+        let mut args = vec![
             format!("--config={}", path_text(&config)),
             format!("--kubeconfig={}", path_text(&kubeconfig)),
             format!("--hostname-override={name}"),
@@ -96,13 +97,18 @@ impl<'a> NodeBuilder<'a> {
             ),
             format!("--container-runtime-endpoint={endpoint}"),
         ];
-        let inputs = [
-            kubeconfig,
-            config,
-            self.cluster
-                .pki_path(&format!("kubelet-serving-{name}.crt")),
-        ];
-        let mut after = vec!["kube-apiserver".to_owned()];
+        let (inputs, mut after) = match &settings.membership {
+            Some(member) => {
+                args.extend(self.member_arguments(member));
+                // Not the kubeconfig and certificates, which the kubelet itself writes.
+                (vec![config, self.cluster.pki_path("ca.crt")], Vec::new())
+            }
+            None => {
+                let serving = format!("kubelet-serving-{name}.crt");
+                let inputs = vec![kubeconfig, config, self.cluster.pki_path(&serving)];
+                (inputs, vec!["kube-apiserver".to_owned()])
+            }
+        };
         if settings.runtime == Runtime::Own {
             after.push(self.node.process_name("containerd"));
         }
@@ -116,18 +122,49 @@ impl<'a> NodeBuilder<'a> {
         self.process("kubelet", args, &inputs, ready, &after)
     }
 
+    /// Returns the arguments with which a kubelet requests its certificates and registers its node.
+    fn member_arguments(&self, member: &Membership) -> Vec<String> {
+        let bootstrap = self.layout.bootstrap_kubeconfig();
+        let mut args = vec![
+            format!("--bootstrap-kubeconfig={}", path_text(&bootstrap)),
+            format!("--cert-dir={}", path_text(&self.layout.pki())),
+        ];
+        let lists = [
+            ("node-labels", &member.labels),
+            ("register-with-taints", &member.taints),
+        ];
+        let lists = lists.iter().filter(|(_, values)| !values.is_empty());
+        args.extend(lists.map(|(flag, values)| format!("--{flag}={}", values.join(","))));
+        args
+    }
+
     /// Returns the /16 of the addresses of simulated pods, which lead nowhere: the shared range of
     /// RFC 6598 for all nodes but the first, so that no two pods have the same.
     fn simulated_network(&self) -> String {
-        match self.node.number {
-            1 => String::new(),
-            number => format!("100.{}.0.0", 64 + number),
+        match (&self.cluster.settings.membership, self.node.number) {
+            // After those of the nodes of `up`.
+            (Some(_), _) => format!("100.{}.0.0", 100 + self.name_digest() % 28),
+            (None, 1) => String::new(),
+            (None, number) => format!("100.{}.0.0", 64 + number),
         }
+    }
+
+    fn name_digest(&self) -> u8 {
+        let digest = crate::files::digest_hex(self.node.name.as_bytes());
+        u8::from_str_radix(digest.get(..2).unwrap_or_default(), 16).unwrap_or_default()
     }
 
     pub(super) fn proxy(&self) -> Process {
         let config = self.layout.config("kube-proxy.yaml");
-        let inputs = [config.clone(), self.layout.kubeconfig("proxy")];
+        let mut inputs = vec![config.clone(), self.layout.kubeconfig("proxy")];
+        let after = match &self.cluster.settings.membership {
+            Some(_) => {
+                // The kubelet renews it, and an open connection keeps the old one.
+                inputs.push(self.layout.kubelet_identity());
+                self.node.process_name("kubelet")
+            }
+            None => "kube-apiserver".to_owned(),
+        };
         let settings = self.cluster.settings;
         let mut args = vec![
             format!("--config={}", path_text(&config)),
@@ -141,12 +178,6 @@ impl<'a> NodeBuilder<'a> {
             ]);
         }
         let ready = self.listens_at(settings.ports.proxy_health);
-        self.process(
-            "kube-proxy",
-            args,
-            &inputs,
-            ready,
-            &["kube-apiserver".to_owned()],
-        )
+        self.process("kube-proxy", args, &inputs, ready, &[after])
     }
 }

@@ -1,6 +1,6 @@
 //! Chooses the settings from options, stored settings and the machine.
 
-use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use ipnet::Ipv4Net;
@@ -16,10 +16,21 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
     let data_dir = absolute_path(&options.data_dir)?;
     // Stored values win over defaults, because objects in the store depend on them.
     let before = Settings::load(&data_dir)?;
+    if let Some(member) = before
+        .as_ref()
+        .and_then(|before| before.membership.as_ref())
+    {
+        return Err(Error::Refused(format!(
+            "this machine joined the cluster at {}; `ironclad join` repairs its components, and `ironclad reset` removes \
+             them before `ironclad up` starts another cluster in {}",
+            member.server,
+            data_dir.display()
+        )));
+    }
     let (runtime, remark) = choose_runtime(options, before.as_ref());
     let settings = Settings {
         layout: LAYOUT,
-        bin_dir: choose_bin_dir(options, before.as_ref())?,
+        bin_dir: choose_bin_dir(options.bin_dir.as_deref(), before.as_ref())?,
         node_name: keep_or_choose(
             options.node_name.clone(),
             before.as_ref().map(|b| &b.node_name),
@@ -54,19 +65,25 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
             .unwrap_or(0),
         node_count: choose_node_count(options.nodes, before.as_ref().map(|b| b.node_count))?,
         node_network: before.as_ref().and_then(|b| b.node_network),
+        membership: None,
         data_dir,
     };
     let settings = add_node_network(settings)?;
-    if !valid_name(&settings.node_name) {
-        return Err(Error::Refused(format!(
-            "{:?} can't be a node's name (lower-case letters, digits, - and .); give one with --node-name",
-            settings.node_name
-        )));
-    }
+    check_name(&settings.node_name)?;
     Ok((settings, remark))
 }
 
-fn absolute_path(path: &Path) -> Result<PathBuf> {
+/// Rejects a name that can't be that of a Node object.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    if valid_name(name) {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "{name:?} can't be a node's name (lower-case letters, digits, - and .); give one with --node-name"
+    )))
+}
+
+pub(crate) fn absolute_path(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).map_err(Error::io(path))
 }
 
@@ -149,21 +166,23 @@ fn simulated_reason(why: Option<&str>) -> String {
     )
 }
 
-fn choose_bin_dir(options: &UpOptions, before: Option<&Settings>) -> Result<PathBuf> {
-    if let Some(given) = &options.bin_dir {
+/// Chooses the directory of the components.
+pub(crate) fn choose_bin_dir(given: Option<&Path>, before: Option<&Settings>) -> Result<PathBuf> {
+    if let Some(given) = given {
         return absolute_path(given);
     }
     // The components of the same build are beside this program; those of the stored directory may
     // be of an older one.
     let own = std::env::current_exe().map_err(Error::io("/proc/self/exe"))?;
     let beside = own.parent().map(Path::to_owned).unwrap_or_default();
-    if beside.join("kube-apiserver").is_file() {
+    if beside.join("kubelet").is_file() {
         return Ok(beside);
     }
     Ok(before.map_or(beside, |before| before.bin_dir.clone()))
 }
 
-fn host_name() -> String {
+/// Returns the name of this machine, or `node` if that can't be a node's name.
+pub(crate) fn host_name() -> String {
     let name = rustix::system::uname()
         .nodename()
         .to_string_lossy()
@@ -184,20 +203,21 @@ fn valid_name(name: &str) -> bool {
         && edge(name.chars().last())
 }
 
-/// Returns the address of the default route (sends no packet), or of any interface, or loopback.
-fn choose_address() -> IpAddr {
-    // Connecting a UDP socket only looks up the route. 192.0.2.1 is an address for documentation
-    // (RFC 5737).
-    let routed = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
-        .and_then(|socket| {
-            socket
-                .connect((Ipv4Addr::new(192, 0, 2, 1), 9))
-                .and_then(|()| socket.local_addr())
-        })
-        .map(|local| local.ip())
-        .ok()
-        .filter(|ip| !ip.is_loopback() && !ip.is_unspecified());
+/// Returns the address from which this machine sends packets to `target`, without sending one.
+pub(crate) fn local_address_for(target: SocketAddr) -> Option<IpAddr> {
+    // Connecting a UDP socket only looks up the route.
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect(target).ok()?;
+    let local = socket.local_addr().ok()?.ip();
+    (!local.is_unspecified()).then_some(local)
+}
+
+/// Returns the address of the default route, or of any interface, or loopback.
+pub(crate) fn choose_address() -> IpAddr {
+    // An address for documentation (RFC 5737).
+    let routed = local_address_for(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9)));
     routed
+        .filter(|ip| !ip.is_loopback())
         .or_else(any_address)
         .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
@@ -248,12 +268,12 @@ fn bind_free_port() -> Result<(TcpListener, u16)> {
     Ok((listener, port))
 }
 
-fn pick_port() -> Result<u16> {
+pub(crate) fn pick_port() -> Result<u16> {
     bind_free_port().map(|(_, port)| port)
 }
 
 /// Picks free ports; all are held until the last is found, so that they differ.
-fn pick_ports() -> Result<Ports> {
+pub(crate) fn pick_ports() -> Result<Ports> {
     let held = std::iter::repeat_with(bind_free_port)
         .take(11)
         .collect::<Result<Vec<_>>>()?;

@@ -4,7 +4,7 @@
 //! the CNI configurations, routes and the address of cluster DNS are written before. A Node that is
 //! created with its range keeps it.
 
-use client::Client;
+use client::{Client, ListParams};
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::node::ClusterNode;
 use crate::plan::{Plan, make_plan};
+use crate::routes::GATEWAY;
 use crate::settings::Settings;
 
 /// Creates the missing Node objects. Kubelets of nodes that were planned before keep running.
@@ -32,8 +33,49 @@ pub(super) async fn register_nodes(
     plan.keep_kubelets(&known);
     start_processes(settings, layout, plan)?;
     wait::wait_for_api_server(client, layout).await?;
+    check_ranges_are_free(client, &nodes).await?;
     for node in &nodes {
         create_node(client, node).await?;
+    }
+    Ok(())
+}
+
+/// Rejects new nodes whose range of pods another machine has got that joined in the meantime.
+async fn check_ranges_are_free(client: &Client, nodes: &[ClusterNode]) -> Result<()> {
+    let list = client.api::<Node>().list(&ListParams::new()).await;
+    let list = list.map_err(|cause| Error::Api {
+        what: "listing the nodes".to_owned(),
+        cause,
+    })?;
+    match find_range_conflict(nodes, &list.items) {
+        None => Ok(()),
+        Some((name, range)) => Err(Error::Refused(format!(
+            "node {name} joined the cluster and has the addresses {range}, which a further node of this machine would need; \
+             remove that node first, or leave --nodes as it was"
+        ))),
+    }
+}
+
+/// Returns a node of another machine, and its range, if a node of `own` has the same range.
+fn find_range_conflict(own: &[ClusterNode], nodes: &[Node]) -> Option<(String, String)> {
+    nodes.iter().find_map(|node| {
+        let name = node.metadata.name.clone()?;
+        let range = node.spec.as_ref()?.pod_cidr.clone()?;
+        let taken = |own: &ClusterNode| own.name != name && own.pods.to_string() == range;
+        own.iter().any(taken).then_some((name, range))
+    })
+}
+
+/// Publishes the address through which other machines reach a node that is a namespace of this one.
+pub(super) async fn publish_gateways(settings: &Settings, client: &Client) -> Result<()> {
+    for node in settings.nodes().iter().filter(|node| node.is_isolated) {
+        let patch = json!({ "metadata": { "annotations": { GATEWAY: settings.node_address } } });
+        let api = client.api::<Node>();
+        let patched = api.patch(&node.name, &client::Patch::Merge(patch)).await;
+        patched.map_err(|cause| Error::Api {
+            what: format!("Node {}", node.name),
+            cause,
+        })?;
     }
     Ok(())
 }
@@ -90,6 +132,24 @@ mod tests {
         let spec = node.spec.unwrap();
         assert_eq!(spec.pod_cidr.as_deref(), Some("10.244.1.0/24"));
         assert_eq!(spec.pod_cidrs.unwrap(), ["10.244.1.0/24"]);
+    }
+
+    #[test]
+    fn range_that_a_joined_node_has_is_not_used_again() {
+        let own = Settings::with_nodes(3).nodes();
+        let node = |name: &str, range: &str| -> Node {
+            let tree = json!({"metadata": {"name": name}, "spec": {"podCIDR": range}});
+            serde_json::from_value(tree).unwrap()
+        };
+        let known = [node("n1", "10.244.0.0/24"), node("n1-2", "10.244.1.0/24")];
+        assert_eq!(find_range_conflict(&own, &known), None);
+        let joined = [node("w1", "10.244.2.0/24")];
+        let found = find_range_conflict(&own, &joined).map(|(name, _)| name);
+        assert_eq!(found.as_deref(), Some("w1"));
+        assert_eq!(
+            find_range_conflict(&own, &[node("w1", "10.244.9.0/24")]),
+            None
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(super) fn save_plan(layout: &Layout, mut plan: Plan) -> Result<()> {
 }
 
 /// Writes a plan and makes the supervisor follow it.
-pub(super) fn start_processes(settings: &Settings, layout: &Layout, plan: Plan) -> Result<()> {
+pub(crate) fn start_processes(settings: &Settings, layout: &Layout, plan: Plan) -> Result<()> {
     save_plan(layout, plan)?;
     // The supervisor is the same program, so that an upgrade replaces both at once.
     let program = std::env::current_exe().map_err(Error::io("/proc/self/exe"))?;

@@ -19,7 +19,12 @@ const PAUSE: Duration = Duration::from_millis(30);
 
 /// Polls until the condition holds. Only used while components start and there is nothing to watch
 /// yet.
-async fn wait_until<F, Fut>(what: &str, seconds: u64, log: &Path, mut holds: F) -> Result<()>
+pub(crate) async fn wait_until<F, Fut>(
+    what: &str,
+    seconds: u64,
+    log: &Path,
+    mut holds: F,
+) -> Result<()>
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = bool>,
@@ -79,47 +84,68 @@ pub async fn wait_for_system(client: &Client, _settings: &Settings, layout: &Lay
     .await
 }
 
-/// Waits until the node is Ready: a watch, from the state of a list.
+/// Waits until the node is Ready.
 pub async fn wait_for_node(client: &Client, node: &ClusterNode, layout: &Layout) -> Result<()> {
+    let log = layout.log(&node.process_name("kubelet"));
+    let is_ready = |node: &Node| is_node_ready(node).then_some(());
+    watch_until(client, &node.name, "readiness", &log, is_ready).await
+}
+
+/// Waits until `find` returns a value for the node: a watch, from the state of a list.
+pub async fn watch_until<T>(
+    client: &Client,
+    name: &str,
+    what: &str,
+    log: &Path,
+    find: impl Fn(&Node) -> Option<T>,
+) -> Result<T> {
     const SECONDS: u64 = 180;
     let waiting = async {
-        while let Err(error) = watch_node(client, &node.name).await {
-            tracing::debug!(%error, "watching the node again");
+        loop {
+            match watch_node(client, name, &find).await {
+                Ok(found) => return found,
+                Err(error) => tracing::debug!(%error, "watching the node again"),
+            }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     };
     let late = |_| Error::Late {
-        what: format!("readiness of node {}", node.name),
+        what: format!("{what} of node {name}"),
         seconds: SECONDS,
-        log: layout.log(&node.process_name("kubelet")),
+        log: log.to_owned(),
     };
     tokio::time::timeout(Duration::from_secs(SECONDS), waiting)
         .await
         .map_err(late)
 }
 
-/// Returns when the node is Ready; an earlier end of the watch is an error.
-async fn watch_node(client: &Client, name: &str) -> client::Result<()> {
+/// Returns the first value that `find` returns for the node; an earlier end of the watch is an error.
+async fn watch_node<T>(
+    client: &Client,
+    name: &str,
+    find: impl Fn(&Node) -> Option<T>,
+) -> client::Result<T> {
     let api = client.api::<Node>();
     let which = ListParams::new().with_fields(format!("metadata.name={name}"));
     let list = api.list(&which).await?;
-    // A watch shows changes only, and the node may be ready already.
-    if list.items.iter().any(is_node_ready) {
-        return Ok(());
+    // A watch shows changes only.
+    if let Some(found) = list.items.iter().find_map(&find) {
+        return Ok(found);
     }
     let version = list.metadata.resource_version.unwrap_or_default();
     let mut watch = api.watch(&which, &version, 60).await?;
     while let Some(event) = watch.next().await {
         if let WatchEvent::Added(node) | WatchEvent::Modified(node) = event?
-            && is_node_ready(&node)
+            && let Some(found) = find(&node)
         {
-            return Ok(());
+            return Ok(found);
         }
     }
     Err(client::Error::Config("the watch ended".into()))
 }
 
-fn is_node_ready(node: &Node) -> bool {
+/// Returns whether the node has the condition Ready.
+pub fn is_node_ready(node: &Node) -> bool {
     let conditions = node
         .status
         .as_ref()

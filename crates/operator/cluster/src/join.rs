@@ -1,0 +1,251 @@
+//! Joins this machine to a cluster that another machine runs, as a worker: every step checks the
+//! state and does only what is missing.
+//!
+//! The machine never has a credential that gives more than the rights of its own node: the token can
+//! request the certificate of a kubelet, and kube-proxy works with that certificate.
+
+mod choose;
+mod files;
+mod options;
+mod reset;
+
+use std::path::Path;
+use std::time::Instant;
+
+use client::{Client, Config, Source};
+use ipnet::Ipv4Net;
+use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use operator_discovery::{Cluster, KeyPin, discover_cluster, pin_certificates};
+
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::node::ClusterNode;
+use crate::plan::make_plan;
+use crate::settings::Settings;
+use crate::up::choose::{absolute_path, choose_bin_dir};
+use crate::up::start::start_processes;
+use crate::up::{self, wait};
+use crate::{checks, network, published};
+pub use options::{DiscoverySource, Invitation, JoinOptions};
+pub use reset::reset_machine;
+
+const USER_AGENT: &str = "ironclad";
+/// Time for the approval of the first certificate, in seconds.
+const IDENTITY_SECONDS: u64 = 60;
+
+/// Joins the cluster, or repairs a machine that has joined, and waits until its node is Ready.
+/// Reports progress through `say`.
+pub async fn join_cluster(options: &JoinOptions, say: &dyn Fn(&str)) -> Result<Settings> {
+    let began = Instant::now();
+    let data_dir = absolute_path(&options.data_dir)?;
+    let mut settings = match joined_settings(&data_dir, options)? {
+        Some(settings) => {
+            say(&format!(
+                "this machine is node {} of the cluster at {}; repairing it",
+                settings.node_name,
+                settings.server_url()
+            ));
+            checks::check_host(&settings, &Layout::for_settings(&settings))?;
+            settings.save()?;
+            settings
+        }
+        None => accept_invitation(options, &data_dir, say).await?,
+    };
+    let layout = Layout::for_settings(&settings);
+    let node = settings.first_node();
+    files::write_node_files(&settings, &node, &layout)?;
+    say("starting the kubelet");
+    start_processes(&settings, &layout, make_plan(&settings, &layout))?;
+    if settings.runs_pods() {
+        say("importing images");
+        up::import_images(&settings, &layout).await?;
+    }
+    say("waiting for the certificate of the node");
+    let client = wait_for_identity(&node, &layout).await?;
+    if settings.runs_pods() {
+        say("waiting for the addresses of its pods");
+        let pods = wait_for_pods(&client, &settings, &layout).await?;
+        say(&format!("setting up the pod network {pods}"));
+        join_network(&mut settings, &layout, pods)?;
+    }
+    say("waiting for the node");
+    wait::wait_for_node(&client, &node, &layout).await?;
+    // The node has a certificate of its own, and the token could add other machines.
+    crate::files::remove_file(&layout.bootstrap_kubeconfig())?;
+    say(&format!(
+        "ready after {:.1} s",
+        began.elapsed().as_secs_f32()
+    ));
+    Ok(settings)
+}
+
+/// Returns the settings of a machine that has joined already; None for one that has not, or whose
+/// join was interrupted before it had a certificate.
+fn joined_settings(data_dir: &Path, options: &JoinOptions) -> Result<Option<Settings>> {
+    let Some(mut settings) = Settings::load(data_dir)? else {
+        return Ok(None);
+    };
+    if settings.membership.is_none() {
+        return Err(Error::Refused(format!(
+            "{} holds a cluster that `ironclad up` started, and its machine can't join another one; give another \
+             --data-dir, or remove that cluster with `ironclad down --purge`",
+            data_dir.display()
+        )));
+    }
+    if !Layout::for_settings(&settings)
+        .kubeconfig("kubelet")
+        .exists()
+    {
+        return Ok(None);
+    }
+    if let Some(name) = options.node_name.as_ref()
+        && *name != settings.node_name
+    {
+        return Err(Error::Refused(format!(
+            "this machine joined as {}, and a node can't change its name; run `ironclad reset` first to join as {name}",
+            settings.node_name
+        )));
+    }
+    settings.bin_dir = choose_bin_dir(options.bin_dir.as_deref(), Some(&settings))?;
+    settings.verbosity = options.verbosity.unwrap_or(settings.verbosity);
+    Ok(Some(settings))
+}
+
+/// Verifies the cluster, reads its configuration, and writes what the node starts with.
+async fn accept_invitation(
+    options: &JoinOptions,
+    data_dir: &Path,
+    say: &dyn Fn(&str),
+) -> Result<Settings> {
+    let invitation = options.invitation.as_ref().ok_or_else(|| {
+        Error::Refused(
+            "this machine has not joined a cluster; `ironclad token create --print-join-command` on the machine of the \
+             cluster prints the command that joins it"
+                .into(),
+        )
+    })?;
+    // Before any request: without root nothing would work.
+    choose::choose_runtime(options)?;
+    let cluster = discover(invitation, say).await?;
+    say("reading the cluster's configuration");
+    let client = connect_with_token(&cluster, invitation);
+    let ranges =
+        published::read_cluster_config(&read_map(&client, published::CLUSTER_CONFIG).await?)?;
+    let kubelet =
+        published::read_kubelet_config(&read_map(&client, published::KUBELET_CONFIG).await?)?;
+    let settings = choose::choose_settings(options, data_dir, &cluster.server, ranges)?;
+    let layout = Layout::for_settings(&settings);
+    // Before the first file is written: a rejected join leaves nothing behind.
+    checks::check_host(&settings, &layout)?;
+    check_name_is_free(&client, &settings.node_name).await?;
+    crate::files::create_dir(&settings.data_dir, 0o711)?;
+    // First of all files: `reset` finds the machine's membership by it.
+    settings.save()?;
+    files::write_credentials(&layout, &cluster, &invitation.token, &kubelet)?;
+    Ok(settings)
+}
+
+async fn discover(invitation: &Invitation, say: &dyn Fn(&str)) -> Result<Cluster> {
+    let cluster = match &invitation.source {
+        DiscoverySource::File(path) => Cluster::from_file(path)?,
+        DiscoverySource::Token { endpoint, trust } => {
+            say(&format!("verifying the cluster at {endpoint}"));
+            discover_cluster(endpoint, &invitation.token, trust, USER_AGENT).await?
+        }
+    };
+    let pins = pin_certificates(cluster.ca.as_bytes());
+    let pins: Vec<_> = pins.iter().map(KeyPin::to_string).collect();
+    say(&format!("the cluster's CA has the key {}", pins.join(", ")));
+    Ok(cluster)
+}
+
+fn connect_with_token(cluster: &Cluster, invitation: &Invitation) -> Client {
+    let config = Config::builder(cluster.server.url())
+        .with_ca(Source::Inline(cluster.ca.clone().into_bytes()))
+        .with_token(Source::Inline(invitation.token.expose().into_bytes()))
+        .user_agent(USER_AGENT);
+    Client::new(config)
+}
+
+async fn read_map(client: &Client, name: &str) -> Result<ConfigMap> {
+    let maps = client.namespaced::<ConfigMap>(published::NAMESPACE);
+    maps.get(name).await.map_err(|cause| {
+        let what = if cause.is_unauthorized() {
+            "the token is not valid: it has expired or was deleted; create one with `ironclad token create`".to_owned()
+        } else {
+            format!(
+                "reading the ConfigMap {name}, which `ironclad up` of this release writes on the machine of the cluster"
+            )
+        };
+        Error::Api { what, cause }
+    })
+}
+
+/// Rejects the name of a node that works: with the token this machine would get its identity.
+async fn check_name_is_free(client: &Client, name: &str) -> Result<()> {
+    match client.api::<Node>().get(name).await {
+        Ok(node) if wait::is_node_ready(&node) => Err(Error::Refused(format!(
+            "the cluster has a node {name} that is Ready; give another name with --node-name, or delete that node with \
+             `kubectl delete node {name}` if it no longer exists"
+        ))),
+        Ok(_) => Ok(()),
+        // An administrator may have removed the token's right to read nodes.
+        Err(error) if error.is_not_found() || error.is_forbidden() => Ok(()),
+        Err(cause) => Err(Error::Api {
+            what: format!("reading Node {name}"),
+            cause,
+        }),
+    }
+}
+
+/// Waits for the kubelet's certificate; returns a client with it.
+async fn wait_for_identity(node: &ClusterNode, layout: &Layout) -> Result<Client> {
+    let (path, log) = (layout.kubeconfig("kubelet"), layout.log("kubelet"));
+    let what = format!("the certificate of node {}", node.name);
+    let granted = wait::wait_until(&what, IDENTITY_SECONDS, &log, async || path.exists()).await;
+    granted.map_err(|late| add_last_line(late, &log))?;
+    let config = Config::from_kubeconfig(&path).map_err(|cause| Error::Api {
+        what: path.display().to_string(),
+        cause,
+    })?;
+    Ok(Client::new(config.user_agent(USER_AGENT)))
+}
+
+/// Adds the last line of a log to an error: a kubelet that was refused ends with the reason.
+fn add_last_line(error: Error, log: &Path) -> Error {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    match text.lines().rev().find(|line| !line.trim().is_empty()) {
+        Some(line) => Error::Refused(format!("{error}, which ends with: {line}")),
+        None => error,
+    }
+}
+
+/// Waits until the cluster has allocated the addresses of the node's pods.
+async fn wait_for_pods(client: &Client, settings: &Settings, layout: &Layout) -> Result<Ipv4Net> {
+    let find = |node: &Node| node.spec.as_ref()?.pod_cidr.clone();
+    let log = layout.log("kubelet");
+    let what = "the allocation of pod addresses";
+    let text = wait::watch_until(client, &settings.node_name, what, &log, find).await?;
+    let pods: Option<Ipv4Net> = text.parse().ok();
+    pods.filter(|pods| settings.pod_cidr.contains(pods))
+        .ok_or_else(|| {
+            Error::Refused(format!(
+                "the pods of this node have the range {text}, which is not in the cluster's range {}; delete the Node, and \
+                 run the command again",
+                settings.pod_cidr
+            ))
+        })
+}
+
+/// Sets up the pod network, and starts kube-proxy.
+fn join_network(settings: &mut Settings, layout: &Layout, pods: Ipv4Net) -> Result<()> {
+    if let Some(member) = &mut settings.membership {
+        member.pods = Some(pods);
+    }
+    settings.save()?;
+    // With the range of the pods.
+    let node = settings.first_node();
+    files::write_network_files(settings, &node, layout)?;
+    network::prepare_network(settings, layout)?;
+    start_processes(settings, layout, make_plan(settings, layout))
+}

@@ -1,0 +1,231 @@
+//! Chooses the settings of a joining machine.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::path::Path;
+
+use operator_discovery::Endpoint;
+
+use super::options::JoinOptions;
+use crate::checks::why_simulated;
+use crate::error::{Error, Result};
+use crate::membership::Membership;
+use crate::published::ClusterRanges;
+use crate::settings::{MEMBER_LAYOUT, Ports, Runtime, Settings};
+use crate::up::choose;
+
+/// Returns the settings of a machine that joins the cluster of `server` with these ranges.
+pub(super) fn choose_settings(
+    options: &JoinOptions,
+    data_dir: &Path,
+    server: &Endpoint,
+    ranges: ClusterRanges,
+) -> Result<Settings> {
+    let node_name = options.node_name.clone().unwrap_or_else(choose::host_name);
+    choose::check_name(&node_name)?;
+    let runtime = choose_runtime(options)?;
+    let node_address = options
+        .node_address
+        .unwrap_or_else(|| choose_address(server));
+    if runtime != Runtime::Simulated && !is_reachable(node_address) {
+        return Err(Error::Refused(format!(
+            "{node_address} can't be this node's address, because other machines do not reach it; give an IPv4 address of \
+             this machine with --node-ip"
+        )));
+    }
+    for label in &options.labels {
+        check_label(label)?;
+    }
+    for taint in &options.taints {
+        check_taint(taint)?;
+    }
+    Ok(Settings {
+        layout: MEMBER_LAYOUT,
+        data_dir: data_dir.to_owned(),
+        bin_dir: choose::choose_bin_dir(options.bin_dir.as_deref(), None)?,
+        node_name,
+        node_address,
+        runtime,
+        pod_cidr: ranges.pods,
+        service_cidr: ranges.services,
+        domain: ranges.domain,
+        ports: choose_ports(options)?,
+        verbosity: options.verbosity.unwrap_or(0),
+        node_count: 1,
+        node_network: None,
+        membership: Some(Membership {
+            server: server.url(),
+            pods: None,
+            labels: options.labels.clone(),
+            taints: options.taints.clone(),
+        }),
+    })
+}
+
+/// Chooses the runtime. Unlike `up`, a machine that can't run containers is refused instead of
+/// simulated: the scheduler of a real cluster would send it pods.
+pub(super) fn choose_runtime(options: &JoinOptions) -> Result<Runtime> {
+    if options.simulated {
+        return Ok(Runtime::Simulated);
+    }
+    if let Some(why) = why_simulated() {
+        return Err(Error::Refused(format!(
+            "containers can't run here: {why}; run the command as root, or join a node without containers with --simulated"
+        )));
+    }
+    let endpoint = options.runtime_endpoint.clone();
+    Ok(endpoint.map_or(Runtime::Own, Runtime::Endpoint))
+}
+
+/// Returns the address from which this machine reaches the API server.
+fn choose_address(server: &Endpoint) -> IpAddr {
+    let targets = (server.host(), server.port()).to_socket_addrs();
+    targets
+        .into_iter()
+        .flatten()
+        .filter(SocketAddr::is_ipv4)
+        .find_map(choose::local_address_for)
+        .unwrap_or_else(choose::choose_address)
+}
+
+fn is_reachable(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            !(address.is_loopback()
+                || address.is_unspecified()
+                || address.is_multicast()
+                || address == Ipv4Addr::BROADCAST)
+        }
+        IpAddr::V6(_) => false,
+    }
+}
+
+fn choose_ports(options: &JoinOptions) -> Result<Ports> {
+    let mut ports = match options.pick_ports {
+        true => choose::pick_ports()?,
+        false => Ports::default(),
+    };
+    match options.kubelet_port {
+        Some(0) => ports.kubelet = choose::pick_port()?,
+        Some(given) => ports.kubelet = given,
+        None => {}
+    }
+    Ok(ports)
+}
+
+/// Prefixes of labels that a node may set on itself besides those of other domains, as admission
+/// plugin NodeRestriction has them.
+const NODE_LABELS: [&str; 12] = [
+    "kubernetes.io/hostname",
+    "kubernetes.io/arch",
+    "kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/instance-type",
+    "node.kubernetes.io/instance-type",
+    "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "node.kubernetes.io/windows-build",
+];
+
+/// Rejects a label that the kubelet or the API server would reject: the node would never register.
+fn check_label(label: &str) -> Result<()> {
+    let defect = match label.split_once('=') {
+        None => Some("is not of the form KEY=VALUE"),
+        Some((key, _)) if key.is_empty() || label.contains(',') => Some("is no label"),
+        Some((key, _)) if !may_set_label(key) => Some(
+            "is in a domain of Kubernetes that nodes may not set; an administrator sets it with `kubectl label node`",
+        ),
+        Some(_) => None,
+    };
+    defect.map_or(Ok(()), |defect| {
+        Err(Error::Refused(format!("--node-labels: {label:?} {defect}")))
+    })
+}
+
+fn may_set_label(key: &str) -> bool {
+    let Some((domain, _)) = key.split_once('/') else {
+        return true;
+    };
+    let within = |parent: &str| {
+        domain == parent
+            || domain
+                .strip_suffix(parent)
+                .is_some_and(|rest| rest.ends_with('.'))
+    };
+    if !within("kubernetes.io") && !within("k8s.io") {
+        return true;
+    }
+    NODE_LABELS.contains(&key) || within("kubelet.kubernetes.io") || within("node.kubernetes.io")
+}
+
+/// Rejects a taint that can't be parsed.
+fn check_taint(taint: &str) -> Result<()> {
+    let effect = taint
+        .rsplit_once(':')
+        .map(|(key, effect)| (!key.is_empty(), effect));
+    match effect {
+        Some((true, "NoSchedule" | "PreferNoSchedule" | "NoExecute")) if !taint.contains(',') => {
+            Ok(())
+        }
+        _ => Err(Error::Refused(format!(
+            "--register-with-taints: {taint:?} is no taint such as key=value:NoSchedule"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_that_a_node_may_not_set_are_rejected() {
+        for (label, valid) in [
+            ("disk=ssd", true),
+            ("disk=", true),
+            ("example.com/disk=ssd", true),
+            ("topology.kubernetes.io/zone=a", true),
+            ("node.kubernetes.io/anything=a", true),
+            ("kubelet.kubernetes.io/anything=a", true),
+            ("x.kubelet.kubernetes.io/anything=a", true),
+            ("node-role.kubernetes.io/control-plane=", false),
+            ("node-restriction.kubernetes.io/team=a", false),
+            ("kubernetes.io/other=a", false),
+            ("k8s.io/other=a", false),
+            ("notkubernetes.io/other=a", true),
+            ("disk", false),
+            ("=ssd", false),
+            ("a=b,c=d", false),
+        ] {
+            assert_eq!(check_label(label).is_ok(), valid, "{label}");
+        }
+    }
+
+    #[test]
+    fn taint_has_a_key_and_a_known_effect() {
+        for (taint, valid) in [
+            ("dedicated=db:NoSchedule", true),
+            ("dedicated:NoExecute", true),
+            ("dedicated=db", false),
+            (":NoSchedule", false),
+            ("dedicated=db:Never", false),
+            ("a:NoSchedule,b:NoSchedule", false),
+        ] {
+            assert_eq!(check_taint(taint).is_ok(), valid, "{taint}");
+        }
+    }
+
+    #[test]
+    fn address_of_a_node_is_one_that_others_reach() {
+        for (address, reachable) in [
+            (IpAddr::from([192, 0, 2, 1]), true),
+            (IpAddr::from([127, 0, 0, 1]), false),
+            (IpAddr::from([0, 0, 0, 0]), false),
+            (IpAddr::from([224, 0, 0, 1]), false),
+            (IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]), false),
+        ] {
+            assert_eq!(is_reachable(address), reachable, "{address}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The files of a machine that joined a cluster.
+
+use std::path::Path;
+
+use api_bootstrap::BootstrapToken;
+use operator_discovery::Cluster;
+use serde_json::{Map, Value, json};
+
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::node::ClusterNode;
+use crate::settings::Settings;
+use crate::{configs, files, up};
+
+/// Writes the CA of the cluster, the token, and the configuration of the cluster's kubelets.
+pub(super) fn write_credentials(
+    layout: &Layout,
+    cluster: &Cluster,
+    token: &BootstrapToken,
+    kubelet: &Map<String, Value>,
+) -> Result<()> {
+    files::create_dir(&layout.pki(), 0o711)?;
+    files::write_if_changed(&layout.pki().join("ca.crt"), cluster.ca.as_bytes())?;
+    let user = json!({ "token": token.expose() });
+    let text = kubeconfig(&cluster.server.url(), layout, &user);
+    files::write_private(&layout.bootstrap_kubeconfig(), text.as_bytes())?;
+    let published = serde_json::to_string_pretty(kubelet).unwrap_or_default();
+    files::write_if_changed(&layout.published_kubelet_config(), published.as_bytes()).map(drop)
+}
+
+/// Writes the configurations of the runtime and the kubelet.
+pub(super) fn write_node_files(
+    settings: &Settings,
+    node: &ClusterNode,
+    layout: &Layout,
+) -> Result<()> {
+    let published = read_published(&layout.published_kubelet_config())?;
+    let config = configs::member_kubelet_config(&published, settings, node, layout);
+    files::write_if_changed(&layout.config("kubelet.yaml"), config.as_bytes())?;
+    up::write_runtime_files(settings, layout)
+}
+
+/// Writes the configurations of the pod network. kube-proxy uses the certificate that the kubelet
+/// renews.
+pub(super) fn write_network_files(
+    settings: &Settings,
+    node: &ClusterNode,
+    layout: &Layout,
+) -> Result<()> {
+    let identity = layout.kubelet_identity();
+    let user = json!({ "client-certificate": identity, "client-key": identity });
+    let text = kubeconfig(&settings.server_url(), layout, &user);
+    files::write_if_changed(&layout.kubeconfig("proxy"), text.as_bytes())?;
+    up::write_network_files(settings, node, layout)
+}
+
+fn read_published(path: &Path) -> Result<Map<String, Value>> {
+    let text = std::fs::read(path).map_err(Error::io(path))?;
+    serde_json::from_slice(&text).map_err(|cause| Error::Settings {
+        path: path.to_owned(),
+        cause,
+    })
+}
+
+/// Returns a kubeconfig, as JSON: no value can break out of its place.
+fn kubeconfig(server: &str, layout: &Layout, user: &Value) -> String {
+    let ca = layout.pki().join("ca.crt");
+    let tree = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{
+            "name": "ironclad",
+            "cluster": { "server": server, "certificate-authority": ca },
+        }],
+        "users": [{ "name": "node", "user": user }],
+        "contexts": [{
+            "name": "node@ironclad",
+            "context": { "cluster": "ironclad", "user": "node" },
+        }],
+        "current-context": "node@ironclad",
+    });
+    serde_json::to_string_pretty(&tree).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn token_is_in_one_private_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let cluster = Cluster {
+            server: "192.0.2.1:6443".parse().unwrap(),
+            ca: "CA".into(),
+        };
+        let token: BootstrapToken = "abcdef.0123456789abcdef".parse().unwrap();
+        write_credentials(&layout, &cluster, &token, &Map::new()).unwrap();
+        let path = layout.bootstrap_kubeconfig();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600);
+        let config = client::Config::from_kubeconfig(&path).unwrap();
+        assert_eq!(config.server, "https://192.0.2.1:6443");
+        assert!(config.ca.is_some() && config.token.is_some());
+        let settings = Settings::example_member();
+        write_node_files(&settings, &settings.first_node(), &layout).unwrap();
+        write_network_files(&settings, &settings.first_node(), &layout).unwrap();
+        let with_token: Vec<_> = ["config", "pki"]
+            .iter()
+            .flat_map(|folder| std::fs::read_dir(dir.path().join(folder)).unwrap())
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| {
+                std::fs::read_to_string(path)
+                    .unwrap()
+                    .contains(token.secret())
+            })
+            .collect();
+        assert_eq!(with_token, [path]);
+    }
+}

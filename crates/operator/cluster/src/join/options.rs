@@ -1,0 +1,59 @@
+//! Options of `ironclad join`.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use api_bootstrap::BootstrapToken;
+use operator_discovery::{Endpoint, Trust};
+
+/// The source from which a joining machine learns the address and the CA of the cluster.
+#[derive(Debug, Clone)]
+pub enum DiscoverySource {
+    /// The cluster itself; the token's signature and `trust` verify it.
+    Token {
+        /// Address of an API server.
+        endpoint: Endpoint,
+        /// The means to verify the CA.
+        trust: Trust,
+    },
+    /// A kubeconfig that was copied from the cluster.
+    File(PathBuf),
+}
+
+/// The first contact with a cluster.
+#[derive(Debug, Clone)]
+pub struct Invitation {
+    /// The source of the address and the CA.
+    pub source: DiscoverySource,
+    /// The token with which the machine requests its certificate.
+    pub token: BootstrapToken,
+}
+
+/// Options of `join_cluster`. An absent option keeps the stored value, or the default.
+#[derive(Debug, Clone, Default)]
+pub struct JoinOptions {
+    /// Data directory.
+    pub data_dir: PathBuf,
+    /// Directory of the component binaries.
+    pub bin_dir: Option<PathBuf>,
+    /// The first contact; None repairs a machine that has joined.
+    pub invitation: Option<Invitation>,
+    /// Socket of an existing runtime.
+    pub runtime_endpoint: Option<String>,
+    /// Simulate containers.
+    pub simulated: bool,
+    /// Name of the node.
+    pub node_name: Option<String>,
+    /// Address of the node.
+    pub node_address: Option<IpAddr>,
+    /// Labels of the node: `key=value`.
+    pub labels: Vec<String>,
+    /// Taints of the node: `key=value:effect`.
+    pub taints: Vec<String>,
+    /// Pick free ports instead of the default ones.
+    pub pick_ports: bool,
+    /// The kubelet's port.
+    pub kubelet_port: Option<u16>,
+    /// Verbosity of the components' logs.
+    pub verbosity: Option<u8>,
+}

@@ -1,0 +1,57 @@
+//! Removes a membership from this machine.
+
+use std::path::Path;
+
+use crate::down::{DownOptions, stop_cluster};
+use crate::error::{Error, Result};
+use crate::settings::Settings;
+
+/// Stops everything that `join` started, and removes its files, mounts, devices, routes and tables.
+/// Returns the name of the node; None if the machine has joined no cluster.
+///
+/// # Errors
+/// The directory holds a cluster, or files of other programs.
+pub async fn reset_machine(data_dir: &Path, say: &dyn Fn(&str)) -> Result<Option<String>> {
+    let settings = Settings::load(data_dir)?;
+    if settings
+        .as_ref()
+        .is_some_and(|settings| settings.membership.is_none())
+    {
+        return Err(Error::Refused(format!(
+            "{} holds a cluster that `ironclad up` started; `ironclad down --purge` removes it with all its data",
+            data_dir.display()
+        )));
+    }
+    let options = DownOptions {
+        data_dir: data_dir.to_owned(),
+        purge: true,
+    };
+    let stopped = stop_cluster(&options, say).await?;
+    Ok(settings
+        .filter(|_| stopped)
+        .map(|settings| settings.node_name))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn directory_of_a_cluster_or_of_others_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(reset_machine(dir.path(), &|_| {}).await.unwrap(), None);
+        std::fs::write(dir.path().join("photos"), "").unwrap();
+        let error = reset_machine(dir.path(), &|_| {}).await.unwrap_err();
+        assert!(error.to_string().contains("nothing was touched"), "{error}");
+        let cluster = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            data_dir: cluster.path().into(),
+            ..Settings::example()
+        };
+        settings.save().unwrap();
+        let error = reset_machine(cluster.path(), &|_| {}).await.unwrap_err();
+        assert!(error.to_string().contains("down --purge"), "{error}");
+        assert!(cluster.path().join("settings.json").exists());
+    }
+}

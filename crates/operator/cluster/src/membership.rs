@@ -1,0 +1,21 @@
+//! The membership of this machine in a cluster that another machine runs.
+
+use ipnet::Ipv4Net;
+use serde::{Deserialize, Serialize};
+
+/// A membership: what `ironclad join` learned and chose.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Membership {
+    /// URL of the API server.
+    pub server: String,
+    /// Addresses of this node's pods; None until the cluster has allocated them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<Ipv4Net>,
+    /// Labels with which the node registers: `key=value`.
+    #[serde(default)]
+    pub labels: Vec<String>,
+    /// Taints with which the node registers: `key=value:effect`.
+    #[serde(default)]
+    pub taints: Vec<String>,
+}

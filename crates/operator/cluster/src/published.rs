@@ -1,0 +1,210 @@
+//! What a cluster publishes for joining machines: its ranges and the configuration of its kubelets,
+//! in the ConfigMaps and formats of kubeadm, so that `kubeadm join` reads them, too.
+
+use ipnet::Ipv4Net;
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::error::{Error, Result};
+use crate::settings::Settings;
+
+/// The namespace of the ConfigMaps.
+pub const NAMESPACE: &str = "kube-system";
+/// The ConfigMap of the cluster's ranges and names.
+pub const CLUSTER_CONFIG: &str = "kubeadm-config";
+const CLUSTER_KEY: &str = "ClusterConfiguration";
+/// The ConfigMap of the kubelets' configuration.
+pub const KUBELET_CONFIG: &str = "kubelet-config";
+const KUBELET_KEY: &str = "kubelet";
+/// The version of Kubernetes that this release implements.
+const KUBERNETES_VERSION: &str = "v1.36.2";
+
+/// What a joining machine must know of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterRanges {
+    /// Addresses of pods.
+    pub pods: Ipv4Net,
+    /// Addresses of Services.
+    pub services: Ipv4Net,
+    /// DNS domain.
+    pub domain: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClusterConfiguration {
+    networking: Networking,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Networking {
+    dns_domain: String,
+    pod_subnet: String,
+    service_subnet: String,
+}
+
+fn config_map(name: &str, key: &str, tree: &Value) -> Value {
+    let text = serde_yaml::to_string(tree).unwrap_or_default();
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "data": { key: text },
+    })
+}
+
+/// Returns the ConfigMap of the cluster's ranges.
+pub fn cluster_config(settings: &Settings) -> Value {
+    let endpoint = settings.join_url();
+    let endpoint = endpoint.strip_prefix("https://").unwrap_or(&endpoint);
+    let tree = json!({
+        "apiVersion": "kubeadm.k8s.io/v1beta4",
+        "kind": "ClusterConfiguration",
+        "clusterName": "ironclad",
+        "kubernetesVersion": KUBERNETES_VERSION,
+        "controlPlaneEndpoint": endpoint,
+        "networking": {
+            "dnsDomain": settings.domain,
+            "podSubnet": settings.pod_cidr,
+            "serviceSubnet": settings.service_cidr,
+        },
+    });
+    config_map(CLUSTER_CONFIG, CLUSTER_KEY, &tree)
+}
+
+/// Returns the ConfigMap of the kubelets' configuration. The paths are those of kubeadm, which does
+/// not change them; `ironclad join` uses its own.
+pub fn kubelet_config(settings: &Settings) -> Value {
+    let tree = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": { "enabled": false },
+            "webhook": { "enabled": true },
+            "x509": { "clientCAFile": "/etc/kubernetes/pki/ca.crt" },
+        },
+        "authorization": { "mode": "Webhook" },
+        "clusterDNS": [settings.dns_service_address()],
+        "clusterDomain": settings.domain,
+        "failSwapOn": false,
+        "rotateCertificates": true,
+        "seccompDefault": true,
+        "serverTLSBootstrap": true,
+        "staticPodPath": "/etc/kubernetes/manifests",
+    });
+    config_map(KUBELET_CONFIG, KUBELET_KEY, &tree)
+}
+
+fn read_value<'a>(map: &'a ConfigMap, name: &str, key: &str) -> Result<&'a str> {
+    let value = map.data.as_ref().and_then(|data| data.get(key));
+    value
+        .map(String::as_str)
+        .ok_or_else(|| describe_defect(name, &format!("has no {key}")))
+}
+
+fn describe_defect(name: &str, defect: &str) -> Error {
+    Error::Refused(format!(
+        "the ConfigMap {name} in {NAMESPACE} {defect}; run `ironclad up` on the machine of the cluster, which writes it"
+    ))
+}
+
+/// Reads the cluster's ranges.
+///
+/// # Errors
+/// A range is absent, or not IPv4.
+pub fn read_cluster_config(map: &ConfigMap) -> Result<ClusterRanges> {
+    let text = read_value(map, CLUSTER_CONFIG, CLUSTER_KEY)?;
+    let defect = |defect: &str| describe_defect(CLUSTER_CONFIG, defect);
+    let parsed: ClusterConfiguration = serde_yaml::from_str(text)
+        .map_err(|_| defect("lacks networking with dnsDomain, podSubnet and serviceSubnet"))?;
+    let range = |field: &str, text: &str| {
+        text.parse::<Ipv4Net>()
+            .map_err(|_| defect(&format!("has no IPv4 range as {field}")))
+    };
+    let networking = parsed.networking;
+    Ok(ClusterRanges {
+        pods: range("podSubnet", &networking.pod_subnet)?.trunc(),
+        services: range("serviceSubnet", &networking.service_subnet)?.trunc(),
+        domain: networking.dns_domain,
+    })
+}
+
+/// Reads the configuration of the cluster's kubelets.
+///
+/// # Errors
+/// It is absent, or no KubeletConfiguration.
+pub fn read_kubelet_config(map: &ConfigMap) -> Result<Map<String, Value>> {
+    let text = read_value(map, KUBELET_CONFIG, KUBELET_KEY)?;
+    let tree: Map<String, Value> = serde_yaml::from_str(text)
+        .map_err(|_| describe_defect(KUBELET_CONFIG, "holds no YAML object"))?;
+    match tree.get("kind").and_then(Value::as_str) {
+        Some("KubeletConfiguration") => Ok(tree),
+        _ => Err(describe_defect(
+            KUBELET_CONFIG,
+            "holds no KubeletConfiguration",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn to_map(tree: Value) -> ConfigMap {
+        serde_json::from_value(tree).unwrap()
+    }
+
+    #[test]
+    fn configuration_is_read_as_it_was_written() {
+        let settings = Settings::example();
+        let ranges = read_cluster_config(&to_map(cluster_config(&settings))).unwrap();
+        let expected = ClusterRanges {
+            pods: settings.pod_cidr,
+            services: settings.service_cidr,
+            domain: settings.domain.clone(),
+        };
+        assert_eq!(ranges, expected);
+        let kubelet = read_kubelet_config(&to_map(kubelet_config(&settings))).unwrap();
+        assert_eq!(kubelet["clusterDNS"], json!(["10.96.0.10"]));
+        assert_eq!(kubelet["authentication"]["anonymous"]["enabled"], false);
+    }
+
+    #[test]
+    fn defect_of_a_configuration_is_named() {
+        let cluster = |text: &str| {
+            let map = to_map(json!({ "data": { CLUSTER_KEY: text } }));
+            read_cluster_config(&map).unwrap_err().to_string()
+        };
+        let networking = |pods: &str| {
+            format!(
+                "networking: {{dnsDomain: d, podSubnet: '{pods}', serviceSubnet: 10.96.0.0/16}}"
+            )
+        };
+        for (text, expected) in [
+            ("{}".to_owned(), "lacks networking"),
+            ("[".to_owned(), "lacks networking"),
+            (networking(""), "podSubnet"),
+            (networking("fd00::/48"), "podSubnet"),
+        ] {
+            let error = cluster(&text);
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        let kubelet = |text: &str| {
+            let map = to_map(json!({ "data": { KUBELET_KEY: text } }));
+            read_kubelet_config(&map).unwrap_err().to_string()
+        };
+        for (text, expected) in [
+            ("kind: Other", "no KubeletConfiguration"),
+            ("{}", "no KubeletConfiguration"),
+            ("- a", "no YAML object"),
+        ] {
+            let error = kubelet(text);
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        let absent = read_kubelet_config(&ConfigMap::default()).unwrap_err();
+        assert!(absent.to_string().contains("has no kubelet"), "{absent}");
+    }
+}

@@ -1,0 +1,229 @@
+//! Routes to the pods of other machines: one direct route for each node, kept equal to the Node
+//! objects. All machines must be on one link; there is no overlay network.
+//!
+//! **Invariant:** a node writes parts of its own object. So a range is used only within the
+//! cluster's range, and never if an older node has a part of it: a compromised node can't attract
+//! the traffic of others.
+
+mod follow;
+mod table;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use ipnet::Ipv4Net;
+use k8s_openapi::api::core::v1::Node;
+
+use crate::settings::Settings;
+pub(crate) use follow::follow_nodes;
+pub(crate) use table::remove_routes;
+
+/// Annotation of a node that other machines reach through another address than its own: the nodes of
+/// `up` that are namespaces of its machine.
+pub const GATEWAY: &str = "node.ironclad.local/gateway";
+/// The ranges of links between nodes on one machine (RFC 2544). The address of such a node gets a
+/// route, too; addresses elsewhere never do.
+const LINK_RANGE: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 0, 0), 15);
+
+/// The machine whose routes are computed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Machine {
+    /// Names of its nodes.
+    pub(crate) names: Vec<String>,
+    /// Its address.
+    pub(crate) address: IpAddr,
+    /// Ranges of its own pods, and of the links between its own nodes.
+    pub(crate) ranges: Vec<Ipv4Net>,
+    /// Addresses of all pods.
+    pub(crate) cluster: Ipv4Net,
+}
+
+impl Machine {
+    pub(crate) fn for_settings(settings: &Settings) -> Self {
+        let nodes = settings.nodes();
+        let mut ranges: Vec<_> = nodes.iter().map(|node| node.pods).collect();
+        ranges.extend(settings.node_network);
+        Self {
+            names: nodes.into_iter().map(|node| node.name).collect(),
+            address: settings.node_address,
+            ranges,
+            cluster: settings.pod_cidr,
+        }
+    }
+}
+
+/// Desired routes: destination and gateway; and the reasons why nodes have none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct RoutePlan {
+    pub(crate) routes: BTreeMap<Ipv4Net, Ipv4Addr>,
+    pub(crate) refused: Vec<String>,
+}
+
+/// Computes the routes of a machine to the pods of the other nodes.
+pub(crate) fn plan_routes(machine: &Machine, nodes: &[Arc<Node>]) -> RoutePlan {
+    let mut others: Vec<_> = nodes
+        .iter()
+        .filter_map(|node| Some((node.metadata.name.as_deref()?, node)))
+        .filter(|(name, _)| !machine.names.iter().any(|own| own == name))
+        .collect();
+    // The older node keeps a range, whatever a younger one claims.
+    others.sort_by_key(|(name, node)| {
+        let created = node.metadata.creation_timestamp.as_ref();
+        (created.map(|time| time.0), (*name).to_owned())
+    });
+    let mut plan = RoutePlan::default();
+    for (name, node) in others {
+        let Some(pods) = pod_range(node) else {
+            // Not allocated yet, or of another family.
+            continue;
+        };
+        let Some((address, gateway)) = node_gateway(node) else {
+            continue;
+        };
+        match check_range(machine, &plan, pods) {
+            Err(defect) => plan.refused.push(format!("node {name}: {pods} {defect}")),
+            Ok(()) if IpAddr::V4(gateway) == machine.address => {
+                let defect = "is said to be behind this machine's own address";
+                plan.refused.push(format!("node {name}: {pods} {defect}"));
+            }
+            Ok(()) => {
+                plan.routes.insert(pods, gateway);
+                if gateway != address && is_link_address(machine, address) {
+                    plan.routes.entry(Ipv4Net::from(address)).or_insert(gateway);
+                }
+            }
+        }
+    }
+    plan
+}
+
+fn pod_range(node: &Node) -> Option<Ipv4Net> {
+    let text = node.spec.as_ref()?.pod_cidr.as_deref()?;
+    text.parse::<Ipv4Net>().ok().map(|range| range.trunc())
+}
+
+/// Returns a node's address, and the one through which other machines reach it.
+fn node_gateway(node: &Node) -> Option<(Ipv4Addr, Ipv4Addr)> {
+    let addresses = node.status.as_ref()?.addresses.as_ref()?;
+    let address: Ipv4Addr = addresses
+        .iter()
+        .filter(|address| address.type_ == "InternalIP")
+        .find_map(|address| address.address.parse().ok())?;
+    let annotations = node.metadata.annotations.as_ref();
+    let gateway = annotations.and_then(|all| all.get(GATEWAY)?.parse().ok());
+    Some((address, gateway.unwrap_or(address)))
+}
+
+fn check_range(machine: &Machine, plan: &RoutePlan, pods: Ipv4Net) -> Result<(), &'static str> {
+    let overlaps = |other: &Ipv4Net| other.contains(&pods) || pods.contains(other);
+    if !machine.cluster.contains(&pods) || pods == machine.cluster {
+        return Err("is not a part of the cluster's range of pods");
+    }
+    if machine.ranges.iter().any(overlaps) {
+        return Err("overlaps the range of this machine's pods");
+    }
+    if plan.routes.keys().any(overlaps) {
+        return Err("overlaps the range of an older node");
+    }
+    Ok(())
+}
+
+fn is_link_address(machine: &Machine, address: Ipv4Addr) -> bool {
+    let (base, length) = LINK_RANGE;
+    Ipv4Net::new(base, length).is_ok_and(|links| links.contains(&address))
+        && !machine.ranges.iter().any(|own| own.contains(&address))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn machine() -> Machine {
+        Machine {
+            names: vec!["own".into()],
+            address: "192.0.2.1".parse().unwrap(),
+            ranges: vec!["10.244.0.0/24".parse().unwrap()],
+            cluster: "10.244.0.0/16".parse().unwrap(),
+        }
+    }
+
+    /// Returns a node that was created in this year.
+    fn node(name: &str, year: u16, pods: &str, address: &str, gateway: &str) -> Arc<Node> {
+        let annotations = match gateway {
+            "" => json!({}),
+            gateway => json!({ GATEWAY: gateway }),
+        };
+        let tree = json!({
+            "metadata": {"name": name, "annotations": annotations,
+                "creationTimestamp": format!("{year}-01-01T00:00:00Z")},
+            "spec": {"podCIDR": pods},
+            "status": {"addresses": [{"type": "Hostname", "address": name},
+                {"type": "InternalIP", "address": address}]},
+        });
+        Arc::new(serde_json::from_value(tree).unwrap())
+    }
+
+    fn routes(nodes: &[Arc<Node>]) -> Vec<String> {
+        let plan = plan_routes(&machine(), nodes);
+        plan.routes
+            .iter()
+            .map(|(range, gateway)| format!("{range} via {gateway}"))
+            .collect()
+    }
+
+    #[test]
+    fn every_other_node_has_a_route_through_its_address() {
+        let nodes = [
+            node("own", 2020, "10.244.0.0/24", "192.0.2.1", ""),
+            node("a", 2021, "10.244.1.0/24", "192.0.2.2", ""),
+            node("b", 2022, "10.244.2.0/24", "198.18.7.2", "192.0.2.9"),
+        ];
+        let expected = [
+            "10.244.1.0/24 via 192.0.2.2",
+            "10.244.2.0/24 via 192.0.2.9",
+            "198.18.7.2/32 via 192.0.2.9",
+        ];
+        assert_eq!(routes(&nodes), expected);
+        let pending: Node = serde_json::from_value(json!({"metadata": {"name": "c"}})).unwrap();
+        assert!(routes(&[Arc::new(pending)]).is_empty());
+    }
+
+    /// A compromised node must not attract traffic to others.
+    #[test]
+    fn range_outside_of_the_cluster_or_of_an_older_node_is_refused() {
+        let older = node("a", 2021, "10.244.1.0/24", "192.0.2.2", "");
+        for (range, gateway) in [
+            ("0.0.0.0/0", ""),
+            ("10.244.0.0/16", ""),
+            ("10.0.0.0/8", ""),
+            ("192.0.2.0/24", ""),
+            ("10.244.0.128/25", ""),
+            ("10.244.1.0/24", ""),
+            ("10.244.1.7/32", ""),
+            ("10.244.0.0/23", ""),
+            ("10.244.3.0/24", "192.0.2.1"),
+        ] {
+            let younger = node("0", 2022, range, "192.0.2.3", gateway);
+            let nodes = [younger, older.clone()];
+            assert_eq!(routes(&nodes), ["10.244.1.0/24 via 192.0.2.2"], "{range}");
+            assert_eq!(plan_routes(&machine(), &nodes).refused.len(), 1, "{range}");
+        }
+    }
+
+    #[test]
+    fn address_of_a_node_gets_a_route_on_a_link_between_nodes_only() {
+        for (address, expected) in [("198.18.7.2", 2), ("8.8.8.8", 1), ("192.0.2.77", 1)] {
+            let nodes = [node("b", 2022, "10.244.2.0/24", address, "192.0.2.9")];
+            assert_eq!(routes(&nodes).len(), expected, "{address}");
+        }
+        let own_link = Machine {
+            ranges: vec!["198.18.7.0/24".parse().unwrap()],
+            ..machine()
+        };
+        let nodes = [node("b", 2022, "10.244.2.0/24", "198.18.7.2", "192.0.2.9")];
+        assert_eq!(plan_routes(&own_link, &nodes).routes.len(), 1);
+    }
+}

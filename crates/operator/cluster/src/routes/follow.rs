@@ -1,0 +1,108 @@
+//! Keeps the routes equal to the Node objects: level-triggered, on every change of a node, and each
+//! minute, because an administrator or a restarted network service may remove routes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base_task::CancellationToken;
+use client::{Client, Config, Informer, ListParams, Store};
+use k8s_openapi::api::core::v1::Node;
+use tokio::sync::Notify;
+
+use super::table::apply_routes;
+use super::{Machine, RoutePlan, plan_routes};
+use crate::layout::Layout;
+use crate::settings::Settings;
+
+/// Interval at which the routes are compared without a change.
+const REPAIR_INTERVAL: Duration = Duration::from_secs(60);
+/// Pause for the files of the identity, which `join` writes.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Follows the nodes until it is dropped. It reads them with the identity of kube-proxy.
+pub(crate) async fn follow_nodes(settings: Settings, layout: Layout) {
+    let path = layout.kubeconfig("proxy");
+    let config = loop {
+        match Config::from_kubeconfig(&path) {
+            Ok(config) => break config,
+            Err(error) => tracing::debug!(%error, "the routes to other nodes wait"),
+        }
+        tokio::time::sleep(RETRY).await;
+    };
+    let client = Client::new(config.user_agent("ironclad"));
+    let changed = Arc::new(Notify::new());
+    let notify = changed.clone();
+    let informer = Informer::new(client.api::<Node>(), ListParams::new())
+        // A list of images is longer than the rest of a Node.
+        .transform(|node: &mut Node| {
+            if let Some(status) = &mut node.status {
+                status.images = None;
+            }
+        })
+        .on_event(move |_| notify.notify_one());
+    let (nodes, run) = informer.start(CancellationToken::new());
+    tokio::select! {
+        () = run => {}
+        () = keep_routes(&settings, &nodes, &changed) => {}
+    }
+}
+
+async fn keep_routes(settings: &Settings, nodes: &Store<Node>, changed: &Notify) {
+    let machine = Machine::for_settings(settings);
+    let source = settings.first_node().bridge_address();
+    let mut reported = BTreeSet::new();
+    nodes.wait_until_synced().await;
+    loop {
+        let plan = plan_routes(&machine, &nodes.list());
+        let applied = base_task::blocking(|| apply_routes(&plan.routes, source));
+        let failures = applied.unwrap_or_else(|error| vec![error.to_string()]);
+        report(
+            &mut reported,
+            &plan,
+            failures,
+            check_own_range(settings, nodes),
+        );
+        tokio::select! {
+            () = changed.notified() => {}
+            () = tokio::time::sleep(REPAIR_INTERVAL) => {}
+        }
+    }
+}
+
+/// Returns a defect if the cluster has allocated another range to this machine's pods: its Node was
+/// deleted, and registered again.
+fn check_own_range(settings: &Settings, nodes: &Store<Node>) -> Option<String> {
+    let used = settings.membership.as_ref()?.pods?.to_string();
+    let node = nodes.get(&settings.node_name)?;
+    let allocated = node.spec.as_ref()?.pod_cidr.clone()?;
+    (allocated != used).then(|| {
+        format!(
+            "node {}: its pods have addresses of {used}, and the cluster has allocated {allocated}; run `ironclad join` again",
+            settings.node_name
+        )
+    })
+}
+
+/// Logs each problem once, as long as it lasts.
+fn report(
+    reported: &mut BTreeSet<String>,
+    plan: &RoutePlan,
+    failures: Vec<String>,
+    own: Option<String>,
+) {
+    let problems: BTreeSet<String> = plan
+        .refused
+        .iter()
+        .cloned()
+        .chain(failures)
+        .chain(own)
+        .collect();
+    for problem in problems.difference(reported) {
+        tracing::warn!(
+            problem,
+            "pods of another machine can't be reached; all machines must be on one link, with ranges of their own"
+        );
+    }
+    *reported = problems;
+}
