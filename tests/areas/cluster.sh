@@ -1,8 +1,8 @@
-# A real cluster of two nodes on this machine: real containers, real nftables, the real kubectl.
+# A real cluster of two nodes on this machine, and a third one that joins from a second machine: real containers, real nftables, the real kubectl.
 . tests/lib/need.sh
 . tests/lib/cluster.sh
 if [ "$LIST" = yes ]; then
-  list_checks kubectl_walkthrough nodes survive purge
+  list_checks kubectl_walkthrough nodes join survive purge
   list_kit cluster
   exit
 fi
@@ -15,6 +15,7 @@ python3 tests/e2e/purge.py --note "$WORK/before.json"
 cluster_up cluster --nodes 2 || exit 1
 python3 tests/e2e/kubectl_walkthrough.py --kubeconfig "$KUBECONFIG" --example deploy/examples/hello.yaml
 python3 tests/e2e/nodes.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad"
+python3 tests/e2e/join.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad" --work "$WORK/joined"
 # The checks of survive.py use the example's pods, which the walkthrough made if all of it ran.
 [ -z "$ONLY" ] || "$KUBECTL" --kubeconfig "$KUBECONFIG" apply -f deploy/examples/hello.yaml >/dev/null
 python3 tests/e2e/survive.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad"

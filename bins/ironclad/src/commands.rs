@@ -10,6 +10,7 @@ use clap::CommandFactory;
 use operator_cluster::{Layout, Report};
 
 use crate::args::{Cli, Command, Down, Output, Status, Up};
+use crate::progress::print_progress;
 use crate::{join, token};
 
 /// Executes the command.
@@ -50,12 +51,6 @@ async fn run_until_interrupted(
         // Every command can be repeated, so an interruption needs no cleaning up.
         () = shutdown.cancelled() => bail!("interrupted; run the same command again to go on"),
     }
-}
-
-/// Prints progress to standard error, so that the final output can be piped.
-pub(crate) fn print_progress(text: &str) {
-    // A closed standard error must not stop the start of a cluster.
-    let _ = writeln!(std::io::stderr(), "ironclad: {text}");
 }
 
 async fn run_up(options: Up) -> anyhow::Result<()> {

@@ -9,7 +9,7 @@ use operator_cluster::{DiscoverySource, Invitation, JoinOptions};
 use operator_discovery::Trust;
 
 use crate::args::{Folder, Join};
-use crate::commands::print_progress;
+use crate::progress::print_progress;
 
 /// Bytes of a token file that are read: a token has 23.
 const LONGEST_TOKEN_FILE: u64 = 1024;

@@ -4,6 +4,7 @@
 mod args;
 mod commands;
 mod join;
+mod progress;
 mod token;
 
 use std::process::ExitCode;

@@ -89,7 +89,7 @@ async fn start_components(components: Components) -> ControlPlane {
         ..Options::default()
     };
     let plane = ControlPlane::start_with(options).await;
-    plane.start_controllers("*,bootstrapsigner,tokencleaner");
+    plane.start_controllers("*,bootstrapsigner,tokencleaner,kubelet-serving-approver");
     plane.start_scheduler();
     let admin = plane.admin();
     for name in NODES {

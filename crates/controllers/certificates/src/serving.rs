@@ -3,6 +3,7 @@
 //! Upstream has no such approver, because a node can't prove that an address is its own. This one
 //! runs only if `--controllers` names it, and approves only what no other part of the cluster has.
 
+mod addresses;
 mod decide;
 mod reserved;
 
@@ -31,7 +32,7 @@ const SUBRESOURCE: &str = "selfnodeserver";
 const MESSAGE: &str =
     "The names and addresses of the certificate are those of the requesting node only.";
 /// Interval at which a request whose node lacks the addresses is examined again.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_secs(1);
 
 struct ServingApprover {
     requests: Cache<Csr>,

@@ -92,10 +92,8 @@ fn joined_settings(data_dir: &Path, options: &JoinOptions) -> Result<Option<Sett
             data_dir.display()
         )));
     }
-    if !Layout::for_settings(&settings)
-        .kubeconfig("kubelet")
-        .exists()
-    {
+    let layout = Layout::for_settings(&settings);
+    if !layout.kubeconfig("kubelet").exists() {
         return Ok(None);
     }
     if let Some(name) = options.node_name.as_ref()
@@ -106,9 +104,29 @@ fn joined_settings(data_dir: &Path, options: &JoinOptions) -> Result<Option<Sett
             settings.node_name
         )));
     }
+    if !has_valid_identity(&layout) {
+        // Requested again with the token, if there is one.
+        return match options.invitation {
+            Some(_) => Ok(None),
+            None => Err(Error::Refused(format!(
+                "the certificate of node {} has expired or is damaged; run the command of `ironclad token create \
+                 --print-join-command` to request another one",
+                settings.node_name
+            ))),
+        };
+    }
     settings.bin_dir = choose_bin_dir(options.bin_dir.as_deref(), Some(&settings))?;
     settings.verbosity = options.verbosity.unwrap_or(settings.verbosity);
     Ok(Some(settings))
+}
+
+/// Returns whether the kubelet's client certificate can be used.
+fn has_valid_identity(layout: &Layout) -> bool {
+    let config = Config::from_kubeconfig(layout.kubeconfig("kubelet")).ok();
+    let identity = config.and_then(|config| config.identity);
+    let pem = identity.and_then(|identity| identity.certificate.read_bytes().ok());
+    let end = pem.and_then(|pem| operator_pki::certificate_end(&pem));
+    end.is_some_and(|end| end > jiff::Timestamp::now().as_second())
 }
 
 /// Verifies the cluster, reads its configuration, and writes what the node starts with.
@@ -133,7 +151,9 @@ async fn accept_invitation(
         published::read_cluster_config(&read_map(&client, published::CLUSTER_CONFIG).await?)?;
     let kubelet =
         published::read_kubelet_config(&read_map(&client, published::KUBELET_CONFIG).await?)?;
-    let settings = choose::choose_settings(options, data_dir, &cluster.server, ranges)?;
+    let before = Settings::load(data_dir)?;
+    let settings =
+        choose::choose_settings(options, before.as_ref(), data_dir, &cluster.server, ranges)?;
     let layout = Layout::for_settings(&settings);
     // Before the first file is written: a rejected join leaves nothing behind.
     checks::check_host(&settings, &layout)?;
@@ -141,6 +161,8 @@ async fn accept_invitation(
     crate::files::create_dir(&settings.data_dir, 0o711)?;
     // First of all files: `reset` finds the machine's membership by it.
     settings.save()?;
+    // One of an earlier join whose certificate can't be used: the new one is awaited by it.
+    crate::files::remove_file(&layout.kubeconfig("kubelet"))?;
     files::write_credentials(&layout, &cluster, &invitation.token, &kubelet)?;
     Ok(settings)
 }
@@ -248,4 +270,90 @@ fn join_network(settings: &mut Settings, layout: &Layout, pods: Ipv4Net) -> Resu
     files::write_network_files(settings, &node, layout)?;
     network::prepare_network(settings, layout)?;
     start_processes(settings, layout, make_plan(settings, layout))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Creates a member in `dir` with a kubeconfig for this certificate.
+    fn create_member(dir: &Path, certificate: &str) -> Settings {
+        let settings = Settings {
+            data_dir: dir.into(),
+            bin_dir: dir.into(),
+            ..Settings::example_member()
+        };
+        settings.save().unwrap();
+        let layout = Layout::for_settings(&settings);
+        let pair = dir.join("pair.pem");
+        std::fs::write(&pair, certificate).unwrap();
+        let tree = serde_json::json!({
+            "clusters": [{"name": "c", "cluster": {"server": "https://192.0.2.2:6443"}}],
+            "users": [{"name": "u", "user": {"client-certificate": pair, "client-key": pair}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        });
+        crate::files::write_file(&layout.kubeconfig("kubelet"), tree.to_string().as_bytes())
+            .unwrap();
+        settings
+    }
+
+    fn options(dir: &Path, with_token: bool, name: Option<&str>) -> JoinOptions {
+        let invitation = with_token.then(|| Invitation {
+            source: DiscoverySource::File("f".into()),
+            token: "abcdef.0123456789abcdef".parse().unwrap(),
+        });
+        JoinOptions {
+            data_dir: dir.into(),
+            bin_dir: Some(dir.into()),
+            invitation,
+            node_name: name.map(str::to_owned),
+            ..JoinOptions::default()
+        }
+    }
+
+    #[test]
+    fn machine_that_joined_is_repaired_and_one_without_a_certificate_joins_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let ca = operator_pki::Authority::ensure(&dir.path().join("pki"), "ca", "ca").unwrap();
+        let find =
+            |with_token, name| joined_settings(dir.path(), &options(dir.path(), with_token, name));
+        assert_eq!(find(true, None).unwrap(), None, "an empty directory");
+        let settings = create_member(dir.path(), ca.certificate());
+        assert_eq!(find(true, None).unwrap(), Some(settings.clone()));
+        assert_eq!(find(false, Some("w1")).unwrap(), Some(settings));
+        let error = find(true, Some("w2")).unwrap_err().to_string();
+        assert!(error.contains("can't change its name"), "{error}");
+        create_member(dir.path(), "damaged");
+        assert_eq!(find(true, None).unwrap(), None);
+        let error = find(false, None).unwrap_err().to_string();
+        assert!(error.contains("has expired or is damaged"), "{error}");
+    }
+
+    #[test]
+    fn machine_of_a_cluster_does_not_join_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let cluster = Settings {
+            data_dir: dir.path().into(),
+            ..Settings::example()
+        };
+        cluster.save().unwrap();
+        let error = joined_settings(dir.path(), &options(dir.path(), true, None)).unwrap_err();
+        assert!(
+            error.to_string().contains("can't join another one"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn reason_of_the_kubelet_is_a_part_of_the_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("kubelet.log");
+        let error = || Error::Refused("late".into());
+        assert_eq!(add_last_line(error(), &log).to_string(), "late");
+        std::fs::write(&log, "first\nthe token is not valid\n\n").unwrap();
+        let text = add_last_line(error(), &log).to_string();
+        assert_eq!(text, "late, which ends with: the token is not valid");
+    }
 }

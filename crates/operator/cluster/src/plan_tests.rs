@@ -300,3 +300,75 @@ fn control_plane_listens_on_loopback_if_no_pod_runs() {
     assert_eq!(bind(Runtime::Own), "0.0.0.0");
     assert_eq!(bind(Runtime::Simulated), "127.0.0.1");
 }
+
+fn member_plan(change: impl FnOnce(&mut Settings)) -> Plan {
+    let mut settings = Settings::example_member();
+    change(&mut settings);
+    make_plan(&settings, &Layout::new(Path::new("/data"), false))
+}
+
+/// A joined machine has no credential of the control plane, and starts none of its components.
+#[test]
+fn member_runs_what_a_node_needs_and_nothing_else() {
+    let plan = member_plan(|_| {});
+    assert_eq!(names(&plan), ["containerd", "kubelet", "kube-proxy"]);
+    let simulated = member_plan(|settings| settings.runtime = Runtime::Simulated);
+    assert_eq!(names(&simulated), ["kubelet"]);
+    let unregistered = member_plan(|settings| {
+        settings.membership.as_mut().unwrap().pods = None;
+    });
+    assert_eq!(names(&unregistered), ["containerd", "kubelet"]);
+    let all: Vec<_> = plan.processes.iter().flat_map(|p| &p.argv).collect();
+    assert!(
+        all.iter().all(|argument| !argument.contains("admin")),
+        "{all:?}"
+    );
+}
+
+#[test]
+fn kubelet_of_a_member_requests_its_certificates_and_registers_with_labels_and_taints() {
+    let plan = member_plan(|_| {});
+    let kubelet = plan.processes.iter().find(|p| p.name == "kubelet").unwrap();
+    for flag in [
+        "--bootstrap-kubeconfig=/data/config/bootstrap.kubeconfig",
+        "--kubeconfig=/data/config/kubelet.kubeconfig",
+        "--cert-dir=/data/pki",
+        "--hostname-override=w1",
+        "--node-ip=192.0.2.3",
+        "--node-labels=disk=ssd",
+        "--register-with-taints=dedicated=db:NoSchedule",
+    ] {
+        assert!(
+            kubelet.argv.contains(&flag.to_owned()),
+            "{flag}: {:?}",
+            kubelet.argv
+        );
+    }
+    // The kubelet writes these itself: as inputs they would restart it after each renewal.
+    for input in &kubelet.inputs {
+        assert!(
+            !input.ends_with("kubelet.kubeconfig")
+                && !input.ends_with("kubelet-client-current.pem")
+        );
+    }
+    let proxy = plan
+        .processes
+        .iter()
+        .find(|p| p.name == "kube-proxy")
+        .unwrap();
+    assert!(
+        proxy
+            .inputs
+            .iter()
+            .any(|input| input.ends_with("kubelet-client-current.pem"))
+    );
+    let plain = member_plan(|settings| {
+        let member = settings.membership.as_mut().unwrap();
+        (member.labels, member.taints) = (Vec::new(), Vec::new());
+    });
+    let all: Vec<_> = plain.processes.iter().flat_map(|p| &p.argv).collect();
+    assert!(
+        all.iter()
+            .all(|a| !a.starts_with("--node-labels") && !a.starts_with("--register"))
+    );
+}

@@ -1,4 +1,4 @@
-//! What a cluster publishes for joining machines: its ranges and the configuration of its kubelets,
+//! The configuration that a cluster publishes for joining machines: its ranges and the configuration of its kubelets,
 //! in the ConfigMaps and formats of kubeadm, so that `kubeadm join` reads them, too.
 
 use ipnet::Ipv4Net;
@@ -20,7 +20,7 @@ const KUBELET_KEY: &str = "kubelet";
 /// The version of Kubernetes that this release implements.
 const KUBERNETES_VERSION: &str = "v1.36.2";
 
-/// What a joining machine must know of a cluster.
+/// Address ranges and domain of a cluster, which a joining machine must know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterRanges {
     /// Addresses of pods.

@@ -35,6 +35,8 @@ pub(crate) struct Machine {
     pub(crate) address: IpAddr,
     /// Ranges of its own pods, and of the links between its own nodes.
     pub(crate) ranges: Vec<Ipv4Net>,
+    /// Prefix length of the ranges of single nodes.
+    pub(crate) range_length: u8,
     /// Addresses of all pods.
     pub(crate) cluster: Ipv4Net,
 }
@@ -47,6 +49,7 @@ impl Machine {
         Self {
             names: nodes.into_iter().map(|node| node.name).collect(),
             address: settings.node_address,
+            range_length: settings.first_node().pods.prefix_len(),
             ranges,
             cluster: settings.pod_cidr,
         }
@@ -120,6 +123,10 @@ fn check_range(machine: &Machine, plan: &RoutePlan, pods: Ipv4Net) -> Result<(),
     if !machine.cluster.contains(&pods) || pods == machine.cluster {
         return Err("is not a part of the cluster's range of pods");
     }
+    // All ranges of a cluster have one size. A larger one would take the ranges of nodes to come.
+    if pods.prefix_len() != machine.range_length {
+        return Err("has another size than the ranges of the cluster's nodes");
+    }
     if machine.ranges.iter().any(overlaps) {
         return Err("overlaps the range of this machine's pods");
     }
@@ -146,6 +153,7 @@ mod tests {
             names: vec!["own".into()],
             address: "192.0.2.1".parse().unwrap(),
             ranges: vec!["10.244.0.0/24".parse().unwrap()],
+            range_length: 24,
             cluster: "10.244.0.0/16".parse().unwrap(),
         }
     }
@@ -204,6 +212,7 @@ mod tests {
             ("10.244.1.0/24", ""),
             ("10.244.1.7/32", ""),
             ("10.244.0.0/23", ""),
+            ("10.244.128.0/17", ""),
             ("10.244.3.0/24", "192.0.2.1"),
         ] {
             let younger = node("0", 2022, range, "192.0.2.3", gateway);

@@ -80,7 +80,11 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
             },
             _ = rotation.tick() => rotate::rotate_logs(&layout.logs()),
             _ = renewal.tick() => match renew_certificates(&reload_settings(&settings), &layout) {
-                Ok(Some(plan)) => adjust_processes(&mut kept, plan, &layout).await,
+                Ok(Some(plan)) => {
+                    adjust_processes(&mut kept, plan, &layout).await;
+                    // Its connection has the old certificate.
+                    routes = start_routes(&reload_settings(&settings), &layout);
+                }
                 Ok(None) => {}
                 Err(error) => tracing::error!(%error, "certificates can't be renewed; they end within 90 days"),
             },

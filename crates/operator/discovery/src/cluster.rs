@@ -1,4 +1,4 @@
-//! What a joining machine knows of a cluster: the API server's URL and CA, read from a kubeconfig
+//! The API server of a cluster, as a joining machine knows it: URL and CA, read from a kubeconfig
 //! without credentials.
 
 use std::path::Path;

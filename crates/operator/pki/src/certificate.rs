@@ -162,6 +162,15 @@ fn is_valid_for(present: &str, authority: &Authority, subject: &Subject) -> bool
         && certificate_names(&certificate) == desired_names(subject)
 }
 
+/// Returns the end of the validity of the first certificate in a PEM text, in seconds since the epoch;
+/// None if there is none.
+#[must_use]
+pub fn certificate_end(pem: &[u8]) -> Option<i64> {
+    let (_, block) = x509_parser::pem::parse_x509_pem(pem).ok()?;
+    let certificate = block.parse_x509().ok()?;
+    Some(certificate.validity().not_after.timestamp())
+}
+
 fn pem_to_der(pem: &str) -> Option<Vec<u8>> {
     x509_parser::pem::parse_x509_pem(pem.as_bytes())
         .ok()

@@ -198,3 +198,19 @@ fn public_key_of_service_accounts_is_restored_from_the_private_one() {
     };
     assert_eq!((mode("sa.key"), mode("sa.pub")), (0o600, 0o644));
 }
+
+#[test]
+fn end_of_a_certificate_is_a_year_after_its_issue() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pki, _) = ensure_pki(dir.path(), &names()).unwrap();
+    let pem = std::fs::read(pki.crt("admin")).unwrap();
+    let left = crate::certificate_end(&pem).unwrap() - now();
+    assert!((364 * 86400..=365 * 86400).contains(&left), "{left}");
+    let key = std::fs::read(pki.key("admin")).unwrap();
+    assert_eq!(crate::certificate_end(&key), None);
+    assert_eq!(crate::certificate_end(b""), None);
+}
+
+fn now() -> i64 {
+    time::OffsetDateTime::now_utc().unix_timestamp()
+}

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::Deserialize;
 
-use super::decide::node_addresses;
+use super::addresses::node_addresses;
 
 /// Addresses and names of others than the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

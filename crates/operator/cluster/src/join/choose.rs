@@ -13,14 +13,18 @@ use crate::published::ClusterRanges;
 use crate::settings::{MEMBER_LAYOUT, Ports, Runtime, Settings};
 use crate::up::choose;
 
-/// Returns the settings of a machine that joins the cluster of `server` with these ranges.
+/// Returns the settings of a machine that joins the cluster of `server` with these ranges. `before`
+/// are those of an earlier join.
 pub(super) fn choose_settings(
     options: &JoinOptions,
+    before: Option<&Settings>,
     data_dir: &Path,
     server: &Endpoint,
     ranges: ClusterRanges,
 ) -> Result<Settings> {
-    let node_name = options.node_name.clone().unwrap_or_else(choose::host_name);
+    let known = || before.map(|before| before.node_name.clone());
+    let node_name = options.node_name.clone().or_else(known);
+    let node_name = node_name.unwrap_or_else(choose::host_name);
     choose::check_name(&node_name)?;
     let runtime = choose_runtime(options)?;
     let node_address = options

@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""`ironclad join` and `reset` with simulated containers: what they refuse, what they write, and what they leave.
+
+    join_simulated.py --kubeconfig FILE --data-dir DIR --ironclad BINARY --work DIR
+"""
+import argparse
+import json
+import os
+import stat
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from checks import Kubectl, check, main, shell, until  # noqa: E402
+
+NODE = "guest-1"
+JOINED = ("join-simulated/node-registers",)
+
+
+class Context:
+    def __init__(self, options):
+        self.k, self.data, self.ironclad = Kubectl(options.kubeconfig), options.data_dir, options.ironclad
+        self.work = options.work
+        self.folder = os.path.join(options.work, "data")
+        self.token = self.endpoint = self.pin = None
+
+    def run(self, *words, **options):
+        return shell([self.ironclad, *words], **options)
+
+    def command(self, *words):
+        done = self.run(*words, "--data-dir", self.data)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def invite(self):
+        """Makes a token, unless there is one."""
+        if self.token is None:
+            words = self.command("token", "create", "--print-join-command").split()
+            self.endpoint, self.token = words[2], words[words.index("--token") + 1]
+            self.pin = words[words.index("--discovery-token-ca-cert-hash") + 1]
+
+    def join(self, *words, folder=None, **options):
+        return self.run("join", *words, "--data-dir", folder or self.folder, "--simulated", "--pick-ports", **options)
+
+    def refused(self, text, *words, **options):
+        folder = os.path.join(self.work, "refused")
+        done = self.join(*words, folder=folder, **options)
+        assert done.returncode == 1 and text in done.stderr, done.stderr
+        assert not os.path.exists(folder), f"{words} left {os.listdir(folder)}"
+        assert self.token.split(".")[1] not in done.stderr, done.stderr
+
+
+@check("join-simulated/cluster-is-verified", deadline=60)
+def verified(c):
+    c.invite()
+    name = ["--node-name", "refused"]
+    hash_ = ["--discovery-token-ca-cert-hash", c.pin]
+    c.refused("which is none of the expected ones", c.endpoint, "--token", c.token, "--discovery-token-ca-cert-hash",
+              "sha256:" + "0" * 64, *name)
+    c.refused("does not match token", c.endpoint, "--token", c.token[:-4] + "0000", *hash_, *name)
+    c.refused("--discovery-token-ca-cert-hash", c.endpoint, "--token", c.token, *name)
+
+
+@check("join-simulated/options-are-examined", deadline=60)
+def options(c):
+    c.invite()
+    good = [c.endpoint, "--token", c.token, "--discovery-token-ca-cert-hash", c.pin]
+    c.refused("can't be a node's name", *good, "--node-name", "Not_A_Name")
+    c.refused("nodes may not set", *good, "--node-labels", "node-role.kubernetes.io/control-plane=")
+    c.refused("is no taint", *good, "--register-with-taints", "dedicated=db:Never")
+    ready = json.loads(c.k("get", "nodes", "-o", "json"))["items"][0]["metadata"]["name"]
+    c.refused("has a node " + ready, *good, "--node-name", ready)
+
+
+@check("join-simulated/node-registers", deadline=60)
+def registers(c):
+    c.invite()
+    words = [c.endpoint, "--token-file", "-", "--discovery-token-ca-cert-hash", c.pin, "--node-name", NODE]
+    done = c.join(*words, "--node-labels", "disk=ssd", "--register-with-taints", "dedicated=db:NoSchedule", input=c.token)
+    assert done.returncode == 0, done.stderr
+    node = json.loads(c.k("get", "node", NODE, "-o", "json"))
+    assert node["metadata"]["labels"]["disk"] == "ssd", node["metadata"]
+    taints = [taint for taint in node["spec"]["taints"] if taint["key"] == "dedicated"]
+    assert [(t["value"], t["effect"]) for t in taints] == [("db", "NoSchedule")], node["spec"]
+
+
+@check("join-simulated/token-is-gone-and-keys-are-private", needs=JOINED)
+def private(c):
+    keys = 0
+    for folder, _, files in os.walk(c.folder):
+        for file in files:
+            path = os.path.join(folder, file)
+            if not os.path.isfile(path):
+                continue
+            with open(path, errors="replace") as f:
+                text = f.read()
+            assert c.token.split(".")[1] not in text, path
+            if "PRIVATE KEY" in text or file.endswith("kubelet.kubeconfig"):
+                keys += 1
+                assert stat.S_IMODE(os.stat(path).st_mode) == 0o600, path
+    assert keys >= 2, f"{keys} private files"
+
+
+@check("join-simulated/pods-run-there", deadline=60, needs=JOINED)
+def pods(c):
+    tolerate = {"tolerations": [{"key": "dedicated", "operator": "Exists"}], "nodeSelector": {"disk": "ssd"}}
+    c.k("run", "guest", "--image=x", "--overrides", json.dumps({"spec": tolerate}))
+    until(lambda: json.loads(c.k("get", "pod", "guest", "-o", "json"))["status"].get("phase") == "Running", 40)
+    c.k("delete", "pod", "guest", "--grace-period=0", "--force")
+
+
+@check("join-simulated/repeated-join-repairs", deadline=60, needs=JOINED)
+def repeated(c):
+    def kubelet():
+        status = json.loads(c.run("status", "--data-dir", c.folder, "--output", "json").stdout)
+        return [(part["name"], part["pid"]) for part in status["components"]]
+    before = kubelet()
+    assert len(before) == 1, before
+    # The token is not needed any more.
+    c.command("token", "delete", c.token.split(".")[0])
+    done = c.run("join", "--data-dir", c.folder)
+    assert done.returncode == 0 and kubelet() == before, done.stderr
+    assert c.run("down", "--data-dir", c.folder).returncode == 0
+    done = c.run("join", "--data-dir", c.folder)
+    assert done.returncode == 0 and kubelet() != before, done.stderr
+    done = c.run("join", "--data-dir", c.folder, "--node-name", "other")
+    assert done.returncode == 1 and "can't change its name" in done.stderr, done.stderr
+
+
+@check("join-simulated/commands-of-the-cluster-are-refused", needs=JOINED)
+def refused(c):
+    for words, folder, text in (
+            (("up",), c.folder, "this machine joined the cluster"),
+            (("token", "create"), c.folder, "holds no cluster"),
+            (("reset",), c.data, "ironclad down --purge"),
+            (("join",), c.data, "can't join another one"),
+            (("join",), os.path.join(c.work, "absent"), "--print-join-command")):
+        done = c.run(*words, "--data-dir", folder)
+        assert done.returncode == 1 and text in done.stderr, f"{words}: {done.stderr}"
+
+
+@check("join-simulated/deleted-token-joins-nothing", deadline=60, needs=("join-simulated/repeated-join-repairs",))
+def deleted(c):
+    c.refused("no signature of token", c.endpoint, "--token", c.token, "--discovery-token-ca-cert-hash", c.pin,
+              "--node-name", "late")
+
+
+@check("join-simulated/reset-leaves-nothing", deadline=60, needs=JOINED)
+def reset(c):
+    done = c.run("reset", "--data-dir", c.folder)
+    assert done.returncode == 0 and f"kubectl delete node {NODE}" in done.stdout, done.stderr
+    assert not os.path.exists(c.folder), os.listdir(c.folder)
+    assert not shell(["pgrep", "-af", "--", f"{c.folder}([/ ]|$)"]).stdout, "a process is left"
+    again = c.run("reset", "--data-dir", c.folder)
+    assert again.returncode == 0 and "nothing to stop" in again.stderr, again.stderr
+    c.k("delete", "node", NODE)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kubeconfig", required=True)
+    parser.add_argument("--data-dir", required=True)
+    parser.add_argument("--ironclad", required=True)
+    parser.add_argument("--work", required=True)
+    context = Context(parser.parse_args())
+    try:
+        code = main(context)
+    finally:
+        if os.path.exists(context.folder):
+            context.run("reset", "--data-dir", context.folder)
+    sys.exit(code)
