@@ -6,11 +6,13 @@
 import argparse
 import json
 import os
+import shutil
 import stat
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from checks import Kubectl, check, main, shell, until  # noqa: E402
+from checks import Kubectl, Skip, check, main, shell, until  # noqa: E402
 
 NODE = "guest-1"
 JOINED = ("join-simulated/node-registers",)
@@ -142,6 +144,67 @@ def refused(c):
 def deleted(c):
     c.refused("no signature of token", c.endpoint, "--token", c.token, "--discovery-token-ca-cert-hash", c.pin,
               "--node-name", "late")
+
+
+@check("join-simulated/discovery-file-joins", deadline=60)
+def discovery_file(c):
+    token = c.command("token", "create")
+    info = json.loads(Kubectl(c.k.kubeconfig, "kube-public")("get", "configmap", "cluster-info", "-o", "json"))
+    file, folder = os.path.join(c.work, "discovery.conf"), os.path.join(c.work, "from-file")
+    os.makedirs(c.work, exist_ok=True)
+    with open(file, "w") as f:
+        f.write(info["data"]["kubeconfig"])
+    try:
+        done = c.join("--discovery-file", file, "--token-file", "-", "--node-name", "guest-2", folder=folder, input=token)
+        assert done.returncode == 0, done.stderr
+        assert c.k("get", "node", "guest-2", "-o", "name").strip() == "node/guest-2"
+    finally:
+        c.run("reset", "--data-dir", folder)
+        c.k.run("delete", "node", "guest-2", "--ignore-not-found", okay=None)
+    c.command("token", "delete", token.split(".")[0])
+
+
+# Hides the machine's own files and its systemd from kubeadm, which would restart a kubelet.
+STOCK = """set -e
+mount --make-rprivate /
+mkdir -p /etc/kubernetes /var/lib/kubelet /run/systemd
+for folder in /etc/kubernetes /var/lib/kubelet /run/systemd; do mount -t tmpfs none $folder; done
+mkdir -p /etc/kubernetes/manifests
+for phase in preflight kubelet-start; do
+  {kubeadm} join phase $phase {endpoint} --token {token} --discovery-token-ca-cert-hash {pin} --node-name stock-1 \
+    --ignore-preflight-errors=all --cri-socket unix:///run/none.sock
+done
+exec {kubelet} --simulated --config=/var/lib/kubelet/config.yaml --hostname-override=stock-1 --node-ip=127.0.0.1 --port=0 \
+  --healthz-port=0 --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"""
+
+
+@check("join-simulated/stock-kubeadm-joins", deadline=90)
+def stock(c):
+    kubeadm = os.environ.get("KUBEADM") or shutil.which("kubeadm")
+    if not kubeadm or os.geteuid() != 0:
+        raise Skip("there is no kubeadm on this machine, or no root")
+    words = c.command("token", "create", "--print-join-command").split()
+    value = {flag: words[words.index(flag) + 1] for flag in ("join", "--token", "--discovery-token-ca-cert-hash")}
+    script = STOCK.format(kubeadm=kubeadm, kubelet=os.path.join(os.path.dirname(c.ironclad), "kubelet"), endpoint=value["join"],
+                          token=value["--token"], pin=value["--discovery-token-ca-cert-hash"])
+    log = os.path.join(c.work, "kubeadm.log")
+    os.makedirs(c.work, exist_ok=True)
+    with open(log, "w") as f:
+        process = subprocess.Popen(["unshare", "--mount", "sh", "-c", script], stdout=f, stderr=subprocess.STDOUT)
+
+    def is_ready():
+        conditions = json.loads(c.k("get", "node", "stock-1", "-o", "json"))["status"]["conditions"]
+        return any(found["type"] == "Ready" and found["status"] == "True" for found in conditions)
+    try:
+        until(is_ready, 60)
+    except AssertionError as error:
+        with open(log) as f:
+            raise AssertionError(f"{error}: {f.read()[-600:]}") from error
+    finally:
+        process.kill()
+        process.wait()
+        c.k.run("delete", "node", "stock-1", "--ignore-not-found", okay=None)
+    c.command("token", "delete", value["--token"].split(".")[0])
 
 
 @check("join-simulated/reset-leaves-nothing", deadline=60, needs=JOINED)

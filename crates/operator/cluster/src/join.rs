@@ -115,7 +115,7 @@ fn joined_settings(data_dir: &Path, options: &JoinOptions) -> Result<Option<Sett
             ))),
         };
     }
-    settings.bin_dir = choose_bin_dir(options.bin_dir.as_deref(), Some(&settings))?;
+    settings.bin_dir = choose_bin_dir(options.bin_dir.as_deref(), Some(&settings), "kubelet")?;
     settings.verbosity = options.verbosity.unwrap_or(settings.verbosity);
     Ok(Some(settings))
 }

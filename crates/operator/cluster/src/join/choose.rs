@@ -45,7 +45,7 @@ pub(super) fn choose_settings(
     Ok(Settings {
         layout: MEMBER_LAYOUT,
         data_dir: data_dir.to_owned(),
-        bin_dir: choose::choose_bin_dir(options.bin_dir.as_deref(), None)?,
+        bin_dir: choose::choose_bin_dir(options.bin_dir.as_deref(), before, "kubelet")?,
         node_name,
         node_address,
         runtime,

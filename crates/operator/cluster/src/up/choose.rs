@@ -30,7 +30,11 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
     let (runtime, remark) = choose_runtime(options, before.as_ref());
     let settings = Settings {
         layout: LAYOUT,
-        bin_dir: choose_bin_dir(options.bin_dir.as_deref(), before.as_ref())?,
+        bin_dir: choose_bin_dir(
+            options.bin_dir.as_deref(),
+            before.as_ref(),
+            "kube-apiserver",
+        )?,
         node_name: keep_or_choose(
             options.node_name.clone(),
             before.as_ref().map(|b| &b.node_name),
@@ -166,8 +170,12 @@ fn simulated_reason(why: Option<&str>) -> String {
     )
 }
 
-/// Chooses the directory of the components.
-pub(crate) fn choose_bin_dir(given: Option<&Path>, before: Option<&Settings>) -> Result<PathBuf> {
+/// Chooses the directory of the components: that of this program if `component` is there.
+pub(crate) fn choose_bin_dir(
+    given: Option<&Path>,
+    before: Option<&Settings>,
+    component: &str,
+) -> Result<PathBuf> {
     if let Some(given) = given {
         return absolute_path(given);
     }
@@ -175,7 +183,7 @@ pub(crate) fn choose_bin_dir(given: Option<&Path>, before: Option<&Settings>) ->
     // be of an older one.
     let own = std::env::current_exe().map_err(Error::io("/proc/self/exe"))?;
     let beside = own.parent().map(Path::to_owned).unwrap_or_default();
-    if beside.join("kubelet").is_file() {
+    if beside.join(component).is_file() {
         return Ok(beside);
     }
     Ok(before.map_or(beside, |before| before.bin_dir.clone()))
