@@ -73,6 +73,21 @@ def options(c):
     c.refused("has a node " + ready, *good, "--node-name", ready)
 
 
+@check("join-simulated/token-has-few-rights", deadline=60)
+def rights(c):
+    c.invite()
+    kubectl = [c.k.program, "--kubeconfig", "/dev/null", "--server", f"https://{c.endpoint}", "--token", c.token,
+               "--insecure-skip-tls-verify", "--namespace", "kube-system"]
+    may = ("get configmaps/kubeadm-config", "get configmaps/kubelet-config", "get nodes", "create certificatesigningrequests")
+    may_not = ("list nodes", "update nodes", "create nodes", "list configmaps", "get configmaps/other", "get secrets",
+               "update configmaps/kubelet-config", "create pods", "update certificatesigningrequests/approval",
+               "create certificatesigningrequests/selfnodeserver", "approve signers/kubernetes.io/kubelet-serving",
+               "create serviceaccounts/token", "list endpointslices")
+    for words, answer in [(words, "yes") for words in may] + [(words, "no") for words in may_not]:
+        found = shell([*kubectl, "auth", "can-i", *words.split()]).stdout.strip()
+        assert found == answer, f"{words}: {found}"
+
+
 @check("join-simulated/node-registers", deadline=60)
 def registers(c):
     c.invite()

@@ -62,6 +62,8 @@ pub async fn join_cluster(options: &JoinOptions, say: &dyn Fn(&str)) -> Result<S
     }
     say("waiting for the certificate of the node");
     let client = wait_for_identity(&node, &layout).await?;
+    // The node has a certificate of its own, and the token could add other machines.
+    crate::files::remove_file(&layout.bootstrap_kubeconfig())?;
     if settings.runs_pods() {
         say("waiting for the addresses of its pods");
         let pods = wait_for_pods(&client, &settings, &layout).await?;
@@ -70,8 +72,6 @@ pub async fn join_cluster(options: &JoinOptions, say: &dyn Fn(&str)) -> Result<S
     }
     say("waiting for the node");
     wait::wait_for_node(&client, &node, &layout).await?;
-    // The node has a certificate of its own, and the token could add other machines.
-    crate::files::remove_file(&layout.bootstrap_kubeconfig())?;
     say(&format!(
         "ready after {:.1} s",
         began.elapsed().as_secs_f32()
