@@ -411,6 +411,17 @@ mod tests {
     }
 
     #[test]
+    fn machine_without_a_control_plane_needs_the_programs_of_a_node_only() {
+        assert_eq!(NODE_BINARIES, ["kubelet", "kube-proxy"]);
+        let dir = tempfile::tempdir().unwrap();
+        for name in NODE_BINARIES {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        check_binaries(dir.path(), NODE_BINARIES).unwrap();
+        assert!(check_binaries(dir.path(), &BINARIES).is_err());
+    }
+
+    #[test]
     fn port_that_is_listened_on_is_not_free() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -22,6 +22,9 @@ pub async fn reset_machine(data_dir: &Path, say: &dyn Fn(&str)) -> Result<Option
             data_dir.display()
         )));
     }
+    if let Some(settings) = &settings {
+        check_place(data_dir, settings)?;
+    }
     let options = DownOptions {
         data_dir: data_dir.to_owned(),
         purge: true,
@@ -30,6 +33,19 @@ pub async fn reset_machine(data_dir: &Path, say: &dyn Fn(&str)) -> Result<Option
     Ok(settings
         .filter(|_| stopped)
         .map(|settings| settings.node_name))
+}
+
+/// Rejects a copy of a data directory: its settings name the original, which would be removed.
+fn check_place(data_dir: &Path, settings: &Settings) -> Result<()> {
+    let real = |path: &Path| path.canonicalize().map_err(Error::io(path));
+    if real(data_dir)? == real(&settings.data_dir)? {
+        return Ok(());
+    }
+    Err(Error::Refused(format!(
+        "{} is a copy of {}, and nothing was touched; name the original with --data-dir, or remove the copy by hand",
+        data_dir.display(),
+        settings.data_dir.display()
+    )))
 }
 
 #[cfg(test)]
@@ -53,5 +69,20 @@ mod tests {
         let error = reset_machine(cluster.path(), &|_| {}).await.unwrap_err();
         assert!(error.to_string().contains("down --purge"), "{error}");
         assert!(cluster.path().join("settings.json").exists());
+    }
+
+    #[tokio::test]
+    async fn copy_of_a_directory_does_not_remove_the_original() {
+        let (original, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let settings = Settings {
+            data_dir: original.path().into(),
+            ..Settings::example_member()
+        };
+        settings.save().unwrap();
+        let file = "settings.json";
+        std::fs::copy(original.path().join(file), copy.path().join(file)).unwrap();
+        let error = reset_machine(copy.path(), &|_| {}).await.unwrap_err();
+        assert!(error.to_string().contains("is a copy of"), "{error}");
+        assert!(original.path().join(file).exists() && copy.path().join(file).exists());
     }
 }
