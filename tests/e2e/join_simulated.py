@@ -185,9 +185,9 @@ mount --make-rprivate /
 mkdir -p /etc/kubernetes /var/lib/kubelet /run/systemd
 for folder in /etc/kubernetes /var/lib/kubelet /run/systemd; do mount -t tmpfs none $folder; done
 mkdir -p /etc/kubernetes/manifests
-for phase in preflight kubelet-start; do
-  {kubeadm} join phase $phase {endpoint} --token {token} --discovery-token-ca-cert-hash {pin} --node-name stock-1 \
-    --ignore-preflight-errors=all --cri-socket unix:///run/none.sock
+for phase in "preflight --ignore-preflight-errors=all" kubelet-start; do
+  {kubeadm} join phase $phase {endpoint} --token {token} --discovery-token-ca-cert-hash {pin} --node-name stock-1 \\
+    --cri-socket unix:///run/none.sock
 done
 exec {kubelet} --simulated --config=/var/lib/kubelet/config.yaml --hostname-override=stock-1 --node-ip=127.0.0.1 --port=0 \
   --healthz-port=0 --bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"""
