@@ -4,8 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use api_meta::text::escape_json_controls;
-use base_cli::CancellationToken;
+use base_cli::{CancellationToken, escape_json_controls};
 use clap::CommandFactory;
 use operator_cluster::{Layout, Report};
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use api_bootstrap::{BootstrapToken, Expiration, TokenSecret, is_token_id};
-use api_meta::text::{escape_controls, escape_json_controls};
+use base_cli::{escape_controls, escape_json_controls};
 use jiff::Timestamp;
 use operator_cluster::TokenOptions;
 use serde_json::{Value, json};

@@ -9,6 +9,7 @@ mod pages;
 mod run;
 mod sentence;
 pub mod shared;
+mod terminal;
 mod upstream;
 
 pub use base_task::CancellationToken;
@@ -17,4 +18,5 @@ pub use fields::{FalseMeans, JudgedFields, judge_fields};
 pub use flags::{Accepted, accept_upstream_flags};
 pub use run::{parse_arguments, run_component};
 pub use sentence::nearest_word;
+pub use terminal::{escape_controls, escape_json_controls};
 pub use upstream::{Treatment, Unsupported, Verdict};

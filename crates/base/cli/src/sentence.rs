@@ -3,8 +3,11 @@
 
 use clap::error::ErrorKind;
 
+use crate::terminal::escape_controls;
+
 /// Formats an error with its causes. A cause that an outer text contains is omitted. A list of all
-/// known names, as deserialisers produce it, is replaced by the nearest one.
+/// known names, as deserialisers produce it, is replaced by the nearest one. Characters that control a
+/// terminal are escaped: a cause may have the text of a server.
 pub(crate) fn format_error(error: &anyhow::Error) -> String {
     let mut sentence = String::new();
     for cause in error.chain() {
@@ -17,7 +20,7 @@ pub(crate) fn format_error(error: &anyhow::Error) -> String {
             sentence = format!("{sentence}: {text}");
         }
     }
-    shorten_name_list(&sentence)
+    escape_controls(&shorten_name_list(&sentence))
 }
 
 /// Formats a usage error. `program` is the command whose help is recommended.
@@ -155,6 +158,16 @@ mod tests {
         );
         let error = anyhow::anyhow!("file a: no b").context("file a");
         assert_eq!(format_error(&error), "file a: no b");
+    }
+
+    #[test]
+    fn text_of_a_server_does_not_control_the_terminal() {
+        let error =
+            anyhow::anyhow!("\u{1b}]0;owned\u{7}\u{9b}2J\r\u{202e}").context("the server answered");
+        assert_eq!(
+            format_error(&error),
+            "the server answered: \\u{1b}]0;owned\\u{7}\\u{9b}2J\\r\\u{202e}"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api_meta::text::escape_controls;
+use base_cli::escape_controls;
 use client::{Client, ListParams, WatchEvent};
 use futures::StreamExt;
 use jiff::Timestamp;
