@@ -43,7 +43,8 @@ decode! {
     core::Endpoints, core::Event, core::Namespace, core::Node, core::PersistentVolume,
     core::PersistentVolumeClaim, core::Pod, core::ReplicationController, core::ResourceQuota,
     core::Secret, core::Service, core::ServiceAccount, discovery::EndpointSlice,
-    networking::NetworkPolicy, node::RuntimeClass, policy::PodDisruptionBudget, rbac::ClusterRole,
+    networking::NetworkPolicy, networking::ServiceCIDR, node::RuntimeClass,
+    policy::PodDisruptionBudget, rbac::ClusterRole,
     rbac::ClusterRoleBinding, rbac::Role, rbac::RoleBinding, storage::StorageClass,
     storage::VolumeAttributesClass, storagemigration::StorageVersionMigration,
 }

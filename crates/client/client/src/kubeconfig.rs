@@ -24,8 +24,10 @@ struct File {
 
 #[derive(Debug, Deserialize)]
 struct NamedCluster {
+    // kubeadm's discovery files have an empty one.
+    #[serde(default)]
     name: String,
-    cluster: Cluster,
+    cluster: KubeconfigCluster,
 }
 
 #[derive(Debug, Deserialize)]
@@ -41,14 +43,31 @@ struct NamedContext {
     context: Context,
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// A cluster of a kubeconfig, as it is written there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-struct Cluster {
-    server: String,
-    certificate_authority: Option<PathBuf>,
-    certificate_authority_data: Option<String>,
-    tls_server_name: Option<String>,
-    insecure_skip_tls_verify: bool,
+pub struct KubeconfigCluster {
+    /// URL of the API server.
+    pub server: String,
+    /// Path of the CA certificates in PEM.
+    pub certificate_authority: Option<PathBuf>,
+    /// CA certificates in PEM, in base64.
+    pub certificate_authority_data: Option<String>,
+    /// Name in the server's certificate, if it is not the host of the URL.
+    pub tls_server_name: Option<String>,
+    /// Connect to servers with any certificate.
+    pub insecure_skip_tls_verify: bool,
+}
+
+/// Reads the clusters of a kubeconfig in their order. Its users and contexts are ignored.
+///
+/// # Errors
+/// The text is no kubeconfig.
+pub fn read_clusters(text: &str) -> Result<Vec<KubeconfigCluster>> {
+    let file: File = serde_yaml::from_str(text)
+        .map_err(|error| Error::Config(format!("it is no kubeconfig: {error}")))?;
+    let clusters = file.clusters.into_iter().flatten();
+    Ok(clusters.map(|named| named.cluster).collect())
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -140,7 +159,7 @@ fn parse_kubeconfig(text: &str, folder: &Path, context: Option<&str>) -> Result<
 }
 
 fn build_config(
-    cluster: &Cluster,
+    cluster: &KubeconfigCluster,
     user: Option<&User>,
     context: &Context,
     folder: &Path,
@@ -291,6 +310,19 @@ contexts:
         assert_eq!(identity.key, Source::File("/k.pem".into()));
         let config = parse_kubeconfig(TEXT, Path::new("/d"), Some("d")).unwrap();
         assert_eq!(config.token, Some(Source::File("/d/tok".into())));
+    }
+
+    #[test]
+    fn clusters_are_read_without_a_context() {
+        let text = "clusters:\n- cluster: {server: 'https://a'}\n- name: b\n  cluster: {server: 'https://b'}\n";
+        let found = read_clusters(text).unwrap();
+        let servers: Vec<_> = found
+            .iter()
+            .map(|cluster| cluster.server.as_str())
+            .collect();
+        assert_eq!(servers, ["https://a", "https://b"]);
+        assert_eq!(read_clusters("{}").unwrap(), []);
+        assert!(read_clusters("[").is_err());
     }
 
     #[test]

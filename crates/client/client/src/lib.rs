@@ -36,6 +36,7 @@ pub use config::{Config, Identity, Source};
 pub use decode::Decode;
 pub use error::{Error, Result};
 pub use informer::{Event, Informer, Store};
+pub use kubeconfig::{KubeconfigCluster, read_clusters};
 pub use list::List;
 pub use object::{ApiResource, DynamicObject, Object, ObjectExt, PartialObject, object_reference};
 pub use params::{DeleteParams, ListParams, Patch, Propagation, VersionMatch};
