@@ -284,7 +284,14 @@ const TABLE: &[Row] = &[
     row(
         "kubelet-serving-approver-controller",
         &["kubelet-serving-approver"],
-        |s, _, _| controllers_certificates::add_serving_approver(s),
+        |s, i, _| {
+            let options = i.options;
+            let ranges = options
+                .cluster_cidr
+                .iter()
+                .chain(&options.service_cluster_ip_range);
+            controllers_certificates::add_serving_approver(s, ranges.copied().collect());
+        },
     )
     .off_by_default(),
 ];

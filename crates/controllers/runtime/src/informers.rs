@@ -53,6 +53,11 @@ impl<K: Object> Cache<K> {
         }
     }
 
+    /// Returns whether the first list is complete. Handlers of its events see false.
+    pub fn has_synced(&self) -> bool {
+        self.store.get().is_some_and(Store::has_synced)
+    }
+
     /// Returns the object of a key.
     pub fn get(&self, key: &str) -> Option<Arc<K>> {
         self.store.get()?.get(key)

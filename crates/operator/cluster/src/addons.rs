@@ -85,7 +85,8 @@ async fn apply_bootstrap(client: &Client, settings: &Settings, layout: &Layout) 
 /// Publishes the configuration of joining machines, and in a new cluster grants their rights.
 async fn apply_join(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
     let maps = || client.namespaced::<ConfigMap>(published::NAMESPACE);
-    ensure_object(maps(), &published::cluster_config(settings)).await?;
+    let hosts = read_server_hosts(layout)?;
+    ensure_object(maps(), &published::cluster_config(settings, &hosts)).await?;
     // Created once: an administrator may change it for the machines that join later.
     create_object(maps(), &published::kubelet_config(settings)).await?;
     let marker = layout.join_marker();
@@ -110,6 +111,14 @@ async fn apply_join(client: &Client, settings: &Settings, layout: &Layout) -> Re
         ensure_object(client.api::<ClusterRoleBinding>(), &binding).await?;
     }
     crate::files::write_file(&marker, MARKER_TEXT.as_bytes())
+}
+
+/// Returns the names and addresses in the API server's certificate, which an administrator may have
+/// brought.
+fn read_server_hosts(layout: &Layout) -> Result<Vec<String>> {
+    let path = layout.pki().join("apiserver.crt");
+    let certificate = std::fs::read(&path).map_err(Error::io(&path))?;
+    Ok(operator_pki::list_certificate_hosts(&certificate))
 }
 
 async fn grant_bootstrap_rights(client: &Client) -> Result<()> {

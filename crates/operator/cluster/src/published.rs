@@ -55,8 +55,9 @@ fn config_map(name: &str, key: &str, tree: &Value) -> Value {
     })
 }
 
-/// Returns the ConfigMap of the cluster's ranges.
-pub fn cluster_config(settings: &Settings) -> Value {
+/// Returns the ConfigMap of the cluster's ranges. `hosts` are the names and addresses in the API
+/// server's certificate: no node's serving certificate is approved for one of them.
+pub fn cluster_config(settings: &Settings, hosts: &[String]) -> Value {
     let endpoint = settings.join_url();
     let endpoint = endpoint.strip_prefix("https://").unwrap_or(&endpoint);
     let tree = json!({
@@ -65,6 +66,7 @@ pub fn cluster_config(settings: &Settings) -> Value {
         "clusterName": "ironclad",
         "kubernetesVersion": KUBERNETES_VERSION,
         "controlPlaneEndpoint": endpoint,
+        "apiServer": { "certSANs": hosts },
         "networking": {
             "dnsDomain": settings.domain,
             "podSubnet": settings.pod_cidr,
@@ -160,7 +162,7 @@ mod tests {
     #[test]
     fn configuration_is_read_as_it_was_written() {
         let settings = Settings::example();
-        let ranges = read_cluster_config(&to_map(cluster_config(&settings))).unwrap();
+        let ranges = read_cluster_config(&to_map(cluster_config(&settings, &[]))).unwrap();
         let expected = ClusterRanges {
             pods: settings.pod_cidr,
             services: settings.service_cidr,

@@ -171,6 +171,21 @@ pub fn certificate_end(pem: &[u8]) -> Option<i64> {
     Some(certificate.validity().not_after.timestamp())
 }
 
+/// Returns the DNS names and addresses of the first certificate in a PEM text, sorted.
+#[must_use]
+pub fn list_certificate_hosts(pem: &[u8]) -> Vec<String> {
+    let Ok((_, block)) = x509_parser::pem::parse_x509_pem(pem) else {
+        return Vec::new();
+    };
+    let names = block.parse_x509().map(|found| certificate_names(&found));
+    let names = names.unwrap_or_default();
+    let host = |name: &String| {
+        let host = name.strip_prefix("dns ").or(name.strip_prefix("ip "));
+        host.map(str::to_owned)
+    };
+    names.iter().filter_map(host).collect()
+}
+
 fn pem_to_der(pem: &str) -> Option<Vec<u8>> {
     x509_parser::pem::parse_x509_pem(pem.as_bytes())
         .ok()

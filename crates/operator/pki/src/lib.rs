@@ -12,7 +12,9 @@ mod kubeconfig;
 mod set;
 
 pub use authority::Authority;
-pub use certificate::{Subject, Usage, certificate_end, ensure_certificate};
+pub use certificate::{
+    Subject, Usage, certificate_end, ensure_certificate, list_certificate_hosts,
+};
 pub use error::Error;
 pub use kubeconfig::{Kubeconfig, encode_base64};
 pub use set::{KUBELET_CLIENT, Names, NodeName, Pki, ensure_pki, ensure_service_account_key};

@@ -211,6 +211,22 @@ fn end_of_a_certificate_is_a_year_after_its_issue() {
     assert_eq!(crate::certificate_end(b""), None);
 }
 
+#[test]
+fn hosts_of_the_api_server_are_in_its_certificate() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = Names {
+        extra_dns: vec!["n1".into()],
+        ..names()
+    };
+    ensure_pki(dir.path(), &names).unwrap();
+    let pem = std::fs::read(dir.path().join("apiserver.crt")).unwrap();
+    let hosts = crate::list_certificate_hosts(&pem);
+    for expected in ["n1", "kubernetes.default.svc", "localhost", "127.0.0.1"] {
+        assert!(hosts.iter().any(|host| host == expected), "{hosts:?}");
+    }
+    assert!(crate::list_certificate_hosts(b"").is_empty());
+}
+
 fn now() -> i64 {
     time::OffsetDateTime::now_utc().unix_timestamp()
 }

@@ -1,21 +1,20 @@
-//! The decision about a kubelet's serving certificate. Pure.
+//! The decision about a kubelet's serving certificate: a function of the caches.
 //!
 //! A node writes its own status, so the addresses there alone prove nothing: a compromised node could
 //! name the address of the API server, and pose as it with a certificate of the cluster's CA. So an
 //! address or name of anything else in the cluster is never approved.
 
-use std::net::IpAddr;
-
 use api_meta::certificate_request::CertificateRequest;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
 use k8s_openapi::api::core::v1::Node;
 
-use super::addresses::{is_special, node_addresses};
-use super::reserved::Reserved;
+use super::addresses::{is_like_address, is_special, list_node_addresses};
+use super::reserved::ReservedNames;
 use crate::csr::list_usages;
 
 const NODES_GROUP: &str = "system:nodes";
-const USER_PREFIX: &str = "system:node:";
+/// The prefix of the user of a node.
+pub const USER_PREFIX: &str = "system:node:";
 
 /// The decision about a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,18 +23,21 @@ pub enum Verdict {
     Approve,
     /// The node does not have the addresses yet.
     Wait,
-    /// An administrator decides; the text is the reason.
-    Leave(String),
+    /// An administrator decides, or the reason ends; the text is the reason.
+    Undecided(String),
 }
 
 /// Returns the name of the node that requests a serving certificate for itself.
 ///
 /// # Errors
 /// The request is not that of a kubelet: the verdict has the reason.
-pub fn requesting_node<'a>(csr: &'a Csr, request: &CertificateRequest) -> Result<&'a str, Verdict> {
+pub fn find_requesting_node<'a>(
+    csr: &'a Csr,
+    request: &CertificateRequest,
+) -> Result<&'a str, Verdict> {
     request
         .check_kubelet_serving(&list_usages(csr))
-        .map_err(|error| Verdict::Leave(error.to_string()))?;
+        .map_err(|error| Verdict::Undecided(error.to_string()))?;
     let user = csr.spec.username.as_deref().unwrap_or_default();
     let is_node = csr
         .spec
@@ -45,7 +47,7 @@ pub fn requesting_node<'a>(csr: &'a Csr, request: &CertificateRequest) -> Result
         .any(|group| group == NODES_GROUP);
     match user.strip_prefix(USER_PREFIX) {
         Some(name) if is_node && user == request.common_name => Ok(name),
-        _ => Err(Verdict::Leave(
+        _ => Err(Verdict::Undecided(
             "the subject is not the requester".to_owned(),
         )),
     }
@@ -56,52 +58,60 @@ pub fn decide_request(
     request: &CertificateRequest,
     node_name: &str,
     node: Option<&Node>,
-    reserved: &Reserved,
+    reserved: &ReservedNames,
 ) -> Verdict {
-    if let Some(name) = request
-        .dns_names
-        .iter()
-        .find(|name| !may_have_name(name, node_name, reserved))
-    {
-        return Verdict::Leave(format!("{name:?} is not a name of this node only"));
+    let may_have = |name: &&String| may_have_name(name, node_name, reserved);
+    if let Some(name) = request.dns_names.iter().find(|name| !may_have(name)) {
+        return Verdict::Undecided(format!("{name:?} is not a name of this node only"));
     }
-    let foreign =
-        |address: &&IpAddr| is_special(**address) || reserved.addresses.contains(*address);
-    if let Some(address) = request.ip_addresses.iter().find(foreign) {
-        return Verdict::Leave(format!("{address} is not an address of this node only"));
+    // A name alone is no evidence: no other part of the cluster knows which names lead to a node.
+    if request.ip_addresses.is_empty() {
+        return Verdict::Undecided("it has names and no address".to_owned());
     }
-    let own = node.map(node_addresses).unwrap_or_default();
-    if request
-        .ip_addresses
-        .iter()
-        .all(|address| own.contains(address))
-        && node.is_some()
-    {
-        Verdict::Approve
-    } else {
-        Verdict::Wait
+    for address in &request.ip_addresses {
+        if is_special(*address) {
+            return Verdict::Undecided(format!("{address} is not an address of one machine"));
+        }
+        if let Some(owner) = reserved.find_owner(node_name, *address) {
+            return Verdict::Undecided(format!("{address} belongs to {owner}"));
+        }
+    }
+    let own = node.map(list_node_addresses).unwrap_or_default();
+    // On the machine of an API server, a certificate for the node's name could be one for the server.
+    if let Some(address) = own.iter().find(|address| reserved.is_api_server(**address)) {
+        return Verdict::Undecided(format!(
+            "the node has the address {address} of an API server"
+        ));
+    }
+    let mut addresses = request.ip_addresses.iter();
+    match addresses.all(|address| own.contains(address)) {
+        true => Verdict::Approve,
+        false => Verdict::Wait,
     }
 }
 
 /// Returns whether a node may have this DNS name: its own, unless it is one of the API server.
-fn may_have_name(name: &str, node_name: &str, reserved: &Reserved) -> bool {
+fn may_have_name(name: &str, node_name: &str, reserved: &ReservedNames) -> bool {
     let lower = name.to_ascii_lowercase();
     let is_reserved = lower == "localhost"
         || lower == "kubernetes"
         || lower.starts_with("kubernetes.")
         || lower.split('.').any(|label| label == "svc")
-        || reserved.names.contains(&lower);
+        || is_like_address(&lower)
+        || reserved.has_host(&lower);
     name == node_name && !is_reserved
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::reserved::tests::cluster_names;
     use super::*;
     use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
     use serde_json::json;
 
-    fn request(user: &str, organization: &str, names: &[&str], addresses: &[&str]) -> Vec<u8> {
+    /// Returns a request in PEM.
+    pub fn request(user: &str, organization: &str, names: &[&str], addresses: &[&str]) -> Vec<u8> {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         params
@@ -137,54 +147,67 @@ mod tests {
 
     #[test]
     fn only_addresses_and_the_name_of_the_node_are_approved() {
-        let own = node(&[
+        let usual = [
             ("InternalIP", "192.0.2.7"),
             ("ExternalIP", "203.0.113.7"),
-            ("InternalIP", "192.0.2.1"),
             ("InternalIP", "127.0.0.1"),
             ("Hostname", "w1"),
             ("Hostname", "api.example.com"),
             ("InternalDNS", "192.0.2.99"),
-        ]);
-        let reserved = Reserved {
-            addresses: ["192.0.2.1".parse().unwrap()].into(),
-            names: ["api.example.com".to_owned()].into(),
-        };
+        ];
+        let own = node(&usual);
+        let reserved = cluster_names();
         for (name, names, addresses, expected) in [
             ("w1", &["w1"][..], &["192.0.2.7"][..], "approve"),
             ("w1", &["w1"], &["192.0.2.7", "203.0.113.7"], "approve"),
             ("w1", &[], &["192.0.2.7"], "approve"),
-            ("w1", &["w1"], &[], "approve"),
+            // A name alone.
+            ("w1", &["w1"], &[], "undecided"),
+            // The name of the API server's machine: `up` puts it into the server's certificate.
+            ("n1", &["n1"], &[], "undecided"),
+            ("n1", &["n1"], &["192.0.2.7"], "undecided"),
+            ("N1", &["N1"], &["192.0.2.7"], "undecided"),
+            ("192.0.2.7", &["192.0.2.7"], &["192.0.2.7"], "undecided"),
+            ("127.1", &["127.1"], &["192.0.2.7"], "undecided"),
+            // Of pods, Services and another node.
+            ("w1", &["w1"], &["192.0.2.7", "10.244.0.9"], "undecided"),
+            ("w1", &["w1"], &["192.0.2.7", "10.97.0.9"], "undecided"),
+            ("w1", &["w1"], &["192.0.2.8"], "undecided"),
             // Not in the status, or not as an address.
-            ("w1", &["w1"], &["192.0.2.8"], "wait"),
+            ("w1", &["w1"], &["192.0.2.9"], "wait"),
             ("w1", &["w1"], &["192.0.2.99"], "wait"),
             // Those of the API server, which the compromised node claims.
-            ("w1", &["w1"], &["192.0.2.7", "192.0.2.1"], "leave"),
-            ("w1", &["w1"], &["127.0.0.1"], "leave"),
-            ("w1", &["w1", "api.example.com"], &["192.0.2.7"], "leave"),
-            ("w1", &["w2"], &["192.0.2.7"], "leave"),
-            ("w1", &["*.example.com"], &["192.0.2.7"], "leave"),
+            ("w1", &["w1"], &["192.0.2.7", "192.0.2.1"], "undecided"),
+            ("w1", &["w1"], &["127.0.0.1"], "undecided"),
+            (
+                "w1",
+                &["w1", "api.example.com"],
+                &["192.0.2.7"],
+                "undecided",
+            ),
+            ("w1", &["w2"], &["192.0.2.7"], "undecided"),
+            ("w1", &["*.example.com"], &["192.0.2.7"], "undecided"),
             (
                 "api.example.com",
                 &["api.example.com"],
                 &["192.0.2.7"],
-                "leave",
+                "undecided",
             ),
-            ("kubernetes", &["kubernetes"], &["192.0.2.7"], "leave"),
+            ("kubernetes", &["kubernetes"], &["192.0.2.7"], "undecided"),
             (
                 "kubernetes.default",
                 &["kubernetes.default"],
                 &["192.0.2.7"],
-                "leave",
+                "undecided",
             ),
-            ("a.b.svc", &["a.b.svc"], &["192.0.2.7"], "leave"),
+            ("a.b.svc", &["a.b.svc"], &["192.0.2.7"], "undecided"),
             (
                 "a.b.svc.cluster.local",
                 &["a.b.svc.cluster.local"],
                 &["192.0.2.7"],
-                "leave",
+                "undecided",
             ),
-            ("localhost", &["localhost"], &["192.0.2.7"], "leave"),
+            ("localhost", &["localhost"], &["192.0.2.7"], "undecided"),
         ] {
             let pem = request(
                 &format!("system:node:{name}"),
@@ -197,12 +220,17 @@ mod tests {
             let found = match verdict {
                 Verdict::Approve => "approve",
                 Verdict::Wait => "wait",
-                Verdict::Leave(_) => "leave",
+                Verdict::Undecided(_) => "undecided",
             };
             assert_eq!(found, expected, "{name} {names:?} {addresses:?}");
             if expected == "approve" {
                 let absent = decide_request(&request, name, None, &reserved);
                 assert_eq!(absent, Verdict::Wait, "without a node");
+                // Also if the requested addresses are other ones.
+                let mut with_server = usual.to_vec();
+                with_server.push(("InternalIP", "192.0.2.1"));
+                let server = decide_request(&request, name, Some(&node(&with_server)), &reserved);
+                assert!(matches!(server, Verdict::Undecided(_)), "{server:?}");
             }
         }
     }
@@ -217,7 +245,7 @@ mod tests {
                 "username": user, "groups": groups, "usages": usages}}))
                     .unwrap();
                 let request = CertificateRequest::from_pem(&pem).unwrap();
-                requesting_node(&csr, &request).map(str::to_owned)
+                find_requesting_node(&csr, &request).map(str::to_owned)
             };
         let (nodes, usages) = (
             &["system:nodes"][..],

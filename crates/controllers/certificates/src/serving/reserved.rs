@@ -1,180 +1,218 @@
 //! Addresses and names that a node's certificate must not have, because others in the cluster have
-//! them.
+//! them. Each lookup reads an index, which a cache updates with each change of an object.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use controllers_runtime::Meta;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
+use controllers_runtime::{Cache, Meta};
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use serde::Deserialize;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+use parking_lot::Mutex;
 
-use super::addresses::node_addresses;
+use super::addresses::{list_endpoint_addresses, list_service_addresses};
+use super::claims::{AddressClaims, AddressOwner};
+use super::published::read_server_hosts;
 
-/// Addresses and names of others than the node.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reserved {
-    /// Addresses of other nodes, of API servers and of Services.
-    pub addresses: BTreeSet<IpAddr>,
-    /// Names of API servers, in lower case.
-    pub names: BTreeSet<String>,
+/// Index of Services by address.
+pub const SERVICE_ADDRESS: &str = "serving-address";
+/// Index of the API servers' slices by address.
+pub const SERVER_ADDRESS: &str = "serving-server-address";
+/// Index of the published ConfigMaps by host of an API server.
+pub const SERVER_HOST: &str = "serving-server-host";
+
+/// Returns the keys of a Service in [`SERVICE_ADDRESS`].
+pub fn list_service_keys(service: &Service) -> Vec<String> {
+    let addresses = list_service_addresses(service);
+    addresses.iter().map(IpAddr::to_string).collect()
 }
 
-impl Reserved {
-    /// Collects what others than the node `name` have. `slices` are those of the API servers'
-    /// Service, `infos` the ConfigMaps with the name `cluster-info`.
-    pub fn collect(
-        name: &str,
-        nodes: &[Arc<Node>],
-        services: &[Arc<Service>],
-        slices: &[Arc<EndpointSlice>],
-        infos: &[Arc<ConfigMap>],
-    ) -> Self {
-        let mut reserved = Self::default();
-        let others = nodes.iter().filter(|other| other.name() != name);
-        reserved
-            .addresses
-            .extend(others.flat_map(|other| node_addresses(other)));
-        for service in services {
-            reserved.add_addresses(service_addresses(service));
+/// Returns the keys of a slice in [`SERVER_ADDRESS`]. Other users may write slices of the Service
+/// `kubernetes` in their own namespaces.
+pub fn list_slice_keys(slice: &EndpointSlice) -> Vec<String> {
+    if slice.namespace() != "default" {
+        return Vec::new();
+    }
+    let addresses = list_endpoint_addresses(slice);
+    addresses.iter().map(IpAddr::to_string).collect()
+}
+
+/// Returns the keys of a ConfigMap in [`SERVER_HOST`].
+pub fn list_map_keys(map: &ConfigMap) -> Vec<String> {
+    read_server_hosts(map).into_iter().collect()
+}
+
+/// Addresses and names of others than a node.
+pub struct ReservedNames {
+    /// Claims of nodes.
+    pub claims: Arc<Mutex<AddressClaims>>,
+    /// Services, with [`SERVICE_ADDRESS`].
+    pub services: Cache<Service>,
+    /// EndpointSlices of the Service `kubernetes`, with [`SERVER_ADDRESS`].
+    pub slices: Cache<EndpointSlice>,
+    /// ConfigMaps that name API servers, with [`SERVER_HOST`].
+    pub maps: Vec<Cache<ConfigMap>>,
+    /// Ranges of Services.
+    pub service_ranges: Cache<ServiceCIDR>,
+    /// Ranges of pods and Services in the options of this process.
+    pub ranges: Vec<IpNet>,
+}
+
+impl ReservedNames {
+    /// Returns the owner of an address, if that is not the node.
+    pub fn find_owner(&self, node: &str, address: IpAddr) -> Option<String> {
+        if self.is_api_server(address) {
+            return Some("an API server".to_owned());
         }
-        // Other users may write such objects in their own namespaces.
-        for slice in slices.iter().filter(|slice| slice.namespace() == "default") {
-            let endpoints = slice.endpoints.iter().flatten();
-            reserved.add_addresses(endpoints.flat_map(|endpoint| &endpoint.addresses));
+        let services = self
+            .services
+            .by_index(SERVICE_ADDRESS, &address.to_string());
+        if let Some(service) = services.first() {
+            return Some(format!("the Service {}", service.key()));
         }
-        for info in infos
-            .iter()
-            .filter(|info| info.namespace() == "kube-public")
-        {
-            let kubeconfig = info.data.as_ref().and_then(|data| data.get("kubeconfig"));
-            for host in kubeconfig
-                .map(|text| server_hosts(text))
-                .unwrap_or_default()
-            {
-                match host.parse() {
-                    Ok(address) => _ = reserved.addresses.insert(address),
-                    Err(_) => _ = reserved.names.insert(host.to_ascii_lowercase()),
-                }
+        if let Some(range) = self.find_range(address) {
+            return Some(format!("the range {range} of pods or Services"));
+        }
+        match self.claims.lock().find_owner(address) {
+            AddressOwner::Node(owner) if owner != node => Some(format!("node {owner}")),
+            AddressOwner::Contested(nodes) => {
+                Some(format!("one of the nodes {}", nodes.join(", ")))
             }
+            AddressOwner::Node(_) | AddressOwner::Unclaimed => None,
         }
-        reserved
     }
 
-    fn add_addresses<'a>(&mut self, texts: impl IntoIterator<Item = &'a String>) {
-        let addresses = texts
-            .into_iter()
-            .filter_map(|text| text.parse::<IpAddr>().ok());
-        self.addresses.extend(addresses);
+    /// Returns whether an API server has an address.
+    pub fn is_api_server(&self, address: IpAddr) -> bool {
+        let address = address.to_string();
+        !self.slices.by_index(SERVER_ADDRESS, &address).is_empty() || self.has_host(&address)
     }
-}
 
-fn service_addresses(service: &Service) -> impl Iterator<Item = &String> {
-    let spec = service.spec.iter();
-    let of_spec = spec.flat_map(|spec| {
-        let lists = [&spec.cluster_ips, &spec.external_ips];
-        lists.into_iter().flatten().flatten()
-    });
-    let balancer = service
-        .status
-        .iter()
-        .filter_map(|status| status.load_balancer.as_ref());
-    let ingress = balancer.flat_map(|balancer| balancer.ingress.iter().flatten());
-    of_spec.chain(ingress.filter_map(|ingress| ingress.ip.as_ref()))
-}
+    /// Returns whether an API server has a DNS name, or a wildcard for it; `name` is in lower case.
+    pub fn has_host(&self, name: &str) -> bool {
+        let wildcard = name.split_once('.').map(|(_, rest)| format!("*.{rest}"));
+        let has = |host: &str| {
+            let mut maps = self.maps.iter();
+            maps.any(|maps| !maps.by_index(SERVER_HOST, host).is_empty())
+        };
+        has(name) || wildcard.is_some_and(|wildcard| has(&wildcard))
+    }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Kubeconfig {
-    clusters: Option<Vec<NamedCluster>>,
-}
-
-#[derive(Deserialize)]
-struct NamedCluster {
-    cluster: Cluster,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Cluster {
-    server: String,
-}
-
-/// Returns the hosts of the API servers in a kubeconfig, IPv6 addresses without brackets.
-fn server_hosts(kubeconfig: &str) -> Vec<String> {
-    let parsed: Kubeconfig = serde_yaml::from_str(kubeconfig).unwrap_or_default();
-    let clusters = parsed.clusters.into_iter().flatten();
-    clusters
-        .filter_map(|named| host_of_url(&named.cluster.server).map(str::to_owned))
-        .collect()
-}
-
-fn host_of_url(url: &str) -> Option<&str> {
-    let (_, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let host = match authority.strip_prefix('[') {
-        Some(rest) => rest.split(']').next()?,
-        None => authority.split(':').next()?,
-    };
-    (!host.is_empty()).then_some(host)
+    fn find_range(&self, address: IpAddr) -> Option<IpNet> {
+        let stored = self.service_ranges.list();
+        let stored = stored.iter().filter_map(|object| object.spec.as_ref());
+        let stored = stored.flat_map(|spec| spec.cidrs.iter().flatten());
+        stored
+            .filter_map(|range| range.parse::<IpNet>().ok())
+            .chain(self.ranges.iter().copied())
+            .find(|range| range.contains(&address))
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use client::Event;
+    use controllers_runtime::Index;
+    use k8s_openapi::api::core::v1::Node;
     use serde_json::{Value, json};
 
-    fn object<K: serde::de::DeserializeOwned>(tree: Value) -> Arc<K> {
-        Arc::new(serde_json::from_value(tree).unwrap())
+    fn object<K: serde::de::DeserializeOwned>(tree: Value) -> K {
+        serde_json::from_value(tree).unwrap()
     }
 
-    #[test]
-    fn addresses_of_others_services_and_api_servers_are_reserved() {
-        let node = |name: &str, address: &str| {
-            object::<Node>(json!({"metadata": {"name": name},
-                "status": {"addresses": [{"type": "InternalIP", "address": address}]}}))
-        };
+    fn boxed_index<K>(
+        name: &'static str,
+        keys: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+    ) -> Vec<Index<K>> {
+        vec![(name, Box::new(keys))]
+    }
+
+    /// Returns the names of a cluster: API server `192.0.2.1` with the names `n1` and `api.example.com`,
+    /// nodes `w1` and `w2`.
+    pub fn cluster_names() -> ReservedNames {
         let slice = |namespace: &str, address: &str| {
             object::<EndpointSlice>(
                 json!({"metadata": {"namespace": namespace, "name": "kubernetes"},
                 "addressType": "IPv4", "endpoints": [{"addresses": [address]}]}),
             )
         };
-        let info = |namespace: &str, url: &str| {
-            let text = format!("clusters:\n- name: ''\n  cluster:\n    server: {url}\n");
-            object::<ConfigMap>(
-                json!({"metadata": {"namespace": namespace, "name": "cluster-info"},
-                "data": {"kubeconfig": text}}),
+        let map = |namespace: &str, name: &str, key: &str, text: &str| {
+            let tree =
+                json!({"metadata": {"namespace": namespace, "name": name}, "data": {key: text}});
+            Cache::with_indexes(
+                vec![object::<ConfigMap>(tree)],
+                boxed_index(SERVER_HOST, list_map_keys),
             )
         };
-        let service = object::<Service>(json!({"metadata": {"namespace": "a", "name": "s"},
+        let info = "clusters: [{cluster: {server: 'https://API.example.com:6443'}}]";
+        let configuration = "{apiServer: {certSANs: [n1, 192.0.2.1, '*.lb.example.com']}}";
+        let service = object(json!({"metadata": {"namespace": "a", "name": "s"},
             "spec": {"clusterIPs": ["10.96.0.1"], "externalIPs": ["192.0.2.50"]},
             "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.60"}]}}}));
-        let reserved = Reserved::collect(
-            "w1",
-            &[node("w1", "192.0.2.7"), node("w2", "192.0.2.8")],
-            &[service],
-            &[slice("default", "192.0.2.1"), slice("other", "192.0.2.2")],
-            &[
-                info("kube-public", "https://API.example.com:6443"),
-                info("kube-public", "https://[2001:db8::1]:6443/"),
-                info("other", "https://192.0.2.3"),
+        let range = json!({"metadata": {"name": "more"}, "spec": {"cidrs": ["10.97.0.0/24"]}});
+        let mut claims = AddressClaims::default();
+        for (name, address) in [("w1", "192.0.2.7"), ("w2", "192.0.2.8")] {
+            let tree = json!({"metadata": {"name": name},
+                "status": {"addresses": [{"type": "InternalIP", "address": address}]}});
+            let new = Arc::new(object::<Node>(tree));
+            claims.apply_event(&Event::Applied { old: None, new }, true);
+        }
+        ReservedNames {
+            claims: Arc::new(Mutex::new(claims)),
+            services: Cache::with_indexes(
+                vec![service],
+                boxed_index(SERVICE_ADDRESS, list_service_keys),
+            ),
+            slices: Cache::with_indexes(
+                vec![slice("default", "192.0.2.2"), slice("other", "192.0.2.3")],
+                boxed_index(SERVER_ADDRESS, list_slice_keys),
+            ),
+            maps: vec![
+                map("kube-public", "cluster-info", "kubeconfig", info),
+                map(
+                    "kube-system",
+                    "kubeadm-config",
+                    "ClusterConfiguration",
+                    configuration,
+                ),
             ],
-        );
-        let addresses: Vec<_> = reserved.addresses.iter().map(ToString::to_string).collect();
-        let expected = [
-            "10.96.0.1",
-            "192.0.2.1",
-            "192.0.2.8",
-            "192.0.2.50",
-            "192.0.2.60",
-            "2001:db8::1",
-        ];
-        assert_eq!(addresses, expected);
-        let names: Vec<_> = reserved.names.into_iter().collect();
-        assert_eq!(names, ["api.example.com"]);
-        assert!(server_hosts("[").is_empty() && host_of_url("https://").is_none());
+            service_ranges: Cache::with_objects(vec![object(range)]),
+            ranges: vec!["10.244.0.0/16".parse().unwrap()],
+        }
+    }
+
+    #[test]
+    fn addresses_of_others_services_and_api_servers_are_reserved() {
+        let names = cluster_names();
+        for (address, expected) in [
+            ("192.0.2.1", Some("an API server")),
+            ("192.0.2.2", Some("an API server")),
+            ("10.96.0.1", Some("the Service a/s")),
+            ("192.0.2.50", Some("the Service a/s")),
+            ("192.0.2.60", Some("the Service a/s")),
+            (
+                "10.97.0.9",
+                Some("the range 10.97.0.0/24 of pods or Services"),
+            ),
+            (
+                "10.244.9.9",
+                Some("the range 10.244.0.0/16 of pods or Services"),
+            ),
+            ("192.0.2.8", Some("node w2")),
+            ("192.0.2.7", None),
+            // A slice in another namespace.
+            ("192.0.2.3", None),
+        ] {
+            let owner = names.find_owner("w1", address.parse().unwrap());
+            assert_eq!(owner.as_deref(), expected, "{address}");
+        }
+        assert!(names.has_host("n1") && names.has_host("api.example.com"));
+        assert!(names.has_host("api.lb.example.com"));
+        for other in ["w1", "lb.example.com", "a.b.lb.example.com", "example.com"] {
+            assert!(!names.has_host(other), "{other}");
+        }
     }
 }
