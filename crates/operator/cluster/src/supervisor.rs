@@ -9,7 +9,7 @@ mod process_loop;
 mod rotate;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -32,6 +32,36 @@ pub(crate) use process_loop::is_ready;
 
 /// Interval between two checks of certificates.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(12 * 3600);
+/// Interval between two checks of log sizes, which bounds a log to what is written in a minute above the
+/// limit; and of the certificate that the kubelet of a joined machine renews.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The certificate that the kubelet of a joined machine renews, and kube-proxy and the routes use.
+struct IdentityWatch {
+    path: PathBuf,
+    digest: Option<String>,
+}
+
+impl IdentityWatch {
+    fn new(layout: &Layout) -> Self {
+        let path = layout.kubelet_identity();
+        let digest = digest_file(&path);
+        Self { path, digest }
+    }
+
+    /// Returns whether the file has changed since the last call. The first certificate is no change:
+    /// `join` starts what uses it.
+    fn has_changed(&mut self) -> bool {
+        let digest = digest_file(&self.path);
+        let before = std::mem::replace(&mut self.digest, digest);
+        before.is_some() && before != self.digest
+    }
+}
+
+fn digest_file(path: &Path) -> Option<String> {
+    let content = std::fs::read(path).ok()?;
+    Some(crate::files::digest_hex(&content))
+}
 
 struct SupervisedProcess {
     process: Process,
@@ -62,32 +92,40 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
     let mut kept = HashMap::new();
     adjust_processes(&mut kept, load_plan(&layout)?, &layout).await;
     let mut routes = start_routes(&settings, &layout);
-    // By size, so a check each minute bounds a log to what is written in a minute above the limit.
-    let mut rotation = tokio::time::interval(Duration::from_secs(60));
+    let mut identity = IdentityWatch::new(&layout);
+    let mut each_minute = tokio::time::interval(MINUTE);
     let mut renewal = tokio::time::interval_at(Instant::now() + RENEWAL_INTERVAL, RENEWAL_INTERVAL);
     loop {
-        tokio::select! {
+        let is_renewal = tokio::select! {
             () = shutdown.cancelled() => break,
-            _ = hangup.recv() => match load_plan(&layout) {
-                Ok(plan) => {
-                    adjust_processes(&mut kept, plan, &layout).await;
-                    // The old one ends when it is dropped.
-                    routes = start_routes(&reload_settings(&settings), &layout);
+            _ = hangup.recv() => false,
+            _ = each_minute.tick() => {
+                rotate::rotate_logs(&layout.logs());
+                if !identity.has_changed() {
+                    continue;
                 }
-                // A plan that is half written or of another release must not stop a running
-                // cluster.
-                Err(error) => tracing::error!(%error, "the new plan can't be read; the old one stays"),
-            },
-            _ = rotation.tick() => rotate::rotate_logs(&layout.logs()),
-            _ = renewal.tick() => match renew_certificates(&reload_settings(&settings), &layout) {
-                Ok(Some(plan)) => {
-                    adjust_processes(&mut kept, plan, &layout).await;
-                    // Its connection has the old certificate.
-                    routes = start_routes(&reload_settings(&settings), &layout);
-                }
-                Ok(None) => {}
-                Err(error) => tracing::error!(%error, "certificates can't be renewed; they end within 90 days"),
-            },
+                true
+            }
+            _ = renewal.tick() => true,
+        };
+        // A later `up` may have added nodes.
+        let current = reload_settings(&settings);
+        let plan = match is_renewal {
+            true => renew_certificates(&current, &layout),
+            false => load_plan(&layout).map(Some),
+        };
+        match plan {
+            Ok(Some(plan)) => {
+                adjust_processes(&mut kept, plan, &layout).await;
+                // The old ones end when they are dropped: their connection has the old certificate.
+                routes = start_routes(&current, &layout);
+            }
+            Ok(None) => {}
+            Err(error) if is_renewal => {
+                tracing::error!(%error, "certificates can't be renewed; they end within 90 days");
+            }
+            // A plan that is half written or of another release must not stop a running cluster.
+            Err(error) => tracing::error!(%error, "the new plan can't be read; the old one stays"),
         }
     }
     // Reached by SIGTERM only: a supervisor that is killed leaves its processes to the next one.
@@ -296,6 +334,24 @@ mod tests {
             .filter(|(old, new)| old != new);
         let names: Vec<_> = changed.map(|(old, _)| old.name.as_str()).collect();
         assert_eq!(names, ["kube-scheduler"]);
+    }
+
+    #[test]
+    fn renewed_certificate_of_the_kubelet_is_noticed_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let mut identity = IdentityWatch::new(&layout);
+        assert!(!identity.has_changed(), "there is none yet");
+        // The kubelet replaces a symbolic link.
+        for (content, has_changed) in [("1", false), ("1", false), ("2", true)] {
+            let target = dir.path().join(content);
+            std::fs::write(&target, content).unwrap();
+            std::fs::create_dir_all(layout.pki()).unwrap();
+            let _ = std::fs::remove_file(layout.kubelet_identity());
+            std::os::unix::fs::symlink(&target, layout.kubelet_identity()).unwrap();
+            assert_eq!(identity.has_changed(), has_changed, "{content}");
+            assert!(!identity.has_changed());
+        }
     }
 
     #[test]
