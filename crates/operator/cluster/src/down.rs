@@ -26,7 +26,7 @@ pub struct DownOptions {
 /// Stops the cluster; returns false if there was none. A missing or empty directory is no error,
 /// because the cluster is already down; a directory with foreign files is one, because another was
 /// probably meant.
-pub async fn stop_cluster(options: &DownOptions, say: &dyn Fn(&str)) -> Result<bool> {
+pub async fn stop_cluster(options: &DownOptions, report_progress: &dyn Fn(&str)) -> Result<bool> {
     let Some(settings) = Settings::load(&options.data_dir)? else {
         let folder = options.data_dir.display();
         if let Some(name) = checks::find_foreign_file(&options.data_dir)? {
@@ -34,7 +34,7 @@ pub async fn stop_cluster(options: &DownOptions, say: &dyn Fn(&str)) -> Result<b
                 "{folder} holds no cluster: {name:?} is in it, and nothing was touched; name the cluster's folder with --data-dir"
             )));
         }
-        say(&format!("{folder} holds no cluster; nothing to stop"));
+        report_progress(&format!("{folder} holds no cluster; nothing to stop"));
         return Ok(false);
     };
     let layout = Layout::for_settings(&settings);
@@ -43,11 +43,11 @@ pub async fn stop_cluster(options: &DownOptions, say: &dyn Fn(&str)) -> Result<b
         .iter()
         .map(|process| process.name.clone())
         .collect();
-    say("stopping the components");
+    report_progress("stopping the components");
     // First: it would start every process again that ends.
     systemd::stop_supervisor(&settings, &layout, &names).await?;
     if settings.runs_pods() {
-        say("removing the containers");
+        report_progress("removing the containers");
         for node in settings.nodes() {
             let layout_of_node = layout.for_node(node.number);
             let own = processes
@@ -71,7 +71,7 @@ pub async fn stop_cluster(options: &DownOptions, say: &dyn Fn(&str)) -> Result<b
     }
     files::remove_dir(layout.run())?;
     if options.purge {
-        say(&format!("removing {}", settings.data_dir.display()));
+        report_progress(&format!("removing {}", settings.data_dir.display()));
         // The kubelet may have been killed before it unmounted the volumes of its pods.
         check_unmounted(&settings.data_dir)?;
         files::remove_dir(&settings.data_dir)?;
@@ -103,7 +103,9 @@ async fn remove_containers(
         };
         let _ = timeout(Duration::from_secs(20), up).await;
     }
-    match timeout(Duration::from_secs(90), containers::remove_all(&socket)).await {
+    let pods = containers::find_own_pods(settings, node);
+    let removal = containers::remove_sandboxes(&socket, pods.as_ref());
+    match timeout(Duration::from_secs(90), removal).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "containers are left"),
         Err(_) => tracing::warn!("containers are left: the runtime takes too long"),
