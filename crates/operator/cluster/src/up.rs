@@ -22,43 +22,47 @@ use crate::settings::{Runtime, Settings};
 use crate::{addons, checks, configs, files, network};
 pub use options::UpOptions;
 
-/// Starts the cluster and waits until its nodes are Ready. Reports progress through `say`.
-pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Settings> {
+/// Starts the cluster and waits until its nodes are Ready. Reports each step to `report_progress`.
+pub async fn start_cluster(
+    options: &UpOptions,
+    report_progress: &dyn Fn(&str),
+) -> Result<Settings> {
     let began = Instant::now();
     let (settings, remark) = choose::choose_settings(options)?;
     let layout = Layout::for_settings(&settings);
     // Before the first file is written: a rejected start leaves nothing behind.
     checks::check_host(&settings, &layout)?;
+    register::check_added_nodes(&settings, &layout).await?;
     if let Some(remark) = remark {
-        say(&remark);
+        report_progress(&remark);
     }
     files::create_dir(&settings.data_dir, 0o711)?;
     // First of all files: `down` finds the cluster by it, also if the rest of the start fails.
     settings.save()?;
-    say("certificates and configuration");
+    report_progress("certificates and configuration");
     write_files(&settings, &layout)?;
     // Before a process starts: the administrator may have brought the file.
     addons::read_ca(&layout)?;
     if settings.runs_pods() {
         network::prepare_network(&settings, &layout)?;
     }
-    say("starting the components");
+    report_progress("starting the components");
     let client = connect_admin(&layout)?;
     register::register_nodes(&settings, &layout, &client).await?;
     start::start_processes(&settings, &layout, make_plan(&settings, &layout))?;
     if settings.runs_pods() {
-        say("importing images");
+        report_progress("importing images");
         // Before the API server is waited for: the kubelet creates sandboxes as soon as it runs,
         // and they need the pause image.
         import_images(&settings, &layout).await?;
     }
-    say("waiting for the API server");
+    report_progress("waiting for the API server");
     wait::wait_for_api_server(&client, &layout).await?;
     // The API server creates the namespace after it is ready, and the addons are objects in it.
     wait::wait_for_system(&client, &settings, &layout).await?;
     addons::apply_addons(&client, &settings, &layout).await?;
     let nodes = settings.nodes();
-    say(&match nodes.len() {
+    report_progress(&match nodes.len() {
         1 => "waiting for the node".to_owned(),
         count => format!("waiting for {count} nodes"),
     });
@@ -66,10 +70,10 @@ pub async fn start_cluster(options: &UpOptions, say: &dyn Fn(&str)) -> Result<Se
         wait::wait_for_node(&client, node, &layout).await?;
     }
     register::publish_gateways(&settings, &client).await?;
-    say("waiting for cluster DNS");
+    report_progress("waiting for cluster DNS");
     // Last: a user's first pod looks up names, and a failed lookup may be cached.
     wait::wait_for_dns(&settings, &layout).await?;
-    say(&format!(
+    report_progress(&format!(
         "ready after {:.1} s",
         began.elapsed().as_secs_f32()
     ));

@@ -4,18 +4,26 @@
 //! the CNI configurations, routes and the address of cluster DNS are written before. A Node that is
 //! created with its range keeps it.
 
+use std::net::IpAddr;
+use std::time::Duration;
+
 use client::{Client, ListParams};
+use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
 use super::start::start_processes;
 use super::wait;
+use crate::connect::connect_admin;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::node::ClusterNode;
 use crate::plan::{Plan, make_plan};
 use crate::routes::GATEWAY;
 use crate::settings::Settings;
+
+/// Time for the list of nodes, which a running API server returns at once.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Creates the missing Node objects. Kubelets of nodes that were planned before keep running.
 pub(super) async fn register_nodes(
@@ -33,43 +41,80 @@ pub(super) async fn register_nodes(
     plan.keep_kubelets(&known);
     start_processes(settings, layout, plan)?;
     wait::wait_for_api_server(client, layout).await?;
-    check_ranges_are_free(client, &nodes).await?;
+    // A machine may have joined since `check_added_nodes`.
+    check_ranges_are_free(&nodes, &list_nodes(client).await?)?;
     for node in &nodes {
         create_node(client, node).await?;
     }
     Ok(())
 }
 
-/// Rejects new nodes whose range of pods another machine has got that joined in the meantime.
-async fn check_ranges_are_free(client: &Client, nodes: &[ClusterNode]) -> Result<()> {
+/// Rejects nodes that an `up` would add to a cluster if another machine has the addresses of their
+/// pods. Nothing is stored before: routes and plans are computed from the stored number of nodes.
+///
+/// # Errors
+/// Another machine has a range, or the API server does not respond.
+pub(super) async fn check_added_nodes(settings: &Settings, layout: &Layout) -> Result<()> {
+    let before = Settings::load(&settings.data_dir)?;
+    let is_larger = before.is_some_and(|before| before.node_count < settings.node_count);
+    // Without the kubeconfig no API server was ever started, and no machine can have joined.
+    if !is_larger || !layout.admin_kubeconfig().exists() {
+        return Ok(());
+    }
+    let client = connect_admin(layout)?;
+    let listed = tokio::time::timeout(LIST_TIMEOUT, list_nodes(&client)).await;
+    match listed {
+        Ok(Ok(nodes)) => check_ranges_are_free(&settings.nodes(), &nodes),
+        Ok(Err(Error::Api { cause, .. })) if !cause.is_unavailable() => Err(Error::Api {
+            what: "listing the nodes".to_owned(),
+            cause,
+        }),
+        _ => Err(Error::Refused(
+            "the API server does not respond, and a machine that joined the cluster may have the addresses of further nodes; \
+             start the cluster with `ironclad up` first, and run the command again"
+                .to_owned(),
+        )),
+    }
+}
+
+async fn list_nodes(client: &Client) -> Result<Vec<Node>> {
     let list = client.api::<Node>().list(&ListParams::new()).await;
-    let list = list.map_err(|cause| Error::Api {
+    list.map(|list| list.items).map_err(|cause| Error::Api {
         what: "listing the nodes".to_owned(),
         cause,
-    })?;
-    match find_range_conflict(nodes, &list.items) {
+    })
+}
+
+/// Rejects new nodes whose range of pods another machine has.
+fn check_ranges_are_free(own: &[ClusterNode], nodes: &[Node]) -> Result<()> {
+    match find_range_conflict(own, nodes) {
         None => Ok(()),
         Some((name, range)) => Err(Error::Refused(format!(
             "node {name} joined the cluster and has the addresses {range}, which a further node of this machine would need; \
-             remove that node first, or leave --nodes as it was"
+             leave --nodes as it was, or remove that node first: `ironclad reset` on its machine, and `kubectl delete node {name}`"
         ))),
     }
 }
 
-/// Returns a node of another machine, and its range, if a node of `own` has the same range.
-fn find_range_conflict(own: &[ClusterNode], nodes: &[Node]) -> Option<(String, String)> {
+/// Returns a node of another machine, and its range, if a node of `own` has a part of that range.
+fn find_range_conflict(own: &[ClusterNode], nodes: &[Node]) -> Option<(String, Ipv4Net)> {
     nodes.iter().find_map(|node| {
         let name = node.metadata.name.clone()?;
-        let range = node.spec.as_ref()?.pod_cidr.clone()?;
-        let taken = |own: &ClusterNode| own.name != name && own.pods.to_string() == range;
+        let range: Ipv4Net = node.spec.as_ref()?.pod_cidr.as_ref()?.parse().ok()?;
+        let overlaps = |pods: &Ipv4Net| pods.contains(&range) || range.contains(pods);
+        let taken = |own: &ClusterNode| own.name != name && overlaps(&own.pods);
         own.iter().any(taken).then_some((name, range))
     })
 }
 
 /// Publishes the address through which other machines reach a node that is a namespace of this one.
 pub(super) async fn publish_gateways(settings: &Settings, client: &Client) -> Result<()> {
+    // Routes are of IPv4, as labels are: they can't have the colons of other addresses.
+    let IpAddr::V4(gateway) = settings.node_address else {
+        return Ok(());
+    };
     for node in settings.nodes().iter().filter(|node| node.is_isolated) {
-        let patch = json!({ "metadata": { "annotations": { GATEWAY: settings.node_address } } });
+        let patch = json!({ "metadata": { "labels": { GATEWAY: gateway } } });
         let api = client.api::<Node>();
         let patched = api.patch(&node.name, &client::Patch::Merge(patch)).await;
         patched.map_err(|cause| Error::Api {
@@ -146,10 +191,40 @@ mod tests {
         let joined = [node("w1", "10.244.2.0/24")];
         let found = find_range_conflict(&own, &joined).map(|(name, _)| name);
         assert_eq!(found.as_deref(), Some("w1"));
+        let large = [node("w1", "10.244.0.0/22")];
+        assert!(find_range_conflict(&own, &large).is_some());
         assert_eq!(
             find_range_conflict(&own, &[node("w1", "10.244.9.0/24")]),
             None
         );
+    }
+
+    /// A stored number of nodes would give the range of a joined machine to a further node.
+    #[tokio::test]
+    async fn nodes_are_added_only_while_the_api_server_responds() {
+        let dir = tempfile::tempdir().unwrap();
+        let in_dir = |settings: Settings| Settings {
+            data_dir: dir.path().into(),
+            ..settings
+        };
+        let (one, two) = (in_dir(Settings::example()), in_dir(Settings::with_nodes(2)));
+        let layout = Layout::new(dir.path(), false);
+        check_added_nodes(&two, &layout).await.unwrap();
+        one.save().unwrap();
+        check_added_nodes(&two, &layout).await.unwrap();
+        // Bound and not listening: no other program can take the port.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let server = format!("http://{}", socket.local_addr().unwrap());
+        let kubeconfig = json!({
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": ""}}],
+            "current-context": "x",
+        });
+        std::fs::write(layout.admin_kubeconfig(), kubeconfig.to_string()).unwrap();
+        let error = check_added_nodes(&two, &layout).await.unwrap_err();
+        assert!(error.to_string().contains("does not respond"), "{error}");
+        check_added_nodes(&one, &layout).await.unwrap();
     }
 
     #[test]
