@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use tokio::sync::Notify;
 
 use super::table::apply_routes;
-use super::{Machine, RoutePlan, plan_routes};
+use super::{Machine, plan_routes};
 use crate::layout::Layout;
 use crate::settings::Settings;
 
@@ -57,12 +57,10 @@ async fn keep_routes(settings: &Settings, nodes: &Store<Node>, changed: &Notify)
         let plan = plan_routes(&machine, &nodes.list());
         let applied = base_task::blocking(|| apply_routes(&plan.routes, source));
         let failures = applied.unwrap_or_else(|error| vec![error.to_string()]);
-        report(
-            &mut reported,
-            &plan,
-            failures,
-            check_own_range(settings, nodes),
-        );
+        let refused = plan.refused.into_iter().map(Problem::Refused);
+        let failed = failures.into_iter().map(Problem::Failed);
+        let own = check_own_range(settings, nodes).map(Problem::OwnRange);
+        report_problems(&mut reported, refused.chain(failed).chain(own).collect());
         tokio::select! {
             () = changed.notified() => {}
             () = tokio::time::sleep(REPAIR_INTERVAL) => {}
@@ -84,25 +82,38 @@ fn check_own_range(settings: &Settings, nodes: &Store<Node>) -> Option<String> {
     })
 }
 
-/// Logs each problem once, as long as it lasts.
-fn report(
-    reported: &mut BTreeSet<String>,
-    plan: &RoutePlan,
-    failures: Vec<String>,
-    own: Option<String>,
-) {
-    let problems: BTreeSet<String> = plan
-        .refused
-        .iter()
-        .cloned()
-        .chain(failures)
-        .chain(own)
-        .collect();
-    for problem in problems.difference(reported) {
-        tracing::warn!(
-            problem,
-            "pods of another machine can't be reached; all machines must be on one link, with ranges of their own"
-        );
+/// A problem with routes, and the remedy.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Problem {
+    /// A node's object has values that are not used.
+    Refused(String),
+    /// The kernel rejects a route.
+    Failed(String),
+    /// The range of this machine has changed.
+    OwnRange(String),
+}
+
+impl Problem {
+    fn log(&self) {
+        match self {
+            Self::Refused(problem) => tracing::warn!(
+                problem,
+                "a node has no route; examine its podCIDR and its addresses, which the node itself can write"
+            ),
+            Self::Failed(problem) => tracing::warn!(
+                problem,
+                "a route can't be changed; all machines must be on one link"
+            ),
+            Self::OwnRange(problem) => tracing::warn!(
+                problem,
+                "pods of this machine can't be reached from other machines"
+            ),
+        }
     }
+}
+
+/// Logs each problem once, as long as it lasts.
+fn report_problems(reported: &mut BTreeSet<Problem>, problems: BTreeSet<Problem>) {
+    problems.difference(reported).for_each(Problem::log);
     *reported = problems;
 }
