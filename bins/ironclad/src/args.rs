@@ -138,7 +138,7 @@ pub struct Join {
     #[arg(long, value_name = "sha256:HEX")]
     pub discovery_token_ca_cert_hash: Vec<KeyPin>,
     /// Do not verify the CA of the cluster: every holder of the token can pose as the cluster
-    #[arg(long, conflicts_with = "discovery_token_ca_cert_hash")]
+    #[arg(long, conflicts_with_all = ["discovery_token_ca_cert_hash", "discovery_file"])]
     pub discovery_token_unsafe_skip_ca_verification: bool,
     /// Read address and CA from this kubeconfig, copied from the cluster, instead of asking the API server
     #[arg(long, value_name = "FILE", requires = "credential")]

@@ -109,7 +109,7 @@ async fn run_status(options: Status) -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "{}", text.trim_end())?;
     // The report is printed in any case; the exit code lets scripts wait for a healthy cluster.
     if !report.is_healthy() {
-        let command = if report.is_member { "join" } else { "up" };
+        let command = if report.is_joined { "join" } else { "up" };
         bail!(
             "not everything runs; `ironclad {command} --data-dir={}` repairs it",
             report.data_dir
@@ -173,7 +173,7 @@ mod tests {
             run_dir: "/r".to_owned(),
             server: "https://h:6443".to_owned(),
             kubeconfig: "/d/k".to_owned(),
-            is_member: false,
+            is_joined: false,
             supervised: false,
             supervisor: None,
             components: vec![

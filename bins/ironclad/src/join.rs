@@ -1,11 +1,11 @@
 //! The commands for machines that join a cluster.
 
 use std::io::{Read as _, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use api_bootstrap::BootstrapToken;
-use operator_cluster::{DiscoverySource, Invitation, JoinOptions};
+use operator_cluster::{DiscoveryOptions, DiscoverySource, JoinOptions};
 use operator_discovery::Trust;
 
 use crate::args::{Folder, Join};
@@ -16,11 +16,11 @@ const LONGEST_TOKEN_FILE: u64 = 1024;
 
 /// Executes `ironclad join`.
 pub async fn run_join(options: Join) -> anyhow::Result<()> {
-    let invitation = read_invitation(&options)?;
+    let discovery = read_discovery_options(&options).await?;
     let options = JoinOptions {
         data_dir: options.folder.data_dir,
         bin_dir: options.bin_dir,
-        invitation,
+        discovery,
         runtime_endpoint: options.runtime_endpoint,
         simulated: options.simulated,
         node_name: options.node_name,
@@ -55,11 +55,14 @@ pub async fn run_reset(folder: Folder) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the first contact with the cluster; None without an address.
-fn read_invitation(options: &Join) -> anyhow::Result<Option<Invitation>> {
+/// Reads the options of discovery; None without any of them.
+async fn read_discovery_options(options: &Join) -> anyhow::Result<Option<DiscoveryOptions>> {
     let source = match (&options.endpoint, &options.discovery_file) {
-        (None, None) => return Ok(None),
-        (_, Some(path)) => DiscoverySource::File(path.clone()),
+        (None, None) => return check_no_discovery(options).map(|()| None),
+        (_, Some(path)) => DiscoverySource::File {
+            path: path.clone(),
+            pins: options.discovery_token_ca_cert_hash.clone(),
+        },
         (Some(endpoint), None) => DiscoverySource::Token {
             endpoint: endpoint.parse()?,
             trust: choose_trust(options)?,
@@ -67,12 +70,35 @@ fn read_invitation(options: &Join) -> anyhow::Result<Option<Invitation>> {
     };
     let text = match (&options.token, &options.token_file) {
         (Some(token), _) => token.clone(),
-        (None, Some(path)) => read_token_file(path)?,
+        (None, Some(path)) => read_token_file(path.clone()).await?,
         (None, None) => bail!("give a token with --token-file or --token"),
     };
     // The error omits the text, which may be a mistyped secret.
     let token: BootstrapToken = text.trim().parse()?;
-    Ok(Some(Invitation { source, token }))
+    Ok(Some(DiscoveryOptions { source, token }))
+}
+
+/// Rejects options of discovery without a cluster to discover: the command would repair the machine
+/// and ignore them.
+fn check_no_discovery(options: &Join) -> anyhow::Result<()> {
+    let given = [
+        ("--token", options.token.is_some()),
+        ("--token-file", options.token_file.is_some()),
+        (
+            "--discovery-token-ca-cert-hash",
+            !options.discovery_token_ca_cert_hash.is_empty(),
+        ),
+        (
+            "--discovery-token-unsafe-skip-ca-verification",
+            options.discovery_token_unsafe_skip_ca_verification,
+        ),
+    ];
+    match given.iter().find(|(_, is_given)| *is_given) {
+        None => Ok(()),
+        Some((flag, _)) => bail!(
+            "{flag} needs the cluster that it is for: give the address of the API server, HOST:PORT, or --discovery-file"
+        ),
+    }
 }
 
 fn choose_trust(options: &Join) -> anyhow::Result<Trust> {
@@ -89,18 +115,32 @@ fn choose_trust(options: &Join) -> anyhow::Result<Trust> {
     Ok(Trust::Pins(options.discovery_token_ca_cert_hash.clone()))
 }
 
-fn read_token_file(path: &Path) -> anyhow::Result<String> {
+/// Reads a token file on a thread of its own. The end of the program does not wait for it, so that an
+/// interrupt ends a command that waits for standard input.
+async fn read_token_file(path: PathBuf) -> anyhow::Result<String> {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let failed = format!("can't read the token from {}", path.display());
+    std::thread::Builder::new()
+        .name("token-file".to_owned())
+        .spawn(move || {
+            // The command may have been interrupted.
+            let _ = sender.send(read_text(&path));
+        })?;
+    let text = receiver
+        .await
+        .context("the thread of the token file ended")?;
+    text.context(failed)
+}
+
+fn read_text(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
-    let read = if path == Path::new("-") {
-        std::io::stdin()
-            .lock()
-            .take(LONGEST_TOKEN_FILE)
-            .read_to_string(&mut text)
+    if path == Path::new("-") {
+        let stdin = std::io::stdin().lock();
+        stdin.take(LONGEST_TOKEN_FILE).read_to_string(&mut text)?;
     } else {
-        std::fs::File::open(path)
-            .and_then(|file| file.take(LONGEST_TOKEN_FILE).read_to_string(&mut text))
-    };
-    read.with_context(|| format!("can't read the token from {}", path.display()))?;
+        let file = std::fs::File::open(path)?;
+        file.take(LONGEST_TOKEN_FILE).read_to_string(&mut text)?;
+    }
     Ok(text)
 }
 
@@ -111,16 +151,16 @@ mod tests {
     use crate::args::{Cli, Command};
     use clap::Parser as _;
 
-    fn parse(options: &[&str]) -> anyhow::Result<Option<Invitation>> {
+    async fn parse(options: &[&str]) -> anyhow::Result<Option<DiscoveryOptions>> {
         let words = ["ironclad", "join"].iter().chain(options);
         let Command::Join(join) = Cli::try_parse_from(words)?.command else {
             bail!("another command");
         };
-        read_invitation(&join)
+        read_discovery_options(&join).await
     }
 
-    #[test]
-    fn invitation_needs_a_token_and_the_key_of_the_ca() {
+    #[tokio::test]
+    async fn discovery_needs_a_token_and_the_key_of_the_ca() {
         let pin = format!("--discovery-token-ca-cert-hash=sha256:{}", "0".repeat(64));
         let token = "--token=abcdef.0123456789abcdef";
         let skip = "--discovery-token-unsafe-skip-ca-verification";
@@ -130,6 +170,13 @@ mod tests {
             (&["192.0.2.1:6443", token, skip], "ok"),
             (&["--discovery-file=f", token], "ok"),
             (&["192.0.2.1:6443", token], "--discovery-token-ca-cert-hash"),
+            (&["--discovery-file=f", token, &pin], "ok"),
+            (&["--discovery-file=f", token, skip], "cannot be used with"),
+            // Without a cluster they would be ignored.
+            (&[token], "--token needs the cluster"),
+            (&["--token-file=f"], "--token-file needs the cluster"),
+            (&[&pin], "--discovery-token-ca-cert-hash needs the cluster"),
+            (&[skip], "verification needs the cluster"),
             (
                 &["192.0.2.1:6443", token, &pin, skip],
                 "cannot be used with",
@@ -140,7 +187,7 @@ mod tests {
                 "a bootstrap token is",
             ),
         ] {
-            match parse(options) {
+            match parse(options).await {
                 Ok(found) => assert!(found.is_some() && expected == "ok", "{options:?}"),
                 Err(error) => {
                     let error = format!("{error:#}");
@@ -149,20 +196,56 @@ mod tests {
                 }
             }
         }
-        assert!(parse(&[]).unwrap().is_none());
+        assert!(parse(&[]).await.unwrap().is_none());
     }
 
-    #[test]
-    fn token_is_read_from_a_file() {
+    #[tokio::test]
+    async fn pins_apply_to_a_discovery_file() {
+        let pin = format!("--discovery-token-ca-cert-hash=sha256:{}", "0".repeat(64));
+        let options = [
+            "--discovery-file=f",
+            "--token=abcdef.0123456789abcdef",
+            &pin,
+        ];
+        let found = parse(&options).await.unwrap().unwrap();
+        assert!(
+            matches!(&found.source, DiscoverySource::File { pins, .. } if pins.len() == 1),
+            "{found:?}"
+        );
+    }
+
+    /// The future must be pending and not block its thread: the select of the interrupt runs on it.
+    #[tokio::test]
+    async fn token_file_without_an_end_does_not_block() {
+        let path = std::env::temp_dir().join(format!("ironclad-fifo-{}", std::process::id()));
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        let is_pending = tokio::select! {
+            biased;
+            _ = read_token_file(path.clone()) => false,
+            () = std::future::ready(()) => true,
+        };
+        assert!(is_pending);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[tokio::test]
+    async fn token_is_read_from_a_file() {
         let path = std::env::temp_dir().join(format!("ironclad-token-{}", std::process::id()));
         std::fs::write(&path, "abcdef.0123456789abcdef\n").unwrap();
         let option = format!("--token-file={}", path.display());
-        let found = parse(&["--discovery-file=f", &option]).unwrap().unwrap();
+        let found = parse(&["--discovery-file=f", &option])
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(found.token.expose(), "abcdef.0123456789abcdef");
         std::fs::write(&path, "abcdef.secretsecret").unwrap();
-        let error = format!("{:#}", parse(&["--discovery-file=f", &option]).unwrap_err());
+        let error = format!(
+            "{:#}",
+            parse(&["--discovery-file=f", &option]).await.unwrap_err()
+        );
         assert!(!error.contains("secretsecret"), "{error}");
         std::fs::remove_file(&path).unwrap();
-        assert!(parse(&["--discovery-file=f", &option]).is_err());
+        assert!(parse(&["--discovery-file=f", &option]).await.is_err());
     }
 }

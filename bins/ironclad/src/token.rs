@@ -37,7 +37,7 @@ async fn create_token(options: CreateToken) -> anyhow::Result<String> {
     let data_dir = data_dir(options.folder)?;
     let created = operator_cluster::create_token(&data_dir, &token).await?;
     if options.print_join_command {
-        return Ok(operator_cluster::print_join_command(&data_dir, &created)?);
+        return Ok(operator_cluster::format_join_command(&data_dir, &created)?);
     }
     Ok(created.expose())
 }

@@ -167,49 +167,58 @@ pub fn kubelet_config(settings: &Settings, node: &ClusterNode, layout: &Layout) 
     serde_json::to_string_pretty(&tree).unwrap_or_default()
 }
 
-/// Fields of the kubelet's configuration that a joining machine decides itself: its addresses, paths
-/// and ports, and the protection of its server. All others are the cluster's.
-const OWN_KUBELET_FIELDS: [&str; 12] = [
-    "address",
-    "authentication",
-    "authorization",
-    "cgroupDriver",
-    "cgroupRoot",
-    "containerRuntimeEndpoint",
-    "healthzBindAddress",
-    "healthzPort",
-    "podLogsDir",
-    "port",
-    "resolvConf",
-    "staticPodPath",
+/// Fields of the kubelet's configuration that a joining machine takes from its cluster. It decides all
+/// others itself, those of later releases included: addresses, paths, ports, and the protection of
+/// its server.
+const PUBLISHED_KUBELET_FIELDS: [&str; 24] = [
+    "allowedUnsafeSysctls",
+    "clusterDNS",
+    "clusterDomain",
+    "containerLogMaxFiles",
+    "containerLogMaxSize",
+    "cpuCFSQuota",
+    "cpuManagerPolicy",
+    "evictionHard",
+    "evictionMinimumReclaim",
+    "evictionSoft",
+    "evictionSoftGracePeriod",
+    "failSwapOn",
+    "featureGates",
+    "imageGCHighThresholdPercent",
+    "imageGCLowThresholdPercent",
+    "kubeReserved",
+    "maxPods",
+    "nodeLeaseDurationSeconds",
+    "nodeStatusReportFrequency",
+    "nodeStatusUpdateFrequency",
+    "podPidsLimit",
+    "protectKernelDefaults",
+    "seccompDefault",
+    "systemReserved",
 ];
 
 /// Returns the configuration of a kubelet whose machine joined a cluster: `base` is the one that the
 /// cluster publishes.
 #[must_use]
-pub fn member_kubelet_config(
+pub fn joined_kubelet_config(
     base: &Map<String, Value>,
     settings: &Settings,
     node: &ClusterNode,
     layout: &Layout,
 ) -> String {
-    let own: Map<String, Value> =
+    let is_published = |field: &String| PUBLISHED_KUBELET_FIELDS.contains(&field.as_str());
+    let mut merged: Map<String, Value> =
         serde_json::from_str(&kubelet_config(settings, node, layout)).unwrap_or_default();
-    let mut merged = base.clone();
-    for field in OWN_KUBELET_FIELDS {
-        merged.remove(field);
-    }
-    // The certificates of a member are requested from the cluster.
+    merged.retain(|field, _| !is_published(field));
+    // The certificates of a joined machine are requested from the cluster.
     for field in ["tlsCertFile", "tlsPrivateKeyFile"] {
         merged.remove(field);
     }
-    merged.extend(
-        own.into_iter()
-            .filter(|(field, _)| OWN_KUBELET_FIELDS.contains(&field.as_str())),
-    );
     for field in ["rotateCertificates", "serverTLSBootstrap"] {
         merged.insert(field.to_owned(), true.into());
     }
+    let published = base.iter().filter(|(field, _)| is_published(field));
+    merged.extend(published.map(|(field, value)| (field.clone(), value.clone())));
     serde_json::to_string_pretty(&merged).unwrap_or_default()
 }
 
@@ -314,20 +323,21 @@ mod tests {
 
     /// A cluster's configuration must not open the server of a kubelet, nor point it at foreign files.
     #[test]
-    fn member_takes_the_clusters_configuration_but_for_its_own_machine() {
+    fn joined_machine_takes_the_clusters_configuration_but_for_its_own_machine() {
         let (settings, layout) = (
-            Settings::example_member(),
+            Settings::example_joined(),
             Layout::new(Path::new("/data"), false),
         );
         let base = parse(
             r#"{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "maxPods": 7,
                 "clusterDNS": ["10.9.0.10"], "authentication": {"anonymous": {"enabled": true}},
                 "authorization": {"mode": "AlwaysAllow"}, "staticPodPath": "/etc/kubernetes/manifests",
-                "tlsCertFile": "/x", "containerRuntimeEndpoint": "unix:///x", "rotateCertificates": false}"#,
+                "tlsCertFile": "/x", "containerRuntimeEndpoint": "unix:///x", "rotateCertificates": false,
+                "staticPodURL": "https://x", "fieldOfALaterRelease": "x", "enableServer": false}"#,
         );
         let base = base.as_object().unwrap();
         let node = settings.first_node();
-        let config = parse(&member_kubelet_config(base, &settings, &node, &layout));
+        let config = parse(&joined_kubelet_config(base, &settings, &node, &layout));
         assert_eq!(config["maxPods"], 7);
         assert_eq!(config["clusterDNS"][0], "10.9.0.10");
         assert_eq!(config["authentication"]["anonymous"]["enabled"], false);
@@ -343,6 +353,11 @@ mod tests {
             "tlsCertFile",
             "tlsPrivateKeyFile",
             "containerRuntimeEndpoint",
+            "staticPodURL",
+            "fieldOfALaterRelease",
+            "enableServer",
+            // The cluster decides it, and has not.
+            "seccompDefault",
         ] {
             assert_eq!(config[absent], Value::Null, "{absent}");
         }

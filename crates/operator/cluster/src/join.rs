@@ -7,6 +7,7 @@
 mod choose;
 mod files;
 mod options;
+mod repeated;
 mod reset;
 
 use std::path::Path;
@@ -19,6 +20,7 @@ use operator_discovery::{Cluster, KeyPin, discover_cluster, pin_certificates};
 
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::membership::Membership;
 use crate::node::ClusterNode;
 use crate::plan::make_plan;
 use crate::settings::Settings;
@@ -26,7 +28,7 @@ use crate::up::choose::{absolute_path, choose_bin_dir};
 use crate::up::start::start_processes;
 use crate::up::{self, wait};
 use crate::{checks, network, published};
-pub use options::{DiscoverySource, Invitation, JoinOptions};
+pub use options::{DiscoveryOptions, DiscoverySource, JoinOptions};
 pub use reset::reset_machine;
 
 const USER_AGENT: &str = "ironclad";
@@ -34,13 +36,15 @@ const USER_AGENT: &str = "ironclad";
 const IDENTITY_SECONDS: u64 = 60;
 
 /// Joins the cluster, or repairs a machine that has joined, and waits until its node is Ready.
-/// Reports progress through `say`.
-pub async fn join_cluster(options: &JoinOptions, say: &dyn Fn(&str)) -> Result<Settings> {
+pub async fn join_cluster(
+    options: &JoinOptions,
+    report_progress: &dyn Fn(&str),
+) -> Result<Settings> {
     let began = Instant::now();
     let data_dir = absolute_path(&options.data_dir)?;
-    let mut settings = match joined_settings(&data_dir, options)? {
+    let mut settings = match find_joined_settings(&data_dir, options).await? {
         Some(settings) => {
-            say(&format!(
+            report_progress(&format!(
                 "this machine is node {} of the cluster at {}; repairing it",
                 settings.node_name,
                 settings.server_url()
@@ -49,30 +53,30 @@ pub async fn join_cluster(options: &JoinOptions, say: &dyn Fn(&str)) -> Result<S
             settings.save()?;
             settings
         }
-        None => accept_invitation(options, &data_dir, say).await?,
+        None => verify_and_configure(options, &data_dir, report_progress).await?,
     };
     let layout = Layout::for_settings(&settings);
     let node = settings.first_node();
     files::write_node_files(&settings, &node, &layout)?;
-    say("starting the kubelet");
+    report_progress("starting the kubelet");
     start_processes(&settings, &layout, make_plan(&settings, &layout))?;
     if settings.runs_pods() {
-        say("importing images");
+        report_progress("importing images");
         up::import_images(&settings, &layout).await?;
     }
-    say("waiting for the certificate of the node");
+    report_progress("waiting for the certificate of the node");
     let client = wait_for_identity(&node, &layout).await?;
     // The node has a certificate of its own, and the token could add other machines.
     crate::files::remove_file(&layout.bootstrap_kubeconfig())?;
     if settings.runs_pods() {
-        say("waiting for the addresses of its pods");
+        report_progress("waiting for the addresses of its pods");
         let pods = wait_for_pods(&client, &settings, &layout).await?;
-        say(&format!("setting up the pod network {pods}"));
+        report_progress(&format!("setting up the pod network {pods}"));
         join_network(&mut settings, &layout, pods)?;
     }
-    say("waiting for the node");
+    report_progress("waiting for the node");
     wait::wait_for_node(&client, &node, &layout).await?;
-    say(&format!(
+    report_progress(&format!(
         "ready after {:.1} s",
         began.elapsed().as_secs_f32()
     ));
@@ -81,32 +85,25 @@ pub async fn join_cluster(options: &JoinOptions, say: &dyn Fn(&str)) -> Result<S
 
 /// Returns the settings of a machine that has joined already; None for one that has not, or whose
 /// join was interrupted before it had a certificate.
-fn joined_settings(data_dir: &Path, options: &JoinOptions) -> Result<Option<Settings>> {
+async fn find_joined_settings(data_dir: &Path, options: &JoinOptions) -> Result<Option<Settings>> {
     let Some(mut settings) = Settings::load(data_dir)? else {
         return Ok(None);
     };
-    if settings.membership.is_none() {
+    let Some(membership) = &settings.membership else {
         return Err(Error::Refused(format!(
             "{} holds a cluster that `ironclad up` started, and its machine can't join another one; give another \
              --data-dir, or remove that cluster with `ironclad down --purge`",
             data_dir.display()
         )));
-    }
+    };
     let layout = Layout::for_settings(&settings);
     if !layout.kubeconfig("kubelet").exists() {
         return Ok(None);
     }
-    if let Some(name) = options.node_name.as_ref()
-        && *name != settings.node_name
-    {
-        return Err(Error::Refused(format!(
-            "this machine joined as {}, and a node can't change its name; run `ironclad reset` first to join as {name}",
-            settings.node_name
-        )));
-    }
+    repeated::check_options(options, &settings, membership).await?;
     if !has_valid_identity(&layout) {
         // Requested again with the token, if there is one.
-        return match options.invitation {
+        return match options.discovery {
             Some(_) => Ok(None),
             None => Err(Error::Refused(format!(
                 "the certificate of node {} has expired or is damaged; run the command of `ironclad token create \
@@ -130,30 +127,39 @@ fn has_valid_identity(layout: &Layout) -> bool {
 }
 
 /// Verifies the cluster, reads its configuration, and writes what the node starts with.
-async fn accept_invitation(
+async fn verify_and_configure(
     options: &JoinOptions,
     data_dir: &Path,
-    say: &dyn Fn(&str),
+    report_progress: &dyn Fn(&str),
 ) -> Result<Settings> {
-    let invitation = options.invitation.as_ref().ok_or_else(|| {
+    let discovery = options.discovery.as_ref().ok_or_else(|| {
         Error::Refused(
             "this machine has not joined a cluster; `ironclad token create --print-join-command` on the machine of the \
              cluster prints the command that joins it"
                 .into(),
         )
     })?;
+    let before = Settings::load(data_dir)?;
     // Before any request: without root nothing would work.
-    choose::choose_runtime(options)?;
-    let cluster = discover(invitation, say).await?;
-    say("reading the cluster's configuration");
-    let client = connect_with_token(&cluster, invitation);
+    choose::choose_runtime(options, before.as_ref())?;
+    let cluster = discover(discovery, report_progress).await?;
+    report_progress("reading the cluster's configuration");
+    let client = connect_with_token(&cluster, discovery);
     let ranges =
         published::read_cluster_config(&read_map(&client, published::CLUSTER_CONFIG).await?)?;
     let kubelet =
         published::read_kubelet_config(&read_map(&client, published::KUBELET_CONFIG).await?)?;
-    let before = Settings::load(data_dir)?;
+    let endpoint = match &discovery.source {
+        DiscoverySource::Token { endpoint, .. } => Some(endpoint.to_string()),
+        DiscoverySource::File { .. } => None,
+    };
+    let membership = Membership {
+        server: cluster.server.url(),
+        endpoint,
+        ..Membership::default()
+    };
     let settings =
-        choose::choose_settings(options, before.as_ref(), data_dir, &cluster.server, ranges)?;
+        choose::choose_settings(options, before.as_ref(), data_dir, membership, ranges).await?;
     let layout = Layout::for_settings(&settings);
     // Before the first file is written: a rejected join leaves nothing behind.
     checks::check_host(&settings, &layout)?;
@@ -163,28 +169,28 @@ async fn accept_invitation(
     settings.save()?;
     // One of an earlier join whose certificate can't be used: the new one is awaited by it.
     crate::files::remove_file(&layout.kubeconfig("kubelet"))?;
-    files::write_credentials(&layout, &cluster, &invitation.token, &kubelet)?;
+    files::write_credentials(&layout, &cluster, &discovery.token, &kubelet)?;
     Ok(settings)
 }
 
-async fn discover(invitation: &Invitation, say: &dyn Fn(&str)) -> Result<Cluster> {
-    let cluster = match &invitation.source {
-        DiscoverySource::File(path) => Cluster::from_file(path)?,
+async fn discover(discovery: &DiscoveryOptions, report_progress: &dyn Fn(&str)) -> Result<Cluster> {
+    let cluster = match &discovery.source {
+        DiscoverySource::File { path, pins } => Cluster::from_file(path, pins).await?,
         DiscoverySource::Token { endpoint, trust } => {
-            say(&format!("verifying the cluster at {endpoint}"));
-            discover_cluster(endpoint, &invitation.token, trust, USER_AGENT).await?
+            report_progress(&format!("verifying the cluster at {endpoint}"));
+            discover_cluster(endpoint, &discovery.token, trust, USER_AGENT).await?
         }
     };
     let pins = pin_certificates(cluster.ca.as_bytes());
     let pins: Vec<_> = pins.iter().map(KeyPin::to_string).collect();
-    say(&format!("the cluster's CA has the key {}", pins.join(", ")));
+    report_progress(&format!("the cluster's CA has the key {}", pins.join(", ")));
     Ok(cluster)
 }
 
-fn connect_with_token(cluster: &Cluster, invitation: &Invitation) -> Client {
+fn connect_with_token(cluster: &Cluster, discovery: &DiscoveryOptions) -> Client {
     let config = Config::builder(cluster.server.url())
         .with_ca(Source::Inline(cluster.ca.clone().into_bytes()))
-        .with_token(Source::Inline(invitation.token.expose().into_bytes()))
+        .with_token(Source::Inline(discovery.token.expose().into_bytes()))
         .user_agent(USER_AGENT);
     Client::new(config)
 }
@@ -203,7 +209,7 @@ async fn read_map(client: &Client, name: &str) -> Result<ConfigMap> {
     })
 }
 
-/// Rejects the name of a node that works: with the token this machine would get its identity.
+/// Rejects the name of a Ready node, because the token can request that node's certificate.
 async fn check_name_is_free(client: &Client, name: &str) -> Result<()> {
     match client.api::<Node>().get(name).await {
         Ok(node) if wait::is_node_ready(&node) => Err(Error::Refused(format!(
@@ -261,8 +267,8 @@ async fn wait_for_pods(client: &Client, settings: &Settings, layout: &Layout) ->
 
 /// Sets up the pod network, and starts kube-proxy.
 fn join_network(settings: &mut Settings, layout: &Layout, pods: Ipv4Net) -> Result<()> {
-    if let Some(member) = &mut settings.membership {
-        member.pods = Some(pods);
+    if let Some(membership) = &mut settings.membership {
+        membership.pods = Some(pods);
     }
     settings.save()?;
     // With the range of the pods.
@@ -277,12 +283,12 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Creates a member in `dir` with a kubeconfig for this certificate.
-    fn create_member(dir: &Path, certificate: &str) -> Settings {
+    /// Creates a joined machine in `dir` with a kubeconfig for this certificate.
+    fn create_joined(dir: &Path, certificate: &str) -> Settings {
         let settings = Settings {
             data_dir: dir.into(),
             bin_dir: dir.into(),
-            ..Settings::example_member()
+            ..Settings::example_joined()
         };
         settings.save().unwrap();
         let layout = Layout::for_settings(&settings);
@@ -300,46 +306,56 @@ mod tests {
     }
 
     fn options(dir: &Path, with_token: bool, name: Option<&str>) -> JoinOptions {
-        let invitation = with_token.then(|| Invitation {
-            source: DiscoverySource::File("f".into()),
+        let discovery = with_token.then(|| DiscoveryOptions {
+            source: DiscoverySource::Token {
+                endpoint: "192.0.2.2:6443".parse().unwrap(),
+                trust: operator_discovery::Trust::TokenOnly,
+            },
             token: "abcdef.0123456789abcdef".parse().unwrap(),
         });
         JoinOptions {
             data_dir: dir.into(),
             bin_dir: Some(dir.into()),
-            invitation,
+            discovery,
             node_name: name.map(str::to_owned),
             ..JoinOptions::default()
         }
     }
 
-    #[test]
-    fn machine_that_joined_is_repaired_and_one_without_a_certificate_joins_again() {
+    #[tokio::test]
+    async fn machine_that_joined_is_repaired_and_one_without_a_certificate_joins_again() {
         let dir = tempfile::tempdir().unwrap();
         let ca = operator_pki::Authority::ensure(&dir.path().join("pki"), "ca", "ca").unwrap();
-        let find =
-            |with_token, name| joined_settings(dir.path(), &options(dir.path(), with_token, name));
-        assert_eq!(find(true, None).unwrap(), None, "an empty directory");
-        let settings = create_member(dir.path(), ca.certificate());
-        assert_eq!(find(true, None).unwrap(), Some(settings.clone()));
-        assert_eq!(find(false, Some("w1")).unwrap(), Some(settings));
-        let error = find(true, Some("w2")).unwrap_err().to_string();
-        assert!(error.contains("can't change its name"), "{error}");
-        create_member(dir.path(), "damaged");
-        assert_eq!(find(true, None).unwrap(), None);
-        let error = find(false, None).unwrap_err().to_string();
+        let find = async |with_token, name| {
+            let options = options(dir.path(), with_token, name);
+            find_joined_settings(dir.path(), &options).await
+        };
+        assert_eq!(find(true, None).await.unwrap(), None, "an empty directory");
+        let settings = create_joined(dir.path(), ca.certificate());
+        assert_eq!(find(true, None).await.unwrap(), Some(settings.clone()));
+        assert_eq!(find(false, Some("w1")).await.unwrap(), Some(settings));
+        let error = find(true, Some("w2")).await.unwrap_err().to_string();
+        assert!(
+            error.contains("--node-name \"w1\", which can't change"),
+            "{error}"
+        );
+        create_joined(dir.path(), "damaged");
+        assert_eq!(find(true, None).await.unwrap(), None);
+        let error = find(false, None).await.unwrap_err().to_string();
         assert!(error.contains("has expired or is damaged"), "{error}");
     }
 
-    #[test]
-    fn machine_of_a_cluster_does_not_join_another_one() {
+    #[tokio::test]
+    async fn machine_of_a_cluster_does_not_join_another_one() {
         let dir = tempfile::tempdir().unwrap();
         let cluster = Settings {
             data_dir: dir.path().into(),
             ..Settings::example()
         };
         cluster.save().unwrap();
-        let error = joined_settings(dir.path(), &options(dir.path(), true, None)).unwrap_err();
+        let error = find_joined_settings(dir.path(), &options(dir.path(), true, None))
+            .await
+            .unwrap_err();
         assert!(
             error.to_string().contains("can't join another one"),
             "{error}"

@@ -115,6 +115,11 @@ impl Layout {
     pub fn bootstrap_kubeconfig(&self) -> PathBuf {
         self.kubeconfig("bootstrap")
     }
+    /// Returns the path of the digest of the last bootstrap kubeconfig.
+    #[must_use]
+    pub fn bootstrap_digest(&self) -> PathBuf {
+        self.config("bootstrap.digest")
+    }
     /// Returns the path of the kubelet's client certificate and key on a machine that joined a
     /// cluster.
     #[must_use]

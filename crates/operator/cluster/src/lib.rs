@@ -40,7 +40,7 @@ mod up;
 pub use down::{DownOptions, stop_cluster};
 pub use error::{Error, Result};
 pub use image::{Archive, busybox_image, pause_image};
-pub use join::{DiscoverySource, Invitation, JoinOptions, join_cluster, reset_machine};
+pub use join::{DiscoveryOptions, DiscoverySource, JoinOptions, join_cluster, reset_machine};
 pub use layout::Layout;
 pub use membership::Membership;
 pub use node::{ClusterNode, MAX_NODES};
@@ -49,6 +49,6 @@ pub use settings::{Ports, Runtime, Settings, default_data_dir};
 pub use status::{Component, Report, cluster_status};
 pub use supervisor::run_supervisor;
 pub use token::{
-    TokenOptions, create_token, delete_token, generate_token, list_tokens, print_join_command,
+    TokenOptions, create_token, delete_token, format_join_command, generate_token, list_tokens,
 };
 pub use up::{UpOptions, start_cluster};

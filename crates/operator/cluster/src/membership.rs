@@ -4,11 +4,14 @@ use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
 /// A membership: what `ironclad join` learned and chose.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Membership {
     /// URL of the API server.
     pub server: String,
+    /// Address of the API server as it was typed, `HOST:PORT`; None if it came from a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
     /// Addresses of this node's pods; None until the cluster has allocated them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Ipv4Net>,

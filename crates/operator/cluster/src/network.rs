@@ -131,14 +131,14 @@ fn nat_table(settings: &Settings, node: &ClusterNode) -> String {
          {postrouting}\
          {}\
          }}\n",
-        member_chain(settings, node)
+        format_source_chain(settings, node)
     )
 }
 
-/// Returns the chain that gives a member's own packets to pods of other machines a source in its
-/// range of pods. For direct connections the route says so. For those to a Service the source is
+/// Returns the chain that gives a joined machine's own packets to pods of other machines a source in
+/// its range of pods. For direct connections the route does so. For those to a Service the source is
 /// chosen before the address is translated, and cluster DNS serves addresses of pods only.
-fn member_chain(settings: &Settings, node: &ClusterNode) -> String {
+fn format_source_chain(settings: &Settings, node: &ClusterNode) -> String {
     if settings.membership.is_none() {
         return String::new();
     }
@@ -174,7 +174,6 @@ fn masquerade_chain(settings: &Settings) -> String {
 /// Removes everything that `prepare_network` created.
 pub fn remove_network(settings: &Settings) -> Result<()> {
     let bridge = settings.bridge();
-    remove_routes()?;
     // Exists only if there was no default route.
     let _ = run_command(
         "ip",
@@ -199,9 +198,10 @@ pub fn remove_network(settings: &Settings) -> Result<()> {
         .try_for_each(|device| remove_device(device))?;
     // The table of the pod network has the name of the cluster, and is always its own.
     let mut tables = vec![("ip", settings.table())];
-    // kube-proxy's tables have the same names in every cluster: if another cluster runs here, they
-    // belong to it.
+    // kube-proxy's tables have the same names in every cluster, and the routes the same protocol number:
+    // if another cluster runs here, they belong to it. It removes routes that are not its own.
     if find_other_cluster(&bridge)?.is_none() {
+        remove_routes()?;
         for table in ["kube-proxy", "kube-proxy-policy"] {
             tables.extend([("ip", table.to_owned()), ("ip6", table.to_owned())]);
         }
@@ -314,12 +314,12 @@ mod tests {
     }
 
     #[test]
-    fn member_sends_to_pods_of_other_machines_from_its_range_of_pods() {
-        let member = Settings::example_member();
-        let rules = nat_table(&member, &member.first_node());
+    fn joined_machine_sends_to_pods_of_other_machines_from_its_range_of_pods() {
+        let joined = Settings::example_joined();
+        let rules = nat_table(&joined, &joined.first_node());
         let rule = format!(
             "ip saddr 192.0.2.3 ip daddr 10.244.0.0/16 oifname != \"{}\" snat to 10.244.7.1",
-            member.bridge()
+            joined.bridge()
         );
         assert!(rules.contains(&rule), "{rules}");
         assert!(rules.contains("masquerade"), "{rules}");

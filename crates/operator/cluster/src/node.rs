@@ -77,7 +77,7 @@ impl ClusterNode {
             pods: settings.pods_of_node(1),
             loopback: Ipv4Addr::LOCALHOST,
             server: settings.server_url(),
-            cgroup_root: member_cgroup(settings),
+            cgroup_root: find_joined_cgroup(settings),
             is_isolated: false,
         }
     }
@@ -108,10 +108,10 @@ impl ClusterNode {
     }
 }
 
-/// Returns the parent cgroup of a member's pods. It differs from that of a cluster that `up` started,
-/// since the kernel of a test machine may have both, and two kubelets in one cgroup would remove each
-/// other's pods as orphans.
-fn member_cgroup(settings: &Settings) -> Option<String> {
+/// Returns the parent cgroup of a joined machine's pods. It differs from that of a cluster that `up`
+/// started, since the kernel of a test machine may have both, and two kubelets in one cgroup would
+/// remove each other's pods as orphans.
+fn find_joined_cgroup(settings: &Settings) -> Option<String> {
     settings.membership.as_ref()?;
     match settings.instance().as_str() {
         "" => None,

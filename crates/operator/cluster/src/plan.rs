@@ -33,7 +33,7 @@ pub fn make_plan(settings: &Settings, layout: &Layout) -> Plan {
         .map(|node| NodeBuilder::new(&build, node))
         .collect();
     if settings.membership.is_some() {
-        return member_plan(settings, &nodes);
+        return make_joined_plan(settings, &nodes);
     }
     // In starting order; `after` has the dependencies, and a test compares the two.
     let mut processes = vec![build.store(), build.api_server()];
@@ -54,7 +54,7 @@ pub fn make_plan(settings: &Settings, layout: &Layout) -> Plan {
 
 /// Returns the plan of a machine that joined a cluster. kube-proxy has the credentials that the
 /// kubelet requests, so it is started after the node is registered.
-fn member_plan(settings: &Settings, nodes: &[NodeBuilder<'_>]) -> Plan {
+fn make_joined_plan(settings: &Settings, nodes: &[NodeBuilder<'_>]) -> Plan {
     let mut processes = Vec::new();
     for node in nodes {
         if settings.runtime == Runtime::Own {

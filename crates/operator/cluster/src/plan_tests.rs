@@ -301,20 +301,20 @@ fn control_plane_listens_on_loopback_if_no_pod_runs() {
     assert_eq!(bind(Runtime::Simulated), "127.0.0.1");
 }
 
-fn member_plan(change: impl FnOnce(&mut Settings)) -> Plan {
-    let mut settings = Settings::example_member();
+fn plan_of_joined_machine(change: impl FnOnce(&mut Settings)) -> Plan {
+    let mut settings = Settings::example_joined();
     change(&mut settings);
     make_plan(&settings, &Layout::new(Path::new("/data"), false))
 }
 
 /// A joined machine has no credential of the control plane, and starts none of its components.
 #[test]
-fn member_runs_what_a_node_needs_and_nothing_else() {
-    let plan = member_plan(|_| {});
+fn joined_machine_runs_what_a_node_needs_and_nothing_else() {
+    let plan = plan_of_joined_machine(|_| {});
     assert_eq!(names(&plan), ["containerd", "kubelet", "kube-proxy"]);
-    let simulated = member_plan(|settings| settings.runtime = Runtime::Simulated);
+    let simulated = plan_of_joined_machine(|settings| settings.runtime = Runtime::Simulated);
     assert_eq!(names(&simulated), ["kubelet"]);
-    let unregistered = member_plan(|settings| {
+    let unregistered = plan_of_joined_machine(|settings| {
         settings.membership.as_mut().unwrap().pods = None;
     });
     assert_eq!(names(&unregistered), ["containerd", "kubelet"]);
@@ -326,8 +326,8 @@ fn member_runs_what_a_node_needs_and_nothing_else() {
 }
 
 #[test]
-fn kubelet_of_a_member_requests_its_certificates_and_registers_with_labels_and_taints() {
-    let plan = member_plan(|_| {});
+fn kubelet_of_a_joined_machine_requests_its_certificates_and_registers_with_labels_and_taints() {
+    let plan = plan_of_joined_machine(|_| {});
     let kubelet = plan.processes.iter().find(|p| p.name == "kubelet").unwrap();
     for flag in [
         "--bootstrap-kubeconfig=/data/config/bootstrap.kubeconfig",
@@ -362,9 +362,9 @@ fn kubelet_of_a_member_requests_its_certificates_and_registers_with_labels_and_t
             .iter()
             .any(|input| input.ends_with("kubelet-client-current.pem"))
     );
-    let plain = member_plan(|settings| {
-        let member = settings.membership.as_mut().unwrap();
-        (member.labels, member.taints) = (Vec::new(), Vec::new());
+    let plain = plan_of_joined_machine(|settings| {
+        let membership = settings.membership.as_mut().unwrap();
+        (membership.labels, membership.taints) = (Vec::new(), Vec::new());
     });
     let all: Vec<_> = plain.processes.iter().flat_map(|p| &p.argv).collect();
     assert!(

@@ -18,7 +18,7 @@ const NEWEST_LAYOUT: u32 = 2;
 pub const LAYOUT: u32 = 1;
 /// Layout of a machine that joined a cluster. Releases that don't know memberships reject it: they
 /// would start a control plane.
-pub const MEMBER_LAYOUT: u32 = 2;
+pub const JOINED_LAYOUT: u32 = 2;
 
 /// The container runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -206,12 +206,12 @@ impl Settings {
         self.runtime == Runtime::Own
     }
 
-    /// Returns whether pods really run, and the range of this machine's pods is known: that of a member
-    /// is allocated after its node has registered.
+    /// Returns whether pods really run, and the range of this machine's pods is known: that of a joined
+    /// machine is allocated after its node has registered.
     #[must_use]
     pub fn has_pod_network(&self) -> bool {
-        let member = self.membership.as_ref();
-        self.runs_pods() && member.is_none_or(|member| member.pods.is_some())
+        let membership = self.membership.as_ref();
+        self.runs_pods() && membership.is_none_or(|membership| membership.pods.is_some())
     }
 
     /// Returns a word that distinguishes clusters on one machine; empty for the default directory.
@@ -256,7 +256,11 @@ impl Settings {
     /// Returns the range of a node's pods: the first node has the first range, and so on.
     #[must_use]
     pub fn pods_of_node(&self, number: u8) -> Ipv4Net {
-        if let Some(pods) = self.membership.as_ref().and_then(|member| member.pods) {
+        if let Some(pods) = self
+            .membership
+            .as_ref()
+            .and_then(|membership| membership.pods)
+        {
             return pods;
         }
         let length = self.node_prefix_length();
@@ -310,7 +314,7 @@ impl Settings {
     #[must_use]
     pub fn server_url(&self) -> String {
         match &self.membership {
-            Some(member) => member.server.clone(),
+            Some(membership) => membership.server.clone(),
             None => format!("https://127.0.0.1:{}", self.ports.api),
         }
     }
@@ -353,13 +357,14 @@ impl Settings {
 
     /// Returns settings of a machine that joined a cluster.
     #[allow(clippy::unwrap_used)]
-    pub(crate) fn example_member() -> Self {
+    pub(crate) fn example_joined() -> Self {
         Self {
-            layout: MEMBER_LAYOUT,
+            layout: JOINED_LAYOUT,
             node_name: "w1".into(),
             node_address: "192.0.2.3".parse().unwrap(),
             membership: Some(Membership {
                 server: "https://192.0.2.2:6443".into(),
+                endpoint: None,
                 pods: "10.244.7.0/24".parse().ok(),
                 labels: vec!["disk=ssd".into()],
                 taints: vec!["dedicated=db:NoSchedule".into()],

@@ -46,7 +46,7 @@ pub struct Report {
     /// Path of the administrator's kubeconfig, or of the kubelet's on a machine that joined.
     pub kubeconfig: String,
     /// The machine joined the cluster of another one.
-    pub is_member: bool,
+    pub is_joined: bool,
     /// A supervisor keeps the components running.
     pub supervised: bool,
     /// Process id of the supervisor, if running.
@@ -99,7 +99,7 @@ pub async fn cluster_status(data_dir: &Path) -> Result<Report> {
         }
         .display()
         .to_string(),
-        is_member: settings.membership.is_some(),
+        is_joined: settings.membership.is_some(),
         supervised: supervisor.is_some(),
         supervisor,
         components,

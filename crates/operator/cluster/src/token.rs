@@ -128,13 +128,13 @@ fn load_settings(data_dir: &Path) -> Result<Settings> {
 }
 
 /// Returns the command that joins another machine to the cluster in `data_dir` with this token.
-pub fn print_join_command(data_dir: &Path, token: &BootstrapToken) -> Result<String> {
+pub fn format_join_command(data_dir: &Path, token: &BootstrapToken) -> Result<String> {
     let settings = load_settings(data_dir)?;
     let ca = crate::addons::read_ca(&Layout::for_settings(&settings))?;
-    Ok(join_command(&settings, token, &ca))
+    Ok(format_command(&settings, token, &ca))
 }
 
-fn join_command(settings: &Settings, token: &BootstrapToken, ca: &str) -> String {
+fn format_command(settings: &Settings, token: &BootstrapToken, ca: &str) -> String {
     let url = settings.join_url();
     let endpoint = url.strip_prefix("https://").unwrap_or(&url);
     let mut command = format!("ironclad join {endpoint} --token {}", token.expose());
@@ -162,12 +162,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let ca = operator_pki::Authority::ensure(dir.path(), "ca", "ca").unwrap();
         let token: BootstrapToken = "abcdef.0123456789abcdef".parse().unwrap();
-        let command = join_command(&Settings::example(), &token, ca.certificate());
+        let command = format_command(&Settings::example(), &token, ca.certificate());
         let start = "ironclad join 192.0.2.2:6443 --token abcdef.0123456789abcdef --discovery-token-ca-cert-hash sha256:";
         assert!(command.starts_with(start), "{command}");
         let other = operator_pki::Authority::ensure(dir.path(), "b", "b").unwrap();
         let two = format!("{}{}", ca.certificate(), other.certificate());
-        let command = join_command(&Settings::example(), &token, &two);
+        let command = format_command(&Settings::example(), &token, &two);
         assert_eq!(
             command.matches(" --discovery-token-ca-cert-hash ").count(),
             2
@@ -177,11 +177,11 @@ mod tests {
     #[test]
     fn machine_that_joined_makes_no_tokens() {
         let dir = tempfile::tempdir().unwrap();
-        let member = Settings {
+        let joined = Settings {
             data_dir: dir.path().into(),
-            ..Settings::example_member()
+            ..Settings::example_joined()
         };
-        member.save().unwrap();
+        joined.save().unwrap();
         let error = load_settings(dir.path()).unwrap_err();
         assert!(error.to_string().contains("holds no cluster"), "{error}");
     }

@@ -7,11 +7,10 @@ use api_bootstrap::{BootstrapToken, KUBECONFIG_KEY, SIGNATURE_PREFIX, is_signatu
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::ConfigMap;
-use serde::Deserialize;
 
 use crate::endpoint::Endpoint;
 use crate::error::Error;
-use crate::pin::pin_certificates;
+use crate::pin::{KeyPin, pin_certificates, retain_pinned};
 
 const CLUSTER_INFO: &str = "the kubeconfig in cluster-info";
 
@@ -24,25 +23,6 @@ pub struct Cluster {
     pub ca: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Kubeconfig {
-    clusters: Option<Vec<NamedCluster>>,
-}
-
-#[derive(Debug, Deserialize)]
-struct NamedCluster {
-    cluster: Fields,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", default)]
-struct Fields {
-    server: String,
-    certificate_authority_data: Option<String>,
-    insecure_skip_tls_verify: bool,
-}
-
 impl Cluster {
     /// Reads the only cluster of a kubeconfig. Its users and contexts are ignored.
     ///
@@ -53,10 +33,9 @@ impl Cluster {
             what: what.to_owned(),
             defect: defect.to_owned(),
         };
-        let file: Kubeconfig =
-            serde_yaml::from_str(text).map_err(|_| failed("is no kubeconfig"))?;
-        let mut clusters = file.clusters.into_iter().flatten();
-        let (Some(NamedCluster { cluster }), None) = (clusters.next(), clusters.next()) else {
+        let clusters = client::read_clusters(text).map_err(|_| failed("is no kubeconfig"))?;
+        let mut clusters = clusters.into_iter();
+        let (Some(cluster), None) = (clusters.next(), clusters.next()) else {
             return Err(failed("must have exactly one cluster"));
         };
         if cluster.insecure_skip_tls_verify {
@@ -73,16 +52,38 @@ impl Cluster {
         Ok(Self { server, ca })
     }
 
-    /// Reads a discovery file: a kubeconfig that came from the cluster over a trusted channel.
+    /// Reads a discovery file: a kubeconfig that came from the cluster over a trusted channel. If there
+    /// are pins, only the CA certificates with a pinned key are returned.
     ///
     /// # Errors
-    /// The file can't be read, or lacks something.
-    pub fn from_file(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(|source| Error::File {
+    /// The file can't be read, lacks something, or has no certificate with a pinned key.
+    pub async fn from_file(path: &Path, pins: &[KeyPin]) -> Result<Self, Error> {
+        let text = tokio::fs::read_to_string(path).await;
+        let text = text.map_err(|source| Error::File {
             path: path.display().to_string(),
             source,
         })?;
-        Self::from_kubeconfig(&text, &path.display().to_string())
+        let mut cluster = Self::from_kubeconfig(&text, &path.display().to_string())?;
+        if !pins.is_empty() {
+            cluster.ca = cluster.pinned_ca(pins)?;
+        }
+        Ok(cluster)
+    }
+
+    /// Returns the CA certificates with a pinned key.
+    ///
+    /// # Errors
+    /// There are none.
+    pub(crate) fn pinned_ca(&self, pins: &[KeyPin]) -> Result<String, Error> {
+        let ca = retain_pinned(self.ca.as_bytes(), pins);
+        if !ca.is_empty() {
+            return Ok(ca);
+        }
+        let found = pin_certificates(self.ca.as_bytes());
+        let found: Vec<_> = found.iter().map(KeyPin::to_string).collect();
+        Err(Error::NotPinned {
+            found: found.join(", "),
+        })
     }
 }
 
@@ -169,6 +170,22 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[tokio::test]
+    async fn pins_apply_to_the_ca_of_a_file() {
+        let path = std::env::temp_dir().join(format!("ironclad-discovery-{}", std::process::id()));
+        std::fs::write(&path, kubeconfig("https://192.0.2.1:6443", CA, "")).unwrap();
+        let own = pin_certificates(CA.as_bytes());
+        let other: KeyPin = format!("sha256:{}", "0".repeat(64)).parse().unwrap();
+        let read = async |pins: &[KeyPin]| Cluster::from_file(&path, pins).await;
+        for pins in [&[][..], own.as_slice(), &[other, own[0]]] {
+            assert_eq!(read(pins).await.unwrap().ca, CA);
+        }
+        let error = read(&[other]).await.unwrap_err();
+        assert!(matches!(error, Error::NotPinned { .. }), "{error}");
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(read(&[]).await, Err(Error::File { .. })));
     }
 
     #[test]

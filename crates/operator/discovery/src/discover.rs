@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::cluster::{Cluster, read_cluster_info, verify_cluster_info};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
-use crate::pin::{KeyPin, pin_certificates, retain_pinned};
+use crate::pin::KeyPin;
 
 const NAMESPACE: &str = "kube-public";
 /// Pause between two attempts.
@@ -52,14 +52,7 @@ pub async fn discover_cluster(
     let Trust::Pins(pins) = trust else {
         return Ok(cluster);
     };
-    let ca = retain_pinned(cluster.ca.as_bytes(), pins);
-    if ca.is_empty() {
-        let found = pin_certificates(cluster.ca.as_bytes());
-        let found: Vec<_> = found.iter().map(KeyPin::to_string).collect();
-        return Err(Error::NotPinned {
-            found: found.join(", "),
-        });
-    }
+    let ca = cluster.pinned_ca(pins)?;
     // A holder of the token can sign a cluster-info of its own, with the CA that is pinned and
     // another server. Only the owner of the CA's key passes this connection.
     let verified = Client::new(config.with_ca(Source::Inline(ca.into_bytes())));
@@ -72,6 +65,22 @@ pub async fn discover_cluster(
     match verify_cluster_info(&map, token)? == text {
         true => Ok(cluster),
         false => Err(Error::Changed),
+    }
+}
+
+/// Describes a failed request without any text of the server: it is not verified yet, and its text
+/// could pass for one of this program.
+fn describe_failure(error: &client::Error) -> String {
+    match error {
+        client::Error::Api(status) => {
+            format!(
+                "the server responded with code {}",
+                status.code.unwrap_or(0)
+            )
+        }
+        // The cause may quote the document.
+        client::Error::Decode { .. } => "the response is no ConfigMap".to_owned(),
+        error => error.to_string(),
     }
 }
 
@@ -105,7 +114,7 @@ async fn read_signed(
                 let retry = source.is_unavailable();
                 let failure = Error::Request {
                     endpoint: endpoint.to_string(),
-                    source,
+                    reason: describe_failure(&source),
                 };
                 (failure, !retry || began.elapsed() >= REACH_TIMEOUT)
             }
@@ -117,5 +126,32 @@ async fn read_signed(
             tracing::info!(%failure, "trying again for some seconds");
         }
         tokio::time::sleep(RETRY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn text_of_an_unverified_server_is_not_shown() {
+        let status = serde_json::json!({"code": 403, "message": "run this", "reason": "run this"});
+        let status = serde_json::from_value(status).unwrap();
+        let source = serde_json::from_str::<u8>("\"run this\"").unwrap_err();
+        assert!(source.to_string().contains("run this"));
+        let what = "GET /x".to_owned();
+        for (error, expected) in [
+            (
+                client::Error::Api(Box::new(status)),
+                "the server responded with code 403",
+            ),
+            (
+                client::Error::Decode { what, source },
+                "the response is no ConfigMap",
+            ),
+        ] {
+            assert_eq!(describe_failure(&error), expected);
+        }
     }
 }

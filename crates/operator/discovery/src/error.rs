@@ -5,14 +5,13 @@
 pub enum Error {
     /// The API server can't be reached, or rejects the request.
     #[error(
-        "reading cluster-info from {endpoint} failed; check the address and the firewall: {source}"
+        "reading cluster-info from {endpoint} failed; check the address and the firewall: {reason}"
     )]
     Request {
         /// Address of the API server.
         endpoint: String,
-        /// The reason.
-        #[source]
-        source: client::Error,
+        /// The reason, without any text of the server, which is not verified yet.
+        reason: String,
     },
     /// The API server's certificate is not signed by the pinned CA.
     #[error(

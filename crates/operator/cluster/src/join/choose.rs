@@ -1,6 +1,6 @@
 //! Chooses the settings of a joining machine.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use operator_discovery::Endpoint;
@@ -10,40 +10,46 @@ use crate::checks::why_simulated;
 use crate::error::{Error, Result};
 use crate::membership::Membership;
 use crate::published::ClusterRanges;
-use crate::settings::{MEMBER_LAYOUT, Ports, Runtime, Settings};
+use crate::settings::{JOINED_LAYOUT, Ports, Runtime, Settings};
 use crate::up::choose;
 
-/// Returns the settings of a machine that joins the cluster of `server` with these ranges. `before`
-/// are those of an earlier join.
-pub(super) fn choose_settings(
+/// Returns the settings of a machine that joins a cluster with these ranges. `before` are those of an
+/// earlier join, which count where there is no option; `membership` has the server.
+pub(super) async fn choose_settings(
     options: &JoinOptions,
     before: Option<&Settings>,
     data_dir: &Path,
-    server: &Endpoint,
+    membership: Membership,
     ranges: ClusterRanges,
 ) -> Result<Settings> {
     let known = || before.map(|before| before.node_name.clone());
     let node_name = options.node_name.clone().or_else(known);
     let node_name = node_name.unwrap_or_else(choose::host_name);
     choose::check_name(&node_name)?;
-    let runtime = choose_runtime(options)?;
-    let node_address = options
-        .node_address
-        .unwrap_or_else(|| choose_address(server));
+    let runtime = choose_runtime(options, before)?;
+    let known = before.map(|before| before.node_address);
+    let node_address = match options.node_address.or(known) {
+        Some(address) => address,
+        None => choose_address(&membership.server).await,
+    };
     if runtime != Runtime::Simulated && !is_reachable(node_address) {
         return Err(Error::Refused(format!(
             "{node_address} can't be this node's address, because other machines do not reach it; give an IPv4 address of \
              this machine with --node-ip"
         )));
     }
-    for label in &options.labels {
-        check_label(label)?;
-    }
-    for taint in &options.taints {
-        check_taint(taint)?;
-    }
+    let known = before.and_then(|before| before.membership.as_ref());
+    let keep = |given: &[String], known: Option<&Vec<String>>| match given {
+        [] => known.cloned().unwrap_or_default(),
+        given => given.to_vec(),
+    };
+    let labels = keep(&options.labels, known.map(|known| &known.labels));
+    let taints = keep(&options.taints, known.map(|known| &known.taints));
+    labels.iter().try_for_each(|label| check_label(label))?;
+    taints.iter().try_for_each(|taint| check_taint(taint))?;
+    let known = before.map(|before| before.verbosity);
     Ok(Settings {
-        layout: MEMBER_LAYOUT,
+        layout: JOINED_LAYOUT,
         data_dir: data_dir.to_owned(),
         bin_dir: choose::choose_bin_dir(options.bin_dir.as_deref(), before, "kubelet")?,
         node_name,
@@ -52,37 +58,44 @@ pub(super) fn choose_settings(
         pod_cidr: ranges.pods,
         service_cidr: ranges.services,
         domain: ranges.domain,
-        ports: choose_ports(options)?,
-        verbosity: options.verbosity.unwrap_or(0),
+        ports: choose_ports(options, before.map(|before| before.ports))?,
+        verbosity: options.verbosity.or(known).unwrap_or(0),
         node_count: 1,
         node_network: None,
         membership: Some(Membership {
-            server: server.url(),
-            pods: None,
-            labels: options.labels.clone(),
-            taints: options.taints.clone(),
+            labels,
+            taints,
+            ..membership
         }),
     })
 }
 
 /// Chooses the runtime. Unlike `up`, a machine that can't run containers is refused instead of
 /// simulated: the scheduler of a real cluster would send it pods.
-pub(super) fn choose_runtime(options: &JoinOptions) -> Result<Runtime> {
-    if options.simulated {
-        return Ok(Runtime::Simulated);
+pub(super) fn choose_runtime(options: &JoinOptions, before: Option<&Settings>) -> Result<Runtime> {
+    let known = before.map(|before| before.runtime.clone());
+    let given = match (options.simulated, options.runtime_endpoint.clone()) {
+        (true, _) => Some(Runtime::Simulated),
+        (false, endpoint) => endpoint.map(Runtime::Endpoint),
+    };
+    let runtime = given.or(known).unwrap_or(Runtime::Own);
+    if runtime == Runtime::Simulated {
+        return Ok(runtime);
     }
-    if let Some(why) = why_simulated() {
-        return Err(Error::Refused(format!(
+    match why_simulated() {
+        None => Ok(runtime),
+        Some(why) => Err(Error::Refused(format!(
             "containers can't run here: {why}; run the command as root, or join a node without containers with --simulated"
-        )));
+        ))),
     }
-    let endpoint = options.runtime_endpoint.clone();
-    Ok(endpoint.map_or(Runtime::Own, Runtime::Endpoint))
 }
 
 /// Returns the address from which this machine reaches the API server.
-fn choose_address(server: &Endpoint) -> IpAddr {
-    let targets = (server.host(), server.port()).to_socket_addrs();
+async fn choose_address(server: &str) -> IpAddr {
+    let Ok(server) = Endpoint::from_url(server) else {
+        return choose::choose_address();
+    };
+    let targets = tokio::net::lookup_host((server.host(), server.port())).await;
     targets
         .into_iter()
         .flatten()
@@ -103,10 +116,11 @@ fn is_reachable(address: IpAddr) -> bool {
     }
 }
 
-fn choose_ports(options: &JoinOptions) -> Result<Ports> {
-    let mut ports = match options.pick_ports {
-        true => choose::pick_ports()?,
-        false => Ports::default(),
+fn choose_ports(options: &JoinOptions, before: Option<Ports>) -> Result<Ports> {
+    let mut ports = match (before, options.pick_ports) {
+        (Some(before), _) => before,
+        (None, true) => choose::pick_ports()?,
+        (None, false) => Ports::default(),
     };
     match options.kubelet_port {
         Some(0) => ports.kubelet = choose::pick_port()?,
@@ -181,7 +195,71 @@ fn check_taint(taint: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[tokio::test]
+    async fn join_after_an_interrupted_one_keeps_its_options() {
+        let before = Settings {
+            runtime: Runtime::Simulated,
+            verbosity: 3,
+            ports: Ports {
+                kubelet: 7000,
+                ..Ports::default()
+            },
+            ..Settings::example_joined()
+        };
+        let ranges = || ClusterRanges {
+            pods: before.pod_cidr,
+            services: before.service_cidr,
+            domain: before.domain.clone(),
+        };
+        let membership = Membership {
+            server: "https://192.0.2.9:6443".into(),
+            ..Membership::default()
+        };
+        let choose = async |options: &JoinOptions| {
+            let data_dir = before.data_dir.clone();
+            choose_settings(
+                options,
+                Some(&before),
+                &data_dir,
+                membership.clone(),
+                ranges(),
+            )
+            .await
+            .unwrap()
+        };
+        let bin_dir = Some(before.bin_dir.clone());
+        let kept = choose(&JoinOptions {
+            bin_dir: bin_dir.clone(),
+            ..JoinOptions::default()
+        })
+        .await;
+        let mut expected = before.clone();
+        let known = before.membership.as_ref().unwrap();
+        expected.membership = Some(Membership {
+            labels: known.labels.clone(),
+            taints: known.taints.clone(),
+            ..membership.clone()
+        });
+        assert_eq!(kept, expected);
+        let changed = choose(&JoinOptions {
+            bin_dir,
+            node_address: "192.0.2.77".parse().ok(),
+            labels: vec!["disk=hdd".into()],
+            kubelet_port: Some(8000),
+            ..JoinOptions::default()
+        })
+        .await;
+        assert_eq!(changed.node_address.to_string(), "192.0.2.77");
+        assert_eq!(changed.ports.kubelet, 8000);
+        let membership = changed.membership.unwrap();
+        assert_eq!(
+            (membership.labels[0].as_str(), membership.taints.len()),
+            ("disk=hdd", 1)
+        );
+    }
 
     #[test]
     fn labels_that_a_node_may_not_set_are_rejected() {

@@ -22,8 +22,12 @@ pub(super) fn write_credentials(
     files::create_dir(&layout.pki(), 0o711)?;
     files::write_if_changed(&layout.pki().join("ca.crt"), cluster.ca.as_bytes())?;
     let user = json!({ "token": token.expose() });
-    let text = kubeconfig(&cluster.server.url(), layout, &user);
+    let text = format_kubeconfig(&cluster.server.url(), layout, &user);
     files::write_private(&layout.bootstrap_kubeconfig(), text.as_bytes())?;
+    // An input of the kubelet, which reads the token and the server at its start only. The kubeconfig
+    // itself is none: its removal must not restart the kubelet.
+    let digest = files::digest_hex(text.as_bytes());
+    files::write_private(&layout.bootstrap_digest(), digest.as_bytes())?;
     let published = serde_json::to_string_pretty(kubelet).unwrap_or_default();
     files::write_if_changed(&layout.published_kubelet_config(), published.as_bytes()).map(drop)
 }
@@ -35,7 +39,7 @@ pub(super) fn write_node_files(
     layout: &Layout,
 ) -> Result<()> {
     let published = read_published(&layout.published_kubelet_config())?;
-    let config = configs::member_kubelet_config(&published, settings, node, layout);
+    let config = configs::joined_kubelet_config(&published, settings, node, layout);
     files::write_if_changed(&layout.config("kubelet.yaml"), config.as_bytes())?;
     up::write_runtime_files(settings, layout)
 }
@@ -49,7 +53,7 @@ pub(super) fn write_network_files(
 ) -> Result<()> {
     let identity = layout.kubelet_identity();
     let user = json!({ "client-certificate": identity, "client-key": identity });
-    let text = kubeconfig(&settings.server_url(), layout, &user);
+    let text = format_kubeconfig(&settings.server_url(), layout, &user);
     files::write_if_changed(&layout.kubeconfig("proxy"), text.as_bytes())?;
     up::write_network_files(settings, node, layout)
 }
@@ -63,7 +67,7 @@ fn read_published(path: &Path) -> Result<Map<String, Value>> {
 }
 
 /// Returns a kubeconfig, as JSON: no value can break out of its place.
-fn kubeconfig(server: &str, layout: &Layout, user: &Value) -> String {
+fn format_kubeconfig(server: &str, layout: &Layout, user: &Value) -> String {
     let ca = layout.pki().join("ca.crt");
     let tree = json!({
         "apiVersion": "v1",
@@ -105,7 +109,7 @@ mod tests {
         let config = client::Config::from_kubeconfig(&path).unwrap();
         assert_eq!(config.server, "https://192.0.2.1:6443");
         assert!(config.ca.is_some() && config.token.is_some());
-        let settings = Settings::example_member();
+        let settings = Settings::example_joined();
         write_node_files(&settings, &settings.first_node(), &layout).unwrap();
         write_network_files(&settings, &settings.first_node(), &layout).unwrap();
         let with_token: Vec<_> = ["config", "pki"]
@@ -119,5 +123,41 @@ mod tests {
             })
             .collect();
         assert_eq!(with_token, [path]);
+    }
+
+    #[test]
+    fn kubelet_is_restarted_for_another_token_or_server_and_not_without_the_token() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let settings = Settings {
+            data_dir: dir.path().into(),
+            ..Settings::example_joined()
+        };
+        let write = |server: &str, secret: &str| {
+            let cluster = Cluster {
+                server: server.parse().unwrap(),
+                ca: "CA".into(),
+            };
+            let token = format!("abcdef.{secret}").parse().unwrap();
+            write_credentials(&layout, &cluster, &token, &Map::new()).unwrap();
+        };
+        let stamp = || {
+            let mut plan = crate::plan::make_plan(&settings, &layout);
+            plan.set_stamps();
+            let kubelet = plan.processes.iter().find(|p| p.name == "kubelet");
+            kubelet.unwrap().stamp.clone()
+        };
+        let (a, b) = ("0123456789abcdef", "0123456789abcdeg");
+        write("192.0.2.1:6443", a);
+        let first = stamp();
+        write("192.0.2.1:6443", a);
+        assert_eq!(stamp(), first, "the same token again");
+        files::remove_file(&layout.bootstrap_kubeconfig()).unwrap();
+        assert_eq!(stamp(), first, "without the token");
+        write("192.0.2.1:6443", b);
+        let second = stamp();
+        assert_ne!(second, first, "another token");
+        write("192.0.2.9:6443", b);
+        assert_ne!(stamp(), second, "another server");
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use api_bootstrap::BootstrapToken;
-use operator_discovery::{Endpoint, Trust};
+use operator_discovery::{Endpoint, KeyPin, Trust};
 
 /// The source from which a joining machine learns the address and the CA of the cluster.
 #[derive(Debug, Clone)]
@@ -17,12 +17,17 @@ pub enum DiscoverySource {
         trust: Trust,
     },
     /// A kubeconfig that was copied from the cluster.
-    File(PathBuf),
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Keys of which a certificate of its CA must have one; none are no condition.
+        pins: Vec<KeyPin>,
+    },
 }
 
-/// The first contact with a cluster.
+/// Options of discovery: the first contact with a cluster.
 #[derive(Debug, Clone)]
-pub struct Invitation {
+pub struct DiscoveryOptions {
     /// The source of the address and the CA.
     pub source: DiscoverySource,
     /// The token with which the machine requests its certificate.
@@ -37,7 +42,7 @@ pub struct JoinOptions {
     /// Directory of the component binaries.
     pub bin_dir: Option<PathBuf>,
     /// The first contact; None repairs a machine that has joined.
-    pub invitation: Option<Invitation>,
+    pub discovery: Option<DiscoveryOptions>,
     /// Socket of an existing runtime.
     pub runtime_endpoint: Option<String>,
     /// Simulate containers.

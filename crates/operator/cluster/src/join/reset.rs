@@ -11,7 +11,10 @@ use crate::settings::Settings;
 ///
 /// # Errors
 /// The directory holds a cluster, or files of other programs.
-pub async fn reset_machine(data_dir: &Path, say: &dyn Fn(&str)) -> Result<Option<String>> {
+pub async fn reset_machine(
+    data_dir: &Path,
+    report_progress: &dyn Fn(&str),
+) -> Result<Option<String>> {
     let settings = Settings::load(data_dir)?;
     if settings
         .as_ref()
@@ -29,7 +32,7 @@ pub async fn reset_machine(data_dir: &Path, say: &dyn Fn(&str)) -> Result<Option
         data_dir: data_dir.to_owned(),
         purge: true,
     };
-    let stopped = stop_cluster(&options, say).await?;
+    let stopped = stop_cluster(&options, report_progress).await?;
     Ok(settings
         .filter(|_| stopped)
         .map(|settings| settings.node_name))
@@ -76,7 +79,7 @@ mod tests {
         let (original, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let settings = Settings {
             data_dir: original.path().into(),
-            ..Settings::example_member()
+            ..Settings::example_joined()
         };
         settings.save().unwrap();
         let file = "settings.json";

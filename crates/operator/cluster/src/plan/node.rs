@@ -98,10 +98,15 @@ impl<'a> NodeBuilder<'a> {
             format!("--container-runtime-endpoint={endpoint}"),
         ];
         let (inputs, mut after) = match &settings.membership {
-            Some(member) => {
-                args.extend(self.member_arguments(member));
+            Some(membership) => {
+                args.extend(self.join_arguments(membership));
                 // Not the kubeconfig and certificates, which the kubelet itself writes.
-                (vec![config, self.cluster.pki_path("ca.crt")], Vec::new())
+                let inputs = vec![
+                    config,
+                    self.cluster.pki_path("ca.crt"),
+                    self.layout.bootstrap_digest(),
+                ];
+                (inputs, Vec::new())
             }
             None => {
                 let serving = format!("kubelet-serving-{name}.crt");
@@ -123,15 +128,15 @@ impl<'a> NodeBuilder<'a> {
     }
 
     /// Returns the arguments with which a kubelet requests its certificates and registers its node.
-    fn member_arguments(&self, member: &Membership) -> Vec<String> {
+    fn join_arguments(&self, membership: &Membership) -> Vec<String> {
         let bootstrap = self.layout.bootstrap_kubeconfig();
         let mut args = vec![
             format!("--bootstrap-kubeconfig={}", path_text(&bootstrap)),
             format!("--cert-dir={}", path_text(&self.layout.pki())),
         ];
         let lists = [
-            ("node-labels", &member.labels),
-            ("register-with-taints", &member.taints),
+            ("node-labels", &membership.labels),
+            ("register-with-taints", &membership.taints),
         ];
         let lists = lists.iter().filter(|(_, values)| !values.is_empty());
         args.extend(lists.map(|(flag, values)| format!("--{flag}={}", values.join(","))));
@@ -143,13 +148,13 @@ impl<'a> NodeBuilder<'a> {
     fn simulated_network(&self) -> String {
         match (&self.cluster.settings.membership, self.node.number) {
             // After those of the nodes of `up`.
-            (Some(_), _) => format!("100.{}.0.0", 100 + self.name_digest() % 28),
+            (Some(_), _) => format!("100.{}.0.0", 100 + self.digest_name() % 28),
             (None, 1) => String::new(),
             (None, number) => format!("100.{}.0.0", 64 + number),
         }
     }
 
-    fn name_digest(&self) -> u8 {
+    fn digest_name(&self) -> u8 {
         let digest = crate::files::digest_hex(self.node.name.as_bytes());
         u8::from_str_radix(digest.get(..2).unwrap_or_default(), 16).unwrap_or_default()
     }

@@ -16,14 +16,14 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
     let data_dir = absolute_path(&options.data_dir)?;
     // Stored values win over defaults, because objects in the store depend on them.
     let before = Settings::load(&data_dir)?;
-    if let Some(member) = before
+    if let Some(membership) = before
         .as_ref()
         .and_then(|before| before.membership.as_ref())
     {
         return Err(Error::Refused(format!(
             "this machine joined the cluster at {}; `ironclad join` repairs its components, and `ironclad reset` removes \
              them before `ironclad up` starts another cluster in {}",
-            member.server,
+            membership.server,
             data_dir.display()
         )));
     }
