@@ -14,9 +14,10 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
-from checks import Kubectl, check, main, shell, until  # noqa: E402
+from checks import Kubectl, Skip, check, main, shell, until  # noqa: E402
 
 NODE = "joined-1"
+GATEWAY = "ironclad.node-restriction.kubernetes.io/gateway"
 PAGE = os.path.join(os.path.dirname(__file__), "..", "..", "docs", "operations", "add-a-node.md")
 # Runs in the new namespaces. /sys shows the devices of the machine's own network, and the cgroups of the kernel.
 PREPARE = """set -e
@@ -54,23 +55,33 @@ JOINED = ("join/worker",)
 RUNNING = ("join/worker", "join/pods-run")
 
 
+def find_bridge(address):
+    """Returns the name and the network of the bridge that has an address. A device of a real network gets no second machine."""
+    for device in json.loads(shell("ip -json -details address show type bridge").stdout):
+        for found in device.get("addr_info", ()):
+            if found.get("local") == address:
+                return device["ifname"], ipaddress.ip_network(f"{address}/{found['prefixlen']}", strict=False)
+    raise Skip(f"{address} is not on a bridge, as it is in the network of tests/areas/cluster.sh")
+
+
 class Machine:
     """A second machine: namespaces whose link is on the bridge of the first one's address."""
 
-    def __init__(self, work, address):
+    def __init__(self, work, address, taken):
+        bridge, network = find_bridge(address)
+        own = next(str(host) for host in network.hosts() if str(host) not in taken)
         self.work, self.folder = work, os.path.join(work, "data")
         os.makedirs(work, exist_ok=True)
         self.holder = subprocess.Popen(
             ["unshare", "--net", "--mount", "sh", "-c", PREPARE.format(w=work)], stdout=subprocess.PIPE, text=True)
         assert self.holder.stdout.readline().strip() == "ready", "the namespaces of the second machine"
-        bridge = next(d["ifname"] for d in json.loads(shell("ip -json address show").stdout)
-                      if any(a.get("local") == address for a in d["addr_info"]))
-        own = str(ipaddress.ip_address(address) + 10)
-        for command in (f"ip link add join-test type veth peer name eth0 netns {self.holder.pid}",
-                        f"ip link set join-test master {bridge} up"):
+        # Ends with the namespace.
+        link = f"join-{os.getpid()}"[:15]
+        for command in (f"ip link add {link} type veth peer name eth0 netns {self.holder.pid}",
+                        f"ip link set {link} master {bridge} up"):
             done = shell(command)
             assert done.returncode == 0, done.stderr
-        for command in (f"ip address add {own}/24 dev eth0", "ip link set eth0 up", f"ip route add default via {address}"):
+        for command in (f"ip address add {own}/{network.prefixlen} dev eth0", "ip link set eth0 up", f"ip route add default via {address}"):
             done = self.run(*command.split())
             assert done.returncode == 0, done.stderr
         self.address = own
@@ -145,8 +156,11 @@ def traces(machine):
 
 @check("join/worker", deadline=200)
 def worker(c):
-    first = next(n for n in c.json("nodes")["items"] if "node.ironclad.local/gateway" not in n["metadata"].get("annotations", {}))
-    c.machine = Machine(c.work, internal_ip(first))
+    nodes = c.json("nodes")["items"]
+    first = next(n for n in nodes if GATEWAY not in n["metadata"]["labels"])
+    # The gateway of the test's network has the first address.
+    gateways = [word for word in shell("ip -4 route show default").stdout.split() if word.count(".") == 3]
+    c.machine = Machine(c.work, internal_ip(first), [internal_ip(n) for n in nodes] + gateways)
     c.before = traces(c.machine)
     command = c.command(*documented("ironclad token create")).split()
     assert command[:2] == ["ironclad", "join"], command
@@ -237,7 +251,8 @@ def identity(c):
     assert f"system:node:{NODE}" in kubelet("auth", "whoami")
     other = next(name(n) for n in c.json("nodes")["items"] if name(n) != NODE)
     for words in (("label", "node", other, "taken=yes"), ("get", "secrets", "-A"), ("delete", "node", other),
-                  ("annotate", "node", other, "node.ironclad.local/gateway=192.0.2.1"), ("get", "configmaps", "-A")):
+                  ("label", "node", other, f"{GATEWAY}=192.0.2.1"), ("label", "node", NODE, f"{GATEWAY}=192.0.2.1"),
+                  ("get", "configmaps", "-A")):
         assert "orbidden" in kubelet.run(*words, okay=False).stderr, words
 
 

@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -139,8 +140,27 @@ def repeated(c):
     assert c.run("down", "--data-dir", c.folder).returncode == 0
     done = c.run("join", "--data-dir", c.folder)
     assert done.returncode == 0 and kubelet() != before, done.stderr
-    done = c.run("join", "--data-dir", c.folder, "--node-name", "other")
-    assert done.returncode == 1 and "can't change its name" in done.stderr, done.stderr
+    for words in (["--node-name", "other"], ["--node-labels", "disk=hdd"], ["--runtime-endpoint", "unix:///c.sock"]):
+        done = c.run("join", "--data-dir", c.folder, *words)
+        assert done.returncode == 1 and "which can't change" in done.stderr, done.stderr
+    other = c.run("join", "192.0.2.99:6443", "--token", c.token, "--discovery-token-ca-cert-hash", c.pin, "--data-dir", c.folder)
+    assert other.returncode == 1 and "to join the one at 192.0.2.99:6443" in other.stderr, other.stderr
+    ignored = c.run("join", "--token", c.token, "--data-dir", c.folder)
+    assert ignored.returncode == 1 and "--token needs the cluster" in ignored.stderr, ignored.stderr
+
+
+@check("join-simulated/up-adds-no-node-with-the-range-of-a-joined-one", deadline=90, needs=JOINED)
+def added(c):
+    settings = os.path.join(c.data, "settings.json")
+    with open(settings) as f:
+        before = f.read()
+    count = json.loads(before)["nodeCount"]
+    done = c.run("up", "--data-dir", c.data, "--nodes", str(count + 1))
+    assert done.returncode == 1 and f"node {NODE} joined the cluster" in done.stderr, done.stderr
+    with open(settings) as f:
+        assert f.read() == before, "the settings changed"
+    done = c.run("up", "--data-dir", c.data)
+    assert done.returncode == 0, done.stderr
 
 
 @check("join-simulated/commands-of-the-cluster-are-refused", needs=JOINED)
@@ -161,14 +181,20 @@ def deleted(c):
               "--node-name", "late")
 
 
-@check("join-simulated/discovery-file-joins", deadline=60)
-def discovery_file(c):
-    token = c.command("token", "create")
+def discovery_conf(c):
+    """Writes the cluster's discovery file; returns its path."""
     info = json.loads(Kubectl(c.k.kubeconfig, "kube-public")("get", "configmap", "cluster-info", "-o", "json"))
-    file, folder = os.path.join(c.work, "discovery.conf"), os.path.join(c.work, "from-file")
+    file = os.path.join(c.work, "discovery.conf")
     os.makedirs(c.work, exist_ok=True)
     with open(file, "w") as f:
         f.write(info["data"]["kubeconfig"])
+    return file
+
+
+@check("join-simulated/discovery-file-joins", deadline=60)
+def discovery_file(c):
+    token = c.command("token", "create")
+    file, folder = discovery_conf(c), os.path.join(c.work, "from-file")
     try:
         done = c.join("--discovery-file", file, "--token-file", "-", "--node-name", "guest-2", folder=folder, input=token)
         assert done.returncode == 0, done.stderr
@@ -177,6 +203,29 @@ def discovery_file(c):
         c.run("reset", "--data-dir", folder)
         c.k.run("delete", "node", "guest-2", "--ignore-not-found", okay=None)
     c.command("token", "delete", token.split(".")[0])
+
+
+@check("join-simulated/expired-token-joins-nothing", deadline=90)
+def expired(c):
+    c.invite()
+    token = c.command("token", "create", "--ttl", "1s")
+    until(lambda: token.split(".")[0] not in c.command("token", "list"), 40)
+    c.refused("no signature of token", c.endpoint, "--token", token, "--discovery-token-ca-cert-hash", c.pin, "--node-name", "late")
+    c.refused("the token is not valid", "--discovery-file", discovery_conf(c), "--token", token, "--node-name", "late")
+    # A pin counts for a file, too.
+    c.refused("which is none of the expected ones", "--discovery-file", discovery_conf(c), "--token", c.token,
+              "--discovery-token-ca-cert-hash", "sha256:" + "0" * 64, "--node-name", "late")
+
+
+@check("join-simulated/interrupt-ends-the-wait-for-a-token", deadline=30)
+def interrupted(c):
+    c.invite()
+    words = ["join", c.endpoint, "--token-file", "-", "--discovery-token-ca-cert-hash", c.pin, "--data-dir", c.folder + "-waits"]
+    process = subprocess.Popen([c.ironclad, *words], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # The handler of the signal is installed before the file is read.
+    until(lambda: "token-file" in shell(f"cat /proc/{process.pid}/task/*/comm").stdout, 10)
+    process.send_signal(signal.SIGINT)
+    assert "interrupted" in process.stderr.read() and process.wait() == 1
 
 
 # Hides the machine's own files and its systemd from kubeadm, which would restart a kubelet.
