@@ -5,7 +5,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use operator_discovery::{Cluster, Endpoint, Error, Trust, discover_cluster, pin_certificates};
 use serde_json::json;
+use std::net::SocketAddr;
 use testkit_control_plane::ControlPlane;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
 
 fn token() -> BootstrapToken {
     "abcdef.0123456789abcdef".parse().unwrap()
@@ -83,6 +87,40 @@ async fn replayed_cluster_info_of_another_server_is_rejected() {
     publish(&attacker, &kubeconfig(&plane, &ca), &token()).await;
     let error = discover(&attacker, pins_of(&ca)).await;
     assert!(matches!(error, Err(Error::Untrusted { .. })), "{error:?}");
+}
+
+/// Forwards the first connection to one server, and all later ones to another.
+async fn intercept(first: SocketAddr, later: SocketAddr) -> (SocketAddr, JoinSet<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut proxy = JoinSet::new();
+    proxy.spawn(async move {
+        let mut connections = JoinSet::new();
+        let mut target = first;
+        while let Ok((mut client, _)) = listener.accept().await {
+            let to = std::mem::replace(&mut target, later);
+            connections.spawn(async move {
+                let mut server = TcpStream::connect(to).await.unwrap();
+                let _ = copy_bidirectional(&mut client, &mut server).await;
+            });
+        }
+    });
+    (address, proxy)
+}
+
+/// A machine in between keeps a cluster-info that the token has signed, and shows it once the address
+/// of the server has changed.
+#[tokio::test]
+async fn older_signed_cluster_info_is_rejected() {
+    let (plane, attacker) = (start().await, start().await);
+    let ca = read_ca(&plane);
+    publish(&plane, &kubeconfig(&plane, &ca), &token()).await;
+    let older = kubeconfig(&attacker, &ca);
+    publish(&attacker, &older, &token()).await;
+    let (address, _proxy) = intercept(attacker.api_address(), plane.api_address()).await;
+    let endpoint: Endpoint = address.to_string().parse().unwrap();
+    let error = discover_cluster(&endpoint, &token(), &pins_of(&ca), "test").await;
+    assert!(matches!(error, Err(Error::Changed)), "{error:?}");
 }
 
 /// A holder of the token can sign: the pinned CA and an own one, for an own server.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod added_nodes;
 mod bootstrap_tokens;
 mod custom_resources;
 mod daemonsets;
