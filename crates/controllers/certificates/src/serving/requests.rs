@@ -102,6 +102,9 @@ mod tests {
         serde_json::from_value(tree).unwrap()
     }
 
+    /// A change: its name, the call, and the requests that it enqueues.
+    type Change<'a> = (&'a str, &'a dyn Fn(), &'a [&'a str]);
+
     #[tokio::test]
     async fn change_enqueues_the_undecided_requests_that_depend_on_it() {
         let (w1, w2) = ("system:node:w1", "system:node:w2");
@@ -119,7 +122,7 @@ mod tests {
             queue: Queue::new(),
         };
         let addresses = |address: &str| -> BTreeSet<IpAddr> { [address.parse().unwrap()].into() };
-        let changes: [(&str, &dyn Fn(), &[&str]); 5] = [
+        let changes: [Change<'_>; 5] = [
             ("node w1", &|| requests.enqueue_node("w1"), &["a"]),
             (
                 "first address",
