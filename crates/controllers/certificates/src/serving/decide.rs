@@ -163,12 +163,13 @@ pub mod tests {
             ("w1", &[], &["192.0.2.7"], "approve"),
             // A name alone.
             ("w1", &["w1"], &[], "undecided"),
+            // An address that no other node has, so that the name decides.
             // The name of the API server's machine: `up` puts it into the server's certificate.
             ("n1", &["n1"], &[], "undecided"),
-            ("n1", &["n1"], &["192.0.2.7"], "undecided"),
-            ("N1", &["N1"], &["192.0.2.7"], "undecided"),
-            ("192.0.2.7", &["192.0.2.7"], &["192.0.2.7"], "undecided"),
-            ("127.1", &["127.1"], &["192.0.2.7"], "undecided"),
+            ("n1", &["n1"], &["203.0.113.7"], "undecided"),
+            ("N1", &["N1"], &["203.0.113.7"], "undecided"),
+            ("192.0.2.7", &["192.0.2.7"], &["203.0.113.7"], "undecided"),
+            ("127.1", &["127.1"], &["203.0.113.7"], "undecided"),
             // Of pods, Services and another node.
             ("w1", &["w1"], &["192.0.2.7", "10.244.0.9"], "undecided"),
             ("w1", &["w1"], &["192.0.2.7", "10.97.0.9"], "undecided"),
@@ -190,24 +191,24 @@ pub mod tests {
             (
                 "api.example.com",
                 &["api.example.com"],
-                &["192.0.2.7"],
+                &["203.0.113.7"],
                 "undecided",
             ),
-            ("kubernetes", &["kubernetes"], &["192.0.2.7"], "undecided"),
+            ("kubernetes", &["kubernetes"], &["203.0.113.7"], "undecided"),
             (
                 "kubernetes.default",
                 &["kubernetes.default"],
-                &["192.0.2.7"],
+                &["203.0.113.7"],
                 "undecided",
             ),
-            ("a.b.svc", &["a.b.svc"], &["192.0.2.7"], "undecided"),
+            ("a.b.svc", &["a.b.svc"], &["203.0.113.7"], "undecided"),
             (
                 "a.b.svc.cluster.local",
                 &["a.b.svc.cluster.local"],
-                &["192.0.2.7"],
+                &["203.0.113.7"],
                 "undecided",
             ),
-            ("localhost", &["localhost"], &["192.0.2.7"], "undecided"),
+            ("localhost", &["localhost"], &["203.0.113.7"], "undecided"),
         ] {
             let pem = request(
                 &format!("system:node:{name}"),
