@@ -211,6 +211,36 @@ def pairs(c):
             assert re.search(expected, answer), f"{name(caller)} on {caller['spec']['nodeName']} asked: {answer}"
 
 
+def policy(policy_name, **spec):
+    return json.dumps({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": policy_name},
+                       "spec": {"podSelector": {"matchLabels": LABELS}, **spec}})
+
+
+@check("join/policies-hold-on-all-machines", deadline=120, needs=RUNNING)
+def policies(c):
+    """Packets between the pods of two machines, in both directions: denied, allowed by a policy, and free again."""
+    pods = c.pods()
+    pairs = [(caller, callee) for caller in pods for callee in pods if caller["spec"]["nodeName"] != callee["spec"]["nodeName"]]
+    assert any(callee["spec"]["nodeName"] == NODE for _, callee in pairs), pairs
+
+    def connects(caller, callee):
+        url = f"http://{callee['status']['podIP']}:8080/cgi-bin/who"
+        done = c.k.run("exec", name(caller), "--", "wget", "-q", "-O-", "-T", "1", url, okay=None)
+        return done.returncode == 0
+
+    allow = [{"from": [{"podSelector": {"matchLabels": LABELS}}], "ports": [{"port": 8080}]}]
+    for change, expect in [
+        (lambda: c.k.run("apply", "-f", "-", stdin=policy("deny")).stderr, False),
+        (lambda: c.k.run("apply", "-f", "-", stdin=policy("allow", ingress=allow)).stderr, True),
+        (lambda: c.k.run("delete", "networkpolicy", "allow").stderr, False),
+        (lambda: c.k.run("delete", "networkpolicy", "deny").stderr, True),
+    ]:
+        assert "not enforced" not in change()
+        for caller, callee in pairs:
+            until(lambda caller=caller, callee=callee, expect=expect: connects(caller, callee) == expect, 20, 0.05,
+                  f"{name(caller)} to {name(callee)}: {expect}")
+
+
 @check("join/services-and-names", deadline=90, needs=RUNNING)
 def services(c):
     names = {name(pod) for pod in c.pods()}

@@ -72,7 +72,7 @@ pub async fn join_cluster(
         report_progress("waiting for the addresses of its pods");
         let pods = wait_for_pods(&client, &settings, &layout).await?;
         report_progress(&format!("setting up the pod network {pods}"));
-        join_network(&mut settings, &layout, pods)?;
+        join_network(&mut settings, &layout, pods).await?;
     }
     report_progress("waiting for the node");
     wait::wait_for_node(&client, &node, &layout).await?;
@@ -145,8 +145,9 @@ async fn verify_and_configure(
     let cluster = discover(discovery, report_progress).await?;
     report_progress("reading the cluster's configuration");
     let client = connect_with_token(&cluster, discovery);
-    let ranges =
+    let parameters =
         published::read_cluster_config(&read_map(&client, published::CLUSTER_CONFIG).await?)?;
+    let enforces_policies = parameters.enforces_policies;
     let kubelet =
         published::read_kubelet_config(&read_map(&client, published::KUBELET_CONFIG).await?)?;
     let endpoint = match &discovery.source {
@@ -159,7 +160,13 @@ async fn verify_and_configure(
         ..Membership::default()
     };
     let settings =
-        choose::choose_settings(options, before.as_ref(), data_dir, membership, ranges).await?;
+        choose::choose_settings(options, before.as_ref(), data_dir, membership, parameters).await?;
+    if enforces_policies && settings.runs_pods() && !settings.enforces_policies() {
+        report_progress(
+            "warning: the cluster's NetworkPolicies are not enforced for pods of this machine unless its runtime's \
+             network plugin does it",
+        );
+    }
     let layout = Layout::for_settings(&settings);
     // Before the first file is written: a rejected join leaves nothing behind.
     checks::check_host(&settings, &layout)?;
@@ -169,6 +176,8 @@ async fn verify_and_configure(
     settings.save()?;
     // One of an earlier join whose certificate can't be used: the new one is awaited by it.
     crate::files::remove_file(&layout.kubeconfig("kubelet"))?;
+    // Its pods start again after kube-proxy, which needs the certificate.
+    crate::files::remove_file(&layout.cni_config())?;
     files::write_credentials(&layout, &cluster, &discovery.token, &kubelet)?;
     Ok(settings)
 }
@@ -265,17 +274,28 @@ async fn wait_for_pods(client: &Client, settings: &Settings, layout: &Layout) ->
         })
 }
 
-/// Sets up the pod network, and starts kube-proxy.
-fn join_network(settings: &mut Settings, layout: &Layout, pods: Ipv4Net) -> Result<()> {
+/// Starts kube-proxy, and sets up the pod network. In this order: no pod starts before kube-proxy has
+/// isolated those that NetworkPolicies select.
+async fn join_network(settings: &mut Settings, layout: &Layout, pods: Ipv4Net) -> Result<()> {
     if let Some(membership) = &mut settings.membership {
         membership.pods = Some(pods);
     }
     settings.save()?;
     // With the range of the pods.
     let node = settings.first_node();
-    files::write_network_files(settings, &node, layout)?;
+    files::write_proxy_files(settings, layout)?;
     network::prepare_network(settings, layout)?;
-    start_processes(settings, layout, make_plan(settings, layout))
+    let plan = make_plan(settings, layout);
+    let proxy = plan
+        .processes
+        .iter()
+        .find(|p| p.name == "kube-proxy")
+        .cloned();
+    start_processes(settings, layout, plan)?;
+    if let Some(proxy) = proxy {
+        wait::wait_for_process(&proxy, layout).await?;
+    }
+    up::write_cni_config(settings, &node, layout)
 }
 
 #[cfg(test)]

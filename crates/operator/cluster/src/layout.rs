@@ -146,6 +146,11 @@ impl Layout {
     pub fn cni_conf(&self) -> PathBuf {
         self.data.join("cni").join("net.d")
     }
+    /// Returns the configuration of the pod network.
+    #[must_use]
+    pub fn cni_config(&self) -> PathBuf {
+        self.cni_conf().join("10-ironclad.conflist")
+    }
     /// Returns the directory of addresses allocated by host-local.
     #[must_use]
     pub fn cni_state(&self) -> PathBuf {

@@ -53,17 +53,17 @@ pub fn make_plan(settings: &Settings, layout: &Layout) -> Plan {
 }
 
 /// Returns the plan of a machine that joined a cluster. kube-proxy has the credentials that the
-/// kubelet requests, so it is started after the node is registered.
+/// kubelet requests, so it is in the plan once the node is registered.
 fn make_joined_plan(settings: &Settings, nodes: &[NodeBuilder<'_>]) -> Plan {
     let mut processes = Vec::new();
     for node in nodes {
         if settings.runtime == Runtime::Own {
             processes.push(node.containerd());
         }
-        processes.push(node.kubelet());
         if settings.has_pod_network() {
             processes.push(node.proxy());
         }
+        processes.push(node.kubelet());
     }
     Plan { processes }
 }

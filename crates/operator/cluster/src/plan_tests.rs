@@ -311,13 +311,26 @@ fn plan_of_joined_machine(change: impl FnOnce(&mut Settings)) -> Plan {
 #[test]
 fn joined_machine_runs_what_a_node_needs_and_nothing_else() {
     let plan = plan_of_joined_machine(|_| {});
-    assert_eq!(names(&plan), ["containerd", "kubelet", "kube-proxy"]);
+    assert_eq!(names(&plan), ["containerd", "kube-proxy", "kubelet"]);
+    let waits = |plan: &Plan| {
+        let kubelet = plan.processes.iter().find(|p| p.is_kubelet()).unwrap();
+        kubelet.after.contains(&"kube-proxy".to_owned())
+    };
+    assert!(waits(&plan), "pods start after the rules");
+    let without_policies = plan_of_joined_machine(|settings| {
+        settings.membership.as_mut().unwrap().enforces_policies = false;
+    });
+    assert!(!waits(&without_policies));
     let simulated = plan_of_joined_machine(|settings| settings.runtime = Runtime::Simulated);
     assert_eq!(names(&simulated), ["kubelet"]);
     let unregistered = plan_of_joined_machine(|settings| {
         settings.membership.as_mut().unwrap().pods = None;
     });
     assert_eq!(names(&unregistered), ["containerd", "kubelet"]);
+    assert!(
+        !waits(&unregistered),
+        "kube-proxy would need its certificate"
+    );
     let all: Vec<_> = plan.processes.iter().flat_map(|p| &p.argv).collect();
     assert!(
         all.iter().all(|argument| !argument.contains("admin")),

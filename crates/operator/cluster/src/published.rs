@@ -19,22 +19,41 @@ pub const KUBELET_CONFIG: &str = "kubelet-config";
 const KUBELET_KEY: &str = "kubelet";
 /// The version of Kubernetes that this release implements.
 const KUBERNETES_VERSION: &str = "v1.36.2";
+/// The flag of the API server by which it knows that the nodes enforce NetworkPolicies.
+const ENFORCED_ARGUMENT: &str = "network-policies-enforced";
 
-/// Address ranges and domain of a cluster, which a joining machine must know.
+/// What a joining machine must know of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClusterRanges {
+pub struct ClusterParameters {
     /// Addresses of pods.
     pub pods: Ipv4Net,
     /// Addresses of Services.
     pub services: Ipv4Net,
     /// DNS domain.
     pub domain: String,
+    /// Whether the cluster's nodes enforce NetworkPolicies.
+    pub enforces_policies: bool,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ClusterConfiguration {
+    #[serde(default)]
+    api_server: ApiServer,
     networking: Networking,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ApiServer {
+    #[serde(default)]
+    extra_args: Vec<Argument>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Argument {
+    name: String,
+    value: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -55,18 +74,23 @@ fn config_map(name: &str, key: &str, tree: &Value) -> Value {
     })
 }
 
-/// Returns the ConfigMap of the cluster's ranges. `hosts` are the names and addresses in the API
+/// Returns the ConfigMap of the cluster's parameters. `hosts` are the names and addresses in the API
 /// server's certificate: no node's serving certificate is approved for one of them.
 pub fn cluster_config(settings: &Settings, hosts: &[String]) -> Value {
     let endpoint = settings.join_url();
     let endpoint = endpoint.strip_prefix("https://").unwrap_or(&endpoint);
+    let mut api_server = json!({ "certSANs": hosts });
+    if settings.enforces_policies() {
+        let argument = json!({ "name": ENFORCED_ARGUMENT, "value": "true" });
+        api_server["extraArgs"] = json!([argument]);
+    }
     let tree = json!({
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "ClusterConfiguration",
         "clusterName": "ironclad",
         "kubernetesVersion": KUBERNETES_VERSION,
         "controlPlaneEndpoint": endpoint,
-        "apiServer": { "certSANs": hosts },
+        "apiServer": api_server,
         "networking": {
             "dnsDomain": settings.domain,
             "podSubnet": settings.pod_cidr,
@@ -112,11 +136,11 @@ fn describe_defect(name: &str, defect: &str) -> Error {
     ))
 }
 
-/// Reads the cluster's ranges.
+/// Reads the cluster's parameters.
 ///
 /// # Errors
 /// A range is absent, or not IPv4.
-pub fn read_cluster_config(map: &ConfigMap) -> Result<ClusterRanges> {
+pub fn read_cluster_config(map: &ConfigMap) -> Result<ClusterParameters> {
     let text = read_value(map, CLUSTER_CONFIG, CLUSTER_KEY)?;
     let defect = |defect: &str| describe_defect(CLUSTER_CONFIG, defect);
     let parsed: ClusterConfiguration = serde_yaml::from_str(text)
@@ -125,11 +149,14 @@ pub fn read_cluster_config(map: &ConfigMap) -> Result<ClusterRanges> {
         text.parse::<Ipv4Net>()
             .map_err(|_| defect(&format!("has no IPv4 range as {field}")))
     };
+    let enforced =
+        |argument: &Argument| argument.name == ENFORCED_ARGUMENT && argument.value == "true";
     let networking = parsed.networking;
-    Ok(ClusterRanges {
+    Ok(ClusterParameters {
         pods: range("podSubnet", &networking.pod_subnet)?.trunc(),
         services: range("serviceSubnet", &networking.service_subnet)?.trunc(),
         domain: networking.dns_domain,
+        enforces_policies: parsed.api_server.extra_args.iter().any(enforced),
     })
 }
 
@@ -154,6 +181,7 @@ pub fn read_kubelet_config(map: &ConfigMap) -> Result<Map<String, Value>> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::settings::Runtime;
 
     fn to_map(tree: Value) -> ConfigMap {
         serde_json::from_value(tree).unwrap()
@@ -161,14 +189,25 @@ mod tests {
 
     #[test]
     fn configuration_is_read_as_it_was_written() {
-        let settings = Settings::example();
-        let ranges = read_cluster_config(&to_map(cluster_config(&settings, &[]))).unwrap();
-        let expected = ClusterRanges {
-            pods: settings.pod_cidr,
-            services: settings.service_cidr,
-            domain: settings.domain.clone(),
+        let own = Settings {
+            runtime: Runtime::Own,
+            ..Settings::example()
         };
-        assert_eq!(ranges, expected);
+        let foreign = Settings {
+            runtime: Runtime::Endpoint("unix:///c.sock".into()),
+            ..own.clone()
+        };
+        for (settings, enforces_policies) in [(&own, true), (&foreign, false)] {
+            let read = read_cluster_config(&to_map(cluster_config(settings, &[]))).unwrap();
+            let expected = ClusterParameters {
+                pods: settings.pod_cidr,
+                services: settings.service_cidr,
+                domain: settings.domain.clone(),
+                enforces_policies,
+            };
+            assert_eq!(read, expected);
+        }
+        let settings = own;
         let kubelet = read_kubelet_config(&to_map(kubelet_config(&settings))).unwrap();
         assert_eq!(kubelet["clusterDNS"], json!(["10.96.0.10"]));
         assert_eq!(kubelet["authentication"]["anonymous"]["enabled"], false);

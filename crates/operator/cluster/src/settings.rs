@@ -199,11 +199,13 @@ impl Settings {
         self.runtime != Runtime::Simulated
     }
 
-    /// Returns whether the nodes enforce NetworkPolicies: if the pod network is the cluster's own. A
-    /// runtime of another owner has a network plugin of its own.
+    /// Returns whether this machine's nodes enforce NetworkPolicies: if the pod network is the
+    /// cluster's own. A runtime of another owner has a network plugin of its own.
     #[must_use]
     pub fn enforces_policies(&self) -> bool {
+        let membership = self.membership.as_ref();
         self.runtime == Runtime::Own
+            && membership.is_none_or(|membership| membership.enforces_policies)
     }
 
     /// Returns whether pods really run, and the range of this machine's pods is known: that of a joined
@@ -366,6 +368,7 @@ impl Settings {
                 server: "https://192.0.2.2:6443".into(),
                 endpoint: None,
                 pods: "10.244.7.0/24".parse().ok(),
+                enforces_policies: true,
                 labels: vec!["disk=ssd".into()],
                 taints: vec!["dedicated=db:NoSchedule".into()],
             }),

@@ -164,7 +164,8 @@ fn write_node_files(
         configs::kubelet_config(settings, node, layout),
     )?;
     write_runtime_files(settings, layout)?;
-    write_network_files(settings, node, layout)
+    write_proxy_config(settings, layout)?;
+    write_cni_config(settings, node, layout)
 }
 
 /// Writes what a node needs before its pod network is known.
@@ -183,20 +184,25 @@ pub(crate) fn write_runtime_files(settings: &Settings, layout: &Layout) -> Resul
     Ok(())
 }
 
-/// Writes the configurations of a node's pod network.
-pub(crate) fn write_network_files(
-    settings: &Settings,
-    node: &ClusterNode,
-    layout: &Layout,
-) -> Result<()> {
+/// Writes the configuration of kube-proxy.
+pub(crate) fn write_proxy_config(settings: &Settings, layout: &Layout) -> Result<()> {
     if settings.runs_pods() {
         let text = configs::proxy_config(settings, layout);
         files::write_if_changed(&layout.config("kube-proxy.yaml"), text.as_bytes())?;
     }
+    Ok(())
+}
+
+/// Writes the configuration of a node's pod network. A node without it starts no pods but those in the
+/// node's own network.
+pub(crate) fn write_cni_config(
+    settings: &Settings,
+    node: &ClusterNode,
+    layout: &Layout,
+) -> Result<()> {
     if settings.runtime == Runtime::Own {
-        let path = layout.cni_conf().join("10-ironclad.conflist");
         let text = configs::cni_config(settings, node, layout);
-        files::write_if_changed(&path, text.as_bytes())?;
+        files::write_if_changed(&layout.cni_config(), text.as_bytes())?;
     }
     Ok(())
 }

@@ -8,7 +8,8 @@ use super::bootstrap::TOKEN_GROUP;
 use crate::published;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
-const NODES: &str = "system:nodes";
+/// The group of all kubelets.
+pub(super) const NODES: &str = "system:nodes";
 const CONFIGURATION: &str = "ironclad:join-configuration";
 const GET_NODES: &str = "ironclad:get-nodes";
 const SERVING: &str = "ironclad:kubelet-serving-certificates";
@@ -108,7 +109,7 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({ "apiGroups": [group], "resources": resources, "verbs": verbs })
 }
 
-fn group(name: &str) -> Value {
+pub(super) fn group(name: &str) -> Value {
     json!({ "apiGroup": RBAC, "kind": "Group", "name": name })
 }
 

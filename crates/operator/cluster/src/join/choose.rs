@@ -9,18 +9,18 @@ use super::options::JoinOptions;
 use crate::checks::why_simulated;
 use crate::error::{Error, Result};
 use crate::membership::Membership;
-use crate::published::ClusterRanges;
+use crate::published::ClusterParameters;
 use crate::settings::{JOINED_LAYOUT, Ports, Runtime, Settings};
 use crate::up::choose;
 
-/// Returns the settings of a machine that joins a cluster with these ranges. `before` are those of an
+/// Returns the settings of a machine that joins a cluster with these parameters. `before` are those of an
 /// earlier join, which count where there is no option; `membership` has the server.
 pub(super) async fn choose_settings(
     options: &JoinOptions,
     before: Option<&Settings>,
     data_dir: &Path,
     membership: Membership,
-    ranges: ClusterRanges,
+    cluster: ClusterParameters,
 ) -> Result<Settings> {
     let known = || before.map(|before| before.node_name.clone());
     let node_name = options.node_name.clone().or_else(known);
@@ -55,14 +55,15 @@ pub(super) async fn choose_settings(
         node_name,
         node_address,
         runtime,
-        pod_cidr: ranges.pods,
-        service_cidr: ranges.services,
-        domain: ranges.domain,
+        pod_cidr: cluster.pods,
+        service_cidr: cluster.services,
+        domain: cluster.domain,
         ports: choose_ports(options, before.map(|before| before.ports))?,
         verbosity: options.verbosity.or(known).unwrap_or(0),
         node_count: 1,
         node_network: None,
         membership: Some(Membership {
+            enforces_policies: cluster.enforces_policies,
             labels,
             taints,
             ..membership
@@ -209,10 +210,11 @@ mod tests {
             },
             ..Settings::example_joined()
         };
-        let ranges = || ClusterRanges {
+        let parameters = || ClusterParameters {
             pods: before.pod_cidr,
             services: before.service_cidr,
             domain: before.domain.clone(),
+            enforces_policies: true,
         };
         let membership = Membership {
             server: "https://192.0.2.9:6443".into(),
@@ -225,7 +227,7 @@ mod tests {
                 Some(&before),
                 &data_dir,
                 membership.clone(),
-                ranges(),
+                parameters(),
             )
             .await
             .unwrap()
@@ -241,6 +243,7 @@ mod tests {
         expected.membership = Some(Membership {
             labels: known.labels.clone(),
             taints: known.taints.clone(),
+            enforces_policies: true,
             ..membership.clone()
         });
         assert_eq!(kept, expected);

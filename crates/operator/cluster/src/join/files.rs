@@ -44,18 +44,13 @@ pub(super) fn write_node_files(
     up::write_runtime_files(settings, layout)
 }
 
-/// Writes the configurations of the pod network. kube-proxy uses the certificate that the kubelet
-/// renews.
-pub(super) fn write_network_files(
-    settings: &Settings,
-    node: &ClusterNode,
-    layout: &Layout,
-) -> Result<()> {
+/// Writes the configurations of kube-proxy, which uses the certificate that the kubelet renews.
+pub(super) fn write_proxy_files(settings: &Settings, layout: &Layout) -> Result<()> {
     let identity = layout.kubelet_identity();
     let user = json!({ "client-certificate": identity, "client-key": identity });
     let text = format_kubeconfig(&settings.server_url(), layout, &user);
     files::write_if_changed(&layout.kubeconfig("proxy"), text.as_bytes())?;
-    up::write_network_files(settings, node, layout)
+    up::write_proxy_config(settings, layout)
 }
 
 fn read_published(path: &Path) -> Result<Map<String, Value>> {
@@ -111,7 +106,7 @@ mod tests {
         assert!(config.ca.is_some() && config.token.is_some());
         let settings = Settings::example_joined();
         write_node_files(&settings, &settings.first_node(), &layout).unwrap();
-        write_network_files(&settings, &settings.first_node(), &layout).unwrap();
+        write_proxy_files(&settings, &layout).unwrap();
         let with_token: Vec<_> = ["config", "pki"]
             .iter()
             .flat_map(|folder| std::fs::read_dir(dir.path().join(folder)).unwrap())

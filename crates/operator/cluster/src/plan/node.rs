@@ -117,7 +117,7 @@ impl<'a> NodeBuilder<'a> {
         if settings.runtime == Runtime::Own {
             after.push(self.node.process_name("containerd"));
         }
-        if settings.enforces_policies() {
+        if settings.enforces_policies() && settings.has_pod_network() {
             // kube-proxy's health port opens once pods are closed or have the rules of an earlier
             // process: on a node that boots, pods must not start before.
             after.push(self.node.process_name("kube-proxy"));
@@ -162,15 +162,15 @@ impl<'a> NodeBuilder<'a> {
     pub(super) fn proxy(&self) -> Process {
         let config = self.layout.config("kube-proxy.yaml");
         let mut inputs = vec![config.clone(), self.layout.kubeconfig("proxy")];
-        let after = match &self.cluster.settings.membership {
+        let settings = self.cluster.settings;
+        let after = match &settings.membership {
             Some(_) => {
                 // The kubelet renews it, and an open connection keeps the old one.
                 inputs.push(self.layout.kubelet_identity());
-                self.node.process_name("kubelet")
+                Vec::new()
             }
-            None => "kube-apiserver".to_owned(),
+            None => vec!["kube-apiserver".to_owned()],
         };
-        let settings = self.cluster.settings;
         let mut args = vec![
             format!("--config={}", path_text(&config)),
             format!("--hostname-override={}", self.node.name),
@@ -183,6 +183,6 @@ impl<'a> NodeBuilder<'a> {
             ]);
         }
         let ready = self.listens_at(settings.ports.proxy_health);
-        self.process("kube-proxy", args, &inputs, ready, &[after])
+        self.process("kube-proxy", args, &inputs, ready, &after)
     }
 }

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::node::ClusterNode;
-use crate::plan::Ready;
+use crate::plan::{Process, Ready};
 use crate::settings::Settings;
 use crate::supervisor::is_ready;
 
@@ -51,6 +51,13 @@ pub async fn wait_for_socket(path: &Path, log: &Path) -> Result<()> {
         is_ready(&target)
     })
     .await
+}
+
+/// Waits until a process is ready.
+pub async fn wait_for_process(process: &Process, layout: &Layout) -> Result<()> {
+    let what = format!("the start of {}", process.name);
+    let log = layout.log(&process.name);
+    wait_until(&what, 60, &log, || is_ready(&process.ready)).await
 }
 
 /// Waits until the API server is ready.
