@@ -1,10 +1,10 @@
 //! Create.
 
+use crate::allocators::ServiceAllocation;
 use crate::errors::{store_error, unreadable_error};
 use crate::meta;
 use crate::owners::{Stage, remove_duplicate_owners};
 use crate::registry::Registry;
-use crate::services::ServiceAllocation;
 use crate::strategy::{
     add_object_warnings, as_stored, default_object, prepare_create, validate_create,
 };

@@ -6,6 +6,7 @@
 //! crate does not know HTTP.
 
 mod admin_access;
+mod allocators;
 mod collection;
 mod create;
 mod delete;
@@ -27,6 +28,7 @@ mod tests;
 mod update;
 mod write;
 
+pub use allocators::{Allocators, ServiceOptions};
 pub use collection::CollectionDelete;
 pub use delete::DeleteOutcome;
 pub use delete_options::{DeleteOptions, Propagation};
@@ -34,7 +36,7 @@ pub use errors::store_error;
 pub use read::{ListQuery, ListResult};
 pub use registry::{Registry, RegistryOptions};
 pub use scale_view::{check_scalable, scale_of, selector_text};
-pub use services::{Allocators, ServiceOptions, first_address};
+pub use services::first_address;
 pub use subresource::Eviction;
 pub use update::{Change, Mode, Update};
 pub use write::Write;

@@ -1,6 +1,6 @@
 //! The registry and its options.
 
-use crate::services::Allocators;
+use crate::allocators::Allocators;
 use crate::write::Write;
 use api_kinds::Resource;
 use api_meta::ApiError;

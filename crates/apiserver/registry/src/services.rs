@@ -6,20 +6,19 @@
 //! between leaks at most one Service's allocations, which `repair` finds.
 
 mod addresses;
-mod allocators;
 mod families;
 mod ports;
 mod repair;
 mod spec;
 
 pub use addresses::first_address;
-pub use allocators::{Allocators, ServiceAllocation, ServiceOptions};
+
 #[cfg(test)]
 pub(crate) use repair::Leaks;
 
+use crate::allocators::{AllocatedSet, Allocators, ServiceAllocation, ServiceName};
 use crate::registry::Registry;
 use crate::write::Write;
-use allocators::{AllocatedSet, ServiceName};
 use api_kinds::Resource;
 use api_meta::{ApiError, Meta};
 use api_validation::validate_create;

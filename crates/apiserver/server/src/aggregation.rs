@@ -11,8 +11,8 @@ pub use forward::{find_remote, respond_remote};
 pub use local::maintain_local;
 pub use remote::maintain_remote;
 
+use crate::connect::{Extension, Kubelets, Target};
 use crate::options::ServerOptions;
-use crate::proxy::{Extension, Kubelets, Target};
 use apiserver_aggregator::{
     ApiServiceIndex, ClientIdentity, ExtensionServer, RemoteVersion, identity_headers,
 };

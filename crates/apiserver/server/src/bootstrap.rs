@@ -7,10 +7,8 @@ mod objects;
 mod rbac;
 mod run;
 mod service;
-mod steps;
 
 pub use run::run_bootstrap;
-pub use steps::{Step, Steps};
 
 use crate::server::Server;
 use api_kinds::Resource;

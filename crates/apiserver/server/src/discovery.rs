@@ -1,10 +1,8 @@
 //! Discovery, OpenAPI, `/version` and the documents of service account token verification.
 
-mod documents;
-mod openapi;
-
 use crate::body::Body;
 use crate::context::Context;
+use crate::discovery_documents::Discovery;
 use crate::respond;
 use crate::server::Server;
 use crate::version::GIT_VERSION;
@@ -14,8 +12,6 @@ use apiserver_cache::Entry;
 use http::Response;
 use serde_json::{Value, json};
 use std::sync::Arc;
-
-pub use documents::Discovery;
 
 /// Returns the document of `/version`.
 pub fn version_info() -> Value {

@@ -8,11 +8,8 @@ mod class;
 mod rules;
 mod status;
 
-use crate::body::Body;
-use crate::respond;
 use api_meta::Meta;
 use apiserver_request::{Attributes, GroupResource, ObjectEvent, Objects, Observer};
-use http::Response;
 use parking_lot::{Mutex, RwLock};
 use rules::Rule;
 use serde_json::Value;
@@ -107,18 +104,17 @@ impl FlowControl {
         self.dispatched.lock().iter().map(each).collect()
     }
 
-    /// Responds to `/debug/api_priority_and_fairness/dump_*`. No request is ever queued, so queues
-    /// and requests are empty tables.
-    pub fn dump_table(&self, what: &str) -> Option<Response<Body>> {
-        let text = match what {
+    /// Returns the text of `/debug/api_priority_and_fairness/dump_*`. No request is ever queued, so
+    /// queues and requests are empty tables.
+    pub fn dump_table(&self, what: &str) -> Option<String> {
+        Some(match what {
             "dump_priority_levels" => self.dump_levels(),
             "dump_queues" => "PriorityLevelName, Index, PendingRequests, ExecutingRequests, SeatsInUse\n".to_owned(),
             "dump_requests" => "PriorityLevelName, FlowSchemaName, QueueIndex, RequestIndexInQueue, FlowDistingsher, \
                                 ArriveTime, InitialSeats, FinalSeats, AdditionalLatency\n"
                 .to_owned(),
             _ => return None,
-        };
-        Some(respond::text_response(200, text))
+        })
     }
 
     fn dump_levels(&self) -> String {

@@ -1,7 +1,7 @@
 //! `/livez`, `/readyz`, `/healthz`: lists of named checks.
 
 use crate::body::Body;
-use crate::bootstrap::Step;
+use crate::bootstrap_steps::Step;
 use crate::context::Context;
 use crate::method::method_not_allowed;
 use crate::respond;

@@ -7,9 +7,7 @@
 //! connection.
 
 mod backend;
-mod connect;
 mod html;
-mod reach;
 mod request;
 mod rewrite;
 mod services;
@@ -32,8 +30,6 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 pub use backend::{dial_target, forward_request};
-pub use connect::{Extension, KubeletTls, Kubelets, Target, join_host_port};
-pub use reach::ReachPolicy;
 
 /// Returns whether a subresource is forwarded to a backend.
 pub fn is_proxied(resource: &Resource, subresource: &str) -> bool {

@@ -44,7 +44,8 @@ async fn dispatch_plain(
     let (first, rest) = (parts.next().unwrap_or_default(), parts.next());
     let dump = path
         .strip_prefix("/debug/api_priority_and_fairness/")
-        .and_then(|what| server.flow.dump_table(what));
+        .and_then(|what| server.flow.dump_table(what))
+        .map(|text| respond::text_response(200, text));
     let known = match (first, rest) {
         _ if dump.is_some() => true,
         ("livez" | "readyz" | "healthz", rest) => {

@@ -1,16 +1,19 @@
 //! Assembles and runs the server.
 
 use crate::aggregation::{self, Aggregation};
-use crate::bootstrap::{self, Steps};
+use crate::bootstrap;
+use crate::bootstrap_steps::Steps;
+use crate::connect::reach::ReachPolicy;
+use crate::connect::{KubeletTls, Kubelets};
 use crate::conversion::webhook_converters;
-use crate::discovery::Discovery;
+use crate::discovery_documents::Discovery;
 use crate::feature_gates::{CBOR, FeatureGates};
 use crate::flow::{self, FlowControl};
 use crate::inflight::InFlight;
 use crate::metrics::ServerMetrics;
 use crate::negotiate::Formats;
 use crate::options::{ServerOptions, parse_duration};
-use crate::proxy::{KubeletTls, Kubelets, ReachPolicy};
+
 use crate::response_budget::{BudgetLimits, ResponseBudget};
 use crate::server::Server;
 use crate::{pipeline, policies, quotas, runtime_config, webhooks};
@@ -263,7 +266,7 @@ fn external_address(options: &ServerOptions, port: u16) -> String {
     } else {
         options.external_hostname.clone()
     };
-    crate::proxy::join_host_port(&host, u64::from(port))
+    crate::connect::join_host_port(&host, u64::from(port))
 }
 
 fn kubelet_tls(options: &ServerOptions) -> KubeletTls {

@@ -1,15 +1,15 @@
 //! The state shared by all requests.
 
 use crate::aggregation::Aggregation;
-use crate::bootstrap::Steps;
+use crate::bootstrap_steps::Steps;
+use crate::connect::Kubelets;
 use crate::credentials::IdentityHeaders;
-use crate::discovery::Discovery;
+use crate::discovery_documents::Discovery;
 use crate::feature_gates::FeatureGates;
 use crate::flow::FlowControl;
 use crate::inflight::InFlight;
 use crate::metrics::ServerMetrics;
 use crate::negotiate::Formats;
-use crate::proxy::Kubelets;
 use crate::response_budget::ResponseBudget;
 use apiserver_authn::Authn;
 use apiserver_authz::Authz;

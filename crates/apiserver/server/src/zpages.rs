@@ -2,7 +2,7 @@
 
 use crate::body::{Body, full_body};
 use crate::context::Context;
-use crate::discovery::Discovery;
+use crate::discovery_documents::Discovery;
 use crate::server::Server;
 use api_codec::cbor;
 use base_zpages::{AcceptedTypes, Process};

@@ -18,6 +18,7 @@ use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use operator_discovery::{Cluster, KeyPin, discover_cluster, pin_certificates};
 
+use crate::cluster_files::write_cni_config;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::membership::Membership;
@@ -295,7 +296,7 @@ async fn join_network(settings: &mut Settings, layout: &Layout, pods: Ipv4Net) -
     if let Some(proxy) = proxy {
         wait::wait_for_process(&proxy, layout).await?;
     }
-    up::write_cni_config(settings, &node, layout)
+    write_cni_config(settings, &node, layout)
 }
 
 #[cfg(test)]

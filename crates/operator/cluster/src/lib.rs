@@ -9,6 +9,7 @@ mod addons;
 mod bridges;
 mod cgroups;
 mod checks;
+mod cluster_files;
 mod command;
 mod configs;
 mod connect;

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster_files;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::network;
@@ -25,7 +26,6 @@ use crate::process::{Record, read_boot_id, read_start_time};
 use crate::routes::follow_nodes;
 use crate::settings::Settings;
 use crate::supervisor_record::NAME;
-use crate::up;
 
 pub(crate) use process_loop::GRACE;
 pub(crate) use process_loop::is_ready;
@@ -162,15 +162,15 @@ fn reload_settings(settings: &Settings) -> Settings {
 /// restarted.
 fn renew_certificates(settings: &Settings, layout: &Layout) -> Result<Option<Plan>> {
     if settings.membership.is_some() {
-        up::write_plan(settings, layout)?;
+        cluster_files::write_plan(settings, layout)?;
         return load_plan(layout).map(Some);
     }
-    let written = up::write_files(settings, layout)?;
+    let written = cluster_files::write_files(settings, layout)?;
     if written.is_empty() {
         return Ok(None);
     }
     tracing::info!(?written, "certificates renewed");
-    up::write_plan(settings, layout)?;
+    cluster_files::write_plan(settings, layout)?;
     load_plan(layout).map(Some)
 }
 

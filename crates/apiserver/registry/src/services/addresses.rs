@@ -1,7 +1,7 @@
 //! Cluster IPs: one IPAddress object each.
 
-use super::allocators::{Allocators, ServiceAllocation, ServiceName};
 use super::spec::{invalid_field, service_type, spec_str};
+use crate::allocators::{Allocators, ServiceAllocation, ServiceName};
 use crate::errors::store_error;
 use crate::registry::Registry;
 use crate::write::Write;

@@ -1,7 +1,7 @@
 //! `ipFamilies`, `ipFamilyPolicy` and the shape of `clusterIPs`.
 
-use super::allocators::ServiceOptions;
 use super::spec::{invalid_field, service_type, spec_str};
+use crate::allocators::ServiceOptions;
 use api_meta::{ApiError, meta::object_at};
 use serde_json::{Value, json};
 

@@ -1,7 +1,7 @@
 //! Node ports: one bitmap for the range, as upstream stores it.
 
-use super::allocators::{Allocators, ServiceAllocation};
 use super::spec::{invalid_field, service_type, spec_str};
+use crate::allocators::{Allocators, ServiceAllocation};
 use crate::errors::store_error;
 use crate::registry::Registry;
 use crate::write::Write;

@@ -2,7 +2,7 @@
 
 use super::status::write_condition;
 use super::{API_SERVICES, GROUP};
-use crate::bootstrap::Step;
+use crate::bootstrap_steps::Step;
 use crate::server::Server;
 use api_kinds::Resource;
 use api_meta::tree::{get, has};

@@ -3,7 +3,8 @@
 
 use super::TargetError;
 use super::status::write_condition;
-use crate::proxy::{self, Target};
+use crate::connect::Target;
+use crate::proxy;
 use crate::server::Server;
 use api_meta::Meta;
 use api_meta::tree::{get, text};

@@ -2,8 +2,8 @@
 
 use super::endpoints::{self, OwnEndpoint};
 use super::identity::{self, Identity};
-use super::steps::Step;
 use super::{objects, rbac, service};
+use crate::bootstrap_steps::Step;
 use crate::options::ServerOptions;
 use crate::server::Server;
 use api_meta::ApiError;

@@ -1,8 +1,8 @@
 //! Sends one request to a backend; returns its response or its upgraded connection.
 
-use super::connect::{self, ConnectError, Target};
 use super::rewrite::{Links, quote_path};
 use crate::body::{Body, BodyError, stream_body};
+use crate::connect::{self, ConnectError, Target};
 use crate::context::Context;
 use api_meta::{ApiError, Reason};
 use apiserver_webhook::describe_tls;

@@ -1,7 +1,7 @@
 //! `services/NAME/proxy` and `pods/NAME/proxy`: HTTP to an endpoint or a pod.
 
-use super::connect::Target;
 use super::request::{cached_object, raw_rest};
+use crate::connect::Target;
 use crate::context::Context;
 use crate::server::Server;
 use api_meta::{ApiError, meta};

@@ -1,9 +1,9 @@
 //! Kubelet paths of logs, exec, attach, port-forward and node proxies.
 
-use super::connect::Target;
-use super::reach::Loopback;
 use super::request::{cached_object, raw_rest};
 use super::services;
+use crate::connect::Target;
+use crate::connect::reach::Loopback;
 use crate::context::Context;
 use crate::server::Server;
 use api_meta::{ApiError, Meta, meta};

@@ -2,8 +2,8 @@
 //! translates.
 
 use super::backend::{FORWARDED_FOR, broken_error, dial_target, upgrade_error};
-use super::connect::Target;
 use crate::body::Body;
+use crate::connect::Target;
 use crate::context::Context;
 use api_meta::ApiError;
 use apiserver_streams::{Protocol, Reader, Streams, accept_upgrade, relay_streams, send_stream};

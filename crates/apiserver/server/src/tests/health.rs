@@ -1,7 +1,7 @@
 //! Health checks, version and metrics paths.
 
 use super::{request, start_server};
-use crate::bootstrap::Step;
+use crate::bootstrap_steps::Step;
 use serde_json::json;
 use tonic::Status;
 

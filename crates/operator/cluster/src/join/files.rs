@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::node::ClusterNode;
 use crate::settings::Settings;
-use crate::{configs, files, up};
+use crate::{cluster_files, configs, files};
 
 /// Writes the CA of the cluster, the token, and the configuration of the cluster's kubelets.
 pub(super) fn write_credentials(
@@ -41,7 +41,7 @@ pub(super) fn write_node_files(
     let published = read_published(&layout.published_kubelet_config())?;
     let config = configs::joined_kubelet_config(&published, settings, node, layout);
     files::write_if_changed(&layout.config("kubelet.yaml"), config.as_bytes())?;
-    up::write_runtime_files(settings, layout)
+    cluster_files::write_runtime_files(settings, layout)
 }
 
 /// Writes the configurations of kube-proxy, which uses the certificate that the kubelet renews.
@@ -50,7 +50,7 @@ pub(super) fn write_proxy_files(settings: &Settings, layout: &Layout) -> Result<
     let user = json!({ "client-certificate": identity, "client-key": identity });
     let text = format_kubeconfig(&settings.server_url(), layout, &user);
     files::write_if_changed(&layout.kubeconfig("proxy"), text.as_bytes())?;
-    up::write_proxy_config(settings, layout)
+    cluster_files::write_proxy_config(settings, layout)
 }
 
 fn read_published(path: &Path) -> Result<Map<String, Value>> {

@@ -1,6 +1,7 @@
 //! Discovery documents over HTTP: negotiates form and encoding.
 
-use super::openapi::OpenApi;
+mod openapi;
+
 use crate::body::{Body, full_body};
 use crate::context::Context;
 use crate::negotiate::{self, Format, Formats, JSON, MediaType, PROTOBUF};
@@ -12,6 +13,7 @@ use api_schema::schema;
 use apiserver_aggregator::{RemoteVersion, merge_aggregated, merge_group, merge_groups};
 use http::header::{CONTENT_TYPE, ETAG, HeaderValue, VARY};
 use http::{Response, StatusCode};
+use openapi::OpenApi;
 use serde_json::Value;
 
 /// The discovery documents of this server.

@@ -1,4 +1,4 @@
-//! The allocators' options and results.
+//! The options and results of the allocators of Services' addresses and ports.
 
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -15,28 +15,28 @@ pub struct ServiceOptions {
 
 /// The allocators of cluster IPs and node ports.
 pub struct Allocators {
-    pub(super) options: ServiceOptions,
+    pub(crate) options: ServiceOptions,
 }
 
 /// Allocations of one write, and allocations that it replaces.
 #[derive(Debug, Default)]
 pub struct ServiceAllocation {
-    pub(super) service: ServiceName,
-    pub(super) allocated: AllocatedSet,
-    pub(super) replaced: AllocatedSet,
+    pub(crate) service: ServiceName,
+    pub(crate) allocated: AllocatedSet,
+    pub(crate) replaced: AllocatedSet,
 }
 
 /// The Service that holds an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ServiceName {
-    pub(super) namespace: String,
-    pub(super) name: String,
+pub(crate) struct ServiceName {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct AllocatedSet {
-    pub(super) addresses: Vec<IpAddr>,
-    pub(super) ports: Vec<u16>,
+pub(crate) struct AllocatedSet {
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) ports: Vec<u16>,
 }
 
 impl Allocators {

@@ -1,9 +1,11 @@
 //! Connections to kubelets and pods.
 
-use super::reach::{Loopback, ReachPolicy};
+pub mod reach;
+
 use api_meta::{ApiError, meta};
 use base_tls::{ClientTls, Followed, TlsError, client_config};
 use http::HeaderMap;
+use reach::{Loopback, ReachPolicy};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde_json::Value;

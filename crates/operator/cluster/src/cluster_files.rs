@@ -1,0 +1,138 @@
+//! The files of a cluster's machine: certificates, configurations, and the plan.
+
+use std::path::PathBuf;
+
+use operator_pki::{Names, NodeName, Pki};
+
+use crate::error::Result;
+use crate::layout::Layout;
+use crate::node::ClusterNode;
+use crate::plan::{Plan, make_plan};
+use crate::settings::{Runtime, Settings};
+use crate::{configs, files};
+
+/// Writes missing or outdated certificates and configurations, certificates in their last 90 days
+/// included. Returns the names of the written certificates.
+pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<String>> {
+    let nodes = settings.nodes();
+    let node_names = nodes.iter().map(|node| NodeName {
+        name: node.name.clone(),
+        addresses: vec![node.address],
+    });
+    // All addresses of the machine: a client on it and a pod see the same certificate.
+    let names = Names {
+        domain: settings.domain.clone(),
+        service_address: settings.api_service_address().into(),
+        extra_dns: vec![settings.node_name.clone()],
+        addresses: vec![settings.node_address],
+        nodes: node_names.collect(),
+    };
+    let (pki, written) = operator_pki::ensure_pki(&layout.pki(), &names)?;
+    tracing::debug!(?written, "certificates");
+    let server = settings.server_url();
+    for (file, certificate, user) in [
+        (
+            "controller-manager",
+            "controller-manager",
+            "system:kube-controller-manager",
+        ),
+        ("scheduler", "scheduler", "system:kube-scheduler"),
+        ("dns", "dns", "system:cluster-dns"),
+    ] {
+        pki.write_kubeconfig(&layout.kubeconfig(file), certificate, user, &server)?;
+    }
+    pki.write_kubeconfig(
+        &layout.admin_kubeconfig(),
+        "admin",
+        "kubernetes-admin",
+        &server,
+    )?;
+    files::write_if_changed(
+        &layout.config("authentication.yaml"),
+        configs::authentication_config().as_bytes(),
+    )?;
+    for node in &nodes {
+        write_node_files(settings, node, &layout.for_node(node.number), &pki)?;
+    }
+    Ok(written)
+}
+
+/// Writes the configurations of one node. Its kubelet has the identity of this node only.
+fn write_node_files(
+    settings: &Settings,
+    node: &ClusterNode,
+    layout: &Layout,
+    pki: &Pki,
+) -> Result<()> {
+    // The Node authorizer derives the node from the user's name.
+    let kubelet = format!("kubelet-{}", node.name);
+    let user = format!("system:node:{}", node.name);
+    let server = &node.server;
+    pki.write_kubeconfig(&layout.kubeconfig("kubelet"), &kubelet, &user, server)?;
+    pki.write_kubeconfig(
+        &layout.kubeconfig("proxy"),
+        "proxy",
+        "system:kube-proxy",
+        server,
+    )?;
+    let write = |path: PathBuf, text: String| files::write_if_changed(&path, text.as_bytes());
+    write(
+        layout.config("kubelet.yaml"),
+        configs::kubelet_config(settings, node, layout),
+    )?;
+    write_runtime_files(settings, layout)?;
+    write_proxy_config(settings, layout)?;
+    write_cni_config(settings, node, layout)
+}
+
+/// Writes what a node needs before its pod network is known.
+pub(crate) fn write_runtime_files(settings: &Settings, layout: &Layout) -> Result<()> {
+    // The kubelet would create it for all to read.
+    files::create_private_dir(&layout.logs())?;
+    // The kubelet can watch only a directory that exists.
+    files::create_dir(&layout.data().join("manifests"), 0o755)?;
+    if settings.runtime == Runtime::Own {
+        let text = configs::containerd_config(layout);
+        files::write_if_changed(&layout.config("containerd.toml"), text.as_bytes())?;
+        // The runtime creates its socket, but not the directory of the socket.
+        files::create_dir(layout.run(), 0o711)?;
+        files::create_dir(&layout.cni_conf(), 0o755)?;
+    }
+    Ok(())
+}
+
+/// Writes the configuration of kube-proxy.
+pub(crate) fn write_proxy_config(settings: &Settings, layout: &Layout) -> Result<()> {
+    if settings.runs_pods() {
+        let text = configs::proxy_config(settings, layout);
+        files::write_if_changed(&layout.config("kube-proxy.yaml"), text.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Writes the configuration of a node's pod network. A node without it starts no pods but those in the
+/// node's own network.
+pub(crate) fn write_cni_config(
+    settings: &Settings,
+    node: &ClusterNode,
+    layout: &Layout,
+) -> Result<()> {
+    if settings.runtime == Runtime::Own {
+        let text = configs::cni_config(settings, node, layout);
+        files::write_if_changed(&layout.cni_config(), text.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Writes the plan with the current stamps of programs and files.
+pub(crate) fn write_plan(settings: &Settings, layout: &Layout) -> Result<()> {
+    save_plan(layout, make_plan(settings, layout))
+}
+
+/// Writes a plan with the current stamps of programs and files.
+pub(crate) fn save_plan(layout: &Layout, mut plan: Plan) -> Result<()> {
+    // After all files are written: the stamp decides which processes are restarted.
+    plan.set_stamps();
+    let text = serde_json::to_string_pretty(&plan).unwrap_or_default();
+    files::write_if_changed(&layout.plan(), text.as_bytes()).map(drop)
+}
