@@ -22,7 +22,7 @@ const KUBERNETES_VERSION: &str = "v1.36.2";
 /// The flag of the API server by which it knows that the nodes enforce NetworkPolicies.
 const ENFORCED_ARGUMENT: &str = "network-policies-enforced";
 
-/// What a joining machine must know of a cluster.
+/// The parameters of a cluster that a joining machine must know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterParameters {
     /// Addresses of pods.
