@@ -33,6 +33,7 @@ use apiserver_webhook::{
 use base_serve::{bind_listener, serve_http, write_port_file};
 use base_task::{CancellationToken, Tasks};
 use base_tls::{ClientAuth, Offer, ServerTls, server_config_with};
+use futures::future::BoxFuture;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -44,9 +45,18 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// Runs a server until `shutdown`.
 ///
+/// The future is boxed, so that its code is compiled here and not once more in the program.
+///
 /// # Errors
 /// A file, address or option that can't be used.
-pub async fn run(options: ServerOptions, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub fn run(
+    options: ServerOptions,
+    shutdown: CancellationToken,
+) -> BoxFuture<'static, anyhow::Result<()>> {
+    Box::pin(run_server(options, shutdown))
+}
+
+async fn run_server(options: ServerOptions, shutdown: CancellationToken) -> anyhow::Result<()> {
     // Bound first, so that the port is known when the endpoints are published.
     let listener =
         bind_listener(SocketAddr::new(options.bind_address, options.secure_port)).await?;

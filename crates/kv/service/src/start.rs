@@ -12,6 +12,7 @@ use crate::rebuild::RebuildOptions;
 use crate::tasks;
 use anyhow::{Context, Result, bail};
 use base_task::{CancellationToken, Tasks};
+use futures::future::BoxFuture;
 use kv_config::{
     EngineKind, Flags, PeerAccess, RECEIVED_DIR, Retention, STATE_DIR, ServeFlags, Subcommand,
     WAL_DIR, initial_members, with_auto_tls,
@@ -31,7 +32,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Runs the command that the flags select.
-pub async fn run(flags: Flags, shutdown: CancellationToken) -> Result<()> {
+///
+/// The future is boxed, so that its code is compiled here and not once more in the program.
+pub fn run(flags: Flags, shutdown: CancellationToken) -> BoxFuture<'static, Result<()>> {
+    Box::pin(run_command(flags, shutdown))
+}
+
+async fn run_command(flags: Flags, shutdown: CancellationToken) -> Result<()> {
     let flags = flags.effective()?;
     match flags.command {
         Some(Subcommand::Snapshot(command)) => kv_offline::run_snapshot_command(command),

@@ -9,6 +9,7 @@ use anyhow::Context;
 use base_task::Tasks;
 use base_telemetry::Metrics;
 use client::{Client, Event, Informer, ListParams, Store};
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
@@ -26,7 +27,17 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const NOT_OURS: &str = "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name";
 
 /// Runs until shutdown. The rules stay.
-pub async fn run(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Result<()> {
+///
+/// The future is boxed, so that its code is compiled here and not once more in the program.
+pub fn run(
+    client: Client,
+    settings: Settings,
+    tasks: Tasks,
+) -> BoxFuture<'static, anyhow::Result<()>> {
+    Box::pin(run_proxy(client, settings, tasks))
+}
+
+async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::Result<()> {
     // Fails at the start and not at the first Service, with a message that names the missing
     // program.
     net_nft::check_nft()

@@ -13,6 +13,7 @@ use base_task::{CancellationToken, Tasks};
 use base_tls::{ClientAuth, ServerTls};
 use client::{Client, Config, Informer, ListParams, events::Recorder};
 use component::{Endpoints, SelfSignedError};
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Service;
 use node_runtime::Runtime;
 use node_server::{Access, AccessOptions, Server};
@@ -29,9 +30,19 @@ const USER_AGENT: &str = concat!("kubelet/v1.36.2+ironclad.", env!("CARGO_PKG_VE
 /// Runs until `shutdown`. `runtime_endpoint` is a Unix socket (for the simulated runtime, where its
 /// server listens).
 ///
+/// The future is boxed, so that its code is compiled here and not once more in the program.
+///
 /// # Errors
 /// The reason why the kubelet can't start, in one sentence with its remedy.
-pub async fn run(
+pub fn run(
+    settings: Settings,
+    runtime_endpoint: &str,
+    shutdown: CancellationToken,
+) -> BoxFuture<'_, anyhow::Result<()>> {
+    Box::pin(run_kubelet(settings, runtime_endpoint, shutdown))
+}
+
+async fn run_kubelet(
     settings: Settings,
     runtime_endpoint: &str,
     shutdown: CancellationToken,

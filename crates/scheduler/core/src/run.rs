@@ -1,6 +1,7 @@
 //! Starts and stops the scheduler.
 
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,7 +125,16 @@ fn build_scheduler(
 }
 
 /// Runs the scheduler until `shutdown`.
-pub async fn run(flags: Flags, shutdown: CancellationToken) -> anyhow::Result<()> {
+///
+/// The future is boxed, so that its code is compiled here and not once more in the program.
+pub fn run(
+    flags: Flags,
+    shutdown: CancellationToken,
+) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>> {
+    Box::pin(run_scheduler(flags, shutdown))
+}
+
+async fn run_scheduler(flags: Flags, shutdown: CancellationToken) -> anyhow::Result<()> {
     let config = flags
         .config
         .as_deref()
