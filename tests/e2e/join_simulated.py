@@ -81,9 +81,9 @@ def rights(c):
                "--insecure-skip-tls-verify", "--namespace", "kube-system"]
     may = ("get configmaps/kubeadm-config", "get configmaps/kubelet-config", "get nodes", "create certificatesigningrequests")
     may_not = ("list nodes", "update nodes", "create nodes", "list configmaps", "get configmaps/other", "get secrets",
-               "update configmaps/kubelet-config", "create pods", "update certificatesigningrequests/approval",
-               "create certificatesigningrequests/selfnodeserver", "approve signers/kubernetes.io/kubelet-serving",
-               "create serviceaccounts/token", "list endpointslices")
+               "update configmaps/kubelet-config", "create pods", "update certificatesigningrequests --subresource=approval",
+               "create certificatesigningrequests --subresource=selfnodeserver", "approve signers/kubernetes.io/kubelet-serving",
+               "create serviceaccounts --subresource=token", "list endpointslices")
     for words, answer in [(words, "yes") for words in may] + [(words, "no") for words in may_not]:
         found = shell([*kubectl, "auth", "can-i", *words.split()]).stdout.strip()
         assert found == answer, f"{words}: {found}"
