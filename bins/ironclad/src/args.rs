@@ -10,7 +10,7 @@ use clap_complete::Shell;
 use ipnet::Ipv4Net;
 use operator_discovery::KeyPin;
 
-/// A Kubernetes cluster on this machine.
+/// A Kubernetes cluster on this machine, or this machine as a node of another one.
 #[derive(Debug, Parser)]
 #[command(name = "ironclad", version, about, long_about = None)]
 pub struct Cli {
@@ -117,7 +117,7 @@ pub struct Up {
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("credential").args(["token", "token_file"])))]
 pub struct Join {
-    /// Address of the API server, HOST:PORT; nothing to repair a machine that has joined
+    /// Address of the API server, HOST:PORT; omit it to repair a machine that has joined
     #[arg(
         value_name = "HOST:PORT",
         requires = "credential",
@@ -140,7 +140,7 @@ pub struct Join {
     /// Do not verify the CA of the cluster: every holder of the token can pose as the cluster
     #[arg(long, conflicts_with_all = ["discovery_token_ca_cert_hash", "discovery_file"])]
     pub discovery_token_unsafe_skip_ca_verification: bool,
-    /// Read address and CA from this kubeconfig, copied from the cluster, instead of asking the API server
+    /// Read address and CA from this kubeconfig, copied from the cluster, instead of reading them from the API server
     #[arg(long, value_name = "FILE", requires = "credential")]
     pub discovery_file: Option<PathBuf>,
     /// Directory of the component binaries [default: that of this program]

@@ -46,6 +46,7 @@ use reserved::{
 const NAME: &str = "kubelet-serving-approver";
 /// The right that a requester needs.
 const SUBRESOURCE: &str = "selfnodeserver";
+const WAITING: &str = "the Node or one of the requested addresses in its status is not there yet";
 const MESSAGE: &str =
     "The names and addresses of the certificate are those of the requesting node only.";
 
@@ -153,21 +154,29 @@ impl Drive for ServingApprover {
             self.reported.lock().remove(key);
             return Ok(Vec::new());
         };
-        match self.examine(&csr) {
-            Verdict::Wait => Ok(Vec::new()),
-            Verdict::Undecided(reason) => {
-                self.report_reason(&csr, reason);
-                Ok(Vec::new())
-            }
+        let reason = match self.examine(&csr) {
             Verdict::Approve if may_request(&self.client, &csr, SUBRESOURCE).await? => {
-                Ok(vec![approve(&csr).into()])
+                return Ok(vec![build_approval(&csr).into()]);
             }
-            Verdict::Approve => Ok(Vec::new()),
-        }
+            Verdict::Approve => {
+                format!("the requester may not create certificatesigningrequests/{SUBRESOURCE}")
+            }
+            Verdict::Wait => {
+                // Usual for a moment after a node has registered.
+                tracing::info!(
+                    request = csr.key(),
+                    "a serving certificate waits: {WAITING}"
+                );
+                return Ok(Vec::new());
+            }
+            Verdict::Undecided(reason) => reason,
+        };
+        self.report_reason(&csr, reason);
+        Ok(Vec::new())
     }
 }
 
-fn approve(csr: &Csr) -> Write {
+fn build_approval(csr: &Csr) -> Write {
     let mut fresh = csr.clone();
     fresh
         .status

@@ -33,7 +33,19 @@ pub async fn list_connections(family: Family) -> Result<String, ConnectionError>
         Family::V4 => "ipv4",
         Family::V6 => "ipv6",
     };
-    let output = run_conntrack(&["-L", "-f", name]).await?;
+    list_entries(&["-L", "-f", name]).await
+}
+
+/// Lists the UDP entries, one a line.
+///
+/// # Errors
+/// `conntrack` can't be started, does not end in time, or fails.
+pub async fn list_udp_connections() -> Result<String, ConnectionError> {
+    list_entries(&["-L", "-p", "udp"]).await
+}
+
+async fn list_entries(arguments: &[&str]) -> Result<String, ConnectionError> {
+    let output = run_conntrack(arguments).await?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => Err(ConnectionError::Rejected(read_reason(&output))),
@@ -41,20 +53,21 @@ pub async fn list_connections(family: Family) -> Result<String, ConnectionError>
 }
 
 /// Deletes entries, by the arguments of one call of `conntrack` each. A call without such an entry is no
-/// error.
+/// error, and one that fails does not prevent the others.
 ///
 /// # Errors
-/// `conntrack` can't be started, does not end in time, or fails.
+/// The first: `conntrack` can't be started, does not end in time, or fails.
 pub async fn delete_connections(calls: &[Vec<String>]) -> Result<(), ConnectionError> {
+    let mut first = Ok(());
     for arguments in calls {
         let output = run_conntrack(arguments).await?;
         let reason = read_reason(&output);
         // It exits with 1 if there was no such entry, too.
         if !output.status.success() && !reason.contains("flow entries have been deleted") {
-            return Err(ConnectionError::Rejected(reason));
+            first = first.and(Err(ConnectionError::Rejected(reason)));
         }
     }
-    Ok(())
+    first
 }
 
 async fn run_conntrack(

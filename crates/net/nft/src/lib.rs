@@ -8,7 +8,9 @@ mod names;
 mod program;
 mod terms;
 
-pub use connections::{ConnectionError, delete_connections, list_connections};
+pub use connections::{
+    ConnectionError, delete_connections, list_connections, list_udp_connections,
+};
 pub use names::chain_name;
 pub use program::{Commands, Error, apply_commands, check_nft, delete_table, list_objects};
 pub use terms::{Family, Protocol, supported_families};

@@ -158,7 +158,8 @@ impl Agent {
                 Err(error) => {
                     tracing::error!(
                         %error,
-                        "rules of NetworkPolicies could not be applied; all of them will be installed again"
+                        "rules of NetworkPolicies could not be applied; until all of them are installed again, they are older than the policies \
+                         (metric network_policy_enforced)"
                     );
                     needs_full_install = true;
                     self.metrics.failures.inc();

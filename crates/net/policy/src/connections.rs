@@ -46,7 +46,7 @@ impl ConnectionCleaner {
                     if !has_failed {
                         tracing::error!(
                             %error,
-                            "connections to released addresses of pods may bypass NetworkPolicies; trying again"
+                            "connections to released addresses of pods may bypass NetworkPolicies; trying again (`conntrack -D -d ADDRESS` deletes them)"
                         );
                     }
                     has_failed = true;

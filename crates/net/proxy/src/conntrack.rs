@@ -3,9 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::process::Stdio;
-
-use tokio::process::Command;
 
 /// Returns the entries to delete, as arguments of `conntrack -D`. Pure.
 ///
@@ -109,17 +106,14 @@ pub async fn delete_connections(calls: &[Vec<String>]) {
     }
 }
 
-/// Lists all UDP entries.
+/// Lists all UDP entries; none if they can't be listed, which is logged.
 pub async fn list_connections() -> String {
-    let listing = Command::new("conntrack")
-        .args(["-L", "-p", "udp"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output();
-    listing
+    net_nft::list_udp_connections()
         .await
-        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
-        .unwrap_or_default()
+        .unwrap_or_else(|error| {
+            tracing::warn!(%error, "stale UDP connections may last");
+            String::new()
+        })
 }
 
 #[cfg(test)]

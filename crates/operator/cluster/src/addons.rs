@@ -35,7 +35,7 @@ const POLICY_ROLE: &str = "ironclad:network-policy";
 /// Creates or updates the objects.
 pub async fn apply_addons(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
     apply_bootstrap(client, settings, layout).await?;
-    apply_join(client, settings, layout).await?;
+    publish_join_configuration(client, settings, layout).await?;
     ensure_object(
         client.api::<ClusterRoleBinding>(),
         &kubelet_client_binding(),
@@ -81,8 +81,13 @@ async fn apply_bootstrap(client: &Client, settings: &Settings, layout: &Layout) 
     crate::files::write_file(&marker, MARKER_TEXT.as_bytes())
 }
 
-/// Publishes the configuration of joining machines, and in a new cluster grants their rights.
-async fn apply_join(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
+/// Publishes the configuration of joining machines, and grants their rights once: at the first `up`
+/// of a release with `ironclad join`.
+async fn publish_join_configuration(
+    client: &Client,
+    settings: &Settings,
+    layout: &Layout,
+) -> Result<()> {
     let maps = || client.namespaced::<ConfigMap>(published::NAMESPACE);
     let hosts = read_server_hosts(layout)?;
     ensure_object(maps(), &published::cluster_config(settings, &hosts)).await?;

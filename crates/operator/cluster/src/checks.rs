@@ -21,6 +21,7 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("ctr", "containerd"),
     ("busybox", "busybox-static"),
 ];
+/// The programs of a cluster, first the two that a joined machine needs.
 const BINARIES: [&str; 7] = [
     "kubelet",
     "kube-proxy",
@@ -30,7 +31,7 @@ const BINARIES: [&str; 7] = [
     "kube-scheduler",
     "cluster-dns",
 ];
-/// Those of a machine without a control plane.
+/// The programs of a machine without a control plane.
 const NODE_BINARIES: &[&str] = BINARIES.split_at(2).0;
 
 /// Returns why containers can't run here: not root, or the kernel rejects a needed call. None if

@@ -32,23 +32,10 @@ pub fn write_file(path: &Path, data: &[u8]) -> Result<()> {
 /// Writes a file atomically that only its owner can read, creating its directory. At no moment can
 /// others read it.
 pub fn write_private(path: &Path, data: &[u8]) -> Result<()> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
     if let Some(folder) = path.parent() {
         create_dir(folder, 0o755)?;
     }
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(".new");
-    // A file of an interrupted run could have another mode.
-    let _ = fs::remove_file(&fresh);
-    fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&fresh)
-        .and_then(|mut file| file.write_all(data))
-        .map_err(Error::io(path))?;
-    fs::rename(&fresh, path).map_err(Error::io(path))
+    base_tls::write_file_atomically(path, data, 0o600).map_err(Error::io(path))
 }
 
 /// Removes a file if it exists.

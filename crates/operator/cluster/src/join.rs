@@ -102,7 +102,7 @@ async fn find_joined_settings(data_dir: &Path, options: &JoinOptions) -> Result<
         return Ok(None);
     }
     repeated::check_options(options, &settings, membership).await?;
-    if !has_valid_identity(&layout) {
+    if !has_valid_identity(&layout, jiff::Timestamp::now()) {
         // Requested again with the token, if there is one.
         return match options.discovery {
             Some(_) => Ok(None),
@@ -118,13 +118,13 @@ async fn find_joined_settings(data_dir: &Path, options: &JoinOptions) -> Result<
     Ok(Some(settings))
 }
 
-/// Returns whether the kubelet's client certificate can be used.
-fn has_valid_identity(layout: &Layout) -> bool {
+/// Returns whether the kubelet's client certificate can be used at `now`.
+fn has_valid_identity(layout: &Layout, now: jiff::Timestamp) -> bool {
     let config = Config::from_kubeconfig(layout.kubeconfig("kubelet")).ok();
     let identity = config.and_then(|config| config.identity);
     let pem = identity.and_then(|identity| identity.certificate.read_bytes().ok());
     let end = pem.and_then(|pem| operator_pki::certificate_end(&pem));
-    end.is_some_and(|end| end > jiff::Timestamp::now().as_second())
+    end.is_some_and(|end| end > now.as_second())
 }
 
 /// Verifies the cluster, reads its configuration, and writes what the node starts with.
@@ -175,9 +175,10 @@ async fn verify_and_configure(
     crate::files::create_dir(&settings.data_dir, 0o711)?;
     // First of all files: `reset` finds the machine's membership by it.
     settings.save()?;
-    // One of an earlier join whose certificate can't be used: the new one is awaited by it.
+    // That of an earlier join: `wait_for_identity` takes the existence of this file for the new
+    // certificate.
     crate::files::remove_file(&layout.kubeconfig("kubelet"))?;
-    // Its pods start again after kube-proxy, which needs the certificate.
+    // Without it the runtime starts no pods until kube-proxy enforces policies again.
     crate::files::remove_file(&layout.cni_config())?;
     files::write_credentials(&layout, &cluster, &discovery.token, &kubelet)?;
     Ok(settings)
@@ -239,7 +240,7 @@ async fn check_name_is_free(client: &Client, name: &str) -> Result<()> {
 /// Waits for the kubelet's certificate; returns a client with it.
 async fn wait_for_identity(node: &ClusterNode, layout: &Layout) -> Result<Client> {
     let (path, log) = (layout.kubeconfig("kubelet"), layout.log("kubelet"));
-    let what = format!("the certificate of node {}", node.name);
+    let what = format!("the signing of the certificate of node {}", node.name);
     let granted = wait::wait_until(&what, IDENTITY_SECONDS, &log, async || path.exists()).await;
     granted.map_err(|late| add_last_line(late, &log))?;
     let config = Config::from_kubeconfig(&path).map_err(|cause| Error::Api {
@@ -268,9 +269,9 @@ async fn wait_for_pods(client: &Client, settings: &Settings, layout: &Layout) ->
     pods.filter(|pods| settings.pod_cidr.contains(pods))
         .ok_or_else(|| {
             Error::Refused(format!(
-                "the pods of this node have the range {text}, which is not in the cluster's range {}; delete the Node, and \
-                 run the command again",
-                settings.pod_cidr
+                "the pods of this node have the range {text}, which is not in the cluster's range {}; run `kubectl delete node {}`, and \
+                 then this command again",
+                settings.pod_cidr, settings.node_name
             ))
         })
 }
@@ -282,7 +283,7 @@ async fn join_network(settings: &mut Settings, layout: &Layout, pods: Ipv4Net) -
         membership.pods = Some(pods);
     }
     settings.save()?;
-    // With the range of the pods.
+    // Computed again: the range of the pods is known now.
     let node = settings.first_node();
     files::write_proxy_files(settings, layout)?;
     network::prepare_network(settings, layout)?;
@@ -354,6 +355,11 @@ mod tests {
         assert_eq!(find(true, None).await.unwrap(), None, "an empty directory");
         let settings = create_joined(dir.path(), ca.certificate());
         assert_eq!(find(true, None).await.unwrap(), Some(settings.clone()));
+        let layout = Layout::for_settings(&settings);
+        let now = jiff::Timestamp::now();
+        let later = now + jiff::Span::new().hours(20 * 366 * 24);
+        let is_valid = [now, later].map(|time| has_valid_identity(&layout, time));
+        assert_eq!(is_valid, [true, false], "it ends");
         assert_eq!(find(false, Some("w1")).await.unwrap(), Some(settings));
         let error = find(true, Some("w2")).await.unwrap_err().to_string();
         assert!(

@@ -100,7 +100,7 @@ pub(crate) fn plan_routes(machine: &Machine, nodes: &[Arc<Node>]) -> RoutePlan {
         }
         let (address, gateway) = (location.address, location.reached_at());
         if IpAddr::V4(gateway) == machine.address {
-            let defect = "is said to be behind this machine's own address";
+            let defect = "has this machine's own address as its gateway";
             plan.refused.push(format!("node {name}: {pods} {defect}"));
             continue;
         }

@@ -121,6 +121,10 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
                 routes = start_routes(&current, &layout);
             }
             Ok(None) => {}
+            Err(error) if is_renewal && current.membership.is_some() => tracing::error!(
+                %error,
+                "kube-proxy can't be restarted with the renewed certificate of its node; run `ironclad join`"
+            ),
             Err(error) if is_renewal => {
                 tracing::error!(%error, "certificates can't be renewed; they end within 90 days");
             }

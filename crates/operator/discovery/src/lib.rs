@@ -6,7 +6,8 @@
 //! the CA in it. Then the text is read again over a connection that only the pinned CA can verify.
 //! The formats are those of kubeadm, so that either can join the clusters of the other.
 //!
-//! **Invariant:** the secret part of the token is not sent before the CA is verified.
+//! **Invariant:** the secret part of the token is not sent before the CA is verified, by its pinned
+//! key or by a file. `Trust::TokenOnly`, which has to be asked for, gives this up.
 
 mod cluster;
 mod discover;

@@ -62,11 +62,13 @@ pub fn decide_request(
 ) -> Verdict {
     let may_have = |name: &&String| may_have_name(name, node_name, reserved);
     if let Some(name) = request.dns_names.iter().find(|name| !may_have(name)) {
-        return Verdict::Undecided(format!("{name:?} is not a name of this node only"));
+        return Verdict::Undecided(format!(
+            "{name:?} is not the node's name, or is reserved for the API server"
+        ));
     }
     // A name alone is no evidence: no other part of the cluster knows which names lead to a node.
     if request.ip_addresses.is_empty() {
-        return Verdict::Undecided("it has names and no address".to_owned());
+        return Verdict::Undecided("the request has DNS names and no address".to_owned());
     }
     for address in &request.ip_addresses {
         if is_special(*address) {
@@ -163,9 +165,8 @@ pub mod tests {
             ("w1", &[], &["192.0.2.7"], "approve"),
             // A name alone.
             ("w1", &["w1"], &[], "undecided"),
-            // An address that no other node has, so that the name decides.
-            // The name of the API server's machine: `up` puts it into the server's certificate.
-            ("n1", &["n1"], &[], "undecided"),
+            // The name of the API server's machine, which `up` puts into the server's certificate, with
+            // an address that no other node has, so that the name decides.
             ("n1", &["n1"], &["203.0.113.7"], "undecided"),
             ("N1", &["N1"], &["203.0.113.7"], "undecided"),
             ("192.0.2.7", &["192.0.2.7"], &["203.0.113.7"], "undecided"),

@@ -8,7 +8,8 @@ use crate::closing::ClosedNamespace;
 use super::{PolicyState, namespace_of};
 
 /// Number of calls of [`PolicyState::retry_closed`] after which a closed namespace is opened again,
-/// although its policies have not changed: the failure may have had another reason.
+/// although its policies have not changed: the failure may have had another reason. kube-proxy calls
+/// it every 30 s, so it takes 10 minutes.
 const RETRY_AFTER: u32 = 20;
 
 impl PolicyState {

@@ -118,7 +118,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// A token must not read Secrets, and no node may write what another one uses.
+    /// A token must not read Secrets.
     #[test]
     fn tokens_read_two_config_maps_and_nodes_only() {
         let bound: Vec<_> = cluster_bindings()

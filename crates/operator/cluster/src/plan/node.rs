@@ -144,7 +144,7 @@ impl<'a> NodeBuilder<'a> {
     }
 
     /// Returns the /16 of the addresses of simulated pods, which lead nowhere: the shared range of
-    /// RFC 6598 for all nodes but the first, so that no two pods have the same.
+    /// RFC 6598 for all nodes but the first. Two joined nodes may have the same one, which 28 share.
     fn simulated_network(&self) -> String {
         match (&self.cluster.settings.membership, self.node.number) {
             // After those of the nodes of `up`.

@@ -98,7 +98,8 @@ impl Problem {
         match self {
             Self::Refused(problem) => tracing::warn!(
                 problem,
-                "a node has no route; examine its podCIDR and its addresses, which the node itself can write"
+                "a range or an address of a node is not used for routes; examine its podCIDR, its addresses, \
+                 which the node itself can write, and its gateway label"
             ),
             Self::Failed(problem) => tracing::warn!(
                 problem,
