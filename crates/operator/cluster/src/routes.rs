@@ -69,7 +69,7 @@ impl Machine {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct RoutePlan {
     pub(crate) routes: BTreeMap<Ipv4Net, Ipv4Addr>,
-    pub(crate) refused: Vec<String>,
+    pub(crate) rejected: Vec<String>,
 }
 
 /// Computes the routes of a machine to the pods of the other nodes.
@@ -95,13 +95,13 @@ pub(crate) fn plan_routes(machine: &Machine, nodes: &[Arc<Node>]) -> RoutePlan {
             continue;
         };
         if let Err(defect) = check_range(machine, &plan, pods) {
-            plan.refused.push(format!("node {name}: {pods} {defect}"));
+            plan.rejected.push(format!("node {name}: {pods} {defect}"));
             continue;
         }
         let (address, gateway) = (location.address, location.reached_at());
         if IpAddr::V4(gateway) == machine.address {
             let defect = "has this machine's own address as its gateway";
-            plan.refused.push(format!("node {name}: {pods} {defect}"));
+            plan.rejected.push(format!("node {name}: {pods} {defect}"));
             continue;
         }
         plan.routes.insert(pods, gateway);
@@ -110,7 +110,7 @@ pub(crate) fn plan_routes(machine: &Machine, nodes: &[Arc<Node>]) -> RoutePlan {
         }
         if taken.contains(&address) {
             let defect = "is an address of another machine";
-            plan.refused
+            plan.rejected
                 .push(format!("node {name}: {address} {defect}"));
             continue;
         }
@@ -267,7 +267,7 @@ mod tests {
                 ["10.244.1.0/24 via 192.0.2.2"],
                 "{range}"
             );
-            assert_eq!(plan_routes(&machine(), &nodes).refused.len(), 1, "{range}");
+            assert_eq!(plan_routes(&machine(), &nodes).rejected.len(), 1, "{range}");
         }
     }
 
@@ -315,7 +315,7 @@ mod tests {
                 let plan = plan_routes(&machine(), &nodes);
                 let route = Ipv4Net::from(address.parse::<Ipv4Addr>().unwrap());
                 assert_eq!(plan.routes.contains_key(&route), !is_refused, "{address}");
-                assert_eq!(plan.refused.len(), usize::from(is_refused), "{address}");
+                assert_eq!(plan.rejected.len(), usize::from(is_refused), "{address}");
                 let pods = "10.244.2.0/24".parse().unwrap();
                 assert!(plan.routes.contains_key(&pods), "{address}");
             }

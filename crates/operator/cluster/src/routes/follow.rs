@@ -57,10 +57,10 @@ async fn keep_routes(settings: &Settings, nodes: &Store<Node>, changed: &Notify)
         let plan = plan_routes(&machine, &nodes.list());
         let applied = base_task::blocking(|| apply_routes(&plan.routes, source));
         let failures = applied.unwrap_or_else(|error| vec![error.to_string()]);
-        let refused = plan.refused.into_iter().map(Problem::Refused);
+        let rejected = plan.rejected.into_iter().map(Problem::Rejected);
         let failed = failures.into_iter().map(Problem::Failed);
         let own = check_own_range(settings, nodes).map(Problem::OwnRange);
-        report_problems(&mut reported, refused.chain(failed).chain(own).collect());
+        report_problems(&mut reported, rejected.chain(failed).chain(own).collect());
         tokio::select! {
             () = changed.notified() => {}
             () = tokio::time::sleep(REPAIR_INTERVAL) => {}
@@ -86,7 +86,7 @@ fn check_own_range(settings: &Settings, nodes: &Store<Node>) -> Option<String> {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Problem {
     /// A node's object has values that are not used.
-    Refused(String),
+    Rejected(String),
     /// The kernel rejects a route.
     Failed(String),
     /// The range of this machine has changed.
@@ -96,7 +96,7 @@ enum Problem {
 impl Problem {
     fn log(&self) {
         match self {
-            Self::Refused(problem) => tracing::warn!(
+            Self::Rejected(problem) => tracing::warn!(
                 problem,
                 "a range or an address of a node is not used for routes; examine its podCIDR, its addresses, \
                  which the node itself can write, and its gateway label"
