@@ -161,14 +161,7 @@ impl Drive for ServingApprover {
             Verdict::Approve => {
                 format!("the requester may not create certificatesigningrequests/{SUBRESOURCE}")
             }
-            Verdict::Wait => {
-                // Usual for a moment after a node has registered.
-                tracing::info!(
-                    request = csr.key(),
-                    "a serving certificate waits: {WAITING}"
-                );
-                return Ok(Vec::new());
-            }
+            Verdict::Wait => WAITING.to_owned(),
             Verdict::Undecided(reason) => reason,
         };
         self.report_reason(&csr, reason);
@@ -209,7 +202,13 @@ impl ServingApprover {
     /// Logs a reason if the request had another one or none.
     fn report_reason(&self, csr: &Csr, reason: String) {
         let before = self.reported.lock().insert(csr.key(), reason.clone());
-        if before.as_ref() != Some(&reason) {
+        if before.as_ref() == Some(&reason) {
+            return;
+        }
+        if reason == WAITING {
+            // Usual for a moment after a node has registered.
+            tracing::info!(request = csr.key(), reason, "a serving certificate waits");
+        } else {
             tracing::warn!(
                 request = csr.key(),
                 user = csr.spec.username,

@@ -1,11 +1,15 @@
 //! A pod as policies see it.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use api_semantics::pods;
 use api_semantics::selectors::Labels;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use net_nft::Protocol;
+
+/// Maximum number of ports with one name and protocol in a pod.
+const MAX_NUMBERS: usize = 16;
 
 /// A container port with a name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,7 +102,21 @@ fn read_ports(spec: &PodSpec) -> Vec<NamedPort> {
         .collect();
     found.sort();
     found.dedup();
-    found
+    limit_numbers(found)
+}
+
+/// Keeps the first numbers of each name and protocol: names are unique within a container only, and
+/// the pods of one tenant would use up the room that the sets of another one have.
+fn limit_numbers(sorted: Vec<NamedPort>) -> Vec<NamedPort> {
+    let mut counts: BTreeMap<(String, Protocol), usize> = BTreeMap::new();
+    let mut is_kept = |port: &NamedPort| {
+        let count = counts
+            .entry((port.name.clone(), port.protocol))
+            .or_default();
+        *count += 1;
+        *count <= MAX_NUMBERS
+    };
+    sorted.into_iter().filter(|port| is_kept(port)).collect()
 }
 
 fn container_ports(container: &Container) -> impl Iterator<Item = NamedPort> {
@@ -127,6 +145,24 @@ mod tests {
             { "name": "web", "containerPort": 80 },
             { "name": "dns", "containerPort": 53, "protocol": "UDP" },
             { "containerPort": 81 }] }])
+    }
+
+    #[test]
+    fn ports_of_one_name_are_limited() {
+        let ports = |first: u16, name: &str| -> Vec<Value> {
+            let numbers = first..first + 100;
+            let port = |number| json!({ "name": name, "containerPort": number });
+            numbers.map(port).collect()
+        };
+        let containers = json!([
+            { "name": "a", "ports": ports(1000, "dns") },
+            { "name": "b", "ports": ports(2000, "dns") },
+            { "name": "c", "ports": ports(80, "web") },
+        ]);
+        let status = json!({ "phase": "Running", "podIP": "10.244.0.2" });
+        let pod = read(json!({ "containers": containers }), status).unwrap();
+        let count = |name: &str| pod.ports.iter().filter(|port| port.name == name).count();
+        assert_eq!((count("dns"), count("web")), (MAX_NUMBERS, MAX_NUMBERS));
     }
 
     #[test]

@@ -7,6 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use base_task::Tasks;
 use component::{Endpoints, Page, json_page, text_page};
 use http::StatusCode;
+use std::time::Duration;
+
+/// Time between two attempts to bind an address that another process has.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// State of the health endpoint.
 #[derive(Debug, Default)]
@@ -85,19 +89,13 @@ fn not_found() -> Page {
 }
 
 /// Serves `/healthz` and `/livez`.
-pub async fn serve_health(
-    address: SocketAddr,
-    health: Arc<Health>,
-    tasks: &Tasks,
-) -> Result<(), base_serve::ListenError> {
+pub async fn serve_health(address: SocketAddr, health: Arc<Health>, tasks: &Tasks) {
     let for_balancers = health.clone();
     let endpoints = Endpoints::new()
         .with_page("/healthz", move || for_balancers.build_page(true))
         .with_page("/livez", move || health.build_page(false))
         .with_fallback(not_found);
-    let listener = base_serve::bind_listener(address).await?;
-    endpoints.serve_pages("health", listener, base_serve::Options::default(), tasks);
-    Ok(())
+    serve_once_bound("health", address, endpoints, tasks).await;
 }
 
 /// Serves `/metrics`, `/proxyMode`, `/statusz` and `/flagz`. As in upstream, without credentials:
@@ -106,21 +104,73 @@ pub async fn serve_metrics(
     address: SocketAddr,
     metrics: Arc<base_telemetry::Metrics>,
     tasks: &Tasks,
-) -> Result<(), base_serve::ListenError> {
+) {
     let endpoints = Endpoints::new()
         .with_metrics(move || metrics.encode())
         .with_page("/proxyMode", || text_page(StatusCode::OK, "nftables"))
         .with_page("/healthz", || text_page(StatusCode::OK, "ok"))
         .with_zpages("kube-proxy", component::flag_values())
         .with_fallback(not_found);
-    let listener = base_serve::bind_listener(address).await?;
-    endpoints.serve_pages("metrics", listener, base_serve::Options::default(), tasks);
-    Ok(())
+    serve_once_bound("metrics", address, endpoints, tasks).await;
+}
+
+/// Serves pages, once the address is free. A pod in the node's network may have bound it: that must
+/// not stop the rules of Services and NetworkPolicies from following the API.
+async fn serve_once_bound(
+    name: &'static str,
+    address: SocketAddr,
+    endpoints: Endpoints,
+    tasks: &Tasks,
+) {
+    let options = base_serve::Options::default;
+    let error = match base_serve::bind_listener(address).await {
+        Ok(listener) => return endpoints.serve_pages(name, listener, options(), tasks),
+        Err(error) => error,
+    };
+    tracing::error!(%error, "pages ({name}) are not served; stop the process that has the port. Trying again every second");
+    let inner = tasks.clone();
+    tasks.spawn("bind", async move {
+        let bound = async {
+            loop {
+                tokio::time::sleep(RETRY_DELAY).await;
+                if let Ok(listener) = base_serve::bind_listener(address).await {
+                    return listener;
+                }
+            }
+        };
+        tokio::select! {
+            listener = bound => endpoints.serve_pages(name, listener, options(), &inner),
+            () = inner.shutdown().cancelled() => {}
+        }
+    });
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use base_task::CancellationToken;
+    use tokio::net::{TcpListener, TcpStream};
+
+    /// A pod in the node's network could take the port while kube-proxy restarts, and stop the
+    /// enforcement of NetworkPolicies.
+    #[tokio::test]
+    async fn port_that_is_taken_is_served_once_it_is_free() {
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = taken.local_addr().unwrap();
+        let tasks = Tasks::new(CancellationToken::new());
+        serve_health(address, Arc::default(), &tasks).await;
+        assert!(tasks.failure().is_none());
+        drop(taken);
+        let served = async {
+            while TcpStream::connect(address).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), served)
+            .await
+            .unwrap();
+    }
 
     #[test]
     fn healthz_fails_on_a_node_that_is_removed_and_livez_does_not() {

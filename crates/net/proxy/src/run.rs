@@ -50,10 +50,10 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
     // Before the health port opens: the kubelet of a node that boots starts pods after that.
     start_policies(&client, &settings, &metrics, &tasks).await?;
     if let Some(address) = settings.healthz {
-        serve_health(address, health.clone(), &tasks).await?;
+        serve_health(address, health.clone(), &tasks).await;
     }
     if let Some(address) = settings.metrics {
-        serve_metrics(address, metrics, &tasks).await?;
+        serve_metrics(address, metrics, &tasks).await;
     }
     let dirty = Arc::new(DirtyServices::default());
     let (services, slices, nodes) = start_informers(&client, &settings, &dirty, &tasks);

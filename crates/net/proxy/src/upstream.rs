@@ -7,7 +7,8 @@ const IPTABLES: &str = "it belongs to the mode iptables, and rules are installed
 const IPVS: &str = "it belongs to the mode ipvs, which is not offered";
 const WINDOWS: &str = "it belongs to Windows";
 const LOG_FLAGS: &str = "logging is set with the flags --v and --logging-format";
-const BIND: &str = "a port that can't be bound always stops the start";
+const BIND: &str =
+    "a port that can't be bound is tried again every second, and does not stop the process";
 const NODE_ADDRESS: &str =
     "the node's addresses come from its Node object, and nothing is bound to this address";
 const WATCH: &str = "changes arrive by watches, and there is no periodic refresh";

@@ -49,7 +49,8 @@ pub async fn apply_addons(client: &Client, settings: &Settings, layout: &Layout)
     .await?;
     if settings.enforces_policies() {
         ensure_object(client.api::<ClusterRole>(), &policy_role()).await?;
-        ensure_object(client.api::<ClusterRoleBinding>(), &policy_binding()).await?;
+        let binding = role_binding(POLICY_ROLE, POLICY_ROLE, PROXY_USER);
+        ensure_object(client.api::<ClusterRoleBinding>(), &binding).await?;
     }
     ensure_object(
         client.namespaced::<Service>(NAMESPACE),
@@ -111,7 +112,10 @@ async fn publish_join_configuration(
     for role in join::cluster_roles() {
         ensure_object(client.api::<ClusterRole>(), &role).await?;
     }
-    for binding in join::cluster_bindings() {
+    let for_policies = settings
+        .enforces_policies()
+        .then(|| join::bind_to_nodes(POLICY_ROLE));
+    for binding in join::cluster_bindings().into_iter().chain(for_policies) {
         ensure_object(client.api::<ClusterRoleBinding>(), &binding).await?;
     }
     crate::files::write_file(&marker, MARKER_TEXT.as_bytes())
@@ -225,16 +229,6 @@ fn policy_role() -> Value {
             { "apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"] },
         ],
     })
-}
-
-/// Returns the binding of [`policy_role`]. On joined machines, kube-proxy has the identity of its node.
-fn policy_binding() -> Value {
-    let mut binding = role_binding(POLICY_ROLE, POLICY_ROLE, PROXY_USER);
-    let nodes = join::group(join::NODES);
-    if let Some(subjects) = binding["subjects"].as_array_mut() {
-        subjects.push(nodes);
-    }
-    binding
 }
 
 /// Lets the API server use the kubelets. Upstream's bootstrap policy has the role and leaves the

@@ -17,16 +17,12 @@ pub fn write_if_changed(path: &Path, data: &[u8]) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes a file atomically, creating its directory.
+/// Writes a file atomically, creating its directory. A link in place of the file is not followed.
 pub fn write_file(path: &Path, data: &[u8]) -> Result<()> {
     if let Some(folder) = path.parent() {
         create_dir(folder, 0o755)?;
     }
-    let mut fresh = path.as_os_str().to_owned();
-    // In the same directory: a rename is atomic within one file system only.
-    fresh.push(".new");
-    fs::write(&fresh, data).map_err(Error::io(path))?;
-    fs::rename(&fresh, path).map_err(Error::io(path))
+    base_tls::write_file_atomically(path, data, 0o644).map_err(Error::io(path))
 }
 
 /// Writes a file atomically that only its owner can read, creating its directory. At no moment can

@@ -16,7 +16,6 @@ pub struct Membership {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Ipv4Net>,
     /// Whether the cluster's nodes enforce NetworkPolicies.
-    #[serde(default)]
     pub enforces_policies: bool,
     /// Labels with which the node registers: `key=value`.
     #[serde(default)]

@@ -16,6 +16,8 @@ pub fn unmount_below(folder: &Path) {
 
 /// Returns the mount points below a directory, innermost first.
 pub fn read_mount_points(folder: &Path) -> Vec<PathBuf> {
+    // The table has real paths: a link on the way would hide every mount.
+    let folder = &fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
     // Of this thread: it may have another mount namespace than the process.
     let table = fs::read_to_string("/proc/thread-self/mounts").unwrap_or_default();
     list_mount_points(&table, folder)

@@ -167,7 +167,7 @@ fn policies_are_enforced_by_every_node_of_an_own_network_or_warned_about() {
         let api = plan.processes.iter().find(|p| p.name == "kube-apiserver");
         assert_eq!(has(api.unwrap(), "--network-policies-enforced"), enforced);
         for process in plan.processes.iter().filter(|p| p.is_kubelet()) {
-            let waits = process.after.iter().any(|p| p.starts_with("kube-proxy"));
+            let waits = process.required.iter().any(|p| p.starts_with("kube-proxy"));
             assert_eq!(
                 waits, enforced,
                 "pods start after the rules: {}",
@@ -247,6 +247,7 @@ fn stamp_changes_with_arguments_program_and_inputs() {
                 node: String::new(),
                 namespaces: None,
                 after: Vec::new(),
+                required: Vec::new(),
                 ready: Ready::Started,
                 inputs: vec![input.clone()],
                 stamp: String::new(),
@@ -314,7 +315,8 @@ fn joined_machine_runs_what_a_node_needs_and_nothing_else() {
     assert_eq!(names(&plan), ["containerd", "kube-proxy", "kubelet"]);
     let waits = |plan: &Plan| {
         let kubelet = plan.processes.iter().find(|p| p.is_kubelet()).unwrap();
-        kubelet.after.contains(&"kube-proxy".to_owned())
+        let names = [&kubelet.after, &kubelet.required];
+        names.map(|names| names.contains(&"kube-proxy".to_owned())) == [true, true]
     };
     assert!(waits(&plan), "pods start after the rules");
     let without_policies = plan_of_joined_machine(|settings| {

@@ -214,6 +214,7 @@ mod tests {
             node: String::new(),
             namespaces: None,
             after: Vec::new(),
+            required: Vec::new(),
             ready: Ready::Started,
             inputs: Vec::new(),
             stamp: "s1".into(),

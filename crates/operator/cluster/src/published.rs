@@ -79,11 +79,11 @@ fn config_map(name: &str, key: &str, tree: &Value) -> Value {
 pub fn cluster_config(settings: &Settings, hosts: &[String]) -> Value {
     let endpoint = settings.join_url();
     let endpoint = endpoint.strip_prefix("https://").unwrap_or(&endpoint);
-    let mut api_server = json!({ "certSANs": hosts });
-    if settings.enforces_policies() {
-        let argument = json!({ "name": ENFORCED_ARGUMENT, "value": "true" });
-        api_server["extraArgs"] = json!([argument]);
-    }
+    let enforced = settings.enforces_policies().to_string();
+    let api_server = json!({
+        "certSANs": hosts,
+        "extraArgs": [{ "name": ENFORCED_ARGUMENT, "value": enforced }],
+    });
     let tree = json!({
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "ClusterConfiguration",
@@ -149,14 +149,17 @@ pub fn read_cluster_config(map: &ConfigMap) -> Result<ClusterParameters> {
         text.parse::<Ipv4Net>()
             .map_err(|_| defect(&format!("has no IPv4 range as {field}")))
     };
-    let enforced =
-        |argument: &Argument| argument.name == ENFORCED_ARGUMENT && argument.value == "true";
+    // An absent value must not disable an enforcement on which the rest of the cluster relies.
+    let mut arguments = parsed.api_server.extra_args.iter();
+    let enforced = arguments.find(|argument| argument.name == ENFORCED_ARGUMENT);
+    let enforced = enforced.and_then(|argument| argument.value.parse().ok());
     let networking = parsed.networking;
     Ok(ClusterParameters {
         pods: range("podSubnet", &networking.pod_subnet)?.trunc(),
         services: range("serviceSubnet", &networking.service_subnet)?.trunc(),
         domain: networking.dns_domain,
-        enforces_policies: parsed.api_server.extra_args.iter().any(enforced),
+        enforces_policies: enforced
+            .ok_or_else(|| defect(&format!("lacks {ENFORCED_ARGUMENT} in apiServer.extraArgs")))?,
     })
 }
 
@@ -229,6 +232,7 @@ mod tests {
             ("[".to_owned(), "lacks networking"),
             (networking(""), "podSubnet"),
             (networking("fd00::/48"), "podSubnet"),
+            (networking("10.244.0.0/16"), "network-policies-enforced"),
         ] {
             let error = cluster(&text);
             assert!(error.contains(expected), "{text}: {error}");

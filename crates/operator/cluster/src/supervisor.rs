@@ -21,12 +21,13 @@ use crate::cluster_files;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::network;
-use crate::plan::{Plan, Process, Ready};
+use crate::plan::{Plan, Process};
 use crate::process::{Record, read_boot_id, read_start_time};
 use crate::routes::follow_nodes;
 use crate::settings::Settings;
 use crate::supervisor_record::NAME;
 
+use process_loop::Dependencies;
 pub(crate) use process_loop::GRACE;
 pub(crate) use process_loop::is_ready;
 
@@ -234,15 +235,18 @@ async fn adjust_processes(
         let stop = CancellationToken::new();
         // Readiness checks and not names: the dependency may be replaced while this process waits
         // for it.
-        let after = all
-            .iter()
-            .filter(|other| process.after.contains(&other.name))
-            .map(|p| p.ready.clone())
-            .collect();
+        let find_checks = |names: &[String]| {
+            let named = all.iter().filter(|other| names.contains(&other.name));
+            named.map(|process| process.ready.clone()).collect()
+        };
+        let dependencies = Dependencies {
+            after: find_checks(&process.after),
+            required: find_checks(&process.required),
+        };
         let mut process_loop = JoinSet::new();
         process_loop.spawn(run_after(
             process.clone(),
-            after,
+            dependencies,
             layout.clone(),
             stop.clone(),
         ));
@@ -258,10 +262,21 @@ async fn adjust_processes(
 }
 
 /// Keeps a process running until `stop`. If its loop panics, a new loop adopts the process.
-async fn run_after(process: Process, after: Vec<Ready>, layout: Layout, stop: CancellationToken) {
+async fn run_after(
+    process: Process,
+    dependencies: Dependencies,
+    layout: Layout,
+    stop: CancellationToken,
+) {
     let name = process.name.clone();
-    let process_loop =
-        || process_loop::run_process(process.clone(), after.clone(), layout.clone(), stop.clone());
+    let process_loop = || {
+        process_loop::run_process(
+            process.clone(),
+            dependencies.clone(),
+            layout.clone(),
+            stop.clone(),
+        )
+    };
     restart_after_panic(&name, Duration::from_secs(1), process_loop).await;
 }
 
@@ -313,6 +328,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::plan::Ready;
 
     #[test]
     fn renewal_restarts_what_uses_a_certificate_and_nothing_else() {
@@ -396,6 +412,7 @@ mod tests {
             node: String::new(),
             namespaces: None,
             after: after.iter().map(|&name| name.to_owned()).collect(),
+            required: Vec::new(),
             ready: Ready::Started,
             inputs: Vec::new(),
             stamp: stamp.into(),

@@ -60,6 +60,11 @@ pub fn decide_request(
     node: Option<&Node>,
     reserved: &ReservedNames,
 ) -> Verdict {
+    if !request.dns_names.is_empty() && !reserved.knows_hosts() {
+        let reason = "the DNS names of the API server are not known: the ConfigMap kubeadm-config in kube-system is missing or \
+            can't be read; `ironclad up` writes it";
+        return Verdict::Undecided(reason.to_owned());
+    }
     let may_have = |name: &&String| may_have_name(name, node_name, reserved);
     if let Some(name) = request.dns_names.iter().find(|name| !may_have(name)) {
         return Verdict::Undecided(format!(
@@ -145,6 +150,21 @@ pub mod tests {
             json!({"metadata": {"name": "w1"}, "status": {"addresses": addresses}}),
         )
         .unwrap()
+    }
+
+    #[test]
+    fn names_wait_until_those_of_the_api_server_are_known() {
+        let node = node(&[("InternalIP", "192.0.2.7")]);
+        let unknown = ReservedNames {
+            maps: Vec::new(),
+            ..cluster_names()
+        };
+        for (names, approved) in [(&["w1"][..], false), (&[], true)] {
+            let pem = request("system:node:w1", "system:nodes", names, &["192.0.2.7"]);
+            let request = CertificateRequest::from_pem(&pem).unwrap();
+            let verdict = decide_request(&request, "w1", Some(&node), &unknown);
+            assert_eq!(verdict == Verdict::Approve, approved, "{names:?}");
+        }
     }
 
     #[test]

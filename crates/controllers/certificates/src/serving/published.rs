@@ -21,14 +21,18 @@ struct ApiServer {
     cert_sans: Option<Vec<String>>,
 }
 
-/// Returns the hosts of API servers in a ConfigMap: addresses and names in lower case. Other users may
+/// Stands among the hosts of a `kubeadm-config` that could be read. No host has this name.
+pub const COMPLETE: &str = "?";
+
+/// Returns the hosts of API servers in a ConfigMap: addresses and names in lower case, and
+/// [`COMPLETE`]. Other users may
 /// write maps of these names in their own namespaces.
 pub fn read_server_hosts(map: &ConfigMap) -> BTreeSet<String> {
     let value = |key: &str| map.data.as_ref()?.get(key).map(String::as_str);
     let hosts = match (map.namespace(), map.name()) {
         ("kube-public", "cluster-info") => value("kubeconfig").map(read_kubeconfig_hosts),
         ("kube-system", "kubeadm-config") => {
-            value("ClusterConfiguration").map(read_configuration_hosts)
+            value("ClusterConfiguration").and_then(read_configuration_hosts)
         }
         _ => None,
     };
@@ -45,15 +49,13 @@ fn read_kubeconfig_hosts(text: &str) -> Vec<String> {
     hosts.collect()
 }
 
-fn read_configuration_hosts(text: &str) -> Vec<String> {
-    let parsed: ClusterConfiguration = serde_yaml::from_str(text).unwrap_or_default();
+fn read_configuration_hosts(text: &str) -> Option<Vec<String>> {
+    let parsed: ClusterConfiguration = serde_yaml::from_str(text).ok()?;
     let endpoint = parsed.control_plane_endpoint;
     let endpoint = endpoint.and_then(|endpoint| parse_host(&endpoint));
     let names = parsed.api_server.and_then(|server| server.cert_sans);
-    endpoint
-        .into_iter()
-        .chain(names.into_iter().flatten())
-        .collect()
+    let hosts = endpoint.into_iter().chain(names.into_iter().flatten());
+    Some(hosts.chain([COMPLETE.to_owned()]).collect())
 }
 
 /// Returns the host of `HOST` or `HOST:PORT`, an IPv6 address without brackets.
@@ -93,9 +95,16 @@ mod tests {
                 "kubeadm-config",
                 key,
                 configuration,
-                &["192.0.2.2", "n1", "vip.example.com"],
+                &["192.0.2.2", COMPLETE, "n1", "vip.example.com"],
             ),
-            ("kube-system", "kubeadm-config", key, "{}", &[]),
+            ("kube-system", "kubeadm-config", key, "{}", &[COMPLETE]),
+            (
+                "kube-system",
+                "kubeadm-config",
+                key,
+                "{apiServer: {certSANs: n1}}",
+                &[],
+            ),
             ("kube-system", "kubeadm-config", key, "- a", &[]),
             ("default", "kubeadm-config", key, configuration, &[]),
         ] {

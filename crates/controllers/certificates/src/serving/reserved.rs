@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::addresses::{list_endpoint_addresses, list_service_addresses};
 use super::claims::{AddressClaims, AddressOwner};
-use super::published::read_server_hosts;
+use super::published::{COMPLETE, read_server_hosts};
 
 /// Index of Services by address.
 pub const SERVICE_ADDRESS: &str = "serving-address";
@@ -87,6 +87,12 @@ impl ReservedNames {
     pub fn is_api_server(&self, address: IpAddr) -> bool {
         let address = address.to_string();
         !self.slices.by_index(SERVER_ADDRESS, &address).is_empty() || self.has_host(&address)
+    }
+
+    /// Returns whether the DNS names of the API servers are known.
+    pub fn knows_hosts(&self) -> bool {
+        let mut maps = self.maps.iter();
+        maps.any(|maps| !maps.by_index(SERVER_HOST, COMPLETE).is_empty())
     }
 
     /// Returns whether an API server has a DNS name, or a wildcard for it; `name` is in lower case.

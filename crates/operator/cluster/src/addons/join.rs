@@ -9,7 +9,7 @@ use crate::published;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// The group of all kubelets.
-pub(super) const NODES: &str = "system:nodes";
+const NODES: &str = "system:nodes";
 const CONFIGURATION: &str = "ironclad:join-configuration";
 const GET_NODES: &str = "ironclad:get-nodes";
 const SERVING: &str = "ironclad:kubelet-serving-certificates";
@@ -105,11 +105,23 @@ pub fn cluster_bindings() -> [Value; 4] {
     })
 }
 
+/// Returns a ClusterRoleBinding of the group of all kubelets: on joined machines, kube-proxy has the
+/// identity of its node.
+pub fn bind_to_nodes(role: &str) -> Value {
+    json!({
+        "apiVersion": format!("{RBAC}/v1"),
+        "kind": "ClusterRoleBinding",
+        "metadata": { "name": format!("{role}-nodes") },
+        "roleRef": { "apiGroup": RBAC, "kind": "ClusterRole", "name": role },
+        "subjects": [group(NODES)],
+    })
+}
+
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({ "apiGroups": [group], "resources": resources, "verbs": verbs })
 }
 
-pub(super) fn group(name: &str) -> Value {
+fn group(name: &str) -> Value {
     json!({ "apiGroup": RBAC, "kind": "Group", "name": name })
 }
 

@@ -46,6 +46,7 @@ impl Builder<'_> {
             namespaces: None,
             argv,
             after: after.iter().map(|&name| name.to_owned()).collect(),
+            required: Vec::new(),
             ready,
             inputs: inputs.to_vec(),
             stamp: String::new(),

@@ -117,14 +117,19 @@ impl<'a> NodeBuilder<'a> {
         if settings.runtime == Runtime::Own {
             after.push(self.node.process_name("containerd"));
         }
+        let mut required = Vec::new();
         if settings.enforces_policies() && settings.has_pod_network() {
             // kube-proxy's health port opens once pods are closed or have the rules of an earlier
             // process: on a node that boots, pods must not start before.
-            after.push(self.node.process_name("kube-proxy"));
+            required.push(self.node.process_name("kube-proxy"));
         }
+        after.extend(required.iter().cloned());
         // The health port opens after the kubelet has reached its runtime.
         let ready = self.listens_at(settings.ports.kubelet_health);
-        self.process("kubelet", args, &inputs, ready, &after)
+        Process {
+            required,
+            ..self.process("kubelet", args, &inputs, ready, &after)
+        }
     }
 
     /// Returns the arguments with which a kubelet requests its certificates and registers its node.

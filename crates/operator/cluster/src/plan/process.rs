@@ -33,8 +33,11 @@ pub struct Process {
     pub namespaces: Option<PathBuf>,
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// Processes that must be ready before it starts.
+    /// Processes that should be ready before it starts.
     pub after: Vec<String>,
+    /// Those of [`Self::after`] without which it does not start, however long that takes.
+    #[serde(default)]
+    pub required: Vec<String>,
     /// Readiness check.
     pub ready: Ready,
     /// Files whose change requires a restart.

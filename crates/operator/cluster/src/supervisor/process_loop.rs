@@ -20,10 +20,19 @@ const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// for them themselves.
 const DEPENDENCY_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The readiness checks of the processes on which one depends.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Dependencies {
+    /// Those that it waits for, as long as [`DEPENDENCY_TIMEOUT`].
+    pub after: Vec<Ready>,
+    /// Those without which it does not start.
+    pub required: Vec<Ready>,
+}
+
 /// Keeps `process` running until `stop`.
 pub(crate) async fn run_process(
     process: Process,
-    after: Vec<Ready>,
+    dependencies: Dependencies,
     layout: Layout,
     stop: CancellationToken,
 ) {
@@ -38,9 +47,7 @@ pub(crate) async fn run_process(
             None => {
                 tokio::select! {
                     () = stop.cancelled() => return,
-                    // A dependency that does not become ready is a fault to be seen in its own log;
-                    // this process retries by itself.
-                    _ = tokio::time::timeout(DEPENDENCY_TIMEOUT, wait_until_ready(&after)) => {}
+                    () = wait_for_dependencies(&process, &dependencies) => {}
                 }
                 Running::start(&process, &layout, restarts)
             }
@@ -90,6 +97,24 @@ async fn adopt_process(process: &Process, layout: &Layout) -> Option<Running> {
     None
 }
 
+async fn wait_for_dependencies(process: &Process, dependencies: &Dependencies) {
+    // A dependency that does not become ready is a fault to be seen in its own log; the process retries
+    // by itself.
+    let all = wait_until_ready(&dependencies.after);
+    let _ = tokio::time::timeout(DEPENDENCY_TIMEOUT, all).await;
+    let required = wait_until_ready(&dependencies.required);
+    tokio::pin!(required);
+    let is_late = tokio::time::timeout(DEPENDENCY_TIMEOUT, &mut required).await;
+    if is_late.is_err() {
+        tracing::warn!(
+            name = process.name,
+            required = process.required.join(", "),
+            "does not start before a process that it requires is ready; see the log of that process"
+        );
+        required.await;
+    }
+}
+
 async fn wait_until_ready(what: &[Ready]) {
     for one in what {
         while !is_ready(one).await {
@@ -128,6 +153,7 @@ mod tests {
             node: String::new(),
             namespaces: None,
             after: Vec::new(),
+            required: Vec::new(),
             ready: Ready::Started,
             inputs: Vec::new(),
             stamp: stamp.into(),
@@ -151,7 +177,8 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let run = run_process(process, Vec::new(), layout.clone(), stop.clone());
+        let dependencies = Dependencies::default();
+        let run = run_process(process, dependencies, layout.clone(), stop.clone());
         let both = async { tokio::join!(run, watch).1 };
         tokio::time::timeout(Duration::from_secs(20), both)
             .await
@@ -185,6 +212,23 @@ mod tests {
             let (record, ()) = tokio::join!(run, reaper);
             assert_eq!(record.pid == before, adopted, "{stamp}");
             assert!(!record.is_alive(), "the loop stops the process");
+        }
+    }
+
+    /// Pods must not start without the rules of NetworkPolicies, and other processes must not wait for
+    /// ever.
+    #[tokio::test(start_paused = true)]
+    async fn process_starts_without_a_dependency_and_not_without_a_required_one() {
+        let absent = vec![Ready::Unix("/nonexistent/socket".into())];
+        for (required, starts) in [(Vec::new(), true), (absent.clone(), false)] {
+            let dependencies = Dependencies {
+                after: absent.clone(),
+                required,
+            };
+            let process = process("true", "s");
+            let waits = wait_for_dependencies(&process, &dependencies);
+            let waited = tokio::time::timeout(Duration::from_secs(3600), waits).await;
+            assert_eq!(waited.is_ok(), starts);
         }
     }
 
