@@ -329,7 +329,7 @@ def ironclad_values(c):
     refused(up(c, folder, "--pick-ports", "--node-name=A_b"), "A_b", "--node-name")
     refused(up(c, folder, "--pick-ports", "--pod-cidr=10.96.0.0/12"), "10.96.0.0/12", "overlap")
     refused(up(c, folder, "--pick-ports", "--service-cidr=10.96.0.0/31"), "10.96.0.0/31", "/28")
-    refused(up(c, folder, "--pick-ports", f"--bin-dir={os.path.dirname(folder)}"), "kvstore", "--bin-dir")
+    refused(up(c, folder, "--pick-ports", f"--bin-dir={os.path.dirname(folder)}"), "kubelet", "--bin-dir")
     refused([c.program("ironclad"), "up", f"--data-dir={folder}", "--runtime-endpoint=here"], "here", "unix://", code=2)
     refused(up(c, c.data, "--pod-cidr=10.0.0.0/24"), "--pod-cidr", "can't change")
     refused([c.program("ironclad")], "--help", code=2)
