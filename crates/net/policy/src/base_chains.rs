@@ -133,8 +133,8 @@ fn write_base_rules(direction: Direction, family: Family, network: &GuardedNetwo
     rules.iter().map(|rule| format!("    {rule};\n")).collect()
 }
 
-/// Writes the rules of IPv6 for neighbour discovery and membership of multicast groups: they are to IPv6
-/// what ARP is to IPv4. Without them, allowed packets have no link address to go to.
+/// Writes the rules of IPv6 for neighbour discovery and membership of multicast groups. IPv6 finds link
+/// addresses by them, as IPv4 does by ARP.
 fn write_discovery_rules(bridge: Option<&str>) -> Vec<String> {
     // RFC 4861 and RFC 3810 set these hop limits. A router has decremented the limit, so that no
     // routed packet has 255; one with 1 may have been routed, so that MLD needs the bridge.

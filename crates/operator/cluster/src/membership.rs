@@ -15,7 +15,7 @@ pub struct Membership {
     /// Addresses of this node's pods; None until the cluster has allocated them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Ipv4Net>,
-    /// Whether the cluster's nodes enforce NetworkPolicies.
+    /// True if the cluster's nodes enforce NetworkPolicies.
     pub enforces_policies: bool,
     /// Labels with which the node registers: `key=value`.
     #[serde(default)]

@@ -31,7 +31,7 @@ pub struct ClusterParameters {
     pub services: Ipv4Net,
     /// DNS domain.
     pub domain: String,
-    /// Whether the cluster's nodes enforce NetworkPolicies.
+    /// True if the cluster's nodes enforce NetworkPolicies.
     pub enforces_policies: bool,
 }
 
