@@ -67,8 +67,80 @@ const COMPARABLE: [(&str, &str, Type); 8] = [
 
 /// Returns the library.
 pub fn library() -> Library {
-    let list = || Type::list(Type::param("T"));
+    let mut functions = declare_parts();
+    functions.push(declare_flatten());
+    functions.extend(declare_sorts());
+    functions.push(declare_range());
+    Library {
+        name: "cel.lib.ext.lists",
+        since: 34,
+        functions,
+        macros: vec![Macro {
+            name: "sortBy",
+            receiver: true,
+            arguments: Some(2),
+            expand: expand_sort_by,
+        }],
+        ..Library::default()
+    }
+}
+
+/// Returns the type of lists of any element, for functions that keep the elements.
+fn build_list_type() -> Type {
+    Type::list(Type::param("T"))
+}
+
+/// Declares `slice`, `reverse` and `distinct`.
+fn declare_parts() -> Vec<Function> {
+    let list = build_list_type;
+    let slice = Overload::receiver(
+        "list_slice",
+        vec![list(), Type::Int, Type::Int],
+        list(),
+        slice,
+    );
+    let reverse = Overload::receiver("list_reverse", vec![list()], list(), reverse);
+    let distinct = Overload::receiver("list_distinct", vec![list()], list(), Overload::unbounded)
+        .with_work(distinct)
+        .with_cost(sort_cost, estimate_distinct);
+    vec![
+        Function::new("slice", vec![slice.with_cost(result_cost, estimate_slice)]),
+        Function::new(
+            "reverse",
+            vec![reverse.with_cost(result_cost, estimate_same)],
+        ),
+        Function::new("distinct", vec![distinct]),
+    ]
+}
+
+fn declare_flatten() -> Function {
+    let list = build_list_type;
     let any = || Type::list(Type::Dyn);
+    let flatten = |id, arguments, result, run: Implementation| {
+        Overload::receiver(id, arguments, result, run).with_cost(flatten_cost, estimate_flatten)
+    };
+    Function::new(
+        "flatten",
+        vec![
+            flatten(
+                "list_flatten",
+                vec![Type::list(list())],
+                list(),
+                flatten_one,
+            ),
+            flatten(
+                "list_flatten_int",
+                vec![any(), Type::Int],
+                any(),
+                flatten_one,
+            ),
+        ],
+    )
+}
+
+/// Declares `sort` and the function that the macro `sortBy` calls.
+fn declare_sorts() -> [Function; 2] {
+    let list = build_list_type;
     let sort = COMPARABLE.map(|(id, _, element)| {
         let sorted = Type::list(element);
         Overload::receiver(id, vec![sorted.clone()], sorted, sort)
@@ -78,68 +150,16 @@ pub fn library() -> Library {
         Overload::receiver(id, vec![list(), Type::list(key)], list(), sort_by_keys)
             .with_cost(sort_by_cost, estimate_sort_by)
     });
-    let flatten = |id, arguments, result, run: Implementation| {
-        Overload::receiver(id, arguments, result, run).with_cost(flatten_cost, estimate_flatten)
-    };
-    let member = |name, id, arguments, run, cost, estimate| {
-        let overload = Overload::receiver(id, arguments, list(), run);
-        Function::new(name, vec![overload.with_cost(cost, estimate)])
-    };
-    let distinct = Overload::receiver("list_distinct", vec![list()], list(), Overload::unbounded)
-        .with_work(distinct)
-        .with_cost(sort_cost, estimate_distinct);
+    [
+        Function::new("sort", sort.into()),
+        Function::new("@sortByAssociatedKeys", sort_by.into()),
+    ]
+}
+
+fn declare_range() -> Function {
     let range = Overload::global("lists_range", vec![Type::Int], Type::list(Type::Int), range)
         .with_cost(result_cost, estimate_range);
-    Library {
-        name: "cel.lib.ext.lists",
-        since: 34,
-        functions: vec![
-            member(
-                "slice",
-                "list_slice",
-                vec![list(), Type::Int, Type::Int],
-                slice as _,
-                result_cost as _,
-                estimate_slice as _,
-            ),
-            member(
-                "reverse",
-                "list_reverse",
-                vec![list()],
-                reverse,
-                result_cost,
-                estimate_same,
-            ),
-            Function::new("distinct", vec![distinct]),
-            Function::new(
-                "flatten",
-                vec![
-                    flatten(
-                        "list_flatten",
-                        vec![Type::list(list())],
-                        list(),
-                        flatten_one,
-                    ),
-                    flatten(
-                        "list_flatten_int",
-                        vec![any(), Type::Int],
-                        any(),
-                        flatten_one,
-                    ),
-                ],
-            ),
-            Function::new("sort", sort.into()),
-            Function::new("@sortByAssociatedKeys", sort_by.into()),
-            Function::new("lists.range", vec![range]),
-        ],
-        macros: vec![Macro {
-            name: "sortBy",
-            receiver: true,
-            arguments: Some(2),
-            expand: expand_sort_by,
-        }],
-        ..Library::default()
-    }
+    Function::new("lists.range", vec![range])
 }
 
 fn take_list<'a, 'v>(values: &'a [Value<'v>]) -> Result<&'a List<'v>, EvalError> {

@@ -58,8 +58,15 @@ fn member(id: &'static str, arguments: &[Type], result: Type, run: Implementatio
 }
 
 fn old_functions() -> Vec<Function> {
+    let mut functions = declare_positions();
+    functions.extend(declare_changes());
+    functions.extend(declare_parts());
+    functions
+}
+
+/// Declares the functions that find a position, or the character at one.
+fn declare_positions() -> Vec<Function> {
     use Type::{Int, String as Str};
-    let list = || Type::list(Str);
     let position = |name, id, id_int, run| {
         let overloads = [
             member(id, &[Str], Int, run),
@@ -72,34 +79,6 @@ fn old_functions() -> Vec<Function> {
                 .into(),
         )
     };
-    let whole = |name, id, run| {
-        let overload = member(id, &[], Str, run);
-        Function::new(
-            name,
-            vec![overload.with_cost(traverse_once, estimate_target)],
-        )
-    };
-    let replace = [
-        member("string_replace_string_string", &[Str, Str], Str, replace),
-        member(
-            "string_replace_string_string_int",
-            &[Str, Str, Int],
-            Str,
-            replace,
-        ),
-    ];
-    let split = [
-        member("string_split_string", &[Str], list(), split),
-        member("string_split_string_int", &[Str, Int], list(), split),
-    ];
-    let substring = [
-        member("string_substring_int", &[Int], Str, substring),
-        member("string_substring_int_int", &[Int, Int], Str, substring),
-    ];
-    let join = [
-        Overload::receiver("list_join", vec![list()], Str, join),
-        Overload::receiver("list_join_string", vec![list(), Str], Str, join),
-    ];
     vec![
         Function::new(
             "charAt",
@@ -117,6 +96,29 @@ fn old_functions() -> Vec<Function> {
             "string_last_index_of_string_int",
             last_index_of,
         ),
+    ]
+}
+
+/// Declares the functions that return a changed copy of the whole string.
+fn declare_changes() -> Vec<Function> {
+    use Type::{Int, String as Str};
+    let whole = |name, id, run| {
+        let overload = member(id, &[], Str, run);
+        Function::new(
+            name,
+            vec![overload.with_cost(traverse_once, estimate_target)],
+        )
+    };
+    let replace = [
+        member("string_replace_string_string", &[Str, Str], Str, replace),
+        member(
+            "string_replace_string_string_int",
+            &[Str, Str, Int],
+            Str,
+            replace,
+        ),
+    ];
+    vec![
         whole("lowerAscii", "string_lower_ascii", lower_ascii as _),
         whole("upperAscii", "string_upper_ascii", upper_ascii),
         whole("trim", "string_trim", trim),
@@ -126,6 +128,26 @@ fn old_functions() -> Vec<Function> {
                 .map(|o| o.with_cost(replace_cost, estimate_replace))
                 .into(),
         ),
+    ]
+}
+
+/// Declares the functions that take strings apart and join them.
+fn declare_parts() -> Vec<Function> {
+    use Type::{Int, String as Str};
+    let list = || Type::list(Str);
+    let split = [
+        member("string_split_string", &[Str], list(), split),
+        member("string_split_string_int", &[Str, Int], list(), split),
+    ];
+    let substring = [
+        member("string_substring_int", &[Int], Str, substring),
+        member("string_substring_int_int", &[Int, Int], Str, substring),
+    ];
+    let join = [
+        Overload::receiver("list_join", vec![list()], Str, join),
+        Overload::receiver("list_join_string", vec![list(), Str], Str, join),
+    ];
+    vec![
         Function::new(
             "split",
             split

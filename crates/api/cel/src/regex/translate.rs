@@ -78,6 +78,19 @@ fn translate_repeat<'p>(after: &'p str, output: &mut String) -> Result<&'p str, 
     Ok(after)
 }
 
+/// Returns the characters of a Perl class, which has only those of ASCII in RE2.
+fn expand_perl_class(letter: char) -> Option<&'static str> {
+    Some(match letter {
+        'd' => "0-9",
+        'w' => "0-9A-Za-z_",
+        's' => r"\t\n\f\r ",
+        'D' => r"\x00-/:-\x{10ffff}",
+        'W' => r"\x00-/:-@\[-\^`\{-\x{10ffff}",
+        'S' => r"\x00-\x08\x0b\x0e-\x1f!-\x{10ffff}",
+        _ => return None,
+    })
+}
+
 /// Translates what follows a backslash, and returns the rest of the pattern.
 fn translate_escape<'p>(
     after: &'p str,
@@ -88,16 +101,7 @@ fn translate_escape<'p>(
         return Err("trailing backslash at end of expression");
     };
     let rest = after.get(letter.len_utf8()..).unwrap_or_default();
-    let class = match letter {
-        'd' => "0-9",
-        'w' => "0-9A-Za-z_",
-        's' => r"\t\n\f\r ",
-        'D' => r"\x00-/:-\x{10ffff}",
-        'W' => r"\x00-/:-@\[-\^`\{-\x{10ffff}",
-        'S' => r"\x00-\x08\x0b\x0e-\x1f!-\x{10ffff}",
-        _ => "",
-    };
-    if !class.is_empty() {
+    if let Some(class) = expand_perl_class(letter) {
         if in_class {
             output.push_str(class);
         } else {

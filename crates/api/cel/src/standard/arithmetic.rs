@@ -43,8 +43,21 @@ fn mixed(
 
 /// Declares the functions.
 pub fn functions() -> Vec<Function> {
-    let (a, bool_type) = (Type::param("A"), Type::Bool);
-    let list = Type::list(a.clone());
+    let mut functions = declare_logic();
+    functions.extend([
+        declare_addition(),
+        declare_subtraction(),
+        declare_multiplication(),
+        declare_division(),
+        declare_modulo(),
+        declare_negation(),
+    ]);
+    functions
+}
+
+/// Declares the conditional, the logical operators and both equalities.
+fn declare_logic() -> Vec<Function> {
+    let a = Type::param("A");
     let logical = |id| Overload::global(id, vec![Type::Bool; 2], Type::Bool, evaluator_only);
     let equality = |id| Overload::global(id, vec![Type::param("A"); 2], Type::Bool, evaluator_only);
     vec![
@@ -52,8 +65,8 @@ pub fn functions() -> Vec<Function> {
             "_?_:_",
             vec![Overload::global(
                 "conditional",
-                vec![bool_type.clone(), a.clone(), a.clone()],
-                a.clone(),
+                vec![Type::Bool, a.clone(), a.clone()],
+                a,
                 evaluator_only,
             )],
         ),
@@ -79,88 +92,107 @@ pub fn functions() -> Vec<Function> {
         ),
         Function::new("_==_", vec![equality("equals")]),
         Function::new("_!=_", vec![equality("not_equals")]),
-        Function::new(
-            "_+_",
-            vec![
-                same("add_bytes", &Type::Bytes, add)
-                    .with_cost(concatenation_cost, estimate_concatenation),
-                same("add_double", &Type::Double, add),
-                same("add_duration_duration", &Type::Duration, add),
-                mixed(
-                    "add_duration_timestamp",
-                    Type::Duration,
-                    Type::Timestamp,
-                    Type::Timestamp,
-                    add,
-                ),
-                mixed(
-                    "add_timestamp_duration",
-                    Type::Timestamp,
-                    Type::Duration,
-                    Type::Timestamp,
-                    add,
-                ),
-                same("add_int64", &Type::Int, add),
-                same("add_list", &list, add),
-                same("add_string", &Type::String, add)
-                    .with_cost(concatenation_cost, estimate_concatenation),
-                same("add_uint64", &Type::Uint, add),
-            ],
-        ),
-        Function::new(
-            "_-_",
-            vec![
-                same("subtract_double", &Type::Double, subtract),
-                same("subtract_duration_duration", &Type::Duration, subtract),
-                same("subtract_int64", &Type::Int, subtract),
-                mixed(
-                    "subtract_timestamp_duration",
-                    Type::Timestamp,
-                    Type::Duration,
-                    Type::Timestamp,
-                    subtract,
-                ),
-                mixed(
-                    "subtract_timestamp_timestamp",
-                    Type::Timestamp,
-                    Type::Timestamp,
-                    Type::Duration,
-                    subtract,
-                ),
-                same("subtract_uint64", &Type::Uint, subtract),
-            ],
-        ),
-        Function::new(
-            "_*_",
-            vec![
-                same("multiply_double", &Type::Double, multiply),
-                same("multiply_int64", &Type::Int, multiply),
-                same("multiply_uint64", &Type::Uint, multiply),
-            ],
-        ),
-        Function::new(
-            "_/_",
-            vec![
-                same("divide_double", &Type::Double, divide),
-                same("divide_int64", &Type::Int, divide),
-                same("divide_uint64", &Type::Uint, divide),
-            ],
-        ),
-        Function::new(
-            "_%_",
-            vec![
-                same("modulo_int64", &Type::Int, modulo),
-                same("modulo_uint64", &Type::Uint, modulo),
-            ],
-        ),
-        Function::new(
-            "-_",
-            vec![
-                Overload::global("negate_double", vec![Type::Double], Type::Double, negate),
-                Overload::global("negate_int64", vec![Type::Int], Type::Int, negate),
-            ],
-        ),
     ]
+}
+
+fn declare_addition() -> Function {
+    let list = Type::list(Type::param("A"));
+    Function::new(
+        "_+_",
+        vec![
+            same("add_bytes", &Type::Bytes, add)
+                .with_cost(concatenation_cost, estimate_concatenation),
+            same("add_double", &Type::Double, add),
+            same("add_duration_duration", &Type::Duration, add),
+            mixed(
+                "add_duration_timestamp",
+                Type::Duration,
+                Type::Timestamp,
+                Type::Timestamp,
+                add,
+            ),
+            mixed(
+                "add_timestamp_duration",
+                Type::Timestamp,
+                Type::Duration,
+                Type::Timestamp,
+                add,
+            ),
+            same("add_int64", &Type::Int, add),
+            same("add_list", &list, add),
+            same("add_string", &Type::String, add)
+                .with_cost(concatenation_cost, estimate_concatenation),
+            same("add_uint64", &Type::Uint, add),
+        ],
+    )
+}
+
+fn declare_subtraction() -> Function {
+    Function::new(
+        "_-_",
+        vec![
+            same("subtract_double", &Type::Double, subtract),
+            same("subtract_duration_duration", &Type::Duration, subtract),
+            same("subtract_int64", &Type::Int, subtract),
+            mixed(
+                "subtract_timestamp_duration",
+                Type::Timestamp,
+                Type::Duration,
+                Type::Timestamp,
+                subtract,
+            ),
+            mixed(
+                "subtract_timestamp_timestamp",
+                Type::Timestamp,
+                Type::Timestamp,
+                Type::Duration,
+                subtract,
+            ),
+            same("subtract_uint64", &Type::Uint, subtract),
+        ],
+    )
+}
+
+fn declare_multiplication() -> Function {
+    Function::new(
+        "_*_",
+        vec![
+            same("multiply_double", &Type::Double, multiply),
+            same("multiply_int64", &Type::Int, multiply),
+            same("multiply_uint64", &Type::Uint, multiply),
+        ],
+    )
+}
+
+fn declare_division() -> Function {
+    Function::new(
+        "_/_",
+        vec![
+            same("divide_double", &Type::Double, divide),
+            same("divide_int64", &Type::Int, divide),
+            same("divide_uint64", &Type::Uint, divide),
+        ],
+    )
+}
+
+fn declare_modulo() -> Function {
+    Function::new(
+        "_%_",
+        vec![
+            same("modulo_int64", &Type::Int, modulo),
+            same("modulo_uint64", &Type::Uint, modulo),
+        ],
+    )
+}
+
+fn declare_negation() -> Function {
+    Function::new(
+        "-_",
+        vec![
+            Overload::global("negate_double", vec![Type::Double], Type::Double, negate),
+            Overload::global("negate_int64", vec![Type::Int], Type::Int, negate),
+        ],
+    )
 }
 
 fn evaluator_only<'v>(_: &[Value<'v>]) -> Eval<'v> {

@@ -19,34 +19,50 @@ const TWO_TO_64: f64 = 18_446_744_073_709_551_616.0;
 
 /// Declares the functions.
 pub fn functions() -> Vec<Function> {
-    use Type::{Bool, Bytes, Double, Duration, Int, String, Timestamp, Uint};
-    let declare = |name, result: Type, from: &[(&'static str, Type)], convert: Implementation| {
-        let overloads = from.iter().map(|(id, argument)| {
-            let overload = Overload::global(id, vec![argument.clone()], result.clone(), convert);
-            match *id {
-                "string_to_bytes" => overload.with_cost(traversal_cost, estimate_to_bytes),
-                "bytes_to_string" => overload.with_cost(traversal_cost, estimate_to_string),
-                _ => overload,
-            }
-        });
-        Function::new(name, overloads.collect())
-    };
+    let mut functions = declare_type_functions();
+    functions.extend(declare_numbers());
+    functions.extend(declare_texts());
+    functions.extend(declare_times());
+    functions
+}
+
+/// Declares the conversions of a function, one overload per type that it accepts.
+fn declare(
+    name: &'static str,
+    result: Type,
+    from: &[(&'static str, Type)],
+    convert: Implementation,
+) -> Function {
+    let overloads = from.iter().map(|(id, argument)| {
+        let overload = Overload::global(id, vec![argument.clone()], result.clone(), convert);
+        match *id {
+            "string_to_bytes" => overload.with_cost(traversal_cost, estimate_to_bytes),
+            "bytes_to_string" => overload.with_cost(traversal_cost, estimate_to_string),
+            _ => overload,
+        }
+    });
+    Function::new(name, overloads.collect())
+}
+
+/// Declares `type` and `dyn`, which accept every type.
+fn declare_type_functions() -> Vec<Function> {
     let any = Type::param("A");
     let type_of_any = Type::type_of(any.clone());
     vec![
         declare("type", type_of_any, &[("type", any.clone())], find_type),
         declare("dyn", Type::Dyn, &[("to_dyn", any)], keep),
+    ]
+}
+
+/// Declares the conversions to numbers and to `bool`.
+fn declare_numbers() -> Vec<Function> {
+    use Type::{Bool, Double, Duration, Int, String, Timestamp, Uint};
+    vec![
         declare(
             "bool",
             Bool,
             &[("bool_to_bool", Bool), ("string_to_bool", String)],
             to_bool,
-        ),
-        declare(
-            "bytes",
-            Bytes,
-            &[("bytes_to_bytes", Bytes), ("string_to_bytes", String)],
-            to_bytes,
         ),
         declare(
             "double",
@@ -60,16 +76,6 @@ pub fn functions() -> Vec<Function> {
             to_double,
         ),
         declare(
-            "duration",
-            Duration,
-            &[
-                ("duration_to_duration", Duration),
-                ("int64_to_duration", Int),
-                ("string_to_duration", String),
-            ],
-            to_duration,
-        ),
-        declare(
             "int",
             Int,
             &[
@@ -81,6 +87,30 @@ pub fn functions() -> Vec<Function> {
                 ("uint64_to_int64", Uint),
             ],
             to_int,
+        ),
+        declare(
+            "uint",
+            Uint,
+            &[
+                ("uint64_to_uint64", Uint),
+                ("double_to_uint64", Double),
+                ("int64_to_uint64", Int),
+                ("string_to_uint64", String),
+            ],
+            to_uint,
+        ),
+    ]
+}
+
+/// Declares the conversions to `string` and `bytes`.
+fn declare_texts() -> Vec<Function> {
+    use Type::{Bool, Bytes, Double, Duration, Int, String, Timestamp, Uint};
+    vec![
+        declare(
+            "bytes",
+            Bytes,
+            &[("bytes_to_bytes", Bytes), ("string_to_bytes", String)],
+            to_bytes,
         ),
         declare(
             "string",
@@ -97,6 +127,23 @@ pub fn functions() -> Vec<Function> {
             ],
             to_string,
         ),
+    ]
+}
+
+/// Declares the conversions to `duration` and `timestamp`.
+fn declare_times() -> Vec<Function> {
+    use Type::{Duration, Int, String, Timestamp};
+    vec![
+        declare(
+            "duration",
+            Duration,
+            &[
+                ("duration_to_duration", Duration),
+                ("int64_to_duration", Int),
+                ("string_to_duration", String),
+            ],
+            to_duration,
+        ),
         declare(
             "timestamp",
             Timestamp,
@@ -106,17 +153,6 @@ pub fn functions() -> Vec<Function> {
                 ("string_to_timestamp", String),
             ],
             to_timestamp,
-        ),
-        declare(
-            "uint",
-            Uint,
-            &[
-                ("uint64_to_uint64", Uint),
-                ("double_to_uint64", Double),
-                ("int64_to_uint64", Int),
-                ("string_to_uint64", String),
-            ],
-            to_uint,
         ),
     ]
 }

@@ -1,7 +1,7 @@
 //! Optional values.
 
 use crate::error::EvalError;
-use crate::function::{Function, Overload};
+use crate::function::{Function, Implementation, Overload};
 use crate::types::Type;
 use crate::value::Value;
 
@@ -9,112 +9,149 @@ type Eval<'v> = Result<Value<'v>, EvalError>;
 
 /// Declares the functions.
 pub fn functions() -> Vec<Function> {
-    let (key, value) = (Type::param("K"), Type::param("V"));
-    let optional = Type::optional(value.clone());
-    let list = Type::list(value.clone());
-    let map = Type::map(key.clone(), value.clone());
-    let optionals = Type::list(optional.clone());
-    let (optional_list, optional_map) = (Type::optional(list.clone()), Type::optional(map.clone()));
-    let receiver = |name, id, arguments: &[&Type], result: &Type, implementation| {
-        let arguments = arguments.iter().map(|&argument| argument.clone()).collect();
-        Function::new(
-            name,
-            vec![Overload::receiver(
-                id,
-                arguments,
-                result.clone(),
-                implementation,
-            )],
-        )
-    };
-    let global = |id, arguments: &[&Type], result: &Type, implementation| {
-        let arguments = arguments.iter().map(|&argument| argument.clone()).collect();
-        Overload::global(id, arguments, result.clone(), implementation)
-    };
-    let index =
-        |id, operand: &Type, index: &Type| global(id, &[operand, index], &optional, evaluator_only);
+    let types = Types::new();
+    let mut functions = declare_constructors(&types);
+    functions.extend(declare_accessors(&types));
+    functions.extend(declare_selections(&types));
+    functions.extend(declare_list_functions(&types));
+    functions
+}
+
+/// Types of the signatures.
+struct Types {
+    key: Type,
+    value: Type,
+    list: Type,
+    map: Type,
+    optional: Type,
+}
+
+impl Types {
+    fn new() -> Self {
+        let (key, value) = (Type::param("K"), Type::param("V"));
+        Self {
+            list: Type::list(value.clone()),
+            map: Type::map(key.clone(), value.clone()),
+            optional: Type::optional(value.clone()),
+            key,
+            value,
+        }
+    }
+}
+
+fn clone_types(types: &[&Type]) -> Vec<Type> {
+    types.iter().map(|&found| found.clone()).collect()
+}
+
+fn global(id: &'static str, arguments: &[&Type], result: &Type, run: Implementation) -> Overload {
+    Overload::global(id, clone_types(arguments), result.clone(), run)
+}
+
+fn receiver(id: &'static str, arguments: &[&Type], result: &Type, run: Implementation) -> Overload {
+    Overload::receiver(id, clone_types(arguments), result.clone(), run)
+}
+
+/// Declares the functions that create an optional value.
+fn declare_constructors(types: &Types) -> Vec<Function> {
+    let (value, optional) = (&types.value, &types.optional);
+    let of = global("optional_of", &[value], optional, create);
+    let non_zero = global(
+        "optional_ofNonZeroValue",
+        &[value],
+        optional,
+        create_non_zero,
+    );
+    let none = global("optional_none", &[], optional, create_none);
     vec![
-        Function::new(
-            "optional.of",
-            vec![global("optional_of", &[&value], &optional, create)],
-        ),
-        Function::new(
-            "optional.ofNonZeroValue",
-            vec![global(
-                "optional_ofNonZeroValue",
-                &[&value],
-                &optional,
-                create_non_zero,
-            )],
-        ),
-        Function::new(
-            "optional.none",
-            vec![global("optional_none", &[], &optional, create_none)],
-        ),
-        receiver("value", "optional_value", &[&optional], &value, unwrap),
-        receiver(
-            "hasValue",
-            "optional_hasValue",
-            &[&optional],
-            &Type::Bool,
-            has_value,
-        ),
-        receiver(
-            "or",
-            "optional_or_optional",
-            &[&optional, &optional],
-            &optional,
-            evaluator_only,
-        ),
-        receiver(
-            "orValue",
-            "optional_orValue_value",
-            &[&optional, &value],
-            &value,
-            evaluator_only,
-        ),
+        Function::new("optional.of", vec![of]),
+        Function::new("optional.ofNonZeroValue", vec![non_zero]),
+        Function::new("optional.none", vec![none]),
+    ]
+}
+
+/// Declares the functions that read an optional value or replace an absent one.
+fn declare_accessors(types: &Types) -> Vec<Function> {
+    let (value, optional) = (&types.value, &types.optional);
+    let read = receiver("optional_value", &[optional], value, unwrap);
+    let present = receiver("optional_hasValue", &[optional], &Type::Bool, has_value);
+    let or = receiver(
+        "optional_or_optional",
+        &[optional, optional],
+        optional,
+        evaluator_only,
+    );
+    let or_value = receiver(
+        "optional_orValue_value",
+        &[optional, value],
+        value,
+        evaluator_only,
+    );
+    vec![
+        Function::new("value", vec![read]),
+        Function::new("hasValue", vec![present]),
+        Function::new("or", vec![or]),
+        Function::new("orValue", vec![or_value]),
+    ]
+}
+
+/// Declares the selection of a field or an element that may be absent.
+fn declare_selections(types: &Types) -> Vec<Function> {
+    let (optional, list, map) = (&types.optional, &types.list, &types.map);
+    let optional_list = Type::optional(list.clone());
+    let optional_map = Type::optional(map.clone());
+    let index =
+        |id, operand: &Type, index: &Type| global(id, &[operand, index], optional, evaluator_only);
+    vec![
         Function::new(
             "_?._",
             vec![global(
                 "select_optional_field",
                 &[&Type::Dyn, &Type::String],
-                &optional,
+                optional,
                 evaluator_only,
             )],
         ),
         Function::new(
             "_[?_]",
             vec![
-                index("list_optindex_optional_int", &list, &Type::Int),
+                index("list_optindex_optional_int", list, &Type::Int),
                 index(
                     "optional_list_optindex_optional_int",
                     &optional_list,
                     &Type::Int,
                 ),
-                index("map_optindex_optional_value", &map, &key),
-                index("optional_map_optindex_optional_value", &optional_map, &key),
+                index("map_optindex_optional_value", map, &types.key),
+                index(
+                    "optional_map_optindex_optional_value",
+                    &optional_map,
+                    &types.key,
+                ),
             ],
         ),
         Function::new(
             "_[_]",
             vec![
                 index("optional_list_index_int", &optional_list, &Type::Int),
-                index("optional_map_index_value", &optional_map, &key),
+                index("optional_map_index_value", &optional_map, &types.key),
             ],
         ),
-        receiver("last", "list_last", &[&list], &optional, last),
-        receiver("first", "list_first", &[&list], &optional, first),
+    ]
+}
+
+/// Declares the functions from lists to optional values, and from lists of optional values.
+fn declare_list_functions(types: &Types) -> Vec<Function> {
+    let (list, optional) = (&types.list, &types.optional);
+    let optionals = Type::list(optional.clone());
+    let unwrap_global = global("optional_unwrap", &[&optionals], list, unwrap_all);
+    let unwrap_member = receiver("optional_unwrapOpt", &[&optionals], list, unwrap_all);
+    vec![
+        Function::new("last", vec![receiver("list_last", &[list], optional, last)]),
         Function::new(
-            "optional.unwrap",
-            vec![global("optional_unwrap", &[&optionals], &list, unwrap_all)],
+            "first",
+            vec![receiver("list_first", &[list], optional, first)],
         ),
-        receiver(
-            "unwrapOpt",
-            "optional_unwrapOpt",
-            &[&optionals],
-            &list,
-            unwrap_all,
-        ),
+        Function::new("optional.unwrap", vec![unwrap_global]),
+        Function::new("unwrapOpt", vec![unwrap_member]),
     ]
 }
 
