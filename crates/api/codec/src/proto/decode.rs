@@ -177,33 +177,9 @@ fn read_special(message: &'static Message, bytes: &[u8], depth: u8) -> Result<Va
     }
     Ok(match message.shape {
         Shape::Struct => Value::Null,
-        Shape::Time | Shape::MicroTime => {
-            let micro = message.shape == Shape::MicroTime;
-            // `metav1.Time` drops fractions of a second when it is encoded, so a client cannot
-            // store one.
-            let nanos = if micro {
-                i32::try_from(parts.ints[1]).unwrap_or(0)
-            } else {
-                0
-            };
-            match parts.any {
-                // An empty message is the zero time, which is null in JSON.
-                true => scalars::from_unix(parts.ints[0], nanos, micro)
-                    .map_or(Value::Null, Value::String),
-                false => Value::Null,
-            }
-        }
+        Shape::Time | Shape::MicroTime => parts.read_time(message.shape == Shape::MicroTime),
         Shape::Duration => Value::String(base_duration::format_duration(parts.ints[0])),
-        Shape::Quantity => {
-            let given = parts
-                .bytes
-                .first()
-                .map(|bytes| decode_text(bytes))
-                .unwrap_or_default();
-            // An absent text is read as zero.
-            let given = if given.is_empty() { "0" } else { &given };
-            Value::String(scalars::canonical_quantity(given).map_err(DecodeError::Type)?)
-        }
+        Shape::Quantity => parts.read_quantity()?,
         Shape::IntOrString if parts.ints[0] == 1 => {
             Value::String(decode_text(parts.bytes.last().copied().unwrap_or_default()))
         }
@@ -213,11 +189,7 @@ fn read_special(message: &'static Message, bytes: &[u8], depth: u8) -> Result<Va
             Some(raw) if !raw.is_empty() => crate::json::parse(raw)?,
             _ => Value::Null,
         },
-        Shape::Items => parts
-            .bytes
-            .iter()
-            .map(|bytes| Value::String(decode_text(bytes)))
-            .collect(),
+        Shape::Items => parts.read_texts(),
         Shape::SchemaOrBool => parts
             .messages
             .pop()
@@ -229,11 +201,7 @@ fn read_special(message: &'static Message, bytes: &[u8], depth: u8) -> Result<Va
         Shape::SchemaOrStringArray if parts.bytes.is_empty() => {
             parts.messages.pop().unwrap_or(Value::Null)
         }
-        Shape::SchemaOrStringArray => parts
-            .bytes
-            .iter()
-            .map(|bytes| Value::String(decode_text(bytes)))
-            .collect(),
+        Shape::SchemaOrStringArray => parts.read_texts(),
     })
 }
 
@@ -248,6 +216,40 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
+    fn read_time(&self, micro: bool) -> Value {
+        // `metav1.Time` drops fractions of a second when it is encoded, so a client cannot store
+        // one.
+        let nanos = if micro {
+            i32::try_from(self.ints[1]).unwrap_or(0)
+        } else {
+            0
+        };
+        // An empty message is the zero time, which is null in JSON.
+        if !self.any {
+            return Value::Null;
+        }
+        scalars::from_unix(self.ints[0], nanos, micro).map_or(Value::Null, Value::String)
+    }
+
+    fn read_quantity(&self) -> Result<Value, DecodeError> {
+        let given = self
+            .bytes
+            .first()
+            .map(|bytes| decode_text(bytes))
+            .unwrap_or_default();
+        // An absent text is read as zero.
+        let given = if given.is_empty() { "0" } else { &given };
+        let quantity = scalars::canonical_quantity(given).map_err(DecodeError::Type)?;
+        Ok(Value::String(quantity))
+    }
+
+    fn read_texts(&self) -> Value {
+        self.bytes
+            .iter()
+            .map(|bytes| Value::String(decode_text(bytes)))
+            .collect()
+    }
+
     fn add(
         &mut self,
         message: &'static Message,
