@@ -97,6 +97,11 @@ pub(crate) fn check_topology(
             "must be true or undefined",
         ));
     }
+    check_map_type(node, path, out);
+    check_list_type(node, require_atomic_sets, path, out);
+}
+
+fn check_map_type(node: &Value, path: &FieldPath<'_>, out: &mut Vec<FieldProblem>) {
     let map_type = opt_text(node, "x-kubernetes-map-type");
     check_type_of(
         node,
@@ -112,6 +117,14 @@ pub(crate) fn check_topology(
         path,
         out,
     );
+}
+
+fn check_list_type(
+    node: &Value,
+    require_atomic_sets: bool,
+    path: &FieldPath<'_>,
+    out: &mut Vec<FieldProblem>,
+) {
     let list_type = opt_text(node, "x-kubernetes-list-type");
     check_type_of(
         node,
