@@ -139,19 +139,7 @@ impl TokenIssuer {
         }
         let text = |f: &str| reference[f].as_str().unwrap_or_default();
         let (kind, name) = (text("kind"), text("name"));
-        let (resource, namespace) = match kind {
-            "Pod" => ("pods", account.namespace()),
-            // Only in the account's namespace: a token must not depend on objects that its users
-            // cannot see.
-            "Secret" => ("secrets", account.namespace()),
-            "Node" => ("nodes", ""),
-            _ => {
-                return Err(ApiError::bad_request(format!(
-                    "cannot bind token for serviceaccount {:?} to an unknown object of kind {kind:?}",
-                    account.name()
-                )));
-            }
-        };
+        let (resource, namespace) = locate_bound_object(account, kind)?;
         // Read from the store: the cache may still have an object that was deleted and created
         // again.
         let found = self
@@ -175,16 +163,7 @@ impl TokenIssuer {
             "Secret" => claims.secret = bound,
             "Node" => claims.node = bound,
             _ => {
-                let own = found["spec"]["serviceAccountName"]
-                    .as_str()
-                    .unwrap_or_default();
-                // Otherwise an account could issue tokens that name another account's pod.
-                if own != account.name() {
-                    return Err(ApiError::bad_request(format!(
-                        "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
-                        account.name()
-                    )));
-                }
+                check_pod_account(account, &found)?;
                 claims.pod = bound;
                 // A token of a pod names the node for audit. The cached Node may be missing, so the
                 // uid may be empty.
@@ -215,6 +194,39 @@ impl TokenIssuer {
         encode(&header, &claims.to_payload(), &key.key)
             .map_err(|_| ApiError::internal("failed to generate token"))
     }
+}
+
+/// Returns resource and namespace of the kinds that a token can be bound to.
+fn locate_bound_object<'a>(
+    account: &'a Value,
+    kind: &str,
+) -> Result<(&'static str, &'a str), ApiError> {
+    match kind {
+        "Pod" => Ok(("pods", account.namespace())),
+        // Only in the account's namespace: a token must not depend on objects that its users
+        // cannot see.
+        "Secret" => Ok(("secrets", account.namespace())),
+        "Node" => Ok(("nodes", "")),
+        _ => Err(ApiError::bad_request(format!(
+            "cannot bind token for serviceaccount {:?} to an unknown object of kind {kind:?}",
+            account.name()
+        ))),
+    }
+}
+
+/// Checks that a pod runs as the account. Otherwise an account could issue tokens that name another
+/// account's pod.
+fn check_pod_account(account: &Value, pod: &Value) -> Result<(), ApiError> {
+    let own = pod["spec"]["serviceAccountName"]
+        .as_str()
+        .unwrap_or_default();
+    if own == account.name() {
+        return Ok(());
+    }
+    Err(ApiError::bad_request(format!(
+        "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+        account.name()
+    )))
 }
 
 fn read_key(paths: &[PathBuf]) -> Result<SigningKey, OptionsError> {
