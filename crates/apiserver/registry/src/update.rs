@@ -166,28 +166,7 @@ impl Registry {
         // Before defaulting and validation, which compare immutable metadata with the old object.
         meta::carry_over(&mut new, &old);
         if update.mode.is_checked() {
-            default_object(write, &mut new);
-            prepare_update(write, update.mode.subresource(write), &mut new, &old);
-            as_stored(write, &mut new);
-            // As upstream, the duplicates of a patch are found after admission only.
-            if update.replaces {
-                remove_duplicate_owners(write, Stage::Request, &mut new);
-            }
-            if !write.applies {
-                write.track_fields(Some(&old), &mut new);
-            }
-            let rewritten;
-            (new, rewritten) = self.admit_update(write, update.mode, new, &old).await?;
-            remove_duplicate_owners(write, Stage::Admitted, &mut new);
-            default_object(write, &mut new);
-            if rewritten {
-                // A webhook may change any field, also those that only the server sets.
-                meta::carry_over(&mut new, &old);
-                prepare_update(write, update.mode.subresource(write), &mut new, &old);
-            }
-            // Plugins may write explicit zero values, which must not count as a change.
-            codec::canonicalize(&write.resource.schema, &mut new);
-            as_stored(write, &mut new);
+            new = self.prepare_checked(write, update, new, &old).await?;
         }
         let allocation = self
             .options
@@ -210,6 +189,38 @@ impl Registry {
                 .await;
         }
         done
+    }
+
+    /// Defaults, prepares and admits the new object of a checked update.
+    async fn prepare_checked(
+        &self,
+        write: &mut Write,
+        update: &Update<'_>,
+        mut new: Value,
+        old: &Value,
+    ) -> Result<Value, ApiError> {
+        default_object(write, &mut new);
+        prepare_update(write, update.mode.subresource(write), &mut new, old);
+        as_stored(write, &mut new);
+        // As upstream, the duplicates of a patch are found after admission only.
+        if update.replaces {
+            remove_duplicate_owners(write, Stage::Request, &mut new);
+        }
+        if !write.applies {
+            write.track_fields(Some(old), &mut new);
+        }
+        let (mut new, rewritten) = self.admit_update(write, update.mode, new, old).await?;
+        remove_duplicate_owners(write, Stage::Admitted, &mut new);
+        default_object(write, &mut new);
+        if rewritten {
+            // A webhook may change any field, also those that only the server sets.
+            meta::carry_over(&mut new, old);
+            prepare_update(write, update.mode.subresource(write), &mut new, old);
+        }
+        // Plugins may write explicit zero values, which must not count as a change.
+        codec::canonicalize(&write.resource.schema, &mut new);
+        as_stored(write, &mut new);
+        Ok(new)
     }
 
     /// Returns the object, and whether a webhook has changed it.
