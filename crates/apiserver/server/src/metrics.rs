@@ -138,6 +138,12 @@ impl ServerMetrics {
                 *count as f64,
             );
         }
+        self.write_durations(page);
+        self.write_sizes(page);
+        self.write_events(page);
+    }
+
+    fn write_durations(&self, page: &mut MetricsPage) {
         page.head(
             "apiserver_request_duration_seconds",
             "histogram",
@@ -166,6 +172,9 @@ impl ServerMetrics {
         {
             page.histogram(sli, &request_labels(key, None), durations);
         }
+    }
+
+    fn write_sizes(&self, page: &mut MetricsPage) {
         page.head(
             "apiserver_response_sizes",
             "histogram",
@@ -178,6 +187,9 @@ impl ServerMetrics {
                 sizes,
             );
         }
+    }
+
+    fn write_events(&self, page: &mut MetricsPage) {
         page.head(
             "apiserver_watch_events_total",
             "counter",

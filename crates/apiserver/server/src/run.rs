@@ -25,7 +25,7 @@ use apiserver_cache::Caches;
 use apiserver_crd::{Backlog, DefinitionOptions, Definitions, TerminatingGuard};
 use apiserver_policy::PolicyMetrics;
 use apiserver_registry::{Allocators, Registry, RegistryOptions, ServiceOptions};
-use apiserver_request::{Authorizer, Objects};
+use apiserver_request::{Admission, Authorizer, Objects};
 use apiserver_storage::{Store, compact_regularly};
 use apiserver_webhook::{
     ConversionClient, ConversionMetrics, Credentials, Transport, WebhookMetrics,
@@ -130,113 +130,43 @@ pub(crate) fn build_server(
     port: u16,
     tasks: &Tasks,
 ) -> anyhow::Result<Arc<Server>> {
-    let store = Store::new(&options.store_config())?;
-    let feature_gates = FeatureGates::parse(options.feature_gates.iter().map(String::as_str))?;
-    let cbor = feature_gates.is_enabled(CBOR);
-    let built_in = runtime_config::select_resources(&options.runtime_config, &feature_gates)?;
-    let caches = Caches::start_with(
-        store.clone(),
-        // Upstream joins paths, which drops a final slash; with it, a stock server's keys would not
-        // be found.
-        options.etcd_prefix.trim_end_matches('/'),
-        built_in,
-        tasks,
-    );
-    // Authentication, authorization and admission read the caches, which spares the store a read
-    // per decision.
-    let objects: Arc<dyn Objects> = caches.clone();
-    let authn = Authn::new(options.authn_options()?, objects.clone())?;
-    let authz = Authz::new(&options.authorization_modes()?, &objects);
+    let assembly = Assembly::new(options, tasks)?;
     // Two-phase wiring: admission needs the registry to write quota usage, and the registry needs
     // admission.
     let slot = Arc::new(admission::QuotaSlot::default());
-    let webhook_metrics = Arc::new(WebhookMetrics::default());
-    let authorizer: Arc<dyn Authorizer> = authz.clone();
-    let webhooks =
-        webhooks::build_webhooks(options, &caches, &authorizer, &webhook_metrics, tasks)?;
-    let policy_metrics = Arc::new(PolicyMetrics::default());
-    let mut plugins = build_admission(
-        options,
-        admission::Context {
-            objects: objects.clone(),
-            authorizer: authorizer.clone(),
-            quotas: slot.clone(),
-            webhooks,
-            policies: policies::build_policies(&caches, &authorizer, &policy_metrics),
-        },
-        &authz,
-    )?;
-    // Not in the list of plugins either: a policy must not read what its author may not.
-    plugins.push(policies::build_param_check(&caches, &authorizer));
-    let definitions = Arc::new(Backlog::default());
-    // First, so that no webhook is called for a create that is refused.
-    plugins.insert(0, Arc::new(TerminatingGuard(definitions.clone())));
-    let services = ServiceOptions {
-        cidrs: options.service_cluster_ip_range.clone(),
-        node_ports: options.service_node_port_range.clone(),
-    };
-    let registry_options = RegistryOptions {
-        event_ttl: i64::try_from(parse_duration("event-ttl", &options.event_ttl)?.as_secs())
-            .unwrap_or(3600),
-        admission: plugins,
-        tokens: authn.issuer(),
-        services: Allocators::new(services),
-    };
-    let registry = Registry::new(store.clone(), caches.clone(), registry_options);
-    let conversion_metrics = Arc::new(ConversionMetrics::default());
-    let transport = Transport::new(
-        tasks.clone(),
-        webhooks::build_resolver(options, &objects),
-        Credentials::default(),
-    );
-    let converters =
-        webhook_converters(ConversionClient::new(transport, conversion_metrics.clone()));
-    let definition_options = DefinitionOptions {
-        converters,
-        stores_cbor: cbor,
-    };
-    let definitions = Definitions::start(registry.clone(), definitions, definition_options, tasks);
+    let backlog = Arc::new(Backlog::default());
+    let plugins = assembly.build_plugins(&slot, &backlog)?;
+    let registry = assembly.build_registry(plugins)?;
+    let definitions = assembly.start_definitions(&registry, backlog);
     // From here on quota is charged; no request was served before.
     slot.set(Arc::new(quotas::Quotas(registry.clone())));
-    let interval = parse_duration(
-        "etcd-compaction-interval",
-        &options.etcd_compaction_interval,
-    )?;
-    // 0 leaves compaction to another server or to the store.
-    if !interval.is_zero() {
-        tasks.spawn_critical(
-            "compaction",
-            compact_regularly(store.clone(), interval, tasks.shutdown().clone()),
-        );
-    }
+    assembly.start_compaction()?;
     let address = external_address(options, port);
     let request_timeout = parse_duration("request-timeout", &options.request_timeout)?;
     Ok(Arc::new(Server {
         registry,
-        caches,
-        store,
-        authn,
-        identity_headers: options.identity_headers(),
-        authz,
-        flow: FlowControl::new(&objects),
-        discovery: Discovery::new(&address),
-        metrics: ServerMetrics::default(),
-        webhook_metrics,
-        conversion_metrics,
         definitions,
-        feature_gates,
-        formats: Formats { cbor },
-        policy_metrics,
+        discovery: Discovery::new(&address),
+        external_address: address,
+        identity_headers: options.identity_headers(),
+        flow: FlowControl::new(&assembly.objects),
         kubelets: Kubelets::new(
             &kubelet_tls(options),
             ReachPolicy::new(port, &options.etcd_servers),
         )?,
-        aggregation: Aggregation::new(
-            options,
-            &objects,
-            webhooks::build_resolver(options, &objects),
-        )?,
-        external_address: address,
+        aggregation: assembly.build_aggregation()?,
+        metrics: ServerMetrics::default(),
+        formats: Formats {
+            cbor: assembly.stores_cbor(),
+        },
+        caches: assembly.caches,
+        store: assembly.store,
+        authn: assembly.authn,
+        authz: assembly.authz,
+        webhook_metrics: assembly.webhook_metrics,
+        conversion_metrics: assembly.conversion_metrics,
+        policy_metrics: assembly.policy_metrics,
+        feature_gates: assembly.feature_gates,
         bootstrapped: Steps::default(),
         inflight: InFlight::new(
             options.max_requests_inflight,
@@ -251,11 +181,161 @@ pub(crate) fn build_server(
     }))
 }
 
+/// Parts that the other parts of a server need.
+struct Assembly<'a> {
+    options: &'a ServerOptions,
+    tasks: &'a Tasks,
+    store: Store,
+    feature_gates: FeatureGates,
+    caches: Arc<Caches>,
+    /// Reads of the caches.
+    objects: Arc<dyn Objects>,
+    authn: Arc<Authn>,
+    authz: Arc<Authz>,
+    webhook_metrics: Arc<WebhookMetrics>,
+    policy_metrics: Arc<PolicyMetrics>,
+    conversion_metrics: Arc<ConversionMetrics>,
+}
+
+impl<'a> Assembly<'a> {
+    fn new(options: &'a ServerOptions, tasks: &'a Tasks) -> anyhow::Result<Self> {
+        let store = Store::new(&options.store_config())?;
+        let feature_gates = FeatureGates::parse(options.feature_gates.iter().map(String::as_str))?;
+        let built_in = runtime_config::select_resources(&options.runtime_config, &feature_gates)?;
+        let caches = Caches::start_with(
+            store.clone(),
+            // Upstream joins paths, which drops a final slash; with it, a stock server's keys would
+            // not be found.
+            options.etcd_prefix.trim_end_matches('/'),
+            built_in,
+            tasks,
+        );
+        // Authentication, authorization and admission read the caches, which spares the store a
+        // read per decision.
+        let objects: Arc<dyn Objects> = caches.clone();
+        let authn = Authn::new(options.authn_options()?, objects.clone())?;
+        let authz = Authz::new(&options.authorization_modes()?, &objects);
+        Ok(Self {
+            options,
+            tasks,
+            store,
+            feature_gates,
+            caches,
+            objects,
+            authn,
+            authz,
+            webhook_metrics: Arc::default(),
+            policy_metrics: Arc::default(),
+            conversion_metrics: Arc::default(),
+        })
+    }
+
+    /// Returns whether CBOR is offered to clients and used in the store.
+    fn stores_cbor(&self) -> bool {
+        self.feature_gates.is_enabled(CBOR)
+    }
+
+    /// Builds the admission plugins in the order in which they are called.
+    fn build_plugins(
+        &self,
+        slot: &Arc<admission::QuotaSlot>,
+        backlog: &Arc<Backlog>,
+    ) -> anyhow::Result<Vec<Arc<dyn Admission>>> {
+        let authorizer: Arc<dyn Authorizer> = self.authz.clone();
+        let webhooks = webhooks::build_webhooks(
+            self.options,
+            &self.caches,
+            &authorizer,
+            &self.webhook_metrics,
+            self.tasks,
+        )?;
+        let mut plugins = build_admission(
+            self.options,
+            admission::Context {
+                objects: self.objects.clone(),
+                authorizer: authorizer.clone(),
+                quotas: slot.clone(),
+                webhooks,
+                policies: policies::build_policies(&self.caches, &authorizer, &self.policy_metrics),
+            },
+            &self.authz,
+        )?;
+        // Not in the list of plugins either: a policy must not read what its author may not.
+        plugins.push(policies::build_param_check(&self.caches, &authorizer));
+        // First, so that no webhook is called for a create that is refused.
+        plugins.insert(0, Arc::new(TerminatingGuard(backlog.clone())));
+        Ok(plugins)
+    }
+
+    fn build_registry(&self, admission: Vec<Arc<dyn Admission>>) -> anyhow::Result<Arc<Registry>> {
+        let options = self.options;
+        let services = ServiceOptions {
+            cidrs: options.service_cluster_ip_range.clone(),
+            node_ports: options.service_node_port_range.clone(),
+        };
+        let event_ttl = parse_duration("event-ttl", &options.event_ttl)?;
+        let registry_options = RegistryOptions {
+            event_ttl: i64::try_from(event_ttl.as_secs()).unwrap_or(3600),
+            admission,
+            tokens: self.authn.issuer(),
+            services: Allocators::new(services),
+        };
+        Ok(Registry::new(
+            self.store.clone(),
+            self.caches.clone(),
+            registry_options,
+        ))
+    }
+
+    /// Starts the life cycle of custom resource definitions.
+    fn start_definitions(
+        &self,
+        registry: &Arc<Registry>,
+        backlog: Arc<Backlog>,
+    ) -> Arc<Definitions> {
+        let transport = Transport::new(
+            self.tasks.clone(),
+            webhooks::build_resolver(self.options, &self.objects),
+            Credentials::default(),
+        );
+        let client = ConversionClient::new(transport, self.conversion_metrics.clone());
+        let options = DefinitionOptions {
+            converters: webhook_converters(client),
+            stores_cbor: self.stores_cbor(),
+        };
+        Definitions::start(registry.clone(), backlog, options, self.tasks)
+    }
+
+    fn start_compaction(&self) -> anyhow::Result<()> {
+        let interval = parse_duration(
+            "etcd-compaction-interval",
+            &self.options.etcd_compaction_interval,
+        )?;
+        // 0 leaves compaction to another server or to the store.
+        if !interval.is_zero() {
+            let shutdown = self.tasks.shutdown().clone();
+            self.tasks.spawn_critical(
+                "compaction",
+                compact_regularly(self.store.clone(), interval, shutdown),
+            );
+        }
+        Ok(())
+    }
+
+    fn build_aggregation(&self) -> anyhow::Result<Aggregation> {
+        Aggregation::new(
+            self.options,
+            &self.objects,
+            webhooks::build_resolver(self.options, &self.objects),
+        )
+    }
+}
+
 fn build_admission(
     options: &ServerOptions,
     context: admission::Context,
     authz: &Arc<Authz>,
-) -> anyhow::Result<Vec<Arc<dyn apiserver_request::Admission>>> {
+) -> anyhow::Result<Vec<Arc<dyn Admission>>> {
     let names = admission::Options {
         enable: options.enable_admission_plugins.clone(),
         disable: options.disable_admission_plugins.clone(),

@@ -104,113 +104,156 @@ fn auto_limit_response() -> Value {
     json!({"apf.kubernetes.io/autoupdate-spec": "true"})
 }
 
-fn flow_schemas() -> Vec<Value> {
-    let everything = json!({"resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true,
-        "namespaces": ["*"]}], "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}]});
-    let groups = |names: &[&str]| -> Value {
-        names
-            .iter()
-            .map(|name| json!({"kind": "Group", "group": {"name": name}}))
-            .collect()
-    };
-    let schema = |name: &str,
-                  level: &str,
-                  precedence: i64,
-                  distinguisher: Option<&str>,
-                  subjects: Value| {
-        let mut rule = everything.clone();
-        rule["subjects"] = subjects;
-        let mut spec = json!({"priorityLevelConfiguration": {"name": level}, "matchingPrecedence": precedence, "rules": [rule]});
-        if let Some(method) = distinguisher {
+/// A row of the table of flow schemas.
+struct FlowSchemaRow {
+    name: &'static str,
+    level: &'static str,
+    precedence: i64,
+    distinguisher: Option<&'static str>,
+}
+
+impl FlowSchemaRow {
+    fn new(name: &'static str, level: &'static str, precedence: i64) -> Self {
+        Self {
+            name,
+            level,
+            precedence,
+            distinguisher: None,
+        }
+    }
+
+    fn by_user(self) -> Self {
+        Self {
+            distinguisher: Some("ByUser"),
+            ..self
+        }
+    }
+
+    fn by_namespace(self) -> Self {
+        Self {
+            distinguisher: Some("ByNamespace"),
+            ..self
+        }
+    }
+
+    /// Returns the object that matches all requests of the subjects.
+    fn match_subjects(&self, subjects: Value) -> Value {
+        self.match_rule(json!({"resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true,
+            "namespaces": ["*"]}], "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}], "subjects": subjects}))
+    }
+
+    /// Returns the object that matches the requests of a rule.
+    fn match_rule(&self, rule: Value) -> Value {
+        let mut spec = json!({"priorityLevelConfiguration": {"name": self.level}, "matchingPrecedence": self.precedence,
+            "rules": [rule]});
+        if let Some(method) = self.distinguisher {
             spec["distinguisherMethod"] = json!({"type": method});
         }
-        json!({"metadata": {"name": name, "annotations": auto_limit_response()}, "spec": spec})
-    };
-    let all = ["system:unauthenticated", "system:authenticated"];
+        json!({"metadata": {"name": self.name, "annotations": auto_limit_response()}, "spec": spec})
+    }
+}
+
+fn build_group_subjects(names: &[&str]) -> Value {
+    names
+        .iter()
+        .map(|name| json!({"kind": "Group", "group": {"name": name}}))
+        .collect()
+}
+
+fn build_user_subject(name: &str) -> Value {
+    json!({"kind": "User", "user": {"name": name}})
+}
+
+/// Returns the subject that matches all ServiceAccounts of `kube-system`.
+fn build_account_subject() -> Value {
+    json!({"kind": "ServiceAccount", "serviceAccount": {"namespace": "kube-system", "name": "*"}})
+}
+
+fn build_lease_rule(verbs: &[&str]) -> Value {
+    json!({"verbs": verbs, "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "namespaces": ["*"]})
+}
+
+/// The groups of all users, with and without credentials.
+const EVERYONE: [&str; 2] = ["system:unauthenticated", "system:authenticated"];
+
+fn flow_schemas() -> Vec<Value> {
+    // Names, levels and precedences are those of upstream's bootstrap configuration.
+    let exempt = FlowSchemaRow::new("exempt", "exempt", 1);
+    let mut schemas = vec![exempt.match_subjects(build_group_subjects(&["system:masters"]))];
+    schemas.extend(build_selective_schemas());
+    schemas.extend(build_component_schemas());
+    schemas.extend(build_general_schemas());
+    schemas
+}
+
+/// Returns the flow schemas for a few kinds of requests.
+fn build_selective_schemas() -> [Value; 3] {
     // Probes come without credentials, and a kubelet that gets no response restarts the server.
-    let mut probes = schema("probes", "exempt", 2, None, groups(&all));
-    probes["spec"]["rules"] = json!([{"subjects": groups(&all), "nonResourceRules": [{"verbs": ["get"],
-        "nonResourceURLs": ["/healthz", "/readyz", "/livez"]}]}]);
-    let user = |name: &str| json!({"kind": "User", "user": {"name": name}});
-    let accounts = json!({"kind": "ServiceAccount", "serviceAccount": {"namespace": "kube-system", "name": "*"}});
-    let (manager, scheduler) = (
-        user("system:kube-controller-manager"),
-        user("system:kube-scheduler"),
+    let probes = FlowSchemaRow::new("probes", "exempt", 2).match_rule(
+        json!({"subjects": build_group_subjects(&EVERYONE), "nonResourceRules": [{"verbs": ["get"],
+        "nonResourceURLs": ["/healthz", "/readyz", "/livez"]}]}),
     );
-    let leases = |verbs: &[&str]| json!({"verbs": verbs, "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "namespaces": ["*"]});
-    let by_user = Some("ByUser");
-    let leaders = json!([manager, scheduler, accounts]);
-    let mut elections = schema(
-        "system-leader-election",
-        "leader-election",
-        100,
-        by_user,
-        json!([]),
-    );
-    elections["spec"]["rules"] =
-        json!([{"subjects": leaders, "resourceRules": [leases(&["get", "create", "update"])]}]);
-    // Above other requests of nodes: a heartbeat that is late marks a node as not ready.
-    let mut heartbeats = schema("system-node-high", "node-high", 400, by_user, json!([]));
+    let leaders = json!([
+        build_user_subject("system:kube-controller-manager"),
+        build_user_subject("system:kube-scheduler"),
+        build_account_subject()
+    ]);
+    let leases = build_lease_rule(&["get", "create", "update"]);
+    let elections = FlowSchemaRow::new("system-leader-election", "leader-election", 100)
+        .by_user()
+        .match_rule(json!({"subjects": leaders, "resourceRules": [leases]}));
     let nodes = json!({"verbs": ["*"], "apiGroups": [""], "resources": ["nodes", "nodes/status"], "clusterScope": true,
         "namespaces": ["*"]});
-    heartbeats["spec"]["rules"] =
-        json!([{"subjects": groups(&["system:nodes"]), "resourceRules": [nodes, leases(&["*"])]}]);
-    let by_namespace = Some("ByNamespace");
-    // Names, levels and precedences are those of upstream's bootstrap configuration.
-    vec![
-        schema("exempt", "exempt", 1, None, groups(&["system:masters"])),
-        probes,
-        elections,
-        heartbeats,
-        schema(
+    // Above other requests of nodes: a heartbeat that is late marks a node as not ready.
+    let heartbeats = FlowSchemaRow::new("system-node-high", "node-high", 400)
+        .by_user()
+        .match_rule(
+            json!({"subjects": build_group_subjects(&["system:nodes"]), "resourceRules": [nodes, build_lease_rule(&["*"])]}),
+        );
+    [probes, elections, heartbeats]
+}
+
+/// Returns the flow schemas of the cluster's own components.
+fn build_component_schemas() -> [Value; 4] {
+    let workload = |name, precedence, subject: Value| {
+        FlowSchemaRow::new(name, "workload-high", precedence)
+            .by_namespace()
+            .match_subjects(json!([subject]))
+    };
+    [
+        workload(
             "kube-controller-manager",
-            "workload-high",
             800,
-            by_namespace,
-            json!([manager]),
+            build_user_subject("system:kube-controller-manager"),
         ),
-        schema(
+        workload(
             "kube-scheduler",
-            "workload-high",
             800,
-            by_namespace,
-            json!([scheduler]),
+            build_user_subject("system:kube-scheduler"),
         ),
-        schema(
-            "kube-system-service-accounts",
-            "workload-high",
-            900,
-            by_namespace,
-            json!([accounts]),
-        ),
-        schema(
-            "system-nodes",
-            "system",
-            500,
-            Some("ByUser"),
-            groups(&["system:nodes"]),
-        ),
-        schema(
+        workload("kube-system-service-accounts", 900, build_account_subject()),
+        FlowSchemaRow::new("system-nodes", "system", 500)
+            .by_user()
+            .match_subjects(build_group_subjects(&["system:nodes"])),
+    ]
+}
+
+/// Returns the flow schemas of all other requests.
+fn build_general_schemas() -> [Value; 3] {
+    let row = |name, level, precedence, groups: &[&str]| {
+        FlowSchemaRow::new(name, level, precedence)
+            .by_user()
+            .match_subjects(build_group_subjects(groups))
+    };
+    [
+        row(
             "service-accounts",
             "workload-low",
             9000,
-            Some("ByUser"),
-            groups(&["system:serviceaccounts"]),
+            &["system:serviceaccounts"],
         ),
-        schema(
-            "global-default",
-            "global-default",
-            9900,
-            Some("ByUser"),
-            groups(&all),
-        ),
-        schema(
-            "catch-all",
-            "catch-all",
-            10000,
-            Some("ByUser"),
-            groups(&all),
-        ),
+        row("global-default", "global-default", 9900, &EVERYONE),
+        row("catch-all", "catch-all", 10000, &EVERYONE),
     ]
 }
 
