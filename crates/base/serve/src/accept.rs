@@ -188,7 +188,11 @@ async fn accept_connections(
     // Before the drain: new connections are refused at once, so that clients turn to another
     // server.
     drop(listener);
-    if tokio::time::timeout(options.drain, graceful.shutdown())
+    drain_connections(graceful, options.drain).await;
+}
+
+async fn drain_connections(graceful: GracefulShutdown, time: Duration) {
+    if tokio::time::timeout(time, graceful.shutdown())
         .await
         .is_err()
     {
