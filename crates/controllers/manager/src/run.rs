@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use base_task::{CancellationToken, TaskFailed, Tasks};
 use base_telemetry::Metrics;
-use client::election;
+use client::election::{self, LeaderConfig};
 use client::{Client, Config};
 use component::{Endpoints, HttpVersions};
 use controllers_runtime::{Deletions, ReconcileMetrics, Setup};
@@ -57,38 +57,57 @@ pub async fn run(options: Options, shutdown: CancellationToken) -> anyhow::Resul
     serving
         .start_server(endpoints, HttpVersions::All, &tasks)
         .await?;
-    let options = Arc::new(options);
+    let inputs = TermInputs {
+        options: Arc::new(options),
+        files,
+        rows,
+        client,
+        passes,
+    };
+    let failure = match lease {
+        Some(lease) => run_elected_terms(lease, inputs, shutdown).await,
+        None => {
+            run_term(inputs, shutdown.clone()).await?;
+            None
+        }
+    };
+    tasks.finish(DRAIN).await?;
+    failure.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Inputs of every term of leadership.
+#[derive(Clone)]
+struct TermInputs {
+    options: Arc<Options>,
+    files: Arc<Files>,
+    rows: Arc<Vec<&'static Row>>,
+    client: Client,
+    passes: ReconcileMetrics,
+}
+
+/// Runs a term whenever this process holds the lease; returns the failure of a term.
+async fn run_elected_terms(
+    lease: LeaderConfig,
+    inputs: TermInputs,
+    shutdown: CancellationToken,
+) -> Option<TermFailed> {
     // The election returns no result of a term, so a failed term leaves its error here and stops
     // the process through `shutdown`.
     let failure = Arc::new(OnceLock::new());
-    if let Some(lease) = lease {
-        let (own, stop, failed) = (client.clone(), shutdown.clone(), failure.clone());
-        let lead = move |term: CancellationToken| {
-            let term = run_term(
-                options.clone(),
-                files.clone(),
-                rows.clone(),
-                own.clone(),
-                passes.clone(),
-                term,
-            );
-            let (stop, failed) = (stop.clone(), failed.clone());
-            async move {
-                if let Err(error) = term.await {
-                    let _ = failed.set(error);
-                    stop.cancel();
-                }
+    let client = inputs.client.clone();
+    let (stop, failed) = (shutdown.clone(), failure.clone());
+    let lead = move |term: CancellationToken| {
+        let term = run_term(inputs.clone(), term);
+        let (stop, failed) = (stop.clone(), failed.clone());
+        async move {
+            if let Err(error) = term.await {
+                let _ = failed.set(error);
+                stop.cancel();
             }
-        };
-        election::run_leader_election(&client, lease, shutdown.clone(), lead).await;
-    } else {
-        run_term(options, files, rows, client, passes, shutdown.clone()).await?;
-    }
-    tasks.finish(DRAIN).await?;
-    failure
-        .get()
-        .copied()
-        .map_or(Ok(()), |error| Err(error.into()))
+        }
+    };
+    election::run_leader_election(&client, lease, shutdown, lead).await;
+    failure.get().copied()
 }
 
 fn connect_client(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
@@ -112,14 +131,14 @@ enum TermFailed {
 ///
 /// # Errors
 /// A task failed, or outlived the term.
-async fn run_term(
-    options: Arc<Options>,
-    files: Arc<Files>,
-    rows: Arc<Vec<&'static Row>>,
-    client: Client,
-    passes: ReconcileMetrics,
-    term: CancellationToken,
-) -> Result<(), TermFailed> {
+async fn run_term(inputs: TermInputs, term: CancellationToken) -> Result<(), TermFailed> {
+    let TermInputs {
+        options,
+        files,
+        rows,
+        client,
+        passes,
+    } = inputs;
     let tasks = Tasks::new(term.clone());
     let mut setup = Setup::new(
         client,
