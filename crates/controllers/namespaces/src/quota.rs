@@ -37,6 +37,44 @@ struct Quotas {
 /// Sets up the quota controller.
 pub fn add_quota_controller(setup: &mut Setup, workers: usize, deletions: &Deletions) {
     let queue = Queue::new();
+    let quotas = watch_quotas(setup, &queue);
+    let requeue = NamespaceRequeue {
+        quotas: quotas.clone(),
+        queue: queue.clone(),
+    };
+    let driver = Quotas {
+        pods: watch_pods(setup, requeue.clone()),
+        services: watch_services(setup, requeue.clone()),
+        claims: watch_claims(setup, requeue.clone()),
+        client: setup.client.clone(),
+        quotas,
+    };
+    watch_deletions(deletions, requeue);
+    setup.add_driver("resourcequota-controller", workers, queue, driver);
+}
+
+/// Enqueues the quotas of a namespace.
+#[derive(Clone)]
+struct NamespaceRequeue {
+    quotas: Cache<ResourceQuota>,
+    queue: Queue,
+}
+
+impl NamespaceRequeue {
+    fn requeue(&self, namespace: &str) {
+        for quota in self.quotas.in_namespace(namespace).iter() {
+            self.queue.add(quota.key());
+        }
+    }
+
+    fn requeue_all(&self) {
+        for quota in self.quotas.list() {
+            self.queue.add(quota.key());
+        }
+    }
+}
+
+fn watch_quotas(setup: &mut Setup, queue: &Queue) -> Cache<ResourceQuota> {
     let waiting = queue.clone();
     let quotas = setup
         .informers
@@ -50,68 +88,55 @@ pub fn add_quota_controller(setup: &mut Setup, workers: usize, deletions: &Delet
                 waiting.add(new.key());
             }
         });
-    let quotas = quotas.cache();
-    let (waiting, known) = (queue.clone(), quotas.clone());
-    let again = move |namespace: &str| {
-        known
-            .in_namespace(namespace)
-            .iter()
-            .for_each(|q| waiting.add(q.key()))
-    };
-    let (on_pod, on_other) = (again.clone(), again.clone());
-    // Admission charges what is created, so only events that free usage enqueue quotas: the end of
-    // a pod, and the end of its resize.
+    quotas.cache()
+}
+
+/// Watches pods. Admission charges what is created, so only events that free usage enqueue quotas:
+/// the end of a pod, and the end of its resize.
+fn watch_pods(setup: &mut Setup, requeue: NamespaceRequeue) -> Cache<Pod> {
     let pods = setup
         .informers
         .for_kind::<Pod>()
         .index_namespace()
         .on_event(move |event| {
             if frees_pod_usage(event) {
-                on_pod(event.object().namespace());
+                requeue.requeue(event.object().namespace());
             }
         });
-    let pods = pods.cache();
-    let on_service = again.clone();
+    pods.cache()
+}
+
+fn watch_services(setup: &mut Setup, requeue: NamespaceRequeue) -> Cache<Service> {
     let services = setup
         .informers
         .for_kind::<Service>()
         .index_namespace()
         .on_event(move |event| {
             if frees_service_usage(event) {
-                on_service(event.object().namespace());
+                requeue.requeue(event.object().namespace());
             }
         });
-    let services = services.cache();
+    services.cache()
+}
+
+fn watch_claims(setup: &mut Setup, requeue: NamespaceRequeue) -> Cache<PersistentVolumeClaim> {
     let claims = setup
         .informers
         .for_kind::<PersistentVolumeClaim>()
         .index_namespace()
         .on_event(move |event| {
             if let Event::Deleted(claim) = event {
-                on_other(claim.namespace());
+                requeue.requeue(claim.namespace());
             }
         });
-    let claims = claims.cache();
-    deletions.subscribe(move |_, _, namespace| again(namespace));
-    let (waiting, known) = (queue.clone(), quotas.clone());
-    deletions.subscribe_gaps(move || {
-        for quota in known.list() {
-            waiting.add(quota.key());
-        }
-    });
-    let client = setup.client.clone();
-    setup.add_driver(
-        "resourcequota-controller",
-        workers,
-        queue,
-        Quotas {
-            quotas,
-            pods,
-            services,
-            claims,
-            client,
-        },
-    );
+    claims.cache()
+}
+
+/// Follows deletions of all kinds, which free what `count/` resources limit.
+fn watch_deletions(deletions: &Deletions, requeue: NamespaceRequeue) {
+    let in_gaps = requeue.clone();
+    deletions.subscribe(move |_, _, namespace| requeue.requeue(namespace));
+    deletions.subscribe_gaps(move || in_gaps.requeue_all());
 }
 
 /// Returns whether a pod ended or uses another amount.
