@@ -107,6 +107,15 @@ fn endpoint_identity(endpoint: &Endpoint) -> String {
     }
 }
 
+/// A slice with the endpoints that it will hold.
+struct SlicePlan {
+    /// None for a slice that has to be created.
+    slice: Option<Arc<EndpointSlice>>,
+    endpoints: Vec<Endpoint>,
+    /// True if the slice has to be written because of its endpoints.
+    changed: bool,
+}
+
 /// Distributes a group over its slices; returns the number of slices that hold it.
 fn fill_slices(
     common: &SliceTemplate,
@@ -119,43 +128,15 @@ fn fill_slices(
         .iter()
         .map(|e| (endpoint_identity(e), e))
         .collect();
-    let mut plans: Vec<(Option<Arc<EndpointSlice>>, Vec<Endpoint>, bool)> = Vec::new();
-    for slice in slices {
-        let mut stay = Vec::new();
-        let mut changed = false;
-        for old in slice.endpoints.iter().flatten() {
-            match wanted.remove(&endpoint_identity(old)) {
-                Some(new) => {
-                    changed |= !semantically_equal(old, new);
-                    stay.push(new.clone());
-                }
-                None => changed = true,
-            }
-        }
-        plans.push((Some(slice), stay, changed));
-    }
-    let mut fresh: Vec<_> = wanted.into_values().cloned().collect();
-    // Slices that are written anyway come first, then the fullest: fewest writes and fewest slices,
-    // as upstream.
-    plans.sort_by_key(|(_, stay, changed)| (!changed, std::cmp::Reverse(stay.len())));
-    // Prefer slices that still have endpoints.
-    for emptied in [false, true] {
-        for (_, stay, changed) in plans
-            .iter_mut()
-            .filter(|(_, stay, _)| stay.is_empty() == emptied)
-        {
-            let room = FULL.saturating_sub(stay.len()).min(fresh.len());
-            *changed |= room > 0;
-            stay.extend(fresh.drain(..room));
-        }
-    }
-    while !fresh.is_empty() {
-        plans.push((None, fresh.drain(..FULL.min(fresh.len())).collect(), true));
-    }
+    let mut plans: Vec<_> = slices
+        .into_iter()
+        .map(|slice| keep_endpoints(slice, &mut wanted))
+        .collect();
+    place_endpoints(&mut plans, wanted.into_values().cloned().collect());
     let mut count = 0;
-    for (slice, endpoints, changed) in plans {
-        if endpoints.is_empty() {
-            actions.extend(slice.map(|s| Action::delete(s.as_ref())));
+    for plan in plans {
+        if plan.endpoints.is_empty() {
+            actions.extend(plan.slice.map(|s| Action::delete(s.as_ref())));
         } else {
             count += 1;
             // A slice with the same endpoints is written only if its labels or ports differ.
@@ -163,12 +144,60 @@ fn fill_slices(
                 s.metadata.labels.as_ref() == Some(&common.labels)
                     && s.ports.as_deref() == Some(&group.ports[..])
             };
-            if changed || !slice.as_ref().is_some_and(same_face) {
-                actions.extend(write_slice(common, group, endpoints, slice));
+            if plan.changed || !plan.slice.as_ref().is_some_and(same_face) {
+                actions.extend(write_slice(common, group, plan.endpoints, plan.slice));
             }
         }
     }
     count
+}
+
+/// Keeps the endpoints of a slice that are still wanted, and removes them from `wanted`.
+fn keep_endpoints(
+    slice: Arc<EndpointSlice>,
+    wanted: &mut BTreeMap<String, &Endpoint>,
+) -> SlicePlan {
+    let mut endpoints = Vec::new();
+    let mut changed = false;
+    for old in slice.endpoints.iter().flatten() {
+        match wanted.remove(&endpoint_identity(old)) {
+            Some(new) => {
+                changed |= !semantically_equal(old, new);
+                endpoints.push(new.clone());
+            }
+            None => changed = true,
+        }
+    }
+    SlicePlan {
+        slice: Some(slice),
+        endpoints,
+        changed,
+    }
+}
+
+/// Adds new endpoints to slices with room, and to new slices.
+fn place_endpoints(plans: &mut Vec<SlicePlan>, mut fresh: Vec<Endpoint>) {
+    // Slices that are written anyway come first, then the fullest: fewest writes and fewest slices,
+    // as upstream.
+    plans.sort_by_key(|plan| (!plan.changed, std::cmp::Reverse(plan.endpoints.len())));
+    // Prefer slices that still have endpoints.
+    for emptied in [false, true] {
+        for plan in plans
+            .iter_mut()
+            .filter(|plan| plan.endpoints.is_empty() == emptied)
+        {
+            let room = FULL.saturating_sub(plan.endpoints.len()).min(fresh.len());
+            plan.changed |= room > 0;
+            plan.endpoints.extend(fresh.drain(..room));
+        }
+    }
+    while !fresh.is_empty() {
+        plans.push(SlicePlan {
+            slice: None,
+            endpoints: fresh.drain(..FULL.min(fresh.len())).collect(),
+            changed: true,
+        });
+    }
 }
 
 /// Returns the create or update of one slice, if it differs.
