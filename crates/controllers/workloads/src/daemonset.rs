@@ -42,12 +42,7 @@ pub fn reconcile_daemon_set(
         return Vec::new();
     };
     if labels::is_empty(&spec.selector) {
-        let text = "This daemon set is selecting all pods. A non-empty selector is required.";
-        return vec![Action::warning(
-            &object_reference(set),
-            "SelectingAll",
-            text,
-        )];
+        return vec![report_empty_selector(set)];
     }
     let claim = claim::claim_objects(set, &spec.selector, candidates, |_| true, &[]);
     let mut actions = claim.actions;
@@ -69,14 +64,7 @@ pub fn reconcile_daemon_set(
     };
     if !set.is_deleting() {
         actions.extend(latest.actions);
-        // The number of writes is bounded by the burst; the events of the pods start the next
-        // reconcile.
-        let mut plan = manage_pods(&view);
-        // A rollout starts only once every node has its pod.
-        if plan.create.is_empty() && plan.delete.is_empty() {
-            rollout::plan_rollout(&view, &mut plan);
-        }
-        actions.extend(build_actions(&view, plan));
+        actions.extend(build_actions(&view, plan_pods(&view)));
         let in_use = |r: &ControllerRevision| {
             r.name() == latest.revision.name()
                 || claim
@@ -93,6 +81,22 @@ pub fn reconcile_daemon_set(
     actions.extend(status::update_status(&view));
     actions.extend(next_available(&view));
     actions
+}
+
+fn report_empty_selector(set: &DaemonSet) -> Action {
+    let text = "This daemon set is selecting all pods. A non-empty selector is required.";
+    Action::warning(&object_reference(set), "SelectingAll", text)
+}
+
+/// Plans creations and deletions of pods. Their number is bounded by the burst; the events of the
+/// pods start the next reconcile.
+fn plan_pods(view: &View<'_>) -> Plan {
+    let mut plan = manage_pods(view);
+    // A rollout starts only once every node has its pod.
+    if plan.create.is_empty() && plan.delete.is_empty() {
+        rollout::plan_rollout(view, &mut plan);
+    }
+    plan
 }
 
 fn by_node(owned: &[Arc<Pod>]) -> BTreeMap<String, Vec<Arc<Pod>>> {

@@ -56,6 +56,17 @@ impl Draft<'_> {
         }
     }
 
+    fn record_rescale(&mut self, desired: i32, why: &str) {
+        self.status.last_scale_time = Some(time::api_time(self.now));
+        let text = format!("the HPA controller was able to update the target scale to {desired}");
+        self.set_condition("AbleToScale", true, "SucceededRescale", &text);
+        self.events.push(Action::event(
+            &object_reference(self.scaler),
+            "SuccessfulRescale",
+            format!("New size: {desired}; reason: {why}"),
+        ));
+    }
+
     fn into_actions(self) -> Vec<Action> {
         let mut actions = self.events;
         if Some(&self.status) != self.scaler.status.as_ref() {
@@ -126,20 +137,7 @@ pub fn decide_size(
             actions: draft.into_actions(),
         };
     }
-    // Bounds are enforced even if metrics can't be read.
-    let (desired, why) = if current > high {
-        (
-            high,
-            "Current number of replicas above Spec.MaxReplicas".to_owned(),
-        )
-    } else if current < low {
-        (
-            low,
-            "Current number of replicas below Spec.MinReplicas".to_owned(),
-        )
-    } else {
-        by_metrics(&mut draft, current, low, high, readings)
-    };
+    let (desired, why) = choose_size(&mut draft, current, [low, high], readings);
     draft.status.desired_replicas = desired;
     if desired == current {
         return Outcome {
@@ -147,17 +145,29 @@ pub fn decide_size(
             actions: draft.into_actions(),
         };
     }
-    draft.status.last_scale_time = Some(time::api_time(now));
-    let text = format!("the HPA controller was able to update the target scale to {desired}");
-    draft.set_condition("AbleToScale", true, "SucceededRescale", &text);
-    draft.events.push(Action::event(
-        &object_reference(scaler),
-        "SuccessfulRescale",
-        format!("New size: {desired}; reason: {why}"),
-    ));
+    draft.record_rescale(desired, &why);
     Outcome {
         rescale: Some(desired),
         actions: draft.into_actions(),
+    }
+}
+
+/// Returns the size within the bounds, and the reason for it.
+fn choose_size(
+    draft: &mut Draft<'_>,
+    current: i32,
+    [low, high]: [i32; 2],
+    readings: &[Reading],
+) -> (i32, String) {
+    // Bounds are enforced even if metrics can't be read.
+    if current > high {
+        let why = "Current number of replicas above Spec.MaxReplicas";
+        (high, why.to_owned())
+    } else if current < low {
+        let why = "Current number of replicas below Spec.MinReplicas";
+        (low, why.to_owned())
+    } else {
+        by_metrics(draft, current, low, high, readings)
     }
 }
 

@@ -177,18 +177,12 @@ fn start_due_job(
         actions.push(Action::warning(&about, "TooManyMissedTimes", text));
     }
     // An earlier reconcile has created the Job of this time.
-    if status
-        .last_schedule_time
-        .as_ref()
-        .is_some_and(|t| t.0 >= due)
-    {
+    let last = status.last_schedule_time.as_ref();
+    if last.is_some_and(|t| t.0 >= due) {
         return wait;
     }
-    if cron
-        .spec
-        .starting_deadline_seconds
-        .is_some_and(|s| time::seconds_after(due, s) < now)
-    {
+    let deadline = cron.spec.starting_deadline_seconds;
+    if deadline.is_some_and(|s| time::seconds_after(due, s) < now) {
         let text = format!("Missed scheduled time to start a job: {due}");
         actions.push(Action::warning(&about, "MissSchedule", text));
         return wait;
