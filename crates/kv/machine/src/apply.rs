@@ -50,6 +50,13 @@ pub(crate) struct ApplyContext<'a> {
     max_learners: usize,
 }
 
+/// Results of an entry, and the changes that the engine does not have yet.
+struct AppliedEntry {
+    replies: Vec<Reply>,
+    work: Work,
+    members_changed: bool,
+}
+
 type ApplyResult = Result<Outcome, EtcdError>;
 
 impl Machine {
@@ -62,74 +69,56 @@ impl Machine {
         membership: Option<Bytes>,
         entry: Option<Bytes>,
     ) {
-        let envelopes = match entry.map(decode_batch) {
-            Some(Some(envelopes)) => envelopes,
-            Some(None) => {
-                // All members hold the same bytes and skip the same entry, so that their states
-                // stay equal.
-                tracing::error!(index, "a log entry can't be decoded and is skipped");
-                Vec::new()
-            }
-            None => Vec::new(),
-        };
-        let mut replies = Vec::with_capacity(envelopes.len());
-        let (batch, revision, members_changed) = {
-            // `with_rights` locks leases after `replicated` too. The other order could deadlock.
-            let mut replicated = self.replicated.write();
-            let mut leases = self.leases.lock();
-            let mut tokens = self.tokens.lock();
-            let next_deadline = leases.next_deadline();
-            let mut context = ApplyContext {
-                writer: self.store.writer(),
-                leases: &mut leases,
-                replicated: &mut replicated,
-                batch: Batch::default(),
-                members_changed: false,
-                tokens: &mut tokens,
-                rights_changed: &self.rights_changed,
-                index,
-                max_learners: self.options.max_learners,
-            };
-            let mut begun = Instant::now();
-            for envelope in &envelopes {
-                let result = context.execute_command(envelope);
-                // Each command is a revision of its own, although group commit put several into one
-                // entry.
-                context.writer.commit(&mut context.batch);
-                let applied = Instant::now();
-                replies.push(Reply {
-                    result,
-                    revision: context.writer.read_revision(),
-                    begun,
-                    applied,
-                });
-                begun = applied;
-            }
-            let changes = (
-                std::mem::take(&mut context.batch),
-                context.writer.read_revision(),
-                context.members_changed,
-            );
-            drop(context);
-            // Only for another deadline: most entries change no lease, and a wake-up costs a task
-            // switch.
-            if leases.next_deadline() != next_deadline {
-                self.notify_lease_change();
-            }
-            changes
-        };
+        let envelopes = decode_entry(index, entry);
+        let applied = self.execute_commands(index, &envelopes);
         // Position and changes reach the engine in one batch. After a crash the log replays exactly
         // the entries that the engine lacks.
-        self.persist_applied_position(batch, revision, position, membership);
+        self.persist_applied_position(applied.work, position, membership);
         // Before the replies: a client that has one finds its write in any later read here.
         self.applied.send_replace(index);
-        if members_changed {
+        if applied.members_changed {
             self.members_changed.send_modify(|count| *count += 1);
         }
-        for (envelope, reply) in envelopes.iter().zip(replies) {
+        for (envelope, reply) in envelopes.iter().zip(applied.replies) {
             self.log_slow_apply(index, envelope, &reply);
             self.send_reply(envelope, reply);
         }
+    }
+
+    /// Executes the commands of an entry in memory.
+    fn execute_commands(&self, index: u64, envelopes: &[Envelope]) -> AppliedEntry {
+        // `with_rights` locks leases after `replicated` too. The other order could deadlock.
+        let mut replicated = self.replicated.write();
+        let mut leases = self.leases.lock();
+        let mut tokens = self.tokens.lock();
+        let next_deadline = leases.next_deadline();
+        let mut context = ApplyContext {
+            writer: self.store.writer(),
+            leases: &mut leases,
+            replicated: &mut replicated,
+            batch: Batch::default(),
+            members_changed: false,
+            tokens: &mut tokens,
+            rights_changed: &self.rights_changed,
+            index,
+            max_learners: self.options.max_learners,
+        };
+        let replies = context.execute_envelopes(envelopes);
+        let applied = AppliedEntry {
+            replies,
+            work: Work {
+                batch: std::mem::take(&mut context.batch),
+                revision: context.writer.read_revision(),
+            },
+            members_changed: context.members_changed,
+        };
+        drop(context);
+        // Only for another deadline: most entries change no lease, and a wake-up costs a task
+        // switch.
+        if leases.next_deadline() != next_deadline {
+            self.notify_lease_change();
+        }
+        applied
     }
 
     /// Counts a slow command. If a request of this member waits for it, that request's own log line
@@ -153,25 +142,52 @@ impl Machine {
         }
     }
 
-    fn persist_applied_position(
-        &self,
-        mut batch: Batch,
-        revision: i64,
-        position: Bytes,
-        membership: Option<Bytes>,
-    ) {
-        persist::put_applied_position(&mut batch, &position, membership.as_ref());
+    fn persist_applied_position(&self, mut work: Work, position: Bytes, membership: Option<Bytes>) {
+        persist::put_applied_position(&mut work.batch, &position, membership.as_ref());
         let mut place = self.place.lock();
         *place = AppliedPosition {
             position,
             membership: membership.unwrap_or_else(|| std::mem::take(&mut place.membership)),
         };
         drop(place);
-        self.engine_writer.queue_changes(Work { batch, revision });
+        self.engine_writer.queue_changes(work);
+    }
+}
+
+fn decode_entry(index: u64, entry: Option<Bytes>) -> Vec<Envelope> {
+    match entry.map(decode_batch) {
+        Some(Some(envelopes)) => envelopes,
+        Some(None) => {
+            // All members hold the same bytes and skip the same entry, so that their states stay
+            // equal.
+            tracing::error!(index, "a log entry can't be decoded and is skipped");
+            Vec::new()
+        }
+        None => Vec::new(),
     }
 }
 
 impl ApplyContext<'_> {
+    fn execute_envelopes(&mut self, envelopes: &[Envelope]) -> Vec<Reply> {
+        let mut replies = Vec::with_capacity(envelopes.len());
+        let mut begun = Instant::now();
+        for envelope in envelopes {
+            let result = self.execute_command(envelope);
+            // Each command is a revision of its own, although group commit put several into one
+            // entry.
+            self.writer.commit(&mut self.batch);
+            let applied = Instant::now();
+            replies.push(Reply {
+                result,
+                revision: self.writer.read_revision(),
+                begun,
+                applied,
+            });
+            begun = applied;
+        }
+        replies
+    }
+
     fn execute_command(&mut self, envelope: &Envelope) -> ApplyResult {
         let Some(command) = &envelope.command else {
             return Ok(Outcome::Done);
