@@ -137,12 +137,7 @@ impl<'a> Writer<'a> {
         request: &PutRequest,
         leases: &mut dyn LeaseBook,
     ) -> Result<PutResponse, MvccError> {
-        let counts = &self.store.counts;
-        counts.puts.fetch_add(1, Ordering::Relaxed);
-        counts.put_bytes.fetch_add(
-            (request.key.len() + request.value.len()) as u64,
-            Ordering::Relaxed,
-        );
+        self.count_put(request);
         // Read before the index changes, which makes the new pair the current one.
         let needs_previous = request.prev_kv || request.ignore_value;
         let previous = if needs_previous {
@@ -181,21 +176,22 @@ impl<'a> Writer<'a> {
             .state
             .index
             .put(&request.key, mark, life, lease, record.clone());
-        // A put without a lease detaches the key from its former one, as in etcd.
-        if old_lease != lease {
-            if old_lease != 0 {
-                leases.detach_key(old_lease, &request.key);
-            }
-            if lease != 0 {
-                leases.attach_key(lease, &request.key);
-            }
-        }
+        move_key(leases, &request.key, old_lease, lease);
         self.record_event(mark, kv, record, replaced);
         let header = self.response_header();
         Ok(PutResponse {
             header,
             prev_kv: previous.filter(|_| request.prev_kv),
         })
+    }
+
+    fn count_put(&self, request: &PutRequest) {
+        let counts = &self.store.counts;
+        counts.puts.fetch_add(1, Ordering::Relaxed);
+        counts.put_bytes.fetch_add(
+            (request.key.len() + request.value.len()) as u64,
+            Ordering::Relaxed,
+        );
     }
 
     /// Deletes the keys of a range.
@@ -347,6 +343,20 @@ impl<'a> Writer<'a> {
         // Taken before the records are deleted, so that members can be compared at this revision.
         self.state.to_hash = Some((revision, before));
         Ok(())
+    }
+}
+
+/// Attaches a key to its new lease. A put without a lease detaches the key from its former one, as
+/// in etcd.
+fn move_key(leases: &mut dyn LeaseBook, key: &[u8], from: i64, to: i64) {
+    if from == to {
+        return;
+    }
+    if from != 0 {
+        leases.detach_key(from, key);
+    }
+    if to != 0 {
+        leases.attach_key(to, key);
     }
 }
 
