@@ -44,7 +44,7 @@ pub use codec::{decode_commands, make_origin};
 pub use config::{Config, Dial, PeerTls, Wire};
 pub use force_new_cluster::{NewClusterRecords, force_new_cluster};
 pub use log_store::SHORT_SYNC;
-pub use node::{NodeError, RaftNode, Status};
+pub use node::{NodeError, NodeInputs, RaftNode, Status};
 pub use peer::{Directory, PeerAddress, PeerHandler, PeerHealth};
 pub use server::PeerService;
 pub use state::{SnapshotRows, StateMachine};

@@ -22,7 +22,7 @@ use openraft::{ChangeMembers, EmptyNode, SnapshotPolicy};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -79,6 +79,22 @@ pub struct Status {
     pub stopped: Option<String>,
 }
 
+/// Components around a Raft node.
+pub struct NodeInputs {
+    /// Identity, timeouts and limits.
+    pub config: Config,
+    /// Receives the committed entries.
+    pub machine: Arc<dyn StateMachine>,
+    /// Applied index of the state machine.
+    pub applied: watch::Receiver<u64>,
+    /// Serves the requests of peers that do not concern Raft.
+    pub peer_handler: Arc<dyn PeerHandler>,
+    /// Addresses of the members.
+    pub directory: Arc<Directory>,
+    /// Group of the node's tasks. If one of them ends, replication has stopped.
+    pub loops: Tasks,
+}
+
 /// Handle of a member's Raft node.
 #[derive(Clone)]
 pub struct RaftNode {
@@ -123,86 +139,123 @@ fn raft_config(config: &Config) -> Result<Arc<openraft::Config>, NodeError> {
     ))
 }
 
-impl RaftNode {
-    /// Starts the node from a log and a state. `applied` follows the state machine. If one of the
-    /// tasks in `loops` ends, replication has stopped.
-    pub async fn start(
-        config: Config,
+/// openraft, and the state that it shares with this crate's tasks.
+struct RaftLinks {
+    raft: Raft,
+    transport: Arc<Transport>,
+    lease: Arc<Lease>,
+    committed: Arc<AtomicU64>,
+    timeout_now_transfer: Arc<Mutex<Option<pb::Transfer>>>,
+}
+
+impl RaftLinks {
+    async fn start(
+        inputs: &NodeInputs,
         (wal, contents): (Wal, Contents),
-        machine: Arc<dyn StateMachine>,
-        applied: watch::Receiver<u64>,
-        peer_handler: Arc<dyn PeerHandler>,
-        directory: Arc<Directory>,
-        loops: Tasks,
-    ) -> Result<RaftNode, NodeError> {
-        let log = LogStore::new(wal, &contents, applied.clone(), config.sync_micros.clone())
+    ) -> Result<RaftLinks, NodeError> {
+        let config = &inputs.config;
+        let sync_micros = config.sync_micros.clone();
+        let log = LogStore::new(wal, &contents, inputs.applied.clone(), sync_micros)
             .map_err(|e| NodeError::Storage(e.to_string()))?;
         // The entries of the whole log; the log store has taken what it needs.
         drop(contents);
-        let transport = Arc::new(Transport::new(&config, directory));
+        let transport = Arc::new(Transport::new(config, inputs.directory.clone()));
         let lease = Arc::new(Lease::new(config.clock.clone()));
         let timeout_now_transfer = Arc::<Mutex<_>>::default();
-        let removed = peer_handler.clone();
+        let removed = inputs.peer_handler.clone();
+        let committed = log.committed.clone();
         let network = Network {
             transport: transport.clone(),
             lease: lease.clone(),
-            machine: machine.clone(),
-            committed: log.committed.clone(),
+            machine: inputs.machine.clone(),
+            committed: committed.clone(),
             timeout_now_transfer: timeout_now_transfer.clone(),
             on_removed: Arc::new(move || removed.on_removed()),
-            loops: loops.clone(),
+            loops: inputs.loops.clone(),
         };
-        let committed = log.committed.clone();
         let state = StateMachineAdapter {
-            machine: machine.clone(),
+            machine: inputs.machine.clone(),
         };
         // It starts to call peers at once, so that everything the network needs exists by now.
-        let raft = Raft::new(config.member, raft_config(&config)?, network, log, state)
+        let raft = Raft::new(config.member, raft_config(config)?, network, log, state)
             .await
             .map_err(|e| NodeError::Storage(e.to_string()))?;
+        Ok(RaftLinks {
+            raft,
+            transport,
+            lease,
+            committed,
+            timeout_now_transfer,
+        })
+    }
+}
+
+/// Receivers of the requests that the node's tasks serve.
+struct Inboxes {
+    proposed: mpsc::UnboundedReceiver<Proposal>,
+    forwarded: mpsc::UnboundedReceiver<ForwardedCommand>,
+    asked: mpsc::UnboundedReceiver<oneshot::Sender<Option<u64>>>,
+}
+
+/// Starts the tasks without which replication stops.
+fn spawn_loops(shared: &Arc<Shared>, inboxes: Inboxes) {
+    let loops = &shared.loops;
+    loops.spawn_critical(
+        "proposals",
+        propose::run_proposals(
+            shared.raft.clone(),
+            shared.machine.clone(),
+            inboxes.proposed,
+            shared.proposal_block.subscribe(),
+            shared.counters.clone(),
+        ),
+    );
+    loops.spawn_critical(
+        "forwarded commands",
+        forward::run_forwarder(shared.clone(), inboxes.forwarded),
+    );
+    loops.spawn_critical(
+        "read indexes",
+        forward::run_read_index_requests(shared.clone(), inboxes.asked),
+    );
+    loops.spawn_critical("elections", elector::run_elector(shared.clone()));
+    loops.spawn_critical("heartbeats", run_heartbeats(shared.clone()));
+}
+
+impl RaftNode {
+    /// Starts the node from a log and a state.
+    pub async fn start(inputs: NodeInputs, log: (Wal, Contents)) -> Result<RaftNode, NodeError> {
+        let links = RaftLinks::start(&inputs, log).await?;
         // Unbounded, because the request limits of the service already bound the waiting commands.
         let (proposals, proposed) = mpsc::unbounded_channel();
         let (forwards, forwarded) = mpsc::unbounded_channel();
         let (reads, asked) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
-            member: config.member,
-            raft: raft.clone(),
-            transport,
-            machine: machine.clone(),
-            peer_handler,
-            lease,
+            member: inputs.config.member,
+            raft: links.raft,
+            transport: links.transport,
+            machine: inputs.machine,
+            peer_handler: inputs.peer_handler,
+            lease: links.lease,
             vote_guard: VoteGuard::new(),
             proposals,
-            spool: config.spool.clone(),
-            timeout_now_transfer,
-            config,
-            committed,
-            applied,
+            spool: inputs.config.spool.clone(),
+            timeout_now_transfer: links.timeout_now_transfer,
+            config: inputs.config,
+            committed: links.committed,
+            applied: inputs.applied,
             leadership: Mutex::new(None),
             changes: tokio::sync::Mutex::default(),
             proposal_block: watch::Sender::new(None),
             counters: Arc::default(),
-            loops,
+            loops: inputs.loops,
         });
-        let (held, counters) = (shared.proposal_block.subscribe(), shared.counters.clone());
-        shared.loops.spawn_critical(
-            "proposals",
-            propose::run_proposals(raft, machine, proposed, held, counters),
-        );
-        shared.loops.spawn_critical(
-            "forwarded commands",
-            forward::run_forwarder(shared.clone(), forwarded),
-        );
-        shared.loops.spawn_critical(
-            "read indexes",
-            forward::run_read_index_requests(shared.clone(), asked),
-        );
-        shared
-            .loops
-            .spawn_critical("elections", elector::run_elector(shared.clone()));
-        shared
-            .loops
-            .spawn_critical("heartbeats", run_heartbeats(shared.clone()));
+        let inboxes = Inboxes {
+            proposed,
+            forwarded,
+            asked,
+        };
+        spawn_loops(&shared, inboxes);
         Ok(RaftNode {
             shared,
             forwards,

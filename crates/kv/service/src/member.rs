@@ -7,7 +7,7 @@ use base_task::Tasks;
 use kv_config::{PeerAccess, Retention};
 use kv_machine::Machine;
 use kv_mvcc::Hub;
-use kv_raft::{Config, Directory, RaftNode, Status};
+use kv_raft::{Config, Directory, NodeInputs, RaftNode, Status};
 use kv_rpc::{
     Jwt, Passwords, PeerRequestHandler, ServerContext, ServerLimits, SlowLimits, StoreMetrics,
     decoding_limit, grpc_request, grpc_routes,
@@ -16,6 +16,7 @@ use kv_transport::ClientTraffic;
 use kv_wal::{Contents, Identity, Wal};
 use proto_etcd::etcdserverpb;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -44,75 +45,72 @@ pub(crate) struct Parts {
 
 /// Assembles a member and starts its Raft node.
 pub(crate) async fn assemble_member(parts: Parts) -> Result<Arc<ServerContext>> {
-    let Parts {
-        machine,
-        log,
-        config,
-        bounds,
-        metrics,
-        jwt,
-        passwords,
-        initial,
-        on_removed,
-        shutdown,
-        loops,
-    } = parts;
     let identity = Identity {
-        cluster: config.cluster,
-        member: config.member,
+        cluster: parts.config.cluster,
+        member: parts.config.member,
     };
     let removed = |call: OnRemoved| Box::new(move || call());
     let answers = Arc::new(PeerRequestHandler {
         identity,
         core: OnceLock::new(),
-        on_removed: removed(on_removed.clone()),
+        on_removed: removed(parts.on_removed.clone()),
     });
     let directory = Directory::new();
     // Before Raft starts, because its first call needs an address.
-    tasks::fill_directory(&directory, &machine, &initial, &Status::default());
-    let spool = config.spool.clone();
-    let glue = Arc::new(RaftStateMachine(machine.clone(), metrics.clone()));
-    // An interrupted installation is repeated before Raft reads the applied index.
-    glue.resume(&spool).await.map_err(|reason| {
-        anyhow::anyhow!(
-            "the state was being installed when this member ended, and can't be installed again: {reason}; remove the member, \
-             empty its data folder and add it again"
-        )
-    })?;
-    let applied = machine.subscribe_applied();
-    let node = RaftNode::start(
-        config,
-        log,
-        glue,
-        applied,
-        answers.clone(),
-        directory.clone(),
-        loops,
-    )
-    .await?;
+    tasks::fill_directory(
+        &directory,
+        &parts.machine,
+        &parts.initial,
+        &Status::default(),
+    );
+    let spool = parts.config.spool.clone();
+    let glue = Arc::new(RaftStateMachine(
+        parts.machine.clone(),
+        parts.metrics.clone(),
+    ));
+    resume_installation(&glue, &spool).await?;
+    let inputs = NodeInputs {
+        config: parts.config,
+        machine: glue,
+        applied: parts.machine.subscribe_applied(),
+        peer_handler: answers.clone(),
+        directory: directory.clone(),
+        loops: parts.loops,
+    };
+    let node = RaftNode::start(inputs, parts.log).await?;
     let core = Arc::new(ServerContext {
         started: tokio::time::Instant::now(),
         identity,
-        hub: Hub::new(machine.store().clone()),
-        machine,
+        hub: Hub::new(parts.machine.store().clone()),
+        machine: parts.machine,
         node,
         directory,
-        jwt,
-        passwords,
-        metrics,
+        jwt: parts.jwt,
+        passwords: parts.passwords,
+        metrics: parts.metrics,
         // Above the limit of a request, so that a message which is too large gets etcd's error
         // instead of gRPC's.
-        traffic: ClientTraffic::new(decoding_limit(bounds.max_request)),
-        bounds,
-        shutdown,
+        traffic: ClientTraffic::new(decoding_limit(parts.bounds.max_request)),
+        bounds: parts.bounds,
+        shutdown: parts.shutdown,
         checkpoints: tokio::sync::RwLock::default(),
         spool,
-        initial,
-        on_removed: removed(on_removed),
+        initial: parts.initial,
+        on_removed: removed(parts.on_removed),
     });
     // Set only once, here.
     let _ = answers.core.set(Arc::downgrade(&core));
     Ok(core)
+}
+
+/// Repeats an interrupted installation, before Raft reads the applied index.
+async fn resume_installation(glue: &RaftStateMachine, spool: &Path) -> Result<()> {
+    glue.resume(spool).await.map_err(|reason| {
+        anyhow::anyhow!(
+            "the state was being installed when this member ended, and can't be installed again: {reason}; remove the member, \
+             empty its data folder and add it again"
+        )
+    })
 }
 
 /// Returns the routes for peers.

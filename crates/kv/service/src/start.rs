@@ -134,7 +134,13 @@ async fn serve_member(flags: ServeFlags, shutdown: CancellationToken) -> Result<
     // Before `identify_member`, which claims the directory.
     let new = folder.identity().is_none();
     let bootstrap = identify_member(&flags, &plan, &mut folder).await?;
-    let (core, leave) = build_member(&flags, &plan, &folder, &bootstrap, &shutdown).await?;
+    let inputs = MemberInputs {
+        flags: &flags,
+        plan: &plan,
+        folder: &folder,
+        bootstrap: &bootstrap,
+    };
+    let (core, leave) = inputs.build_member(&shutdown).await?;
     // Set only once, here.
     let _ = routes.set(PeerSide {
         routes: member::peer_routes(&core),
@@ -159,6 +165,12 @@ async fn serve_member(flags: ServeFlags, shutdown: CancellationToken) -> Result<
     // Read before the stop, which ends replication as well.
     let stopped = core.node.status().stopped;
     stop_member(&core, &tasks, &peers).await;
+    check_end(stopped, &tasks, &leave)?;
+    result
+}
+
+/// Returns the failure that ended the member, if there is one.
+fn check_end(stopped: Option<String>, tasks: &Tasks, leave: &LeaveRequest) -> Result<()> {
     if let Some(reason) = stopped {
         bail!("replication has stopped: {reason}; start the member again");
     }
@@ -168,7 +180,7 @@ async fn serve_member(flags: ServeFlags, shutdown: CancellationToken) -> Result<
     if let Some(reason) = leave.get() {
         bail!("{reason}");
     }
-    result
+    Ok(())
 }
 
 /// Serves the peer ports. Requests wait until the returned routes are set.
@@ -286,119 +298,124 @@ async fn begin_membership(core: &ServerContext, bootstrap: &Bootstrap) -> Result
 
 type LeaveRequest = Arc<OnceLock<&'static str>>;
 
-async fn build_member(
-    flags: &ServeFlags,
-    plan: &Plan,
-    folder: &DataFolder,
-    bootstrap: &Bootstrap,
-    shutdown: &CancellationToken,
-) -> Result<(Arc<ServerContext>, LeaveRequest)> {
-    let metrics = Arc::new(StoreMetrics::default());
-    let identity = bootstrap.identity;
-    let sync_micros = Arc::new(AtomicU64::new(0));
-    let (wal, contents) = open_log(folder, &metrics, &sync_micros)?;
-    let on_store = {
-        let metrics = metrics.clone();
-        Arc::new(move |took| metrics.engine_write.observe_duration(took))
-    };
-    let options = Options {
-        member: identity.member,
-        max_txn_ops: flags.max_txn_ops,
-        max_learners: flags.max_learners,
-        value_cache: flags.value_cache_bytes,
-        // Writes of the engine block, and would delay heartbeats on the runtime's threads.
-        own_thread: true,
-        token_ttl: Duration::from_secs(flags.auth_token_ttl),
-        on_store,
-        slow_apply: plan.bounds.slow.apply,
-    };
-    let around = RebuildOptions {
-        folder,
-        identity,
-        others: other_peer_urls(flags, bootstrap),
-        tls: &plan.outgoing_tls,
-        purged: RebuildOptions::purged(&contents),
-    };
-    let state = folder.create_subfolder(STATE_DIR)?;
-    let slow_disk = sync_micros.clone();
-    let open = || {
-        let engine = BlockingEngine::new(open_engine(flags, &state)?, slow_disk.clone());
-        Ok(Arc::new(engine) as Arc<dyn Engine>)
-    };
-    let machine = tokio::select! {
-        opened = around.machine(&open, options) => opened?,
-        () = shutdown.cancelled() => bail!("stopped before the state was rebuilt"),
-    };
-    check_members(flags, plan, folder, bootstrap, &machine)?;
-    let leave: LeaveRequest = Arc::default();
-    let config = Config {
-        cluster: identity.cluster,
-        member: identity.member,
-        heartbeat: Duration::from_millis(flags.heartbeat_interval),
-        election_timeout: Duration::from_millis(flags.election_timeout),
-        snapshot_entries: flags.snapshot_count,
-        spool: folder.create_subfolder(RECEIVED_DIR)?,
-        tls: plan.outgoing_tls.clone(),
-        trust: peer_trust(plan.access),
-        max_command: flags.max_request_bytes,
-        dial: None,
-        sync_micros,
-        clock: Clock::boot(),
-    };
-    let parts = Parts {
-        machine,
-        log: (wal, contents),
-        config,
-        bounds: plan.bounds.clone(),
-        metrics,
-        jwt: plan.jwt.clone(),
-        passwords: Passwords::new(flags.bcrypt_cost),
-        initial: bootstrap.members.clone(),
-        on_removed: on_removed(leave.clone(), shutdown.clone()),
-        shutdown: shutdown.clone(),
-        loops: Tasks::new(CancellationToken::new()),
-    };
-    Ok((member::assemble_member(parts).await?, leave))
+/// Inputs from which a member is built.
+struct MemberInputs<'a> {
+    flags: &'a ServeFlags,
+    plan: &'a Plan,
+    folder: &'a DataFolder,
+    bootstrap: &'a Bootstrap,
 }
 
-/// Returns the peer URLs of all other members.
-fn other_peer_urls(flags: &ServeFlags, bootstrap: &Bootstrap) -> Vec<String> {
-    let own = bootstrap.identity.member;
-    let members = bootstrap.members.iter();
-    // By name as well: the flags of a member that joined later give it another ID than the cluster
-    // did.
-    let others = members.filter(|member| member.id != own && member.name != flags.name);
-    others
-        .flat_map(|member| member.peer_ur_ls.clone())
-        .collect()
-}
-
-/// Checks that this member and the others may be members of the cluster that the state records.
-fn check_members(
-    flags: &ServeFlags,
-    plan: &Plan,
-    folder: &DataFolder,
-    bootstrap: &Bootstrap,
-    machine: &Machine,
-) -> Result<()> {
-    let identity = bootstrap.identity;
-    let owner = machine.with_members(|members| {
-        members
-            .get(identity.member)
-            .map(|member| member.name.clone())
-    });
-    // With --force-new-cluster the others are about to be removed.
-    if !flags.force_new_cluster {
-        plan.access
-            .check_members(machine.with_members(|members| members.list().len()))?;
+impl MemberInputs<'_> {
+    async fn build_member(
+        &self,
+        shutdown: &CancellationToken,
+    ) -> Result<(Arc<ServerContext>, LeaveRequest)> {
+        let metrics = Arc::new(StoreMetrics::default());
+        let sync_micros = Arc::new(AtomicU64::new(0));
+        let (wal, contents) = open_log(self.folder, &metrics, &sync_micros)?;
+        let around = RebuildOptions {
+            folder: self.folder,
+            identity: self.bootstrap.identity,
+            others: self.other_peer_urls(),
+            tls: &self.plan.outgoing_tls,
+            purged: RebuildOptions::purged(&contents),
+        };
+        let state = self.folder.create_subfolder(STATE_DIR)?;
+        let slow_disk = sync_micros.clone();
+        let open = || {
+            let engine = BlockingEngine::new(open_engine(self.flags, &state)?, slow_disk.clone());
+            Ok(Arc::new(engine) as Arc<dyn Engine>)
+        };
+        let machine = tokio::select! {
+            opened = around.machine(&open, self.machine_options(&metrics)) => opened?,
+            () = shutdown.cancelled() => bail!("stopped before the state was rebuilt"),
+        };
+        self.check_members(&machine)?;
+        let leave: LeaveRequest = Arc::default();
+        let parts = Parts {
+            machine,
+            log: (wal, contents),
+            config: self.raft_config(sync_micros)?,
+            bounds: self.plan.bounds.clone(),
+            metrics,
+            jwt: self.plan.jwt.clone(),
+            passwords: Passwords::new(self.flags.bcrypt_cost),
+            initial: self.bootstrap.members.clone(),
+            on_removed: on_removed(leave.clone(), shutdown.clone()),
+            shutdown: shutdown.clone(),
+            loops: Tasks::new(CancellationToken::new()),
+        };
+        Ok((member::assemble_member(parts).await?, leave))
     }
-    bootstrap::check_member(
-        flags,
-        folder.path(),
-        identity,
-        &bootstrap.members,
-        owner.as_deref(),
-    )
+
+    fn machine_options(&self, metrics: &Arc<StoreMetrics>) -> Options {
+        let metrics = metrics.clone();
+        Options {
+            member: self.bootstrap.identity.member,
+            max_txn_ops: self.flags.max_txn_ops,
+            max_learners: self.flags.max_learners,
+            value_cache: self.flags.value_cache_bytes,
+            // Writes of the engine block, and would delay heartbeats on the runtime's threads.
+            own_thread: true,
+            token_ttl: Duration::from_secs(self.flags.auth_token_ttl),
+            on_store: Arc::new(move |took| metrics.engine_write.observe_duration(took)),
+            slow_apply: self.plan.bounds.slow.apply,
+        }
+    }
+
+    fn raft_config(&self, sync_micros: Arc<AtomicU64>) -> Result<Config> {
+        let identity = self.bootstrap.identity;
+        Ok(Config {
+            cluster: identity.cluster,
+            member: identity.member,
+            heartbeat: Duration::from_millis(self.flags.heartbeat_interval),
+            election_timeout: Duration::from_millis(self.flags.election_timeout),
+            snapshot_entries: self.flags.snapshot_count,
+            spool: self.folder.create_subfolder(RECEIVED_DIR)?,
+            tls: self.plan.outgoing_tls.clone(),
+            trust: peer_trust(self.plan.access),
+            max_command: self.flags.max_request_bytes,
+            dial: None,
+            sync_micros,
+            clock: Clock::boot(),
+        })
+    }
+
+    /// Returns the peer URLs of all other members.
+    fn other_peer_urls(&self) -> Vec<String> {
+        let own = self.bootstrap.identity.member;
+        let members = self.bootstrap.members.iter();
+        // By name as well: the flags of a member that joined later give it another ID than the
+        // cluster did.
+        let others = members.filter(|member| member.id != own && member.name != self.flags.name);
+        others
+            .flat_map(|member| member.peer_ur_ls.clone())
+            .collect()
+    }
+
+    /// Checks that this member and the others may be members of the cluster that the state records.
+    fn check_members(&self, machine: &Machine) -> Result<()> {
+        let identity = self.bootstrap.identity;
+        let owner = machine.with_members(|members| {
+            members
+                .get(identity.member)
+                .map(|member| member.name.clone())
+        });
+        // With --force-new-cluster the others are about to be removed.
+        if !self.flags.force_new_cluster {
+            self.plan
+                .access
+                .check_members(machine.with_members(|members| members.list().len()))?;
+        }
+        bootstrap::check_member(
+            self.flags,
+            self.folder.path(),
+            identity,
+            &self.bootstrap.members,
+            owner.as_deref(),
+        )
+    }
 }
 
 /// Returns the proof that replication requires.

@@ -52,6 +52,19 @@ pub(crate) fn spawn_jobs(
     task!(core, tasks, spawn_critical, "watch hub", async move {
         hub.run().await
     });
+    spawn_raft_followers(core, tasks);
+    task!(
+        core,
+        tasks,
+        "quota",
+        crate::quota::watch_quota(core.clone())
+    );
+    spawn_compaction(core, retention, tasks);
+    Ok(())
+}
+
+/// Starts the tasks that follow replication, leadership and members.
+fn spawn_raft_followers(core: &Arc<ServerContext>, tasks: &Tasks) {
     task!(
         core,
         tasks,
@@ -80,12 +93,9 @@ pub(crate) fn spawn_jobs(
         "durable members",
         durable_members(core.clone())
     );
-    task!(
-        core,
-        tasks,
-        "quota",
-        crate::quota::watch_quota(core.clone())
-    );
+}
+
+fn spawn_compaction(core: &Arc<ServerContext>, retention: Retention, tasks: &Tasks) {
     match retention {
         Retention::All => {}
         Retention::For(kept) => task!(
@@ -101,7 +111,6 @@ pub(crate) fn spawn_jobs(
             compact_by_count(core.clone(), count)
         ),
     }
-    Ok(())
 }
 
 /// Starts maintenance of all data: defragmentation, and the corruption checks that are enabled.
