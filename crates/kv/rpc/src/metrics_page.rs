@@ -6,6 +6,7 @@ use crate::context::ServerContext;
 use crate::histogram::write_histogram;
 use base_telemetry::{FileDescriptors, MetricsPage};
 use kv_config::{API_VERSION, CLUSTER_VERSION};
+use kv_raft::Status;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Returns the metrics page in Prometheus' text format.
@@ -49,7 +50,17 @@ fn write_raft(page: &mut MetricsPage, core: &ServerContext) {
     // One status for all values, so that a page never shows a leader of one term with the index of
     // another.
     let status = core.node.status();
-    let count = |value: &AtomicU64| value.load(Ordering::Relaxed) as f64;
+    write_leadership(page, core, &status);
+    write_proposals(page, &status);
+    write_server_health(page, core, &status);
+    write_identity(page, core);
+}
+
+fn read_count(value: &AtomicU64) -> f64 {
+    value.load(Ordering::Relaxed) as f64
+}
+
+fn write_leadership(page: &mut MetricsPage, core: &ServerContext, status: &Status) {
     let flag = |value: bool| f64::from(u8::from(value));
     page.gauge(
         "etcd_server_has_leader",
@@ -71,8 +82,11 @@ fn write_raft(page: &mut MetricsPage, core: &ServerContext) {
     page.counter(
         "etcd_server_leader_changes_seen_total",
         "Changes of leader seen.",
-        count(&core.metrics.leader_changes),
+        read_count(&core.metrics.leader_changes),
     );
+}
+
+fn write_proposals(page: &mut MetricsPage, status: &Status) {
     page.gauge(
         "etcd_server_proposals_committed_total",
         "Entries committed.",
@@ -95,10 +109,14 @@ fn write_raft(page: &mut MetricsPage, core: &ServerContext) {
         "Commands that came to nothing.",
         status.failed as f64,
     );
+}
+
+/// Writes the quota, and counts of slow and failed work.
+fn write_server_health(page: &mut MetricsPage, core: &ServerContext, status: &Status) {
     page.counter(
         "etcd_server_slow_read_indexes_total",
         "Reads that waited long for the leader.",
-        count(&core.metrics.slow_reads),
+        read_count(&core.metrics.slow_reads),
     );
     page.gauge(
         "etcd_server_quota_backend_bytes",
@@ -108,7 +126,7 @@ fn write_raft(page: &mut MetricsPage, core: &ServerContext) {
     page.counter(
         "etcd_server_read_indexes_failed_total",
         "Reads that failed.",
-        count(&core.metrics.failed_reads),
+        read_count(&core.metrics.failed_reads),
     );
     page.counter(
         "etcd_server_slow_apply_total",
@@ -123,8 +141,11 @@ fn write_raft(page: &mut MetricsPage, core: &ServerContext) {
     page.gauge(
         "etcd_server_snapshot_apply_in_progress_total",
         "Whether a state from the leader is being installed.",
-        count(&core.metrics.installing),
+        read_count(&core.metrics.installing),
     );
+}
+
+fn write_identity(page: &mut MetricsPage, core: &ServerContext) {
     page.info(
         "etcd_server_version",
         "Version of the API.",
@@ -177,6 +198,16 @@ fn write_store(page: &mut MetricsPage, core: &ServerContext) {
         "Compacted revision.",
         core.store().compacted_revision() as f64,
     );
+    write_watchers(page, core);
+    page.gauge(
+        "kvstore_history_bytes",
+        "Bytes of newest revisions in memory.",
+        sizes.history_bytes as f64,
+    );
+    write_leases(page, core);
+}
+
+fn write_watchers(page: &mut MetricsPage, core: &ServerContext) {
     let hub = core.hub.sizes();
     page.gauge(
         "etcd_debugging_mvcc_watcher_total",
@@ -203,11 +234,9 @@ fn write_store(page: &mut MetricsPage, core: &ServerContext) {
         "Events sent to watchers.",
         hub.sent as f64,
     );
-    page.gauge(
-        "kvstore_history_bytes",
-        "Bytes of newest revisions in memory.",
-        sizes.history_bytes as f64,
-    );
+}
+
+fn write_leases(page: &mut MetricsPage, core: &ServerContext) {
     let leases = core.machine.with_leases(|leases| leases.len());
     page.gauge("kvstore_leases", "Leases.", leases as f64);
     let expired = core.metrics.expired_leases.load(Ordering::Relaxed) as f64;
