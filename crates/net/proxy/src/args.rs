@@ -1,7 +1,7 @@
 //! The command line and the configuration file. A flag overrides the file.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use base_telemetry::LogOptions;
@@ -103,12 +103,7 @@ impl Args {
     /// # Errors
     /// The configuration file can't be read, or it or a flag has an invalid value.
     pub fn settings(self) -> anyhow::Result<(Option<PathBuf>, Settings)> {
-        let file = self
-            .config
-            .as_deref()
-            .map(Configuration::read)
-            .transpose()?
-            .unwrap_or_default();
+        let file = read_file(self.config.as_deref())?;
         let text = |flag: Option<String>, file: String| flag.unwrap_or(file);
         check_mode(&text(self.proxy_mode, file.mode))?;
         let from_file = Some(file.client_connection.kubeconfig)
@@ -128,11 +123,7 @@ impl Args {
             udp_timeout: self.conntrack_udp_timeout,
             udp_stream_timeout: self.conntrack_udp_timeout_stream,
         };
-        let node_name = if name.is_empty() {
-            component::host_name().to_lowercase()
-        } else {
-            name.to_lowercase()
-        };
+        let node_name = choose_node_name(&name);
         let policies = match self.network_policies {
             false => None,
             true => Some(AgentSettings {
@@ -167,6 +158,19 @@ impl Args {
             )?,
         };
         Ok((self.kubeconfig.or(from_file), settings))
+    }
+}
+
+fn read_file(path: Option<&Path>) -> anyhow::Result<Configuration> {
+    let file = path.map(Configuration::read).transpose()?;
+    Ok(file.unwrap_or_default())
+}
+
+fn choose_node_name(given: &str) -> String {
+    if given.is_empty() {
+        component::host_name().to_lowercase()
+    } else {
+        given.to_lowercase()
     }
 }
 

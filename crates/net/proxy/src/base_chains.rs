@@ -38,6 +38,48 @@ const LOOPBACK_GUARD: &str = r#"  chain loopback-guard {
   }
 "#;
 
+/// The chains that the kernel calls, the same in both families.
+///
+/// In the output hook, priority -110 runs before DNAT (-100) and -90 after it. The endpoints check
+/// comes after DNAT, because the node's own connections to a Service with the policy Local may use
+/// endpoints of other nodes.
+const HOOKS: &str = r#"  chain filter-prerouting {
+    type filter hook prerouting priority -110; policy accept;
+    ct state new jump firewall-check;
+  }
+  chain filter-input {
+    type filter hook input priority -110; policy accept;
+    ct state new jump nodeport-endpoints-check;
+    ct state new jump service-endpoints-check;
+  }
+  chain filter-forward {
+    type filter hook forward priority -110; policy accept;
+    ct state new jump service-endpoints-check;
+    ct state new jump cluster-ips-check;
+  }
+  chain filter-output {
+    type filter hook output priority -110; policy accept;
+    ct state new jump firewall-check;
+  }
+  chain filter-output-post-dnat {
+    type filter hook output priority -90; policy accept;
+    ct state new jump service-endpoints-check;
+    ct state new jump cluster-ips-check;
+  }
+  chain nat-prerouting {
+    type nat hook prerouting priority dstnat; policy accept;
+    jump services;
+  }
+  chain nat-output {
+    type nat hook output priority -100; policy accept;
+    jump services;
+  }
+  chain nat-postrouting {
+    type nat hook postrouting priority srcnat; policy accept;
+    jump masquerading;
+  }
+"#;
+
 /// Options of the base chains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseChainOptions {
@@ -72,9 +114,6 @@ pub fn build_base_chains(family: Family, options: &BaseChainOptions) -> String {
     } else {
         format!("elements = {{ {} }}", node_ips.join(", "))
     };
-    // In the output hook, priority -110 runs before DNAT (-100) and -90 after it. The endpoints
-    // check comes after DNAT, because the node's own connections to a Service with the policy Local
-    // may use endpoints of other nodes.
     format!(
         r#"add table {word} {TABLE}
 delete table {word} {TABLE}
@@ -105,42 +144,7 @@ table {word} {TABLE} {{
   chain service-endpoints-check {{ {word} daddr . meta l4proto . th dport vmap @{NO_ENDPOINT_SERVICES}; }}
   chain nodeport-endpoints-check {{ {word} daddr @{NODE_PORT_IPS} meta l4proto . th dport vmap @{NO_ENDPOINT_NODE_PORTS}; }}
   chain cluster-ips-check {{ {word} daddr @{CLUSTER_IPS} goto {REJECT} comment "ports that no Service has"; }}
-{guard}  chain filter-prerouting {{
-    type filter hook prerouting priority -110; policy accept;
-    ct state new jump firewall-check;
-  }}
-  chain filter-input {{
-    type filter hook input priority -110; policy accept;
-    ct state new jump nodeport-endpoints-check;
-    ct state new jump service-endpoints-check;
-  }}
-  chain filter-forward {{
-    type filter hook forward priority -110; policy accept;
-    ct state new jump service-endpoints-check;
-    ct state new jump cluster-ips-check;
-  }}
-  chain filter-output {{
-    type filter hook output priority -110; policy accept;
-    ct state new jump firewall-check;
-  }}
-  chain filter-output-post-dnat {{
-    type filter hook output priority -90; policy accept;
-    ct state new jump service-endpoints-check;
-    ct state new jump cluster-ips-check;
-  }}
-  chain nat-prerouting {{
-    type nat hook prerouting priority dstnat; policy accept;
-    jump services;
-  }}
-  chain nat-output {{
-    type nat hook output priority -100; policy accept;
-    jump services;
-  }}
-  chain nat-postrouting {{
-    type nat hook postrouting priority srcnat; policy accept;
-    jump masquerading;
-  }}
-}}
+{guard}{HOOKS}}}
 "#
     )
 }
