@@ -4,23 +4,23 @@ mod file;
 mod flags;
 mod kernel;
 mod parse;
+mod serving;
 #[cfg(test)]
 mod tests;
 mod unsupported;
 
 pub use file::{Configuration, honoured_fields, read_configuration};
 pub use flags::Flags;
+pub use serving::ServingSettings;
 pub use unsupported::{UPSTREAM_FIELDS, UPSTREAM_FLAGS};
 
 use anyhow::Context;
 use api_meta::Quantity;
-use base_tls::Offer;
-use component::AnswerLifetimes;
 use k8s_openapi::api::core::v1::Taint;
 use node_volumes::Mounter;
-use parse::{parse_bytes, parse_duration};
+use parse::{parse_bytes, parse_duration, prefer_flag};
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,16 +34,8 @@ pub struct Settings {
     pub node_name: String,
     /// Addresses of the node, the primary one first.
     pub node_ips: Vec<IpAddr>,
-    /// Access to the API server; without it only static pods run.
-    pub kubeconfig: Option<PathBuf>,
-    /// Access with which a client certificate is requested if `kubeconfig` has no valid one.
-    pub bootstrap_kubeconfig: Option<PathBuf>,
-    /// Directory of certificates that the kubelet makes or requests.
-    pub cert_dir: PathBuf,
-    /// Renew the client certificate.
-    pub rotate_certificates: bool,
-    /// Request the serving certificate from the cluster.
-    pub server_tls_bootstrap: bool,
+    /// Access to the API server.
+    pub credentials: CredentialSettings,
     /// `unix:///...`, or `simulated:` for the test kit's runtime, with the /16 of its pods.
     pub runtime_endpoint: String,
     /// Directory of volumes, certificates and pods' files.
@@ -60,29 +52,8 @@ pub struct Settings {
     pub taints: Vec<Taint>,
     /// Labels of the node in addition to the standard ones.
     pub labels: BTreeMap<String, String>,
-    /// Address of the HTTPS server.
-    pub address: SocketAddr,
-    /// Address of the plain-text health check; None disables it.
-    pub healthz: Option<SocketAddr>,
-    /// File to which the port of the HTTPS server is written.
-    pub port_file: Option<PathBuf>,
-    /// Certificate and key of the HTTPS server; None uses a self-signed certificate.
-    pub tls: Option<(PathBuf, PathBuf)>,
-    /// Versions of TLS and cipher suites of the HTTPS server.
-    pub offer: Offer,
-    /// Streams and logs are served.
-    pub debugging: bool,
-    /// Lifetime of cached TokenReview and SubjectAccessReview results.
-    pub answer_lifetimes: AnswerLifetimes,
-    /// CA that signs client certificates.
-    pub client_ca: Option<PathBuf>,
-    /// Accept requests without credentials as `system:anonymous`.
-    pub anonymous: bool,
-    /// Authenticate bearer tokens by TokenReview.
-    pub webhook_tokens: bool,
-    /// Authorize requests by SubjectAccessReview; without it every authenticated client may do
-    /// everything.
-    pub webhook_authorization: bool,
+    /// The servers for HTTPS and health checks.
+    pub serving: ServingSettings,
     /// DNS servers of pods.
     pub cluster_dns: Vec<String>,
     /// DNS domain of the cluster.
@@ -95,12 +66,8 @@ pub struct Settings {
     pub cgroup_root: Option<String>,
     /// Limit of processes and threads of a pod.
     pub pod_pids: Option<u64>,
-    /// Duration of the node's Lease in seconds; it is renewed four times as often.
-    pub lease_seconds: i32,
-    /// Interval between two reads of the node's state.
-    pub status_every: Duration,
-    /// Interval between two writes of an unchanged status.
-    pub report_every: Duration,
+    /// Intervals of the node's heartbeats.
+    pub reporting: ReportingSettings,
     /// Size in bytes at which log files are rotated.
     pub log_size: u64,
     /// Maximum number of log files of one container, the open one included.
@@ -115,6 +82,32 @@ pub struct Settings {
     pub mounter: Mounter,
     /// The configuration as it was read, for `/configz`.
     pub source: serde_json::Value,
+}
+
+/// Credentials with which the kubelet reaches the API server.
+#[derive(Clone, Debug)]
+pub struct CredentialSettings {
+    /// Access to the API server; without it only static pods run.
+    pub kubeconfig: Option<PathBuf>,
+    /// Access with which a client certificate is requested if `kubeconfig` has no valid one.
+    pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// Directory of certificates that the kubelet makes or requests.
+    pub cert_dir: PathBuf,
+    /// Renew the client certificate.
+    pub rotate_certificates: bool,
+    /// Request the serving certificate from the cluster.
+    pub server_tls_bootstrap: bool,
+}
+
+/// Intervals at which the kubelet reports the node's state.
+#[derive(Clone, Debug)]
+pub struct ReportingSettings {
+    /// Duration of the node's Lease in seconds; it is renewed four times as often.
+    pub lease_seconds: i32,
+    /// Interval between two reads of the node's state.
+    pub status_every: Duration,
+    /// Interval between two writes of an unchanged status.
+    pub report_every: Duration,
 }
 
 impl Settings {
@@ -140,43 +133,18 @@ impl Settings {
 pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
     let (file, source) = read_configuration(flags.config.as_deref(), flags.config_dir.as_deref())?;
     let node_ips = choose_node_ips(flags)?;
-    let listen = flags
-        .address
-        .or(file.address)
-        .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let simulated = flags.simulated
         || flags
             .container_runtime_endpoint
             .as_deref()
             .is_some_and(|e| e.starts_with("simulated:"));
-    // A simulated node has no processes to limit, and usually no rights to write cgroups.
-    let cgroups = flags
-        .cgroups_per_qos
-        .or(file.cgroups_per_qos)
-        .unwrap_or(true)
-        && !simulated;
     // Before anything is created on the node.
     check_kernel(flags, &file, simulated)?;
     check_cgroup_driver(prefer_flag(&flags.cgroup_driver, &file.cgroup_driver).as_deref())?;
-    let cgroup_root = flags
-        .cgroup_root
-        .clone()
-        .or(file.cgroup_root.clone())
-        .unwrap_or_default();
     Ok(Settings {
         node_name: choose_node_name(flags),
         node_ips,
-        kubeconfig: flags.kubeconfig.clone(),
-        bootstrap_kubeconfig: flags.bootstrap_kubeconfig.clone(),
-        cert_dir: choose_cert_dir(flags)?,
-        rotate_certificates: flags
-            .rotate_certificates
-            .or(file.rotate_certificates)
-            .unwrap_or(false),
-        server_tls_bootstrap: flags
-            .rotate_server_certificates
-            .or(file.server_tls_bootstrap)
-            .unwrap_or(false),
+        credentials: read_credential_settings(flags, &file)?,
         runtime_endpoint: choose_runtime_endpoint(flags, &file, simulated),
         logs_dir: choose_logs_dir(flags, &file, simulated),
         root_dir: flags.root_dir.clone(),
@@ -187,34 +155,7 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
         register: flags.register_node.or(file.register_node).unwrap_or(true),
         taints: choose_taints(flags, &file)?,
         labels: flags::parse_pairs(flags.node_labels.as_deref().unwrap_or_default()),
-        address: SocketAddr::new(listen, flags.port.or(file.port).unwrap_or(10250)),
-        healthz: choose_healthz_address(flags, &file),
-        port_file: flags.port_file.clone(),
-        tls: prefer_flag(&flags.tls_cert_file, &file.tls_cert_file).zip(prefer_flag(
-            &flags.tls_private_key_file,
-            &file.tls_private_key_file,
-        )),
-        offer: choose_tls_offer(flags, &file)?,
-        debugging: flags
-            .enable_debugging_handlers
-            .or(file.enable_debugging_handlers)
-            .unwrap_or(true),
-        answer_lifetimes: read_answer_lifetimes(flags, &file)?,
-        client_ca: prefer_flag(
-            &flags.client_ca_file,
-            &file.authentication.x509.client_ca_file,
-        ),
-        // Off, unlike upstream's deprecated flag: the port runs commands in every container of the
-        // node.
-        anonymous: flags
-            .anonymous_auth
-            .or(file.authentication.anonymous.enabled)
-            .unwrap_or(false),
-        webhook_tokens: flags
-            .authentication_token_webhook
-            .or(file.authentication.webhook.enabled)
-            .unwrap_or(true),
-        webhook_authorization: authorizes_by_webhook(flags, &file)?,
+        serving: serving::read_serving_settings(flags, &file)?,
         cluster_dns: flags
             .cluster_dns
             .clone()
@@ -225,26 +166,11 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
         resolv_conf: prefer_flag(&flags.resolv_conf, &file.resolv_conf)
             .unwrap_or_else(|| "/etc/resolv.conf".into()),
         max_pods: flags.max_pods.or(file.max_pods).unwrap_or(110),
-        cgroup_root: cgroups.then_some(cgroup_root),
+        cgroup_root: choose_cgroup_root(flags, &file, simulated),
         pod_pids: choose_pod_pids(flags, &file),
-        // A Lease of 0 s would have expired before its first renewal.
-        lease_seconds: file
-            .node_lease_duration_seconds
-            .filter(|s| *s > 0)
-            .unwrap_or(40),
-        status_every: read_status_interval(flags, &file)?,
-        report_every: parse_duration(
-            file.node_status_report_frequency.as_deref(),
-            300,
-            "nodeStatusReportFrequency",
-        )?,
+        reporting: read_reporting_settings(flags, &file)?,
         log_size: read_log_size(flags, &file)?,
-        log_files: flags
-            .container_log_max_files
-            .or(file.container_log_max_files)
-            .unwrap_or(5)
-            // With one file a rotation would remove the log that is being written.
-            .max(2),
+        log_files: choose_log_files(flags, &file),
         reserved: sum_reserved(flags, &file)?,
         unsafe_sysctls: flags
             .allowed_unsafe_sysctls
@@ -264,23 +190,61 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
     })
 }
 
+/// Reads the paths of credentials, and which certificates the cluster signs.
+fn read_credential_settings(
+    flags: &Flags,
+    file: &Configuration,
+) -> anyhow::Result<CredentialSettings> {
+    Ok(CredentialSettings {
+        kubeconfig: flags.kubeconfig.clone(),
+        bootstrap_kubeconfig: flags.bootstrap_kubeconfig.clone(),
+        cert_dir: choose_cert_dir(flags)?,
+        rotate_certificates: flags
+            .rotate_certificates
+            .or(file.rotate_certificates)
+            .unwrap_or(false),
+        server_tls_bootstrap: flags
+            .rotate_server_certificates
+            .or(file.server_tls_bootstrap)
+            .unwrap_or(false),
+    })
+}
+
+fn read_reporting_settings(
+    flags: &Flags,
+    file: &Configuration,
+) -> anyhow::Result<ReportingSettings> {
+    Ok(ReportingSettings {
+        // A Lease of 0 s would have expired before its first renewal.
+        lease_seconds: file
+            .node_lease_duration_seconds
+            .filter(|s| *s > 0)
+            .unwrap_or(40),
+        status_every: read_status_interval(flags, file)?,
+        report_every: parse_duration(
+            file.node_status_report_frequency.as_deref(),
+            300,
+            "nodeStatusReportFrequency",
+        )?,
+    })
+}
+
+/// Returns the parent of the pods' cgroups, unless the kubelet makes none.
+fn choose_cgroup_root(flags: &Flags, file: &Configuration, simulated: bool) -> Option<String> {
+    let enabled = flags.cgroups_per_qos.or(file.cgroups_per_qos);
+    // A simulated node has no processes to limit, and usually no rights to write cgroups.
+    if simulated || !enabled.unwrap_or(true) {
+        return None;
+    }
+    let root = flags.cgroup_root.clone().or(file.cgroup_root.clone());
+    Some(root.unwrap_or_default())
+}
+
 /// Returns the directory of certificates. Absolute, since a kubeconfig elsewhere refers to it.
 fn choose_cert_dir(flags: &Flags) -> anyhow::Result<PathBuf> {
     let given = flags.cert_dir.clone();
     let folder = given.unwrap_or_else(|| flags.root_dir.join("pki"));
     std::path::absolute(&folder).with_context(|| format!("--cert-dir {}", folder.display()))
-}
-
-/// Returns the address of the health endpoint. Port 0 disables it, as upstream; it does not mean any
-/// port.
-fn choose_healthz_address(flags: &Flags, file: &Configuration) -> Option<SocketAddr> {
-    // Flags override the file, as upstream: an installer's flag must hold whatever the file says.
-    let port = flags.healthz_port.or(file.healthz_port).unwrap_or(10248);
-    let address = flags
-        .healthz_bind_address
-        .or(file.healthz_bind_address)
-        .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    (port > 0).then(|| SocketAddr::new(address, port))
 }
 
 fn choose_runtime_endpoint(flags: &Flags, file: &Configuration, simulated: bool) -> String {
@@ -306,16 +270,6 @@ fn choose_logs_dir(flags: &Flags, file: &Configuration, simulated: bool) -> Path
     })
 }
 
-fn authorizes_by_webhook(flags: &Flags, file: &Configuration) -> anyhow::Result<bool> {
-    match prefer_flag(&flags.authorization_mode, &file.authorization.mode).as_deref() {
-        Some("AlwaysAllow") => Ok(false),
-        None | Some("Webhook") => Ok(true),
-        Some(mode) => {
-            anyhow::bail!("authorization mode {mode:?} is neither Webhook nor AlwaysAllow")
-        }
-    }
-}
-
 /// Returns the limit of processes per pod.
 fn choose_pod_pids(flags: &Flags, file: &Configuration) -> Option<u64> {
     let limit = flags.pod_max_pids.or(file.pod_pids_limit)?;
@@ -336,12 +290,12 @@ fn read_log_size(flags: &Flags, file: &Configuration) -> anyhow::Result<u64> {
     parse_bytes(text.as_deref().unwrap_or("10Mi"), "containerLogMaxSize")
 }
 
-/// Returns the flag's value, or else the file's; an empty value counts as absent.
-fn prefer_flag<T: Clone + AsRef<std::ffi::OsStr>>(flag: &Option<T>, file: &Option<T>) -> Option<T> {
-    flag.as_ref()
-        .or(file.as_ref())
-        .filter(|value| !value.as_ref().is_empty())
-        .cloned()
+fn choose_log_files(flags: &Flags, file: &Configuration) -> usize {
+    let files = flags
+        .container_log_max_files
+        .or(file.container_log_max_files);
+    // With one file a rotation would remove the log that is being written.
+    files.unwrap_or(5).max(2)
 }
 
 /// Checks the kernel's settings unless the node is simulated, which runs no processes.
@@ -373,44 +327,6 @@ fn check_cgroup_driver(driver: Option<&str>) -> anyhow::Result<()> {
         Some(other) => anyhow::bail!("cgroupDriver {other:?} is neither cgroupfs nor systemd"),
     }
     Ok(())
-}
-
-/// Returns what the HTTPS server offers.
-fn choose_tls_offer(flags: &Flags, file: &Configuration) -> anyhow::Result<Offer> {
-    let version = prefer_flag(&flags.tls_min_version, &file.tls_min_version).unwrap_or_default();
-    let suites = flags
-        .tls_cipher_suites
-        .as_ref()
-        .or(file.tls_cipher_suites.as_ref());
-    let suites = suites.map(Vec::as_slice).unwrap_or_default();
-    Offer::from_names(&version, suites).context("tlsMinVersion, tlsCipherSuites")
-}
-
-fn read_answer_lifetimes(flags: &Flags, file: &Configuration) -> anyhow::Result<AnswerLifetimes> {
-    let (tokens, access) = (&file.authentication.webhook, &file.authorization.webhook);
-    let time = |flag, file, default, name| {
-        parse_duration(prefer_flag(flag, file).as_deref(), default, name)
-    };
-    Ok(AnswerLifetimes {
-        tokens: time(
-            &flags.authentication_token_webhook_cache_ttl,
-            &tokens.cache_ttl,
-            120,
-            "cacheTTL",
-        )?,
-        authorized: time(
-            &flags.authorization_webhook_cache_authorized_ttl,
-            &access.cache_authorized_ttl,
-            300,
-            "cacheAuthorizedTTL",
-        )?,
-        unauthorized: time(
-            &flags.authorization_webhook_cache_unauthorized_ttl,
-            &access.cache_unauthorized_ttl,
-            30,
-            "cacheUnauthorizedTTL",
-        )?,
-    })
 }
 
 /// Sums the resources reserved for the system and for Kubernetes.

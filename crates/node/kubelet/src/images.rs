@@ -82,15 +82,7 @@ pub(crate) async fn ensure_image(
     let given = container.image.as_deref().unwrap_or_default();
     // Normalized here: runtimes list images by their full name, and would not find the short one.
     let Some(image) = normalize_reference(given) else {
-        kubelet.recorder.warning(
-            about,
-            "InspectFailed",
-            format!("Failed to apply default image tag {given:?}: couldn't parse image name"),
-        );
-        let message = format!(
-            "Failed to apply default image tag {given:?}: couldn't parse image name {given:?}: invalid reference format"
-        );
-        return Err(image_error("InvalidImageName", message, false));
+        return Err(reject_reference(kubelet, about, given));
     };
     let policy = container
         .image_pull_policy
@@ -133,6 +125,18 @@ pub(crate) async fn ensure_image(
         return Err(image_error("ImagePullBackOff", message, false));
     }
     pull_image(kubelet, pod, given, &image, about).await
+}
+
+fn reject_reference(kubelet: &KubeletContext, about: &ObjectReference, given: &str) -> ImageError {
+    kubelet.recorder.warning(
+        about,
+        "InspectFailed",
+        format!("Failed to apply default image tag {given:?}: couldn't parse image name"),
+    );
+    let message = format!(
+        "Failed to apply default image tag {given:?}: couldn't parse image name {given:?}: invalid reference format"
+    );
+    image_error("InvalidImageName", message, false)
 }
 
 async fn pull_image(

@@ -29,6 +29,7 @@ mod volumes;
 mod worker;
 
 pub use config::{
-    Flags, Settings, UPSTREAM_FIELDS, UPSTREAM_FLAGS, honoured_fields, read_settings,
+    CredentialSettings, Flags, ReportingSettings, ServingSettings, Settings, UPSTREAM_FIELDS,
+    UPSTREAM_FLAGS, honoured_fields, read_settings,
 };
 pub use run::run;

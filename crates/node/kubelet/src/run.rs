@@ -58,13 +58,13 @@ async fn run_kubelet(
     };
     // Bound before anything is started: a second kubelet on this node fails here and touches
     // neither containers nor cgroups.
-    let listener = base_serve::bind_listener(settings.address).await?;
+    let listener = base_serve::bind_listener(settings.serving.address).await?;
     let port = listener.local_addr()?.port();
-    if let Some(path) = &settings.port_file {
+    if let Some(path) = &settings.serving.port_file {
         base_serve::write_port_file(path, port)
             .with_context(|| format!("can't write {}", path.display()))?;
     }
-    let health = match settings.healthz {
+    let health = match settings.serving.healthz {
         Some(address) => Some(base_serve::bind_listener(address).await?),
         None => None,
     };
@@ -103,17 +103,17 @@ async fn run_kubelet(
 /// Returns the client of the API server, after the bootstrap of its certificate; None without a
 /// kubeconfig.
 async fn connect_client(settings: &Settings) -> anyhow::Result<Option<Client>> {
-    let Some(path) = &settings.kubeconfig else {
+    let Some(path) = &settings.credentials.kubeconfig else {
         return Ok(None);
     };
-    let store = certificates::open_client_store(&settings.cert_dir);
-    if let Some(bootstrap) = &settings.bootstrap_kubeconfig {
+    let store = certificates::open_client_store(&settings.credentials.cert_dir);
+    if let Some(bootstrap) = &settings.credentials.bootstrap_kubeconfig {
         let node = &settings.node_name;
         certificates::ensure_kubeconfig(path, bootstrap, &store, node, USER_AGENT).await?;
     }
     let in_file = || format!("kubeconfig {}", path.display());
     let mut config = Config::from_kubeconfig(path).with_context(in_file)?;
-    if settings.rotate_certificates {
+    if settings.credentials.rotate_certificates {
         config = certificates::adopt_identity(config, &store).with_context(in_file)?;
     }
     Ok(Some(Client::new(config.user_agent(USER_AGENT))))
@@ -220,11 +220,11 @@ fn start_servers(
     tls: ServerTls,
 ) -> anyhow::Result<()> {
     let options = AccessOptions {
-        client_ca: kubelet.settings.client_ca.clone(),
-        anonymous: kubelet.settings.anonymous,
-        tokens: kubelet.settings.webhook_tokens,
-        authorize: kubelet.settings.webhook_authorization,
-        answer_lifetimes: kubelet.settings.answer_lifetimes,
+        client_ca: kubelet.settings.serving.client_ca.clone(),
+        anonymous: kubelet.settings.serving.anonymous,
+        tokens: kubelet.settings.serving.webhook_tokens,
+        authorize: kubelet.settings.serving.webhook_authorization,
+        answer_lifetimes: kubelet.settings.serving.answer_lifetimes,
         node: kubelet.settings.node_name.clone(),
     };
     let access = Access::new(options, kubelet.client.clone()).context("client CA")?;
@@ -232,9 +232,9 @@ fn start_servers(
         access,
         Arc::new(Serving::new(kubelet.clone())),
         kubelet.tasks.clone(),
-        kubelet.settings.debugging,
+        kubelet.settings.serving.debugging,
     );
-    let tls = base_tls::server_config_with(&tls, &kubelet.settings.offer)
+    let tls = base_tls::server_config_with(&tls, &kubelet.settings.serving.offer)
         .context("server certificate")?;
     let options = base_serve::Options {
         tls: Some(tls),
@@ -311,14 +311,14 @@ fn start_tasks(kubelet: &Arc<KubeletContext>, client: Option<Client>, machine: M
 fn start_renewals(kubelet: &Arc<KubeletContext>, client: &Client) {
     let settings = &kubelet.settings;
     let (node, shutdown) = (&settings.node_name, kubelet.tasks.shutdown());
-    if settings.rotate_certificates && client.config().identity.is_some() {
+    if settings.credentials.rotate_certificates && client.config().identity.is_some() {
         kubelet.tasks.spawn_critical(
             "client certificate",
             certificates::keep_client_certificate(
                 client.clone(),
-                certificates::open_client_store(&settings.cert_dir),
+                certificates::open_client_store(&settings.credentials.cert_dir),
                 node.clone(),
-                settings.bootstrap_kubeconfig.is_some(),
+                settings.credentials.bootstrap_kubeconfig.is_some(),
                 shutdown.clone(),
             ),
         );
@@ -328,7 +328,7 @@ fn start_renewals(kubelet: &Arc<KubeletContext>, client: &Client) {
             "serving certificate",
             certificates::keep_serving_certificate(
                 client.clone(),
-                certificates::open_serving_store(&settings.cert_dir),
+                certificates::open_serving_store(&settings.credentials.cert_dir),
                 node.clone(),
                 settings.node_ips.clone(),
                 shutdown.clone(),
@@ -340,16 +340,18 @@ fn start_renewals(kubelet: &Arc<KubeletContext>, client: &Client) {
 /// Returns whether the serving certificate comes from the cluster: not if a file gives it, or
 /// without a cluster.
 fn requests_serving_certificate(settings: &Settings) -> bool {
-    settings.server_tls_bootstrap && settings.tls.is_none() && settings.kubeconfig.is_some()
+    settings.credentials.server_tls_bootstrap
+        && settings.serving.tls.is_none()
+        && settings.credentials.kubeconfig.is_some()
 }
 
 /// Loads the given certificate, the one from the cluster, or a self-signed one that is kept for the
 /// next start.
 fn server_tls(settings: &Settings) -> anyhow::Result<ServerTls> {
-    let (certificate, key) = match &settings.tls {
+    let (certificate, key) = match &settings.serving.tls {
         Some(pair) => pair.clone(),
         None if requests_serving_certificate(settings) => {
-            let store = certificates::open_serving_store(&settings.cert_dir);
+            let store = certificates::open_serving_store(&settings.credentials.cert_dir);
             certificates::ensure_self_signed_pair(&store, own_names(settings))?;
             (store.current_path(), store.current_path())
         }
@@ -367,7 +369,11 @@ fn server_tls(settings: &Settings) -> anyhow::Result<ServerTls> {
 }
 
 fn ensure_own_certificate(settings: &Settings) -> Result<(PathBuf, PathBuf), SelfSignedError> {
-    component::self_signed_pair(&settings.cert_dir, "kubelet", own_names(settings))
+    component::self_signed_pair(
+        &settings.credentials.cert_dir,
+        "kubelet",
+        own_names(settings),
+    )
 }
 
 /// Returns the names of this node's server.

@@ -32,6 +32,17 @@ pub(crate) fn parse_bytes(text: &str, name: &str) -> anyhow::Result<u64> {
     Ok(u64::try_from(quantity.value()).unwrap_or_default())
 }
 
+/// Returns the flag's value, or else the file's; an empty value counts as absent.
+pub(super) fn prefer_flag<T: Clone + AsRef<std::ffi::OsStr>>(
+    flag: &Option<T>,
+    file: &Option<T>,
+) -> Option<T> {
+    flag.as_ref()
+        .or(file.as_ref())
+        .filter(|value| !value.as_ref().is_empty())
+        .cloned()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

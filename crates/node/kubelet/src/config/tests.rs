@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use base_tls::Offer;
 use clap::Parser;
 
 fn start(flags: &[&str], text: &str) -> anyhow::Result<Settings> {
@@ -67,20 +68,30 @@ fn kubeadm_starts() {
         KUBEADM,
     )
     .unwrap();
-    assert!(settings.webhook_tokens && settings.webhook_authorization && !settings.anonymous);
+    assert!(
+        settings.serving.webhook_tokens
+            && settings.serving.webhook_authorization
+            && !settings.serving.anonymous
+    );
     let bootstrap = std::path::Path::new("/etc/kubernetes/bootstrap-kubelet.conf");
-    assert_eq!(settings.bootstrap_kubeconfig.as_deref(), Some(bootstrap));
-    assert!(settings.rotate_certificates && !settings.server_tls_bootstrap);
     assert_eq!(
-        settings.cert_dir,
+        settings.credentials.bootstrap_kubeconfig.as_deref(),
+        Some(bootstrap)
+    );
+    assert!(settings.credentials.rotate_certificates && !settings.credentials.server_tls_bootstrap);
+    assert_eq!(
+        settings.credentials.cert_dir,
         std::path::Path::new("/var/lib/kubelet/pki")
     );
     assert_eq!(
-        settings.status_every,
+        settings.reporting.status_every,
         Duration::from_secs(10),
         "0s stands for the default"
     );
-    assert_eq!(settings.answer_lifetimes.tokens, Duration::from_secs(120));
+    assert_eq!(
+        settings.serving.answer_lifetimes.tokens,
+        Duration::from_secs(120)
+    );
     let without_flags = start(&[], KUBEADM).unwrap();
     assert_eq!(
         without_flags.runtime_endpoint,
@@ -133,12 +144,12 @@ tlsPrivateKeyFile: /k
     let settings = start(&flags, "").unwrap();
     assert_eq!(settings.max_pods, 50);
     assert_eq!(
-        settings.answer_lifetimes.tokens,
+        settings.serving.answer_lifetimes.tokens,
         Duration::from_secs(60),
         "a later file wins"
     );
     assert_eq!(
-        settings.client_ca.as_deref(),
+        settings.serving.client_ca.as_deref(),
         Some(std::path::Path::new("/ca")),
         "and leaves the rest"
     );
@@ -210,19 +221,22 @@ fn fields_that_protect_the_node_are_honoured_or_refused() {
     )
     .unwrap();
     assert_eq!(
-        settings.offer,
+        settings.serving.offer,
         Offer::from_names("VersionTLS13", &[]).unwrap()
     );
-    assert!(settings.seccomp_default && !settings.debugging);
-    assert!(settings.server_tls_bootstrap && !settings.rotate_certificates);
+    assert!(settings.seccomp_default && !settings.serving.debugging);
+    assert!(settings.credentials.server_tls_bootstrap && !settings.credentials.rotate_certificates);
     let suites = "tlsCipherSuites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]";
     let listed = vec!["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256".to_owned()];
     assert_eq!(
-        start(&[], suites).unwrap().offer,
+        start(&[], suites).unwrap().serving.offer,
         Offer::from_names("", &listed).unwrap()
     );
     assert_eq!(
-        start(&["--tls-cipher-suites="], suites).unwrap().offer,
+        start(&["--tls-cipher-suites="], suites)
+            .unwrap()
+            .serving
+            .offer,
         Offer::default(),
         "the flag wins"
     );

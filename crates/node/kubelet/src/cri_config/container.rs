@@ -51,24 +51,8 @@ pub(crate) fn build_container_config(
             .map(|word| parts.environment.expand(word))
             .collect()
     };
-    let security = security::build_security_context(
-        pod,
-        container,
-        &parts.image_user,
-        parts.target.clone(),
-        parts.seccomp,
-        &[],
-    )?;
     let (command, args) = (expand(&container.command), expand(&container.args));
-    let linux = LinuxContainerConfig {
-        resources: Some(resources::build_container_resources(
-            pod,
-            container,
-            parts.memory_capacity,
-            parts.least_oom_score,
-        )),
-        security_context: Some(security),
-    };
+    let linux = build_linux_config(pod, container, &parts)?;
     Ok(ContainerConfig {
         metadata: Some(ContainerMetadata {
             name: container.name.clone(),
@@ -83,15 +67,7 @@ pub(crate) fn build_container_config(
         command,
         args,
         working_dir: container.working_dir.clone().unwrap_or_default(),
-        envs: parts
-            .environment
-            .into_pairs()
-            .into_iter()
-            .map(|(key, value)| KeyValue {
-                key,
-                value: value.into_bytes(),
-            })
-            .collect(),
+        envs: convert_environment(parts.environment),
         mounts: parts.mounts,
         labels: build_labels(pod, container),
         annotations: build_annotations(pod, container, parts.attempt),
@@ -104,6 +80,42 @@ pub(crate) fn build_container_config(
         stop_signal: parse_stop_signal(container),
         ..ContainerConfig::default()
     })
+}
+
+fn build_linux_config(
+    pod: &Pod,
+    container: &Container,
+    parts: &Parts<'_>,
+) -> Result<LinuxContainerConfig, String> {
+    let security = security::build_security_context(
+        pod,
+        container,
+        &parts.image_user,
+        parts.target.clone(),
+        parts.seccomp,
+        &[],
+    )?;
+    let resources = resources::build_container_resources(
+        pod,
+        container,
+        parts.memory_capacity,
+        parts.least_oom_score,
+    );
+    Ok(LinuxContainerConfig {
+        resources: Some(resources),
+        security_context: Some(security),
+    })
+}
+
+fn convert_environment(environment: Environment) -> Vec<KeyValue> {
+    environment
+        .into_pairs()
+        .into_iter()
+        .map(|(key, value)| KeyValue {
+            key,
+            value: value.into_bytes(),
+        })
+        .collect()
 }
 
 fn parse_stop_signal(container: &Container) -> i32 {

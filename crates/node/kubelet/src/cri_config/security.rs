@@ -2,7 +2,9 @@
 
 use super::apparmor;
 use crate::pod::spec;
-use k8s_openapi::api::core::v1::{Container, Pod, SELinuxOptions, SeccompProfile, SecurityContext};
+use k8s_openapi::api::core::v1::{
+    Container, Pod, PodSecurityContext, SELinuxOptions, SeccompProfile, SecurityContext,
+};
 use node_runtime::v1::{
     Capability, Int64Value, LinuxContainerSecurityContext, NamespaceMode, NamespaceOption,
     SeLinuxOption, SecurityProfile, SupplementalGroupsPolicy, security_profile::ProfileType,
@@ -224,23 +226,12 @@ pub(crate) fn build_security_context(
     let own = container.security_context.clone().unwrap_or_default();
     let user = own.run_as_user.or(of_pod.run_as_user);
     let privileged = own.privileged == Some(true);
-    // `procMount` is ignored: without a user namespace, an unmasked /proc gives a container root on
-    // the node.
-    // A privileged container may change the kernel anyway.
-    let paths = |list: &[&str]| {
-        if privileged {
-            Vec::new()
-        } else {
-            list.iter().map(|p| (*p).to_owned()).collect()
-        }
-    };
     let (apparmor, old_apparmor) = apparmor::choose_profile(pod, container)
         .map(apparmor::Profile::for_runtime)
         .unzip();
     let mut groups = of_pod.supplemental_groups.clone().unwrap_or_default();
     groups.extend(of_pod.fs_group);
     groups.extend(extra_groups);
-    let strict = of_pod.supplemental_groups_policy.as_deref() == Some("Strict");
     Ok(LinuxContainerSecurityContext {
         capabilities: convert_capabilities(&own),
         privileged,
@@ -256,14 +247,10 @@ pub(crate) fn build_security_context(
         run_as_group: to_int64(own.run_as_group.or(of_pod.run_as_group)),
         readonly_rootfs: own.read_only_root_filesystem == Some(true),
         supplemental_groups: groups,
-        supplemental_groups_policy: if strict {
-            SupplementalGroupsPolicy::Strict as i32
-        } else {
-            0
-        },
+        supplemental_groups_policy: convert_groups_policy(&of_pod),
         no_new_privs: own.allow_privilege_escalation == Some(false),
-        masked_paths: paths(MASKED),
-        readonly_paths: paths(READ_ONLY),
+        masked_paths: protect_paths(MASKED, privileged),
+        readonly_paths: protect_paths(READ_ONLY, privileged),
         seccomp: choose_seccomp_profile(
             own.seccomp_profile
                 .as_ref()
@@ -279,6 +266,25 @@ pub(crate) fn build_security_context(
         apparmor_profile: old_apparmor.unwrap_or_default(),
         ..LinuxContainerSecurityContext::default()
     })
+}
+
+/// Returns the paths unless the container is privileged, which may change the kernel anyway.
+///
+/// `procMount` is ignored: without a user namespace, an unmasked /proc gives a container root on
+/// the node.
+fn protect_paths(paths: &[&str], privileged: bool) -> Vec<String> {
+    if privileged {
+        return Vec::new();
+    }
+    paths.iter().map(|p| (*p).to_owned()).collect()
+}
+
+fn convert_groups_policy(of_pod: &PodSecurityContext) -> i32 {
+    if of_pod.supplemental_groups_policy.as_deref() == Some("Strict") {
+        SupplementalGroupsPolicy::Strict as i32
+    } else {
+        0
+    }
 }
 
 /// Converts SELinux options. On a host without SELinux the runtime ignores them, as upstream

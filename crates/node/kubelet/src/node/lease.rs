@@ -21,7 +21,7 @@ pub(crate) async fn renew_lease(
     uid: watch::Receiver<String>,
 ) {
     let api = client.namespaced::<Lease>(NAMESPACE);
-    let seconds = kubelet.settings.lease_seconds;
+    let seconds = kubelet.settings.reporting.lease_seconds;
     // Four renewals within the duration, as upstream: three may fail before the Lease expires.
     let every = Duration::from_secs(u64::try_from(seconds).unwrap_or(40)) / 4;
     let mut held: Option<Lease> = None;
@@ -85,7 +85,7 @@ fn desired_lease(settings: &Settings, uid: &str, held: Option<&Lease>) -> Lease 
     lease.metadata.owner_references = Some(vec![owner]);
     lease.spec = Some(LeaseSpec {
         holder_identity: Some(name),
-        lease_duration_seconds: Some(settings.lease_seconds),
+        lease_duration_seconds: Some(settings.reporting.lease_seconds),
         renew_time: Some(MicroTime(Timestamp::now())),
         ..LeaseSpec::default()
     });

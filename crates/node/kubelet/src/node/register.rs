@@ -50,7 +50,7 @@ pub(crate) async fn keep_registered(
         let ready = registration.write_status().await;
         // Polls faster until the node is ready, because clients wait for readiness.
         let every = if ready {
-            kubelet.settings.status_every
+            kubelet.settings.reporting.status_every
         } else {
             Duration::from_millis(500)
         };
@@ -185,7 +185,7 @@ impl NodeRegistration {
             .flatten()
             .any(|c| c.type_ == "Ready" && c.status == "True");
         // Every write of a Node wakes all watchers of nodes; the Lease is the cheap heartbeat.
-        let due = self.at.elapsed() >= self.kubelet.settings.report_every
+        let due = self.at.elapsed() >= self.kubelet.settings.reporting.report_every
             || object::is_different(&status, &self.last_status);
         if !due {
             return ready;

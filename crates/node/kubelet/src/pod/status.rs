@@ -18,15 +18,7 @@ use k8s_openapi::api::core::v1::{
 pub(crate) fn compute_status(facts: Facts<'_>, context: StatusContext<'_>) -> PodStatus {
     let pod = facts.pod;
     let phase = compute_phase(facts);
-    let (reason, message) = match facts.memory.lifecycle.cause() {
-        Some(TerminationCause::SetByClient {
-            reason, message, ..
-        }) => (reason.clone(), message.clone()),
-        Some(TerminationCause::Failed { reason, message }) => {
-            (Some(reason.clone()), Some(message.clone()))
-        }
-        _ => (None, None),
-    };
+    let (reason, message) = explain_termination(facts);
     let pod_ips = choose_pod_ips(facts, context);
     let init: Vec<ContainerStatus> = spec::init_containers(pod)
         .map(|(role, c)| compute_container_status(facts, context, role, c))
@@ -78,6 +70,19 @@ pub(crate) fn compute_status(facts: Facts<'_>, context: StatusContext<'_>) -> Po
     }
 }
 
+/// Returns the reason and the message of the pod's termination, if it has them.
+fn explain_termination(facts: Facts<'_>) -> (Option<String>, Option<String>) {
+    match facts.memory.lifecycle.cause() {
+        Some(TerminationCause::SetByClient {
+            reason, message, ..
+        }) => (reason.clone(), message.clone()),
+        Some(TerminationCause::Failed { reason, message }) => {
+            (Some(reason.clone()), Some(message.clone()))
+        }
+        _ => (None, None),
+    }
+}
+
 fn choose_pod_ips(facts: Facts<'_>, context: StatusContext<'_>) -> Vec<String> {
     let before = || {
         context
@@ -105,17 +110,7 @@ fn compute_container_status(
     let name = &container.name;
     let latest = facts.observed.latest(name);
     let state = compute_container_state(facts, context, role, container);
-    let waits = state.waiting.is_some();
-    let last = match latest {
-        // While it waits for its restart, the exited container is the last one and not the current
-        // one.
-        Some(i) if waits && i.state == CriState::Exited => Some(i),
-        Some(_) => facts
-            .observed
-            .previous(name)
-            .filter(|i| i.state == CriState::Exited),
-        None => None,
-    };
+    let last = find_last_exit(facts, name, state.waiting.is_some());
     let running = state.running.is_some();
     let memory = latest.and_then(|i| facts.memory.of_container(name, &i.id));
     let is_started = running && is_started(memory, container);
@@ -156,6 +151,17 @@ fn compute_container_status(
         volume_mounts: report_volume_mounts(container, latest),
         ..ContainerStatus::default()
     }
+}
+
+/// Returns the exited container that the status reports as the last one.
+fn find_last_exit<'a>(facts: Facts<'a>, name: &str, waits: bool) -> Option<&'a CriContainer> {
+    let latest = facts.observed.latest(name)?;
+    // While it waits for its restart, the exited container is the last one and not the current one.
+    if waits && latest.state == CriState::Exited {
+        return Some(latest);
+    }
+    let previous = facts.observed.previous(name);
+    previous.filter(|i| i.state == CriState::Exited)
 }
 
 fn format_container_id(context: StatusContext<'_>, id: &str) -> String {

@@ -6,7 +6,7 @@ use super::observe::{list_name, read_container};
 use super::probing::ContainerCommands;
 use crate::context::{KubeletContext, build_reference};
 use crate::cri_config::container::{self, Parts};
-use crate::cri_config::env::{self, Sources};
+use crate::cri_config::env::{self, Environment, Sources};
 use crate::cri_config::fields::Addresses;
 use crate::cri_config::sandbox;
 use crate::cri_config::security::{ImageUser, Seccomp};
@@ -21,7 +21,7 @@ use crate::worker::runtime_handler::read_runtime_handler;
 use base_task::CancellationToken;
 use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod};
 use node_probes::{CheckResult, resolve_hook_handler};
-use node_runtime::v1::{Image, PodSandboxConfig};
+use node_runtime::v1::{ContainerConfig, Image, Mount, PodSandboxConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -212,6 +212,30 @@ impl Start {
         // Sub-paths are bind-mounted here and not with the volumes, because subPathExpr needs the
         // environment.
         let mounts = base_task::blocking(|| build_mounts(&sources)).map_err(config_error)?;
+        let config = self
+            .build_config(spec, image, environment, mounts)
+            .map_err(config_error)?;
+        let sandbox = base_task::blocking(|| {
+            self.create_log_dir()?;
+            self.sandbox_config()
+        });
+        let sandbox = sandbox.map_err(config_error)?;
+        let _turn = self.kubelet.starts.acquire().await;
+        let made = self
+            .kubelet
+            .runtime
+            .create_container(&self.sandbox_id, config, sandbox)
+            .await;
+        made.map_err(|e| start_error("CreateContainerError", e.to_string()))
+    }
+
+    fn build_config(
+        &self,
+        spec: &Container,
+        image: &Image,
+        environment: Environment,
+        mounts: Vec<Mount>,
+    ) -> Result<ContainerConfig, String> {
         let profiles = self.kubelet.seccomp_profiles();
         let parts = Parts {
             attempt: self.attempt,
@@ -230,20 +254,7 @@ impl Start {
             memory_capacity: self.kubelet.memory_capacity(),
             least_oom_score: self.kubelet.least_oom_score,
         };
-        let config =
-            container::build_container_config(&self.pod, spec, parts).map_err(config_error)?;
-        let sandbox = base_task::blocking(|| {
-            self.create_log_dir()?;
-            self.sandbox_config()
-        });
-        let sandbox = sandbox.map_err(config_error)?;
-        let _turn = self.kubelet.starts.acquire().await;
-        let made = self
-            .kubelet
-            .runtime
-            .create_container(&self.sandbox_id, config, sandbox)
-            .await;
-        made.map_err(|e| start_error("CreateContainerError", e.to_string()))
+        container::build_container_config(&self.pod, spec, parts)
     }
 
     /// Returns whether the runtime supports recursive read-only mounts; reads the handler only if a
