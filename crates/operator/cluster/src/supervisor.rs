@@ -122,15 +122,7 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
                 routes = start_routes(&current, &layout);
             }
             Ok(None) => {}
-            Err(error) if is_renewal && current.membership.is_some() => tracing::error!(
-                %error,
-                "kube-proxy can't be restarted with the renewed certificate of its node; run `ironclad join`"
-            ),
-            Err(error) if is_renewal => {
-                tracing::error!(%error, "certificates can't be renewed; they end within 90 days");
-            }
-            // A plan that is half written or of another release must not stop a running cluster.
-            Err(error) => tracing::error!(%error, "the new plan can't be read; the old one stays"),
+            Err(error) => log_plan_error(&error, is_renewal, &current),
         }
     }
     // Reached by SIGTERM only: a supervisor that is killed leaves its processes to the next one.
@@ -138,6 +130,20 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
     stop_all(&mut kept, &layout).await;
     let _ = tokio::fs::remove_file(layout.record(NAME)).await;
     Ok(())
+}
+
+fn log_plan_error(error: &Error, is_renewal: bool, current: &Settings) {
+    if !is_renewal {
+        // A plan that is half written or of another release must not stop a running cluster.
+        tracing::error!(%error, "the new plan can't be read; the old one stays");
+    } else if current.membership.is_some() {
+        tracing::error!(
+            %error,
+            "kube-proxy can't be restarted with the renewed certificate of its node; run `ironclad join`"
+        );
+    } else {
+        tracing::error!(%error, "certificates can't be renewed; they end within 90 days");
+    }
 }
 
 /// Starts the task that keeps the routes to the pods of other machines; none without a pod network.

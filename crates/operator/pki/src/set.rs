@@ -70,8 +70,21 @@ pub fn ensure_pki(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Er
     Ok((pki, written))
 }
 
-fn desired_certificates<'a>(pki: &'a Pki, names: &Names) -> Vec<(&'a Authority, String, Subject)> {
-    let mut all = vec![
+/// Authority, name and content of a certificate.
+type DesiredCertificate<'a> = (&'a Authority, String, Subject);
+
+fn desired_certificates<'a>(pki: &'a Pki, names: &Names) -> Vec<DesiredCertificate<'a>> {
+    let mut all = list_control_plane_certificates(pki, names);
+    all.extend(list_client_certificates(pki));
+    for node in &names.nodes {
+        all.extend(list_kubelet_certificates(pki, node));
+    }
+    all
+}
+
+/// Returns the certificates of the API server and the store, and between them.
+fn list_control_plane_certificates<'a>(pki: &'a Pki, names: &Names) -> Vec<DesiredCertificate<'a>> {
+    [
         (&pki.cluster, "apiserver", api_server_subject(names)),
         // Not in `system:masters`: a node's object controls where these connections go, so the
         // certificate must give access to kubelets only.
@@ -92,57 +105,50 @@ fn desired_certificates<'a>(pki: &'a Pki, names: &Names) -> Vec<(&'a Authority, 
         ),
         (&pki.store, "etcd/server", store_subject(names, Usage::Both)),
         (&pki.store, "etcd/peer", store_subject(names, Usage::Both)),
+    ]
+    .map(|(authority, name, subject)| (authority, name.to_owned(), subject))
+    .into()
+}
+
+/// Returns the certificates of the API server's clients.
+fn list_client_certificates(pki: &Pki) -> Vec<DesiredCertificate<'_>> {
+    [
         (
-            &pki.cluster,
             "admin",
             Subject::client("kubernetes-admin", Some("system:masters")),
         ),
         (
-            &pki.cluster,
             "controller-manager",
             Subject::client("system:kube-controller-manager", None),
         ),
-        (
-            &pki.cluster,
-            "scheduler",
-            Subject::client("system:kube-scheduler", None),
-        ),
-        (
-            &pki.cluster,
-            "proxy",
-            Subject::client("system:kube-proxy", None),
-        ),
-        (
-            &pki.cluster,
-            "dns",
-            Subject::client("system:cluster-dns", None),
-        ),
+        ("scheduler", Subject::client("system:kube-scheduler", None)),
+        ("proxy", Subject::client("system:kube-proxy", None)),
+        ("dns", Subject::client("system:cluster-dns", None)),
     ]
-    .into_iter()
-    .map(|(authority, name, subject)| (authority, name.to_owned(), subject))
-    .collect::<Vec<_>>();
-    for node in &names.nodes {
-        // The Node authorizer recognizes kubelets by this user and the group below.
-        let user = format!("system:node:{}", node.name);
-        all.push((
-            &pki.cluster,
-            format!("kubelet-{}", node.name),
-            Subject::client(&user, Some("system:nodes")),
-        ));
-        let mut addresses = node.addresses.clone();
-        addresses.push(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let serving = Subject::server(
-            &user,
-            vec![node.name.clone(), "localhost".to_owned()],
-            addresses,
-        );
-        all.push((
+    .map(|(name, subject)| (&pki.cluster, name.to_owned(), subject))
+    .into()
+}
+
+/// Returns the client certificate and the serving certificate of a kubelet.
+fn list_kubelet_certificates<'a>(pki: &'a Pki, node: &NodeName) -> [DesiredCertificate<'a>; 2] {
+    // The Node authorizer recognizes kubelets by this user and the group below.
+    let user = format!("system:node:{}", node.name);
+    let client = Subject::client(&user, Some("system:nodes"));
+    let mut addresses = node.addresses.clone();
+    addresses.push(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let serving = Subject::server(
+        &user,
+        vec![node.name.clone(), "localhost".to_owned()],
+        addresses,
+    );
+    [
+        (&pki.cluster, format!("kubelet-{}", node.name), client),
+        (
             &pki.cluster,
             format!("kubelet-serving-{}", node.name),
             serving,
-        ));
-    }
-    all
+        ),
+    ]
 }
 
 fn loopback_addresses() -> [IpAddr; 2] {

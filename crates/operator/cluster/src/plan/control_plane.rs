@@ -11,6 +11,24 @@ use crate::settings::Settings;
 /// start.
 const NOBODY: u32 = 65534;
 
+/// Flags of the API server that name a file beneath the directory of certificates.
+const API_SERVER_FILES: [(&str, &str); 14] = [
+    ("client-ca-file", "ca.crt"),
+    ("tls-cert-file", "apiserver.crt"),
+    ("tls-private-key-file", "apiserver.key"),
+    ("etcd-cafile", "etcd/ca.crt"),
+    ("etcd-certfile", "apiserver-etcd-client.crt"),
+    ("etcd-keyfile", "apiserver-etcd-client.key"),
+    ("kubelet-certificate-authority", "ca.crt"),
+    ("kubelet-client-certificate", "apiserver-kubelet-client.crt"),
+    ("kubelet-client-key", "apiserver-kubelet-client.key"),
+    ("service-account-key-file", "sa.pub"),
+    ("service-account-signing-key-file", "sa.key"),
+    ("requestheader-client-ca-file", "front-proxy-ca.crt"),
+    ("proxy-client-cert-file", "front-proxy-client.crt"),
+    ("proxy-client-key-file", "front-proxy-client.key"),
+];
+
 /// Builds the processes of the control plane.
 pub(super) struct Builder<'a> {
     pub(super) settings: &'a Settings,
@@ -98,22 +116,6 @@ impl Builder<'_> {
 
     pub(super) fn api_server(&self) -> Process {
         let ports = &self.settings.ports;
-        let names = [
-            ("client-ca-file", "ca.crt"),
-            ("tls-cert-file", "apiserver.crt"),
-            ("tls-private-key-file", "apiserver.key"),
-            ("etcd-cafile", "etcd/ca.crt"),
-            ("etcd-certfile", "apiserver-etcd-client.crt"),
-            ("etcd-keyfile", "apiserver-etcd-client.key"),
-            ("kubelet-certificate-authority", "ca.crt"),
-            ("kubelet-client-certificate", "apiserver-kubelet-client.crt"),
-            ("kubelet-client-key", "apiserver-kubelet-client.key"),
-            ("service-account-key-file", "sa.pub"),
-            ("service-account-signing-key-file", "sa.key"),
-            ("requestheader-client-ca-file", "front-proxy-ca.crt"),
-            ("proxy-client-cert-file", "front-proxy-client.crt"),
-            ("proxy-client-key-file", "front-proxy-client.key"),
-        ];
         let authentication = self.layout.config("authentication.yaml");
         let mut args = vec![
             format!("--etcd-servers=https://127.0.0.1:{}", ports.store),
@@ -140,14 +142,17 @@ impl Builder<'_> {
             "--kubelet-preferred-address-types=InternalIP,Hostname".to_owned(),
         ];
         args.extend(
-            names
+            API_SERVER_FILES
                 .iter()
                 .map(|(flag, file)| format!("--{flag}={}", path_text(&self.pki_path(file)))),
         );
         if self.settings.enforces_policies() {
             args.push("--network-policies-enforced".to_owned());
         }
-        let mut inputs: Vec<_> = names.iter().map(|(_, file)| self.pki_path(file)).collect();
+        let mut inputs: Vec<_> = API_SERVER_FILES
+            .iter()
+            .map(|(_, file)| self.pki_path(file))
+            .collect();
         inputs.push(authentication);
         self.process(
             "kube-apiserver",

@@ -16,17 +16,7 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
     let data_dir = absolute_path(&options.data_dir)?;
     // Stored values win over defaults, because objects in the store depend on them.
     let before = Settings::load(&data_dir)?;
-    if let Some(membership) = before
-        .as_ref()
-        .and_then(|before| before.membership.as_ref())
-    {
-        return Err(Error::Refused(format!(
-            "this machine joined the cluster at {}; `ironclad join` repairs its components, and `ironclad reset` removes \
-             them before `ironclad up` starts another cluster in {}",
-            membership.server,
-            data_dir.display()
-        )));
-    }
+    refuse_joined(before.as_ref(), &data_dir)?;
     let (runtime, remark) = choose_runtime(options, before.as_ref());
     let settings = Settings {
         layout: LAYOUT,
@@ -75,6 +65,19 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
     let settings = add_node_network(settings)?;
     check_name(&settings.node_name)?;
     Ok((settings, remark))
+}
+
+/// Rejects a machine that joined another cluster.
+fn refuse_joined(before: Option<&Settings>, data_dir: &Path) -> Result<()> {
+    let Some(membership) = before.and_then(|before| before.membership.as_ref()) else {
+        return Ok(());
+    };
+    Err(Error::Refused(format!(
+        "this machine joined the cluster at {}; `ironclad join` repairs its components, and `ironclad reset` removes \
+         them before `ironclad up` starts another cluster in {}",
+        membership.server,
+        data_dir.display()
+    )))
 }
 
 /// Rejects a name that can't be that of a Node object.
