@@ -237,6 +237,7 @@ impl Planner<'_> {
                     let key = Node::Constant(Value::string(field.name.as_str()));
                     nodes.push((key, self.plan(&field.value)?, field.optional));
                 }
+                // A leading dot marks a name that is not relative to a container.
                 Ok(Node::Struct(
                     literal.name.trim_start_matches('.').into(),
                     nodes,
@@ -309,6 +310,7 @@ impl Planner<'_> {
         let Some(Reference::Overloads(name, overloads)) = self.checked.reference(id) else {
             return Err(EvalError::NoSuchOverload);
         };
+        // As in cel-go, which optimizes a search among constants to a test without a cost.
         if let [overload] = overloads.as_slice()
             && overload.id == "in_list"
             && let Some(node) = fold_membership(&mut arguments)
@@ -377,11 +379,13 @@ impl Planner<'_> {
             }
             _ => {}
         }
+        // Macros with a filter keep the accumulator as it is for the elements that do not match.
         let (filter, step) = match as_call(&fold.step) {
             Some(("_?_:_", [filter, step, last])) if is_accumulator(last) => (Some(filter), step),
             _ => (None, &fold.step),
         };
         let is_endless = matches!(&fold.condition.kind, ExprKind::Literal(Value::Bool(true)));
+        // General evaluation would copy the list or map for each element.
         match (as_call(step), &fold.init.kind) {
             (Some(("_+_", [first, added])), ExprKind::List(_))
                 if is_endless && is_accumulator(first) =>

@@ -275,6 +275,7 @@ fn parse_groups<'a>(text: &str, mut rest: &'a str, groups: &mut Groups) -> Resul
             return fail(message, rest);
         }
         let (digits, tail) = rest.split_at_checked(len).unwrap_or((rest, ""));
+        // The last 32 bits may be written as an IPv4 address (RFC 4291, 2.2).
         if tail.starts_with('.') {
             if groups.after.is_none() && groups.count() != 6 {
                 let message =
@@ -303,6 +304,7 @@ fn parse_groups<'a>(text: &str, mut rest: &'a str, groups: &mut Groups) -> Resul
         }
         rest = next;
         if let Some(after) = next.strip_prefix(':') {
+            // With two of them the number of zeros of each would be ambiguous.
             if groups.after.is_some() {
                 return fail("multiple :: in address", next);
             }

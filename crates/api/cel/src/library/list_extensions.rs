@@ -364,6 +364,7 @@ fn expand_sort_by(
     let keys = create_map(factory, name, key);
     let input = factory.ident(SORT_INPUT);
     let sorted = factory.member_call(input, "@sortByAssociatedKeys", vec![keys]);
+    // The form of `cel.bind`: no loop, only a variable, so that the list is evaluated once.
     let bind = Comprehension {
         range: factory.list(Vec::new()),
         variable: "#unused".to_owned(),

@@ -83,6 +83,7 @@ fn parse_reference(text: &str, is_request: bool) -> Result<WebAddress, Error> {
         return Err(Error::new("empty url"));
     }
     let mut url = WebAddress::default();
+    // The request target of OPTIONS for the whole server (RFC 9112, 3.2.4), as in Go.
     if text == "*" {
         url.path.decoded = b"*".to_vec();
         return Ok(url);
@@ -102,6 +103,7 @@ fn parse_reference(text: &str, is_request: bool) -> Result<WebAddress, Error> {
         if is_request {
             return Err(Error::new("invalid URI for request"));
         }
+        // Else the segment could be confused with a scheme (RFC 3986, 4.2).
         if rest
             .split('/')
             .next()

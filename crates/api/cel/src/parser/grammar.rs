@@ -432,6 +432,7 @@ impl Parser<'_> {
                 .replace("'.', ", "'.', ',', ");
             return self.stop_at(&expected.replace("'!', ", "'!', '?', "));
         }
+        // The tokens that upstream's generated parser expects in the same place.
         let mut expected = EXPRESSION_START.to_owned();
         if is_call {
             expected = expected.replace("'.', '-'", "')', '.', '-'");

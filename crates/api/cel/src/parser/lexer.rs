@@ -222,6 +222,7 @@ impl Lexer<'_> {
         }
         let content = self.text_from(content_start);
         self.position += width;
+        // Line ends depend on the editor. As in cel-go, they do not change the value.
         let content = content.replace("\r\n", "\n").replace('\r', "\n");
         let text = self.text_from(start);
         match unescape(&content, is_raw, is_bytes) {
@@ -236,6 +237,7 @@ impl Lexer<'_> {
                     offset: Some(start as u32),
                     message,
                 });
+                // The parser continues with an empty string, and finds further problems.
                 self.push(Token::String(String::new()), start, text);
             }
         }

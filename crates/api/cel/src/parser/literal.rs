@@ -25,6 +25,7 @@ pub fn unescape(content: &str, is_raw: bool, is_bytes: bool) -> Result<Vec<u8>, 
             't' => b'\t',
             'v' => 11,
             '\\' | '\'' | '"' | '`' | '?' => escape as u8,
+            // No escape of one letter stands for 0, so 0 marks the others.
             _ => 0,
         };
         if simple != 0 {
@@ -35,6 +36,7 @@ pub fn unescape(content: &str, is_raw: bool, is_bytes: bool) -> Result<Vec<u8>, 
             'x' | 'X' => (16, 2, 0),
             'u' if !is_bytes => (16, 4, 0),
             'U' if !is_bytes => (16, 8, 0),
+            // Three octal digits from 000 to 377, so that a byte can hold the value.
             '0'..='3' => (8, 2, escape as u32 - '0' as u32),
             _ => return Err(UNREADABLE),
         };

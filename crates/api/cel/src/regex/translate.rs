@@ -117,6 +117,7 @@ fn translate_escape<'p>(
             output.push_str(&regex::escape(quoted));
             return Ok(rest);
         }
+        // A word boundary of RE2 knows only the word characters of ASCII.
         'b' if !in_class => output.push_str(r"(?-u:\b)"),
         'B' if !in_class => output.push_str(r"\B"),
         'A' | 'z' if !in_class => {
@@ -139,6 +140,7 @@ fn translate_escape<'p>(
         }
         '0'..='7' => return translate_octal(after, output),
         other if other.is_ascii_alphanumeric() => return Err("invalid escape sequence"),
+        // In the regex crate, the escaped characters are boundaries of a word.
         '<' | '>' => output.push(letter),
         other if other.is_ascii() => {
             output.push('\\');
@@ -195,6 +197,7 @@ fn translate_class<'p>(after: &'p str, output: &mut String) -> Result<&'p str, &
                 output.push_str(name);
                 next
             }
+            // Nested classes and set operations in the regex crate, plain characters in RE2.
             '[' | '&' | '~' => {
                 output.push('\\');
                 output.push(first);

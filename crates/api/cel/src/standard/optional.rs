@@ -99,6 +99,7 @@ fn declare_selections(types: &Types) -> Vec<Function> {
     let (optional, list, map) = (&types.optional, &types.list, &types.map);
     let optional_list = Type::optional(list.clone());
     let optional_map = Type::optional(map.clone());
+    // The evaluator implements selections itself; the checker needs their types.
     let index =
         |id, operand: &Type, index: &Type| global(id, &[operand, index], optional, evaluator_only);
     vec![

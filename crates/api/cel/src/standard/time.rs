@@ -53,6 +53,7 @@ pub fn functions() -> Vec<Function> {
         accessor!("getFullYear", "timestamp_to_year", |time| time
             .year()
             .into()),
+        // As the language defines, months and days count from 0, except in `getDate`.
         accessor!("getMonth", "timestamp_to_month", |time| i64::from(
             time.month()
         ) - 1),
