@@ -28,6 +28,7 @@ pub(crate) fn check_openapi(
 ) {
     let value_type = text(node, "type");
     let known = ValueType::from_name(value_type) != ValueType::Unknown;
+    // An update must not fail for a type that the stored definition has already.
     if position.require_known_types && !value_type.is_empty() && !known {
         let names = ValueType::KNOWN.map(ValueType::name);
         out.push(FieldProblem::not_supported(

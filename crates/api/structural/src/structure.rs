@@ -322,6 +322,7 @@ fn check_nested(
         let detail = format!("must be {state} to be structural");
         out.push(FieldProblem::forbidden(&path.child(keyword), detail));
     }
+    // As upstream: a junctor could restrict metadata in ways that the rules for the root forbid.
     if schema.property("metadata").is_some() {
         let detail = "must not be specified in a nested context";
         out.push(FieldProblem::forbidden(&at.key("metadata"), detail));

@@ -478,6 +478,7 @@ impl Validator<'_> {
             let before = self.found.len();
             self.validate_node(not, value, path, None);
             let valid = self.found.len() == before;
+            // The problems that the negated schema finds are no problems of the value.
             self.found.truncate(before);
             if valid {
                 self.add_general(format!("{quoted} must not validate the schema (not)"));

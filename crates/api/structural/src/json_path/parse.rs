@@ -183,9 +183,11 @@ impl<'a> Parser<'a> {
         {
             return syntax("unclosed array expect ]");
         }
+        // `[?(`, the expression, and `)]`.
         self.take(end + 5);
         let operator_char = |c: char| matches!(c, '!' | '<' | '>' | '=');
         let start = expression.find(operator_char).filter(|at| *at > 0);
+        // Without an operator, the filter tests that the path exists.
         let Some((left, rest)) = start.map(|at| expression.split_at(at)) else {
             let left = parse_steps(expression, self.depth + 1)?;
             let filter = Filter {
