@@ -32,6 +32,7 @@ pub fn default_other_kind(group: &str, version: &str, kind: &str, object: &mut V
         }
         ("storage.k8s.io", "CSIDriver") => default_csi_driver(object),
         ("storage.k8s.io", "VolumeAttachment") => {
+            // The inline volume is the spec of a PersistentVolume, with the defaults of that kind.
             let source = at_mut(object, "spec").and_then(|s| at_mut(s, "source"));
             if let Some(volume) = source.and_then(|s| at_mut(s, "inlineVolumeSpec")) {
                 round_up_lists(volume, &["capacity"]);

@@ -235,6 +235,7 @@ pub fn validate_node_claims(pod: &Value, path: &Path<'_>, errors: &mut Errors) {
         if name.is_empty() {
             errors.required(&name_at, "must not be empty");
         }
+        // The name of a claim from a template is generated, so that only the status has it.
         let mut references = list(spec, "resourceClaims")
             .iter()
             .chain(list(status, "resourceClaimStatuses"));
