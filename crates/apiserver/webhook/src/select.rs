@@ -88,6 +88,7 @@ async fn match_conditions(
             })
             .await
         }
+        // An expression that does not compile is a failure of each evaluation.
         Err(why) => Err(why.clone()),
     };
     match matched {
