@@ -75,6 +75,7 @@ pub fn add_serving_approver(setup: &mut Setup, ranges: Vec<IpNet>) {
         .informers
         .for_kind::<Node>()
         .on_event(enqueue_for_node(&requests, &nodes, &claims));
+    // These ConfigMaps name API servers. No certificate of a node may have their names.
     let maps = ["cluster-info", "kubeadm-config"].map(|name| {
         let params = ListParams::default().with_fields(format!("metadata.name={name}"));
         let kind = setup.informers.for_selected::<ConfigMap>(params);

@@ -123,6 +123,7 @@ pub fn add_taint_eviction(setup: &mut Setup, workers: usize) {
         .on_event(move |event| {
             if let Event::Applied { old, new } = event
                 && !pods::node_name(new).is_empty()
+                // Tolerations can be added to a bound pod, and change the time of its eviction.
                 && old.as_ref().is_none_or(|o| {
                     pods::node_name(o) != pods::node_name(new) || o.spec != new.spec
                 })

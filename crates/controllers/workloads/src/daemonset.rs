@@ -62,6 +62,7 @@ pub fn reconcile_daemon_set(
         hash: digest.unwrap_or_else(|| hash::hash_template(&spec.template, collisions)),
         now,
     };
+    // The garbage collector deletes or orphans the pods of a set in deletion.
     if !set.is_deleting() {
         actions.extend(latest.actions);
         actions.extend(build_actions(&view, plan_pods(&view)));

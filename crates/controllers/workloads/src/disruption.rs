@@ -214,6 +214,7 @@ pub fn add_disruption_controller(setup: &mut Setup, workers: usize) {
             {
                 return;
             }
+            // The old object counts too: a change of labels may take the pod out of a budget.
             for budget in known.in_namespace(event.object().namespace()) {
                 if old.into_iter().chain(new).any(|p| is_covered(&budget, p)) {
                     waiting.add(budget.key());

@@ -78,6 +78,7 @@ pub async fn read_metrics(
         .request::<PodMetricsList>(Request::get(path))
         .await
         .map_err(|e| match e.code() {
+            // The metrics API is not installed. The message is that of upstream.
             Some(404) => {
                 "the server could not find the requested resource (get pods.metrics.k8s.io)"
                     .to_owned()

@@ -135,6 +135,7 @@ fn create_pods(view: &View<'_>, indexes: Option<&Indexes>, active: usize, missin
         ..Moved::default()
     };
     let per_index = view.spec.backoff_limit_per_index.is_some();
+    // With a limit per index each index has a back-off of its own, below.
     let delay = if per_index {
         Duration::ZERO
     } else {
