@@ -327,6 +327,7 @@ impl MemberInputs<'_> {
             let engine = BlockingEngine::new(open_engine(self.flags, &state)?, slow_disk.clone());
             Ok(Arc::new(engine) as Arc<dyn Engine>)
         };
+        // A rebuild may fetch the state from another member, and a stop must not wait for it.
         let machine = tokio::select! {
             opened = around.machine(&open, self.machine_options(&metrics)) => opened?,
             () = shutdown.cancelled() => bail!("stopped before the state was rebuilt"),

@@ -110,6 +110,7 @@ impl Wal {
         };
         disk.make_folder(folder).map_err(failed)?;
         let mut recovered = recover_log(&*disk, folder, &|path| read_whole(&*disk, path))?;
+        // Before the first segment is created, which would trust that the prepared one is zeroed.
         files::discard_zeroed_segment(&*disk, folder).map_err(failed)?;
         let last = open_last(&*disk, folder, segment_bytes, &mut recovered).map_err(failed)?;
         let contents = std::mem::take(&mut recovered.contents);
