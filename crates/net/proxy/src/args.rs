@@ -110,6 +110,7 @@ impl Args {
             .filter(|path| !path.is_empty())
             .map(PathBuf::from);
         let name = text(self.hostname_override, file.hostname_override);
+        // A list in flags replaces that of the file as a whole.
         let node_port_addresses = match self.nodeport_addresses.is_empty() {
             true => file.node_port_addresses.unwrap_or_default(),
             false => self.nodeport_addresses,

@@ -154,6 +154,7 @@ impl Diff {
     fn add_objects(&mut self, family: Family, before: &Part, now: &Part) {
         let word = family.nft_name();
         for (name, declaration) in &now.sets {
+            // The name of a set contains its timeout, so an existing one never changes.
             if !before.sets.contains_key(name) {
                 write_line(
                     &mut self.declare,
@@ -161,6 +162,7 @@ impl Diff {
                 );
             }
         }
+        // A changed chain is filled again: nft replaces a single rule only by its handle.
         for (name, rules) in &now.chains {
             if before.chains.get(name) == Some(rules) {
                 continue;
