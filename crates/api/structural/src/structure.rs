@@ -266,28 +266,11 @@ fn check_junctor(
     }
 }
 
-/// Checks a node below a junctor, which may validate but not define structure.
-fn check_nested(
-    schema: &Schema,
-    skip_any_of: bool,
-    path: &FieldPath<'_>,
-    out: &mut Vec<FieldProblem>,
-) {
-    if out.len() >= MAX_PROBLEMS {
-        return;
-    }
-    if let Some(checks) = &schema.checks {
-        check_validations(checks, [skip_any_of, false], path, out);
-    }
-    if let Some(items) = &schema.items {
-        check_nested(items, false, &path.child("items"), out);
-    }
-    let at = path.child("properties");
-    for property in &schema.properties {
-        check_nested(&property.schema, false, &at.key(&property.name), out);
-    }
+/// Returns the keywords that define structure: if the schema has the keyword, its name, and its
+/// state in a schema that defines none.
+fn list_structure(schema: &Schema) -> [(bool, &'static str, &'static str); 13] {
     let additional = !matches!(schema.additional, None | Some(Additional::Allowed(false)));
-    let forbidden = [
+    [
         (schema.value_type.is_some(), "type", "empty"),
         (additional, "additionalProperties", "undefined"),
         (schema.default.is_some(), "default", "undefined"),
@@ -317,8 +300,30 @@ fn check_nested(
             "undefined",
         ),
         (schema.rules.is_some(), "x-kubernetes-validations", "empty"),
-    ];
-    for (_, keyword, state) in forbidden.into_iter().filter(|(set, ..)| *set) {
+    ]
+}
+
+/// Checks a node below a junctor, which may validate but not define structure.
+fn check_nested(
+    schema: &Schema,
+    skip_any_of: bool,
+    path: &FieldPath<'_>,
+    out: &mut Vec<FieldProblem>,
+) {
+    if out.len() >= MAX_PROBLEMS {
+        return;
+    }
+    if let Some(checks) = &schema.checks {
+        check_validations(checks, [skip_any_of, false], path, out);
+    }
+    if let Some(items) = &schema.items {
+        check_nested(items, false, &path.child("items"), out);
+    }
+    let at = path.child("properties");
+    for property in &schema.properties {
+        check_nested(&property.schema, false, &at.key(&property.name), out);
+    }
+    for (_, keyword, state) in list_structure(schema).into_iter().filter(|(set, ..)| *set) {
         let detail = format!("must be {state} to be structural");
         out.push(FieldProblem::forbidden(&path.child(keyword), detail));
     }
