@@ -9,6 +9,8 @@ use serde_json::json;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 use testkit_control_plane::{ControlPlane, Options, WebhookReply, WebhookServer};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Collects log output.
 #[derive(Clone, Default)]
@@ -40,9 +42,12 @@ async fn highest_verbosity_logs_no_credential_and_no_secret() {
     let log = Log::default();
     let writer = log.clone();
     tracing_subscriber::fmt()
-        .with_env_filter(base_telemetry::level_filter(10))
+        // The filter decides; without this, the default level would apply as well.
+        .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
         .with_writer(move || writer.clone())
         .with_ansi(false)
+        .finish()
+        .with(base_telemetry::level_filter(10))
         .init();
 
     let folder = tempfile::tempdir().unwrap();

@@ -3,7 +3,10 @@
 
 use clap::{Args, ValueEnum};
 use std::io::IsTerminal;
-use tracing_subscriber::EnvFilter;
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -51,9 +54,17 @@ fn levels_of_verbosity(verbosity: u8) -> &'static str {
     }
 }
 
+/// Parses levels that this project wrote: `info,h2=warn`.
+fn parse_levels(levels: &str) -> Targets {
+    // Too many lines if the text were wrong, instead of none.
+    levels
+        .parse()
+        .unwrap_or_else(|_| Targets::new().with_default(Level::INFO))
+}
+
 /// Returns the filter of a verbosity.
-pub fn level_filter(verbosity: u8) -> EnvFilter {
-    EnvFilter::new(levels_of_verbosity(verbosity))
+pub fn level_filter(verbosity: u8) -> Targets {
+    parse_levels(levels_of_verbosity(verbosity))
 }
 
 /// Starts logging. `RUST_LOG` overrides the verbosity. A second call has no effect.
@@ -61,23 +72,39 @@ pub fn init_logging(options: &LogOptions) {
     let level = options
         .levels
         .unwrap_or_else(|| levels_of_verbosity(options.verbosity));
-    // An invalid RUST_LOG must not stop a component, so that it counts as absent.
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    // An invalid RUST_LOG must not stop a component, so that it counts as absent. Levels of spans and
+    // fields are invalid: the filter that has them brings regular expressions into every component.
+    let from_environment = std::env::var("RUST_LOG")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let filter = from_environment.unwrap_or_else(|| parse_levels(level));
+    let registry = tracing_subscriber::registry().with(filter);
+    let lines = tracing_subscriber::fmt::layer()
         // Standard output is for results: `ironclad` and the completions are used in pipes.
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
     // Fails if a subscriber is installed already, as expected in tests.
     let _ = match options.format {
-        LogFormat::Text => lines.try_init(),
-        LogFormat::Json => lines.json().try_init(),
+        LogFormat::Text => registry.with(lines).try_init(),
+        LogFormat::Json => registry.with(lines.json()).try_init(),
     };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn filters_select_by_level_and_crate() {
+        let filter = level_filter(0);
+        assert!(filter.would_enable("kv_raft", &Level::INFO));
+        assert!(!filter.would_enable("kv_raft", &Level::DEBUG));
+        assert!(!filter.would_enable("h2::codec", &Level::INFO));
+        for verbosity in [3, 6] {
+            assert!(!level_filter(verbosity).would_enable("h2::codec", &Level::DEBUG));
+            assert!(level_filter(verbosity).would_enable("kv_raft", &Level::DEBUG));
+        }
+    }
 
     #[test]
     fn verbosity_selects_the_levels_of_upstream_s_ranges() {

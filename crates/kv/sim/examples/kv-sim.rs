@@ -7,6 +7,9 @@ use kv_sim::{Plan, Plant, run};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 #[derive(Parser)]
 struct Flags {
@@ -60,8 +63,12 @@ fn main() -> ExitCode {
     let flags = Flags::parse();
     let seeds = match flags.seed {
         Some(seed) => {
-            tracing_subscriber::fmt()
-                .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            // Without the variable, only errors.
+            let levels = std::env::var("RUST_LOG").unwrap_or_default();
+            let levels: Targets = levels.parse().unwrap_or_default();
+            tracing_subscriber::registry()
+                .with(levels)
+                .with(tracing_subscriber::fmt::layer())
                 .init();
             seed..seed + 1
         }
