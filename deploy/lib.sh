@@ -12,6 +12,9 @@ iptables iptables
 busybox busybox-static
 openssl openssl'
 plugins=containernetworking-plugins
+# The allocator of the store and the API server. Without it, its C code is compiled, which is a fourteenth of the build's work.
+jemalloc=/usr/lib/$(uname -m)-linux-gnu/libjemalloc_pic.a
+jemalloc_package=libjemalloc-dev
 
 say() { printf 'deploy/%s: %s\n' "$(basename "$0")" "$*" >&2; }
 fail() { say "$*"; exit 1; }
@@ -31,6 +34,7 @@ toolchain() {
 build() {
   local args=() program
   for program in "${programs[@]}"; do args+=(--bin "$program"); done
+  if [ -e "$jemalloc" ]; then export JEMALLOC_OVERRIDE="$jemalloc"; fi
   say "building (the first time takes some minutes)"
   cargo build --profile "$1" --locked --manifest-path "$here/Cargo.toml" "${args[@]}" || fail "the build failed; see above"
   built="${CARGO_TARGET_DIR:-$here/target}/${1/#dev/debug}"
