@@ -119,7 +119,7 @@ fn translate_escape<'p>(
         }
         // A word boundary of RE2 knows only the word characters of ASCII.
         'b' if !in_class => output.push_str(r"(?-u:\b)"),
-        'B' if !in_class => output.push_str(r"\B"),
+        'B' if !in_class => output.push_str(r"(?-u:\B)"),
         'A' | 'z' if !in_class => {
             output.push('\\');
             output.push(letter);
