@@ -1,6 +1,7 @@
 //! A group of named background tasks.
 
 use futures::FutureExt;
+use futures::future::BoxFuture;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
@@ -36,6 +37,17 @@ impl std::fmt::Display for TaskEnd {
     }
 }
 
+/// The effect that the end of a task has.
+#[derive(Clone, Copy)]
+enum Role {
+    /// May return at any time; its panic stops the component.
+    Helper,
+    /// Its panic, and its end before shutdown, stop the component.
+    Critical,
+    /// Stops nothing.
+    Isolated,
+}
+
 /// Spawns tasks, cancels them and waits for them. Cheap to clone.
 ///
 /// A component without one of its tasks is restarted instead of continuing partially: a task that
@@ -68,14 +80,7 @@ impl Tasks {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let tasks = self.clone();
-        self.tracker.spawn(async move {
-            // The panic itself is caught, because tokio would keep it in a handle that is never
-            // awaited.
-            if AssertUnwindSafe(future).catch_unwind().await.is_err() {
-                tasks.record_failure(name, TaskEnd::Panicked);
-            }
-        });
+        self.spawn_boxed(name, Role::Helper, Box::pin(future));
     }
 
     /// Runs `future`, which the component requires: a panic, or an end before shutdown, stops the
@@ -84,18 +89,7 @@ impl Tasks {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let tasks = self.clone();
-        self.tracker.spawn(async move {
-            match AssertUnwindSafe(future).catch_unwind().await {
-                Err(_) => tasks.record_failure(name, TaskEnd::Panicked),
-                // An end after shutdown is the normal one, an end before is a fault even without a
-                // panic.
-                Ok(()) if !tasks.shutdown.is_cancelled() => {
-                    tasks.record_failure(name, TaskEnd::Returned)
-                }
-                Ok(()) => {}
-            }
-        });
+        self.spawn_boxed(name, Role::Critical, Box::pin(future));
     }
 
     /// Runs `future`, which serves one client or one object: its panic is logged and affects
@@ -104,12 +98,31 @@ impl Tasks {
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        self.spawn_boxed(name, Role::Isolated, Box::pin(future));
+    }
+
+    /// Boxed, because tokio's code around a task is compiled once for each type of future, which is
+    /// a twentieth of some crates.
+    fn spawn_boxed(&self, name: &'static str, role: Role, future: BoxFuture<'static, ()>) {
+        let tasks = self.clone();
         self.tracker.spawn(async move {
-            if AssertUnwindSafe(future).catch_unwind().await.is_err() {
-                tracing::error!(
+            // The panic itself is caught, because tokio would keep it in a handle that is never
+            // awaited.
+            let ended = AssertUnwindSafe(future).catch_unwind().await;
+            match (role, ended) {
+                (Role::Isolated, Err(_)) => tracing::error!(
                     task = name,
                     "a task panicked; its request or object is abandoned"
-                );
+                ),
+                (Role::Helper | Role::Critical, Err(_)) => {
+                    tasks.record_failure(name, TaskEnd::Panicked);
+                }
+                // An end after shutdown is the normal one, an end before is a fault even without a
+                // panic.
+                (Role::Critical, Ok(())) if !tasks.shutdown.is_cancelled() => {
+                    tasks.record_failure(name, TaskEnd::Returned);
+                }
+                (_, Ok(())) => {}
             }
         });
     }
