@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::accept::Accept;
 use crate::client::{Body, Client, Request};
-use crate::decode::Decode;
+use crate::decode::{Decode, Encode};
 use crate::error::{Error, Result};
 use crate::list::List;
 use crate::object::{ApiResource, DynamicObject, Object, PartialObject};
@@ -281,21 +281,21 @@ impl<K: Object> Api<K> {
 
     /// Creates an object.
     pub async fn create(&self, object: &K) -> Result<K> {
-        self.send_object(Method::POST, self.collection_path(), Body::json(object)?)
+        self.send_object(Method::POST, self.collection_path(), Body::object(object)?)
             .await
     }
 
     /// Replaces an object. If its resource version is set, it must be the current one.
     pub async fn update(&self, object: &K) -> Result<K> {
         let path = self.item_path(name_of(object)?);
-        self.send_object(Method::PUT, path, Body::json(object)?)
+        self.send_object(Method::PUT, path, Body::object(object)?)
             .await
     }
 
     /// Replaces an object's status.
     pub async fn update_status(&self, object: &K) -> Result<K> {
         let path = format!("{}/status", self.item_path(name_of(object)?));
-        self.send_object(Method::PUT, path, Body::json(object)?)
+        self.send_object(Method::PUT, path, Body::object(object)?)
             .await
     }
 
@@ -390,10 +390,10 @@ impl<K: Object> Api<K> {
 }
 
 /// Kinds that can only be created, such as `TokenReview` and `SubjectAccessReview`.
-impl<K: Serialize + Decode> Api<K> {
+impl<K: Encode + Decode> Api<K> {
     /// Creates an object without a name. Returns the server's response.
     pub async fn review(&self, object: &K) -> Result<K> {
-        self.send_object(Method::POST, self.collection_path(), Body::json(object)?)
+        self.send_object(Method::POST, self.collection_path(), Body::object(object)?)
             .await
     }
 }

@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::config::{Config, Source};
+use crate::decode::Encode;
 use crate::error::{Cause, Error, Result};
 use crate::json::from_slice;
 use crate::transport::Transport;
@@ -45,6 +46,15 @@ impl Body {
     /// Encodes a JSON body.
     pub fn json<T: serde::Serialize>(value: &T) -> Result<Self> {
         Self::encode_as(JSON, value)
+    }
+
+    /// Encodes an object.
+    pub(crate) fn object<K: Encode>(object: &K) -> Result<Self> {
+        let bytes = object.encode_object().map_err(Error::Encode)?;
+        Ok(Self {
+            content_type: JSON,
+            bytes: bytes.into(),
+        })
     }
 
     pub(crate) fn encode_as<T: serde::Serialize>(

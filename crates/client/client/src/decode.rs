@@ -1,8 +1,8 @@
-//! Decoding of a kind from JSON.
+//! Decoding of a kind from JSON, and encoding.
 
 use crate::list::List;
 use crate::watch_event::WatchEvent;
-use serde_json::Error;
+use serde_json::{Error, Value};
 
 /// Decoding of a kind from JSON.
 ///
@@ -16,6 +16,15 @@ pub trait Decode: Sized + 'static {
     /// The document is not JSON, or a field has the wrong type.
     fn decode_object(bytes: &[u8]) -> Result<Self, Error>;
 
+    /// Decodes an object from a JSON tree, by way of its text: a decoder of trees would be another one,
+    /// compiled in every crate that calls it.
+    ///
+    /// # Errors
+    /// A field has the wrong type.
+    fn decode_tree(tree: &Value) -> Result<Self, Error> {
+        Self::decode_object(&serde_json::to_vec(tree)?)
+    }
+
     /// Decodes a list of objects of `kind`. An object that can't be decoded is logged and named in
     /// the list.
     ///
@@ -28,4 +37,13 @@ pub trait Decode: Sized + 'static {
     /// # Errors
     /// The line is no event.
     fn decode_event(line: &[u8]) -> Result<WatchEvent<Self>, Error>;
+}
+
+/// Encoding of a kind as JSON; once for each kind, as [`Decode`].
+pub trait Encode {
+    /// Encodes the object.
+    ///
+    /// # Errors
+    /// The object can't be represented.
+    fn encode_object(&self) -> Result<Vec<u8>, Error>;
 }

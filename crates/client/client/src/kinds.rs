@@ -1,6 +1,6 @@
-//! The kinds that this crate decodes.
+//! The kinds that this crate decodes and encodes.
 
-use crate::decode::Decode;
+use crate::decode::{Decode, Encode};
 use crate::json::from_slice;
 use crate::list::List;
 use crate::object::{DynamicObject, PartialObject};
@@ -16,7 +16,7 @@ use k8s_openapi::api::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde_json::Error;
 
-macro_rules! decode {
+macro_rules! decode_and_encode {
     ($($kind:ty),* $(,)?) => {$(
         impl Decode for $kind {
             fn decode_object(bytes: &[u8]) -> Result<Self, Error> {
@@ -31,17 +31,23 @@ macro_rules! decode {
                 decode_line(line)
             }
         }
+
+        impl Encode for $kind {
+            fn encode_object(&self) -> Result<Vec<u8>, Error> {
+                serde_json::to_vec(self)
+            }
+        }
     )*};
 }
 
 // A kind that is missing here does not compile where it is used: add it.
-decode! {
+decode_and_encode! {
     DynamicObject, PartialObject, Status, admission::ValidatingAdmissionPolicy, apps::ControllerRevision, apps::DaemonSet,
     apps::Deployment, apps::ReplicaSet, apps::StatefulSet, authentication::TokenRequest, authentication::TokenReview,
     authorization::SubjectAccessReview, autoscaling_v2::HorizontalPodAutoscaler, batch::CronJob,
     batch::Job, certificates::CertificateSigningRequest, coordination::Lease, core::ConfigMap,
     core::Endpoints, core::Event, core::Namespace, core::Node, core::PersistentVolume,
-    core::PersistentVolumeClaim, core::Pod, core::ReplicationController, core::ResourceQuota,
+    core::PersistentVolumeClaim, core::Pod, core::PodTemplate, core::ReplicationController, core::ResourceQuota,
     core::Secret, core::Service, core::ServiceAccount, discovery::EndpointSlice,
     networking::NetworkPolicy, networking::ServiceCIDR, node::RuntimeClass,
     policy::PodDisruptionBudget, rbac::ClusterRole,

@@ -33,7 +33,7 @@ mod watch_event;
 pub use api::Api;
 pub use client::{Body, Client, Request};
 pub use config::{Config, Identity, Source};
-pub use decode::Decode;
+pub use decode::{Decode, Encode};
 pub use error::{Error, Result};
 pub use informer::{Event, Informer, Store};
 pub use kubeconfig::{KubeconfigCluster, read_clusters};

@@ -3,7 +3,7 @@
 //! Typed objects are `k8s_openapi` structs. [`DynamicObject`] is an unstructured object of any
 //! kind, [`PartialObject`] metadata only. Both work with the same [`crate::Api`] and informers.
 
-use crate::decode::Decode;
+use crate::decode::{Decode, Encode};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
@@ -11,7 +11,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 /// An API object.
-pub trait Object: Serialize + DeserializeOwned + Decode + Clone + Send + Sync + 'static {
+pub trait Object:
+    Serialize + DeserializeOwned + Decode + Encode + Clone + Send + Sync + 'static
+{
     /// Returns the metadata.
     fn meta(&self) -> &ObjectMeta;
     /// Returns the metadata for modification.
@@ -24,6 +26,7 @@ where
         + Serialize
         + DeserializeOwned
         + Decode
+        + Encode
         + Clone
         + Send
         + Sync

@@ -18,6 +18,7 @@ pub trait Object:
     + Serialize
     + DeserializeOwned
     + client::Decode
+    + client::Encode
     + Clone
     + Send
     + Sync
@@ -32,6 +33,7 @@ impl<K> Object for K where
         + Serialize
         + DeserializeOwned
         + client::Decode
+        + client::Encode
         + Clone
         + Send
         + Sync

@@ -7,8 +7,9 @@
 
 use std::sync::Arc;
 
+use client::Decode;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::api::core::v1::{PodTemplate, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use serde_json::{Value, json};
@@ -93,7 +94,9 @@ pub fn truncate_history(
 /// Returns the template of a revision.
 pub fn revision_template(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
     let template = revision.data.as_ref()?.0.pointer("/spec/template")?;
-    serde_json::from_value(template.clone()).ok()
+    // The client has a decoder of the kind that is only a template.
+    let whole = PodTemplate::decode_tree(&json!({ "template": template })).ok()?;
+    whole.template
 }
 
 fn revision_data(template: &PodTemplateSpec) -> Value {

@@ -181,7 +181,7 @@ async fn ensure_object<K: Object>(api: client::Api<K>, desired: &Value) -> Resul
 /// Creates the object unless there is one of its name.
 async fn create_object<K: Object>(api: client::Api<K>, desired: &Value) -> Result<()> {
     let name = object_name(desired);
-    let object: K = serde_json::from_value(desired.clone())
+    let object = K::decode_tree(desired)
         .map_err(|error| Error::Refused(format!("{name} can't be built: {error}")))?;
     match api.create(&object).await {
         Err(error) if !error.is_already_exists() => Err(describe_failure(&api, desired, error)),

@@ -9,6 +9,7 @@ use crate::pod_source::SOURCE;
 use api_defaulting::default_object;
 use api_meta::Kind;
 use api_validation::validate_create;
+use client::Decode;
 use k8s_openapi::api::core::v1::{Container, Pod, Volume, VolumeProjection};
 use serde_json::{Value, json};
 use sha2::Digest;
@@ -54,7 +55,7 @@ fn parse_manifest(text: &str, node: &str, hash: &str) -> Result<Pod, ManifestErr
     let mut object: Value = serde_yaml::from_str(text)?;
     complete_object(&mut object, node, hash)?;
     // Typed first: the rules below expect fields of the right types.
-    let given: Pod = serde_json::from_value(object.clone())?;
+    let given = Pod::decode_tree(&object)?;
     if let Some(what) = find_api_reference(&given) {
         return Err(ManifestError::Reference(what));
     }
@@ -65,7 +66,7 @@ fn parse_manifest(text: &str, node: &str, hash: &str) -> Result<Pod, ManifestErr
         let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         return Err(ManifestError::Invalid(texts.join(", ")));
     }
-    Ok(serde_json::from_value(object)?)
+    Ok(Pod::decode_tree(&object)?)
 }
 
 /// Adds the fields that make a manifest a pod of this node.

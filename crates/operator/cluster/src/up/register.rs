@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use client::{Client, ListParams};
+use client::{Client, Decode, ListParams};
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
@@ -140,7 +140,7 @@ async fn create_node(client: &Client, node: &ClusterNode) -> Result<()> {
         what: format!("Node {}", node.name),
         cause,
     };
-    let object: Node = serde_json::from_value(node_object(node))
+    let object = Node::decode_tree(&node_object(node))
         .map_err(|error| Error::Refused(format!("{} can't be built: {error}", node.name)))?;
     match client.api::<Node>().create(&object).await {
         Err(error) if error.is_already_exists() => Ok(()),
