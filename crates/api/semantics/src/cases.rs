@@ -13,6 +13,9 @@ pub const ENDPOINTS: &str = include_str!("../cases/endpoints.json");
 /// Label selectors: `selector`, `labels`, `matches`. Validation rejects those with `invalid`.
 pub const LABEL_SELECTORS: &str = include_str!("../cases/label_selectors.json");
 
+/// Labels of a node: `label`, and whether the node may set it on itself (`allowed`).
+pub const NODE_LABELS: &str = include_str!("../cases/node_labels.json");
+
 /// Terms of node selectors: `term`, `node`, `matches`.
 pub const NODE_SELECTOR_TERMS: &str = include_str!("../cases/node_selector_terms.json");
 

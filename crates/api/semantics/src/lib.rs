@@ -11,6 +11,7 @@
 pub mod cases;
 pub mod cron;
 pub mod endpoints;
+pub mod nodes;
 pub mod owners;
 pub mod pods;
 pub mod qos;

@@ -3,6 +3,7 @@
 mod file;
 mod flags;
 mod kernel;
+mod labels;
 mod parse;
 mod serving;
 #[cfg(test)]
@@ -84,7 +85,7 @@ pub struct Settings {
     pub source: serde_json::Value,
 }
 
-/// Credentials with which the kubelet reaches the API server.
+/// Credentials for the API server, and the certificates that the cluster signs.
 #[derive(Clone, Debug)]
 pub struct CredentialSettings {
     /// Access to the API server; without it only static pods run.
@@ -154,7 +155,7 @@ pub fn read_settings(flags: &Flags) -> anyhow::Result<Settings> {
         // upstream.
         register: flags.register_node.or(file.register_node).unwrap_or(true),
         taints: choose_taints(flags, &file)?,
-        labels: flags::parse_pairs(flags.node_labels.as_deref().unwrap_or_default()),
+        labels: labels::read_labels(flags)?,
         serving: serving::read_serving_settings(flags, &file)?,
         cluster_dns: flags
             .cluster_dns
@@ -229,7 +230,7 @@ fn read_reporting_settings(
     })
 }
 
-/// Returns the parent of the pods' cgroups, unless the kubelet makes none.
+/// Returns the parent of the pods' cgroups, or None if the kubelet makes no cgroups.
 fn choose_cgroup_root(flags: &Flags, file: &Configuration, simulated: bool) -> Option<String> {
     let enabled = flags.cgroups_per_qos.or(file.cgroups_per_qos);
     // A simulated node has no processes to limit, and usually no rights to write cgroups.
@@ -332,9 +333,14 @@ fn check_cgroup_driver(driver: Option<&str>) -> anyhow::Result<()> {
 /// Sums the resources reserved for the system and for Kubernetes.
 fn sum_reserved(flags: &Flags, file: &Configuration) -> anyhow::Result<BTreeMap<String, Quantity>> {
     let mut all: BTreeMap<String, Quantity> = BTreeMap::new();
-    let words = |words: &Option<Vec<String>>| words.as_deref().map(flags::parse_pairs);
-    let system = words(&flags.system_reserved).or(file.system_reserved.clone());
-    let kube = words(&flags.kube_reserved).or(file.kube_reserved.clone());
+    let read = |flag: &str, words: &Option<Vec<String>>| {
+        let pairs = words.as_deref().map(flags::parse_pairs).transpose();
+        pairs.with_context(|| flag.to_owned())
+    };
+    let system = read("--system-reserved", &flags.system_reserved)?;
+    let system = system.or_else(|| file.system_reserved.clone());
+    let kube = read("--kube-reserved", &flags.kube_reserved)?;
+    let kube = kube.or_else(|| file.kube_reserved.clone());
     for (field, map) in [("systemReserved", system), ("kubeReserved", kube)] {
         for (name, text) in map.into_iter().flatten() {
             if !RESERVABLE.contains(&name.as_str()) {

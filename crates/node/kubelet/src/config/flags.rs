@@ -1,5 +1,6 @@
 //! The command line: upstream's flags that have an effect here.
 
+use anyhow::Context;
 use clap::Parser;
 use k8s_openapi::api::core::v1::Taint;
 use std::collections::BTreeMap;
@@ -172,13 +173,18 @@ pub struct Flags {
     pub logs: base_telemetry::LogOptions,
 }
 
-/// Parses `key=value` words.
-pub(crate) fn parse_pairs(words: &[String]) -> BTreeMap<String, String> {
-    let pair = |word: &String| {
-        word.split_once('=')
-            .map(|(k, v)| (k.to_owned(), v.to_owned()))
-    };
-    words.iter().filter_map(pair).collect()
+/// Parses `key=value` words. Empty words and spaces around a key or a value are dropped, as by
+/// upstream.
+pub(crate) fn parse_pairs(words: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    let words = words.iter().filter(|word| !word.is_empty());
+    words
+        .map(|word| {
+            let (key, value) = word
+                .split_once('=')
+                .with_context(|| format!("{word:?} is no pair such as key=value"))?;
+            Ok((key.trim().to_owned(), value.trim().to_owned()))
+        })
+        .collect()
 }
 
 /// Parses `key=value:effect` or `key:effect`.

@@ -195,6 +195,35 @@ fn kops_starts() {
 }
 
 #[test]
+fn labels_that_the_api_server_would_reject_stop_the_kubelet() {
+    for (labels, error) in [
+        ("disk", "\"disk\" is no pair such as key=value"),
+        (
+            "kubernetes.io/b=1,a=2,k8s.io/c=3",
+            "[k8s.io/c kubernetes.io/b]\n",
+        ),
+        (
+            "node-role.kubernetes.io/worker=",
+            "specifically allowed set",
+        ),
+        ("a b=c", "invalid node labels: 'a b' - name part must"),
+        ("a=b c", "invalid node labels: 'b c' - a valid label must"),
+    ] {
+        let flag = format!("--node-labels={labels}");
+        let message = format!("{:#}", start(&[&flag], "").unwrap_err());
+        assert!(message.contains(error), "{labels}: {message}");
+    }
+    let settings = start(&["--node-labels= disk = ssd ,,zone="], "").unwrap();
+    let labels: Vec<(&str, &str)> = settings
+        .labels
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
+    assert_eq!(labels, [("disk", "ssd"), ("zone", "")]);
+    assert!(start(&["--kube-reserved=cpu"], "").is_err());
+}
+
+#[test]
 fn fields_that_protect_the_node_are_honoured_or_refused() {
     for text in [
         "tlsCipherSuites: [TLS_NULL]",
