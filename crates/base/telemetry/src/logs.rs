@@ -56,10 +56,38 @@ fn levels_of_verbosity(verbosity: u8) -> &'static str {
 
 /// Parses levels that this project wrote: `info,h2=warn`.
 fn parse_levels(levels: &str) -> Targets {
-    // Too many lines if the text were wrong, instead of none.
+    // If the text is invalid, all crates log at INFO: too many lines are better than none.
     levels
         .parse()
         .unwrap_or_else(|_| Targets::new().with_default(Level::INFO))
+}
+
+/// Parses `RUST_LOG`: a level, and levels of crates and modules (`info,h2=warn`). Returns `None` if it
+/// is empty or invalid.
+///
+/// Levels of spans and fields are invalid, because the filter that has them brings regular
+/// expressions into every component.
+pub fn parse_directives(text: &str) -> Option<Targets> {
+    // `Targets` takes an empty part for the level ERROR and everything else for the name of a crate,
+    // with which a typing error would log nothing.
+    let parts = text
+        .split(',')
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    let parts: Vec<&str> = parts.collect();
+    let is_valid = |part: &str| match part.split_once('=') {
+        Some((target, level)) => is_module(target) && !level.is_empty(),
+        None => is_module(part),
+    };
+    if parts.is_empty() || !parts.iter().all(|part| is_valid(part)) {
+        return None;
+    }
+    parts.join(",").parse().ok()
+}
+
+fn is_module(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ':');
+    !text.is_empty() && text.chars().all(is_part)
 }
 
 /// Returns the filter of a verbosity.
@@ -72,11 +100,9 @@ pub fn init_logging(options: &LogOptions) {
     let level = options
         .levels
         .unwrap_or_else(|| levels_of_verbosity(options.verbosity));
-    // An invalid RUST_LOG must not stop a component, so that it counts as absent. Levels of spans and
-    // fields are invalid: the filter that has them brings regular expressions into every component.
-    let from_environment = std::env::var("RUST_LOG")
-        .ok()
-        .and_then(|text| text.parse().ok());
+    // An invalid RUST_LOG must not stop a component, so that it counts as absent.
+    let from_environment = std::env::var("RUST_LOG").ok();
+    let from_environment = from_environment.and_then(|text| parse_directives(&text));
     let filter = from_environment.unwrap_or_else(|| parse_levels(level));
     let registry = tracing_subscriber::registry().with(filter);
     let lines = tracing_subscriber::fmt::layer()
@@ -103,6 +129,32 @@ mod tests {
         for verbosity in [3, 6] {
             assert!(!level_filter(verbosity).would_enable("h2::codec", &Level::DEBUG));
             assert!(level_filter(verbosity).would_enable("kv_raft", &Level::DEBUG));
+        }
+    }
+
+    #[test]
+    fn invalid_directives_count_as_absent() {
+        for (text, enabled) in [
+            ("info", Some([true, false])),
+            (" info ", Some([true, false])),
+            ("info,", Some([true, false])),
+            ("warn, kv_raft = debug,", None),
+            ("warn, kv_raft=debug,", Some([true, true])),
+            ("kv_raft", Some([true, true])),
+            ("kv_raft=off", Some([false, false])),
+            ("", None),
+            (",", None),
+            ("kv_raft=", None),
+            ("kv_raft=verbose", None),
+            ("[reconcile]=debug", None),
+            ("info,[{peer}]=debug", None),
+            ("info[{x=1}]=debug", None),
+        ] {
+            let filter = parse_directives(text);
+            let levels = [Level::INFO, Level::DEBUG];
+            let found =
+                filter.map(|filter| levels.map(|level| filter.would_enable("kv_raft", &level)));
+            assert_eq!(found, enabled, "{text:?}");
         }
     }
 

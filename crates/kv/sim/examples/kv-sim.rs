@@ -7,7 +7,7 @@ use kv_sim::{Plan, Plant, run};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
@@ -65,7 +65,8 @@ fn main() -> ExitCode {
         Some(seed) => {
             // Without the variable, only errors.
             let levels = std::env::var("RUST_LOG").unwrap_or_default();
-            let levels: Targets = levels.parse().unwrap_or_default();
+            let errors = Targets::new().with_default(LevelFilter::ERROR);
+            let levels: Targets = levels.parse().unwrap_or(errors);
             tracing_subscriber::registry()
                 .with(levels)
                 .with(tracing_subscriber::fmt::layer())
