@@ -16,14 +16,11 @@ pub trait Decode: Sized + 'static {
     /// The document is not JSON, or a field has the wrong type.
     fn decode_object(bytes: &[u8]) -> Result<Self, Error>;
 
-    /// Decodes an object from a JSON tree, by way of its text: a decoder of trees would be another one,
-    /// compiled in every crate that calls it.
+    /// Decodes an object from a JSON tree. Unlike in a server's text, null in a list or a map is an error.
     ///
     /// # Errors
-    /// A field has the wrong type.
-    fn decode_tree(tree: &Value) -> Result<Self, Error> {
-        Self::decode_object(&serde_json::to_vec(tree)?)
-    }
+    /// A field has the wrong type, or the tree is too deep.
+    fn decode_tree(tree: &Value) -> Result<Self, Error>;
 
     /// Decodes a list of objects of `kind`. An object that can't be decoded is logged and named in
     /// the list.
@@ -39,7 +36,7 @@ pub trait Decode: Sized + 'static {
     fn decode_event(line: &[u8]) -> Result<WatchEvent<Self>, Error>;
 }
 
-/// Encoding of a kind as JSON; once for each kind, as [`Decode`].
+/// Encoding of a kind as JSON. Implemented here once for each kind, for the reason that [`Decode`] gives.
 pub trait Encode {
     /// Encodes the object.
     ///

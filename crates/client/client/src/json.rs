@@ -12,7 +12,7 @@ mod tests;
 pub(crate) use decoder::Decoder;
 
 use serde::de::DeserializeOwned;
-use serde_json::Error;
+use serde_json::{Error, Value};
 
 /// Decodes a document. Go's rules are applied only if it fails strictly, as they cost more.
 ///
@@ -23,4 +23,14 @@ pub(crate) fn from_slice<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> 
     let value = decoder.decode()?;
     decoder.finish()?;
     Ok(value)
+}
+
+/// Decodes a tree strictly, by way of its text.
+///
+/// # Errors
+/// A field has the wrong type, or the tree is too deep.
+pub(crate) fn from_tree<T: DeserializeOwned>(tree: &Value) -> Result<T, Error> {
+    // The decoder of texts exists already; one of trees would be thousands of functions more.
+    let text = serde_json::to_vec(tree)?;
+    T::deserialize(&mut Decoder::new(&text))
 }

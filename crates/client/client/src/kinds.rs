@@ -1,7 +1,7 @@
 //! The kinds that this crate decodes and encodes.
 
 use crate::decode::{Decode, Encode};
-use crate::json::from_slice;
+use crate::json::{from_slice, from_tree};
 use crate::list::List;
 use crate::object::{DynamicObject, PartialObject};
 use crate::watch_event::{WatchEvent, decode_line};
@@ -14,13 +14,17 @@ use k8s_openapi::api::{
     storagemigration::v1beta1 as storagemigration,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use serde_json::Error;
+use serde_json::{Error, Value};
 
 macro_rules! decode_and_encode {
     ($($kind:ty),* $(,)?) => {$(
         impl Decode for $kind {
             fn decode_object(bytes: &[u8]) -> Result<Self, Error> {
                 from_slice(bytes)
+            }
+
+            fn decode_tree(tree: &Value) -> Result<Self, Error> {
+                from_tree(tree)
             }
 
             fn decode_list(bytes: &[u8], kind: &str) -> Result<List<Self>, Error> {

@@ -94,7 +94,7 @@ pub fn truncate_history(
 /// Returns the template of a revision.
 pub fn revision_template(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
     let template = revision.data.as_ref()?.0.pointer("/spec/template")?;
-    // The client has a decoder of the kind that is only a template.
+    // As a PodTemplate: the client has decoders of kinds only.
     let whole = PodTemplate::decode_tree(&json!({ "template": template })).ok()?;
     whole.template
 }

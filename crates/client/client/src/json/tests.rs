@@ -8,7 +8,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSche
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde_json::json;
 use std::collections::BTreeMap;
 
 #[test]
@@ -26,6 +26,32 @@ fn null_and_missing_required_fields_decode_as_zero_values() {
             ZERO_TIME,
             "{case}"
         );
+    }
+}
+
+#[test]
+fn trees_decode_strictly_as_serde_json_decodes_them() {
+    for (tree, valid) in [
+        (json!({"spec": {"containers": null}}), true),
+        (
+            json!({"spec": {"containers": [{"name": "c", "command": ["a"]}]}}),
+            true,
+        ),
+        (
+            json!({"spec": {"containers": [{"name": "c", "command": [null]}]}}),
+            false,
+        ),
+        (
+            json!({"spec": {"securityContext": {"supplementalGroups": [null]}}}),
+            false,
+        ),
+        (json!({"metadata": {"labels": {"a": null}}}), false),
+        (json!({"spec": {"containers": 5}}), false),
+    ] {
+        let decoded = from_tree::<Pod>(&tree);
+        assert_eq!(decoded.is_ok(), valid, "{tree}");
+        let expected = serde_json::from_value::<Pod>(tree);
+        assert_eq!(decoded.ok(), expected.ok());
     }
 }
 
