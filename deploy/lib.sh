@@ -12,8 +12,8 @@ iptables iptables
 busybox busybox-static
 openssl openssl'
 plugins=containernetworking-plugins
-# The allocator of the store and the API server. Without it, its C code is compiled, which is a fourteenth of the build's work.
-jemalloc=/usr/lib/$(uname -m)-linux-gnu/libjemalloc_pic.a
+# The allocator of the store and the API server. Without this package, cargo compiles its C code, which takes longer.
+jemalloc=/usr/lib/$(gcc -print-multiarch 2>/dev/null || echo "$(uname -m)-linux-gnu")/libjemalloc_pic.a
 jemalloc_package=libjemalloc-dev
 
 say() { printf 'deploy/%s: %s\n' "$(basename "$0")" "$*" >&2; }
