@@ -28,7 +28,7 @@ pub(crate) fn check_openapi(
 ) {
     let value_type = text(node, "type");
     let known = ValueType::from_name(value_type) != ValueType::Unknown;
-    // An update must not fail for a type that the stored definition has already.
+    // Not required if a schema of the stored definition has an unknown type: it must stay writable.
     if position.require_known_types && !value_type.is_empty() && !known {
         let names = ValueType::KNOWN.map(ValueType::name);
         out.push(FieldProblem::not_supported(

@@ -266,8 +266,8 @@ fn check_junctor(
     }
 }
 
-/// Returns the keywords that define structure: if the schema has the keyword, its name, and its
-/// state in a schema that defines none.
+/// Returns the keywords that define structure: whether the schema has each, its name, and the state
+/// that it must have below a junctor.
 fn list_structure(schema: &Schema) -> [(bool, &'static str, &'static str); 13] {
     let additional = !matches!(schema.additional, None | Some(Additional::Allowed(false)));
     [

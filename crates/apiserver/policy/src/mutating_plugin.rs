@@ -321,7 +321,7 @@ impl Pass<'_> {
                 Err(why) => self.add_error(policy, Some(binding), Reason::Invalid, &why),
             }
         }
-        // Only once, after all mutations: converting back may call a webhook.
+        // Once for all mutations of a policy: converting back may call a webhook.
         if is_changed {
             let (target, object) = (&invocation.target, versioned.canonical.clone());
             self.lookup

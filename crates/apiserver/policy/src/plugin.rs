@@ -144,7 +144,7 @@ impl Pass<'_> {
             if params.is_empty() {
                 continue;
             }
-            // Converted once, and only if a binding applies: a conversion may call a webhook.
+            // Not before a binding applies, and kept for the others: a conversion may call a webhook.
             if versioned.is_none() {
                 match self.lookup.convert_objects(&target, objects).await {
                     Ok(objects) => versioned = Some(objects),

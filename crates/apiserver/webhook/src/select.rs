@@ -88,7 +88,8 @@ async fn match_conditions(
             })
             .await
         }
-        // An expression that does not compile is a failure of each evaluation.
+        // If one expression does not compile, every evaluation fails. Upstream still skips the webhook if
+        // another condition is false.
         Err(why) => Err(why.clone()),
     };
     match matched {

@@ -39,9 +39,9 @@ impl std::fmt::Display for TaskEnd {
 
 /// The effect that the end of a task has.
 #[derive(Clone, Copy)]
-enum Role {
+enum EndEffect {
     /// May return at any time; its panic stops the component.
-    Helper,
+    Auxiliary,
     /// Its panic, and its end before shutdown, stop the component.
     Critical,
     /// Stops nothing.
@@ -80,7 +80,7 @@ impl Tasks {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.spawn_boxed(name, Role::Helper, Box::pin(future));
+        self.spawn_boxed(name, EndEffect::Auxiliary, Box::pin(future));
     }
 
     /// Runs `future`, which the component requires: a panic, or an end before shutdown, stops the
@@ -89,7 +89,7 @@ impl Tasks {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.spawn_boxed(name, Role::Critical, Box::pin(future));
+        self.spawn_boxed(name, EndEffect::Critical, Box::pin(future));
     }
 
     /// Runs `future`, which serves one client or one object: its panic is logged and affects
@@ -98,28 +98,27 @@ impl Tasks {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.spawn_boxed(name, Role::Isolated, Box::pin(future));
+        self.spawn_boxed(name, EndEffect::Isolated, Box::pin(future));
     }
 
-    /// Boxed, because tokio's code around a task is compiled once for each type of future, which is
-    /// a twentieth of some crates.
-    fn spawn_boxed(&self, name: &'static str, role: Role, future: BoxFuture<'static, ()>) {
+    /// Spawns a boxed future, because tokio's code around a task is compiled for each type of future.
+    fn spawn_boxed(&self, name: &'static str, effect: EndEffect, future: BoxFuture<'static, ()>) {
         let tasks = self.clone();
         self.tracker.spawn(async move {
             // The panic itself is caught, because tokio would keep it in a handle that is never
             // awaited.
             let ended = AssertUnwindSafe(future).catch_unwind().await;
-            match (role, ended) {
-                (Role::Isolated, Err(_)) => tracing::error!(
+            match (effect, ended) {
+                (EndEffect::Isolated, Err(_)) => tracing::error!(
                     task = name,
                     "a task panicked; its request or object is abandoned"
                 ),
-                (Role::Helper | Role::Critical, Err(_)) => {
+                (EndEffect::Auxiliary | EndEffect::Critical, Err(_)) => {
                     tasks.record_failure(name, TaskEnd::Panicked);
                 }
                 // An end after shutdown is the normal one, an end before is a fault even without a
                 // panic.
-                (Role::Critical, Ok(())) if !tasks.shutdown.is_cancelled() => {
+                (EndEffect::Critical, Ok(())) if !tasks.shutdown.is_cancelled() => {
                     tasks.record_failure(name, TaskEnd::Returned);
                 }
                 (_, Ok(())) => {}

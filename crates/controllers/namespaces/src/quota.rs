@@ -53,7 +53,7 @@ pub fn add_quota_controller(setup: &mut Setup, workers: usize, deletions: &Delet
     setup.add_driver("resourcequota-controller", workers, queue, driver);
 }
 
-/// Enqueues the quotas of a namespace.
+/// The queue of quotas, with the quotas of each namespace.
 #[derive(Clone)]
 struct NamespaceRequeue {
     quotas: Cache<ResourceQuota>,

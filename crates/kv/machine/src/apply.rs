@@ -50,8 +50,8 @@ pub(crate) struct ApplyContext<'a> {
     max_learners: usize,
 }
 
-/// Results of an entry, and the changes that the engine does not have yet.
-struct AppliedEntry {
+/// Results of an entry, the changes that the engine does not have yet, and whether members changed.
+struct EntryEffects {
     replies: Vec<Reply>,
     work: Work,
     members_changed: bool,
@@ -86,7 +86,7 @@ impl Machine {
     }
 
     /// Executes the commands of an entry in memory.
-    fn execute_commands(&self, index: u64, envelopes: &[Envelope]) -> AppliedEntry {
+    fn execute_commands(&self, index: u64, envelopes: &[Envelope]) -> EntryEffects {
         // `with_rights` locks leases after `replicated` too. The other order could deadlock.
         let mut replicated = self.replicated.write();
         let mut leases = self.leases.lock();
@@ -104,7 +104,7 @@ impl Machine {
             max_learners: self.options.max_learners,
         };
         let replies = context.execute_envelopes(envelopes);
-        let applied = AppliedEntry {
+        let applied = EntryEffects {
             replies,
             work: Work {
                 batch: std::mem::take(&mut context.batch),

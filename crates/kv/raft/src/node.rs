@@ -139,8 +139,8 @@ fn raft_config(config: &Config) -> Result<Arc<openraft::Config>, NodeError> {
     ))
 }
 
-/// openraft, and the state that it shares with this crate's tasks.
-struct RaftLinks {
+/// The handle of openraft, and the state that it shares with this crate's tasks.
+struct RaftCore {
     raft: Raft,
     transport: Arc<Transport>,
     lease: Arc<Lease>,
@@ -148,11 +148,11 @@ struct RaftLinks {
     timeout_now_transfer: Arc<Mutex<Option<pb::Transfer>>>,
 }
 
-impl RaftLinks {
+impl RaftCore {
     async fn start(
         inputs: &NodeInputs,
         (wal, contents): (Wal, Contents),
-    ) -> Result<RaftLinks, NodeError> {
+    ) -> Result<RaftCore, NodeError> {
         let config = &inputs.config;
         let sync_micros = config.sync_micros.clone();
         let log = LogStore::new(wal, &contents, inputs.applied.clone(), sync_micros)
@@ -180,7 +180,7 @@ impl RaftLinks {
         let raft = Raft::new(config.member, raft_config(config)?, network, log, state)
             .await
             .map_err(|e| NodeError::Storage(e.to_string()))?;
-        Ok(RaftLinks {
+        Ok(RaftCore {
             raft,
             transport,
             lease,
@@ -194,7 +194,7 @@ impl RaftLinks {
 struct Inboxes {
     proposed: mpsc::UnboundedReceiver<Proposal>,
     forwarded: mpsc::UnboundedReceiver<ForwardedCommand>,
-    asked: mpsc::UnboundedReceiver<oneshot::Sender<Option<u64>>>,
+    read_indexes: mpsc::UnboundedReceiver<oneshot::Sender<Option<u64>>>,
 }
 
 /// Starts the tasks without which replication stops.
@@ -216,7 +216,7 @@ fn spawn_loops(shared: &Arc<Shared>, inboxes: Inboxes) {
     );
     loops.spawn_critical(
         "read indexes",
-        forward::run_read_index_requests(shared.clone(), inboxes.asked),
+        forward::run_read_index_requests(shared.clone(), inboxes.read_indexes),
     );
     loops.spawn_critical("elections", elector::run_elector(shared.clone()));
     loops.spawn_critical("heartbeats", run_heartbeats(shared.clone()));
@@ -225,11 +225,11 @@ fn spawn_loops(shared: &Arc<Shared>, inboxes: Inboxes) {
 impl RaftNode {
     /// Starts the node from a log and a state.
     pub async fn start(inputs: NodeInputs, log: (Wal, Contents)) -> Result<RaftNode, NodeError> {
-        let links = RaftLinks::start(&inputs, log).await?;
+        let links = RaftCore::start(&inputs, log).await?;
         // Unbounded, because the request limits of the service already bound the waiting commands.
         let (proposals, proposed) = mpsc::unbounded_channel();
         let (forwards, forwarded) = mpsc::unbounded_channel();
-        let (reads, asked) = mpsc::unbounded_channel();
+        let (reads, read_indexes) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             member: inputs.config.member,
             raft: links.raft,
@@ -253,7 +253,7 @@ impl RaftNode {
         let inboxes = Inboxes {
             proposed,
             forwarded,
-            asked,
+            read_indexes,
         };
         spawn_loops(&shared, inboxes);
         Ok(RaftNode {

@@ -106,7 +106,7 @@ fn write_proposals(page: &mut MetricsPage, status: &Status) {
     );
     page.counter(
         "etcd_server_proposals_failed_total",
-        "Commands that came to nothing.",
+        "Commands that failed.",
         status.failed as f64,
     );
 }

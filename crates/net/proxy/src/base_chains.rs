@@ -38,7 +38,7 @@ const LOOPBACK_GUARD: &str = r#"  chain loopback-guard {
   }
 "#;
 
-/// The chains that the kernel calls, the same in both families.
+/// The chains with hooks that are the same in both families.
 ///
 /// In the output hook, priority -110 runs before DNAT (-100) and -90 after it. The endpoints check
 /// comes after DNAT, because the node's own connections to a Service with the policy Local may use

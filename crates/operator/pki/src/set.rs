@@ -71,9 +71,9 @@ pub fn ensure_pki(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Er
 }
 
 /// Authority, name and content of a certificate.
-type DesiredCertificate<'a> = (&'a Authority, String, Subject);
+type IssuedCertificate<'a> = (&'a Authority, String, Subject);
 
-fn desired_certificates<'a>(pki: &'a Pki, names: &Names) -> Vec<DesiredCertificate<'a>> {
+fn desired_certificates<'a>(pki: &'a Pki, names: &Names) -> Vec<IssuedCertificate<'a>> {
     let mut all = list_control_plane_certificates(pki, names);
     all.extend(list_client_certificates(pki));
     for node in &names.nodes {
@@ -83,7 +83,7 @@ fn desired_certificates<'a>(pki: &'a Pki, names: &Names) -> Vec<DesiredCertifica
 }
 
 /// Returns the certificates of the API server and the store, and between them.
-fn list_control_plane_certificates<'a>(pki: &'a Pki, names: &Names) -> Vec<DesiredCertificate<'a>> {
+fn list_control_plane_certificates<'a>(pki: &'a Pki, names: &Names) -> Vec<IssuedCertificate<'a>> {
     [
         (&pki.cluster, "apiserver", api_server_subject(names)),
         // Not in `system:masters`: a node's object controls where these connections go, so the
@@ -111,7 +111,7 @@ fn list_control_plane_certificates<'a>(pki: &'a Pki, names: &Names) -> Vec<Desir
 }
 
 /// Returns the certificates of the API server's clients.
-fn list_client_certificates(pki: &Pki) -> Vec<DesiredCertificate<'_>> {
+fn list_client_certificates(pki: &Pki) -> Vec<IssuedCertificate<'_>> {
     [
         (
             "admin",
@@ -130,7 +130,7 @@ fn list_client_certificates(pki: &Pki) -> Vec<DesiredCertificate<'_>> {
 }
 
 /// Returns the client certificate and the serving certificate of a kubelet.
-fn list_kubelet_certificates<'a>(pki: &'a Pki, node: &NodeName) -> [DesiredCertificate<'a>; 2] {
+fn list_kubelet_certificates<'a>(pki: &'a Pki, node: &NodeName) -> [IssuedCertificate<'a>; 2] {
     // The Node authorizer recognizes kubelets by this user and the group below.
     let user = format!("system:node:{}", node.name);
     let client = Subject::client(&user, Some("system:nodes"));

@@ -78,7 +78,8 @@ fn translate_repeat<'p>(after: &'p str, output: &mut String) -> Result<&'p str, 
     Ok(after)
 }
 
-/// Returns the characters of a Perl class, which has only those of ASCII in RE2.
+/// Returns the characters of a Perl class. In RE2, `\d`, `\w` and `\s` are ASCII, and all others are in
+/// their negations.
 fn expand_perl_class(letter: char) -> Option<&'static str> {
     Some(match letter {
         'd' => "0-9",

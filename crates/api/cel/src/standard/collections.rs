@@ -36,7 +36,6 @@ pub fn functions() -> Vec<Function> {
     }
     vec![
         Function::new("size", sizes),
-        // `index` always fails: the evaluator itself indexes and searches lists.
         Function::new(
             "_[_]",
             vec![
@@ -44,9 +43,9 @@ pub fn functions() -> Vec<Function> {
                     "index_list",
                     vec![list.clone(), Type::Int],
                     a.clone(),
-                    index,
+                    reject_call,
                 ),
-                Overload::global("index_map", vec![map.clone(), a.clone()], b, index),
+                Overload::global("index_map", vec![map.clone(), a.clone()], b, reject_call),
             ],
         ),
         Function::new(
@@ -54,7 +53,7 @@ pub fn functions() -> Vec<Function> {
             vec![
                 Overload {
                     estimate: Some(estimate_in_list),
-                    ..Overload::global("in_list", vec![a.clone(), list], Type::Bool, index)
+                    ..Overload::global("in_list", vec![a.clone(), list], Type::Bool, reject_call)
                 },
                 Overload::global("in_map", vec![a, map], Type::Bool, find_key),
             ],
@@ -98,8 +97,8 @@ fn size<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
         .map_err(|_| EvalError::Overflow("integer"))
 }
 
-/// Indexing and membership of lists are steps of the evaluator.
-fn index<'v>(_: &[Value<'v>]) -> Eval<'v> {
+/// Always fails: the evaluator itself indexes lists and maps, and searches lists.
+fn reject_call<'v>(_: &[Value<'v>]) -> Eval<'v> {
     Err(EvalError::NoSuchOverload)
 }
 

@@ -196,7 +196,7 @@ impl TokenIssuer {
     }
 }
 
-/// Returns resource and namespace of the kinds that a token can be bound to.
+/// Returns the resource and the namespace of the bound object of this kind.
 fn locate_bound_object<'a>(
     account: &'a Value,
     kind: &str,

@@ -104,15 +104,15 @@ fn auto_limit_response() -> Value {
     json!({"apf.kubernetes.io/autoupdate-spec": "true"})
 }
 
-/// A row of the table of flow schemas.
-struct FlowSchemaRow {
+/// The parts of a flow schema beside its rule.
+struct FlowSchemaBuilder {
     name: &'static str,
     level: &'static str,
     precedence: i64,
     distinguisher: Option<&'static str>,
 }
 
-impl FlowSchemaRow {
+impl FlowSchemaBuilder {
     fn new(name: &'static str, level: &'static str, precedence: i64) -> Self {
         Self {
             name,
@@ -137,13 +137,13 @@ impl FlowSchemaRow {
     }
 
     /// Returns the object that matches all requests of the subjects.
-    fn match_subjects(&self, subjects: Value) -> Value {
-        self.match_rule(json!({"resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true,
+    fn build_for_subjects(&self, subjects: Value) -> Value {
+        self.build_for_rule(json!({"resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true,
             "namespaces": ["*"]}], "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}], "subjects": subjects}))
     }
 
     /// Returns the object that matches the requests of a rule.
-    fn match_rule(&self, rule: Value) -> Value {
+    fn build_for_rule(&self, rule: Value) -> Value {
         let mut spec = json!({"priorityLevelConfiguration": {"name": self.level}, "matchingPrecedence": self.precedence,
             "rules": [rule]});
         if let Some(method) = self.distinguisher {
@@ -178,18 +178,18 @@ const EVERYONE: [&str; 2] = ["system:unauthenticated", "system:authenticated"];
 
 fn flow_schemas() -> Vec<Value> {
     // Names, levels and precedences are those of upstream's bootstrap configuration.
-    let exempt = FlowSchemaRow::new("exempt", "exempt", 1);
-    let mut schemas = vec![exempt.match_subjects(build_group_subjects(&["system:masters"]))];
+    let exempt = FlowSchemaBuilder::new("exempt", "exempt", 1);
+    let mut schemas = vec![exempt.build_for_subjects(build_group_subjects(&["system:masters"]))];
     schemas.extend(build_selective_schemas());
     schemas.extend(build_component_schemas());
     schemas.extend(build_general_schemas());
     schemas
 }
 
-/// Returns the flow schemas for a few kinds of requests.
+/// Returns the flow schemas of probes, leader elections and heartbeats.
 fn build_selective_schemas() -> [Value; 3] {
     // Probes come without credentials, and a kubelet that gets no response restarts the server.
-    let probes = FlowSchemaRow::new("probes", "exempt", 2).match_rule(
+    let probes = FlowSchemaBuilder::new("probes", "exempt", 2).build_for_rule(
         json!({"subjects": build_group_subjects(&EVERYONE), "nonResourceRules": [{"verbs": ["get"],
         "nonResourceURLs": ["/healthz", "/readyz", "/livez"]}]}),
     );
@@ -199,15 +199,15 @@ fn build_selective_schemas() -> [Value; 3] {
         build_account_subject()
     ]);
     let leases = build_lease_rule(&["get", "create", "update"]);
-    let elections = FlowSchemaRow::new("system-leader-election", "leader-election", 100)
+    let elections = FlowSchemaBuilder::new("system-leader-election", "leader-election", 100)
         .by_user()
-        .match_rule(json!({"subjects": leaders, "resourceRules": [leases]}));
+        .build_for_rule(json!({"subjects": leaders, "resourceRules": [leases]}));
     let nodes = json!({"verbs": ["*"], "apiGroups": [""], "resources": ["nodes", "nodes/status"], "clusterScope": true,
         "namespaces": ["*"]});
     // Above other requests of nodes: a heartbeat that is late marks a node as not ready.
-    let heartbeats = FlowSchemaRow::new("system-node-high", "node-high", 400)
+    let heartbeats = FlowSchemaBuilder::new("system-node-high", "node-high", 400)
         .by_user()
-        .match_rule(
+        .build_for_rule(
             json!({"subjects": build_group_subjects(&["system:nodes"]), "resourceRules": [nodes, build_lease_rule(&["*"])]}),
         );
     [probes, elections, heartbeats]
@@ -216,9 +216,9 @@ fn build_selective_schemas() -> [Value; 3] {
 /// Returns the flow schemas of the cluster's own components.
 fn build_component_schemas() -> [Value; 4] {
     let workload = |name, precedence, subject: Value| {
-        FlowSchemaRow::new(name, "workload-high", precedence)
+        FlowSchemaBuilder::new(name, "workload-high", precedence)
             .by_namespace()
-            .match_subjects(json!([subject]))
+            .build_for_subjects(json!([subject]))
     };
     [
         workload(
@@ -232,18 +232,18 @@ fn build_component_schemas() -> [Value; 4] {
             build_user_subject("system:kube-scheduler"),
         ),
         workload("kube-system-service-accounts", 900, build_account_subject()),
-        FlowSchemaRow::new("system-nodes", "system", 500)
+        FlowSchemaBuilder::new("system-nodes", "system", 500)
             .by_user()
-            .match_subjects(build_group_subjects(&["system:nodes"])),
+            .build_for_subjects(build_group_subjects(&["system:nodes"])),
     ]
 }
 
 /// Returns the flow schemas of all other requests.
 fn build_general_schemas() -> [Value; 3] {
     let row = |name, level, precedence, groups: &[&str]| {
-        FlowSchemaRow::new(name, level, precedence)
+        FlowSchemaBuilder::new(name, level, precedence)
             .by_user()
-            .match_subjects(build_group_subjects(groups))
+            .build_for_subjects(build_group_subjects(groups))
     };
     [
         row(
