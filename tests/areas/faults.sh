@@ -10,6 +10,5 @@ fi
 cargo_test -p kv-sim --no-fail-fast
 build || exit 1
 why=$(need etcd-client iproute2) || skip_all faults "$why"
-why=$(need faketime) || echo "clocks can't be set: $why"
 python3 tests/e2e/store_faults.py --bin-dir "$BIN" --work "$WORK/store-faults"
 python3 tests/e2e/store_operations.py --bin-dir "$BIN" --work "$WORK/store-operations"

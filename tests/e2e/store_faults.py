@@ -9,7 +9,6 @@ acknowledged before it began. Disks, partitions and all at once need root.
 """
 import argparse
 import datetime
-import glob
 import os
 import random
 import re
@@ -22,7 +21,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from checks import Skip, check, main, shell, until  # noqa: E402
-from faults import CLOCK, Clock, Namespaces, SmallDisk  # noqa: E402
+from faults import Clock, Namespaces, SmallDisk  # noqa: E402
 from members import Context, Member, cluster, end, free_port  # noqa: E402
 
 KEYS = 20
@@ -156,7 +155,6 @@ def partition(c):
 
 @check("faults/clock-jump", deadline=60)
 def clock_jump(c):
-    need_clock()
     folder = c.folder()
     clock = Clock(os.path.join(folder, "clock"))
     flags = ["--auto-compaction-retention=1h", "--warning-unary-request-duration=1ns"]
@@ -191,12 +189,6 @@ def clock_jump(c):
             watch.kill()
             watch.wait()
         end([member])
-        clock.forget(member.process)
-
-
-def need_clock():
-    if not glob.glob(CLOCK):
-        raise Skip(f"there is no {CLOCK}; Debian's package is faketime")
 
 
 def ahead(member):
@@ -231,14 +223,10 @@ class Trouble:
     def wait(self, most):
         time.sleep(self.rng.uniform(0.2, most))
 
-    def start(self, at):
-        Clock.forget(self.members[at].process)
-        self.members[at].start()
-
     def kill(self, at):
         self.members[at].kill()
         self.wait(2)
-        self.start(at)
+        self.members[at].start()
 
     def stop(self, at):
         self.members[at].process.send_signal(signal.SIGSTOP)
@@ -266,7 +254,7 @@ class Trouble:
         assert until(lambda: member.process.poll() is not None, 10), f"{member.name} goes on with a full disk"
         assert "No space left on device" in last_line(member), last_line(member)
         self.disks[at].empty()
-        self.start(at)
+        self.members[at].start()
 
     def clock(self, at):
         self.clocks[at].set(self.rng.choice([-3600, 0, 3600]))
@@ -283,7 +271,6 @@ def last_line(member):
 def everything(c):
     if os.geteuid() != 0:
         raise Skip("network namespaces and small disks need root")
-    need_clock()
     print(f"      seed {c.seed}", flush=True)
     folder, names = c.folder(), ["a", "b", "c"]
     disks, clocks = [], [Clock(os.path.join(folder, f"clock-{name}")) for name in names]
@@ -301,8 +288,6 @@ def everything(c):
             try:
                 end(members)
             finally:
-                for member in members:
-                    Clock.forget(member.process)
                 for disk in disks:
                     disk.end()
 
