@@ -99,6 +99,46 @@ def stopped(c):
         end(members)
 
 
+class Writer(threading.Thread):
+    """Writes through one member without a break. What the member does not answer within 3 s counts as lost."""
+
+    def __init__(self, number, member):
+        super().__init__(daemon=True)
+        self.key, self.member, self.over, self.answered, self.lost = f"writer{number}", member, False, 0, []
+
+    def run(self):
+        while not self.over:
+            done = self.member.etcdctl("put", self.key, str(self.answered))
+            if done.returncode == 0:
+                self.answered += 1
+            else:
+                self.lost.append(done.stderr)
+
+
+@check("faults/paused-follower-answers-its-clients", deadline=90)
+def paused(c):
+    """A snapshot replaces the state that would answer a waiting request. A member that was away for a moment needs none."""
+    members = cluster(c, ["a", "b", "c"], more=("--snapshot-count=1", "--snapshot-catchup-entries=1"))
+    try:
+        leader = until(lambda: next((m for m in members if m.leads()), None), 20)
+        follower, third = [m for m in members if m is not leader]
+        writers = [Writer(number, member) for number, member in enumerate([follower] * 3 + [third])]
+        for writer in writers:
+            writer.start()
+        for _ in range(10):
+            time.sleep(0.2)
+            follower.process.send_signal(signal.SIGSTOP)
+            time.sleep(0.2)
+            follower.process.send_signal(signal.SIGCONT)
+        for writer in writers:
+            writer.over = True
+            writer.join(20)
+        assert not any(writer.lost for writer in writers), [writer.lost for writer in writers]
+        assert all(writer.answered > 5 for writer in writers), [writer.answered for writer in writers]
+    finally:
+        end(members)
+
+
 @check("faults/full-disk", deadline=60)
 def full(c):
     if os.geteuid() != 0:

@@ -344,7 +344,7 @@ def from_the_log(c):
 
 @check("operations/damaged-state-that-nobody-has-is-refused", deadline=90)
 def from_nowhere(c):
-    member, folder = filled(c, 60, "--snapshot-count=10")
+    member, folder = filled(c, 160, "--snapshot-count=10", "--snapshot-catchup-entries=100")
     state = os.path.join(folder, "member/state")
     damage_state(state)
     before = picture(state)
@@ -360,13 +360,13 @@ def from_nowhere(c):
 
 @check("operations/damaged-state-comes-back-from-the-others", deadline=120)
 def from_the_others(c):
-    members = cluster(c, ["a", "b", "c"], more=("--snapshot-count=10",))
+    members = cluster(c, ["a", "b", "c"], more=("--snapshot-count=10", "--snapshot-catchup-entries=100"))
     try:
-        for number in range(60):
+        for number in range(160):
             assert members[0].put(f"key{number}", f"value number {number}")
         broken = next(m for m in members if not m.leads())
         folder = os.path.join(broken.folder, broken.name)
-        until(lambda: broken.get("key59") == "value number 59", 20)
+        until(lambda: broken.get("key159") == "value number 159", 20)
         broken.process.terminate()
         broken.process.wait(20)
         damage_state(os.path.join(folder, "member/state"))

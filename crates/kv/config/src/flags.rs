@@ -271,6 +271,15 @@ pub struct ServeFlags {
     /// Number of entries between two snapshots
     #[arg(long, env = "ETCD_SNAPSHOT_COUNT", default_value_t = 10_000)]
     pub snapshot_count: u64,
+    /// Number of entries that stay in the log after a snapshot, for members that are behind; at
+    /// least 100
+    #[arg(
+        long,
+        alias = "experimental-snapshot-catchup-entries",
+        env = "ETCD_SNAPSHOT_CATCHUP_ENTRIES",
+        default_value_t = 5_000
+    )]
+    pub snapshot_catchup_entries: u64,
     /// Milliseconds between heartbeats
     #[arg(long, env = "ETCD_HEARTBEAT_INTERVAL", default_value_t = 100)]
     pub heartbeat_interval: u64,

@@ -22,6 +22,8 @@ pub struct Config {
     pub election_timeout: Duration,
     /// Number of entries between two snapshots. After each the log is purged.
     pub snapshot_entries: u64,
+    /// Number of entries that remain in the log after a snapshot.
+    pub kept_entries: u64,
     /// Directory for received snapshots.
     pub spool: PathBuf,
     /// TLS client configuration for peers.

@@ -4,8 +4,9 @@ use crate::pb;
 use crate::shared::Shared;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// A command to forward to the leader.
 pub(crate) struct ForwardedCommand {
@@ -18,7 +19,7 @@ const BATCH: usize = 512;
 const BATCH_BYTES: usize = 4 << 20;
 const TIMEOUT: Duration = Duration::from_secs(7);
 
-/// Forwards commands to the leader. Commands that can't be sent are reported as lost.
+/// Forwards commands to the leader. Commands whose results can't arrive are reported as lost.
 pub(crate) async fn run_forwarder(
     shared: Arc<Shared>,
     mut inbox: mpsc::UnboundedReceiver<ForwardedCommand>,
@@ -34,7 +35,8 @@ pub(crate) async fn run_forwarder(
     }
 }
 
-/// Sends a batch, and reports its commands as lost if they can't be sent or replication stops.
+/// Sends a batch. Reports its commands as lost if they can't be sent, replication stops, or a
+/// snapshot took the place of their entry.
 async fn send_batch(shared: Arc<Shared>, batch: Vec<ForwardedCommand>) {
     let requests: Vec<u64> = batch.iter().map(|forwarded| forwarded.request).collect();
     let commands: Vec<Bytes> = batch
@@ -47,9 +49,27 @@ async fn send_batch(shared: Arc<Shared>, batch: Vec<ForwardedCommand>) {
         .run_until_cancelled(forward_commands(&shared, commands))
         .await;
     // The results themselves come from this member's own state machine, when it applies the entry.
-    if committed != Some(true) {
+    let is_lost = match committed.flatten() {
+        Some(index) => {
+            let skipped = is_skipped(index, shared.applied.clone(), &shared.installed);
+            let skipped = shared.loops.shutdown().run_until_cancelled(skipped).await;
+            skipped.unwrap_or(true)
+        }
+        None => true,
+    };
+    if is_lost {
         shared.machine.report_lost(&requests);
     }
+}
+
+/// Waits until the state contains this entry. Returns whether it came with a snapshot: then it was
+/// never applied here, and its requests would wait for their results until their timeout.
+async fn is_skipped(index: u64, mut applied: watch::Receiver<u64>, installed: &AtomicU64) -> bool {
+    let reached = applied.wait_for(|applied| *applied >= index).await;
+    // An entry that was applied before a later snapshot has been answered; reporting it changes
+    // nothing. A leader of an earlier version names no index.
+    let is_installed = index > 0 && installed.load(Ordering::Acquire) >= index;
+    is_installed || reached.is_err()
 }
 
 /// Splits commands into messages that the leader reads.
@@ -69,21 +89,17 @@ fn split_batches(waiting: Vec<ForwardedCommand>) -> Vec<Vec<ForwardedCommand>> {
     batches
 }
 
-/// Forwards commands. Returns false if the leader rejected them or lost its leadership before the
-/// commit.
-async fn forward_commands(shared: &Shared, commands: Vec<Bytes>) -> bool {
-    let Some(leader) = shared.current_leader() else {
-        return false;
-    };
+/// Forwards commands. Returns the index at which they were committed, or `None` if the leader
+/// rejected them or lost its leadership before.
+async fn forward_commands(shared: &Shared, commands: Vec<Bytes>) -> Option<u64> {
+    let leader = shared.current_leader()?;
     if leader == shared.member {
         // This member was elected in the meantime.
         let (sender, receiver) = oneshot::channel();
         shared.propose_batch(commands, sender);
-        return receiver.await.unwrap_or(false);
+        return receiver.await.unwrap_or(None);
     }
-    let Ok(mut client) = shared.transport.peer_client(leader) else {
-        return false;
-    };
+    let mut client = shared.transport.peer_client(leader).ok()?;
     let message = pb::ForwardRequest { commands };
     let request = shared
         .transport
@@ -91,11 +107,11 @@ async fn forward_commands(shared: &Shared, commands: Vec<Bytes>) -> bool {
     match client.forward_proposals(request).await {
         Ok(response) => {
             let response = response.into_inner();
-            response.accepted && response.committed
+            (response.accepted && response.committed).then_some(response.index)
         }
         Err(status) => {
             tracing::debug!(%status, "forwarding commands to the leader failed");
-            false
+            None
         }
     }
 }
@@ -134,6 +150,32 @@ async fn request_read_index(shared: &Shared) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn commands_are_lost_if_a_snapshot_took_the_place_of_their_entry() {
+        for (index, installed, expect) in [
+            (7, 0, false),
+            (7, 6, false),
+            (7, 7, true),
+            (7, 9, true),
+            (0, 9, false),
+        ] {
+            let (applied, receiver) = watch::channel(0);
+            let installed = Arc::new(AtomicU64::new(installed));
+            let waiting =
+                tokio::spawn(async move { is_skipped(index, receiver, &installed).await });
+            applied.send_replace(6);
+            tokio::task::yield_now().await;
+            assert!(index == 0 || !waiting.is_finished());
+            applied.send_replace(9);
+            assert_eq!(waiting.await.ok(), Some(expect), "{index}");
+        }
+        let (_, receiver) = watch::channel(0);
+        assert!(
+            is_skipped(7, receiver, &AtomicU64::new(0)).await,
+            "the member stops"
+        );
+    }
 
     #[test]
     fn forwarded_batches_are_bounded_and_keep_the_order() {

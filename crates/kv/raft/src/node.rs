@@ -126,7 +126,7 @@ fn raft_config(config: &Config) -> Result<Arc<openraft::Config>, NodeError> {
         replication_lag_threshold: u64::MAX / 4,
         snapshot_policy: SnapshotPolicy::LogsSinceLast(config.snapshot_entries.max(1)),
         // Entries that remain after a snapshot let a follower catch up after a restart without one.
-        max_in_snapshot_log_to_keep: config.snapshot_entries.clamp(1, 5_000),
+        max_in_snapshot_log_to_keep: config.kept_entries.max(1),
         purge_batch_size: 1,
         // `elector` and `run_heartbeats` replace both timers: openraft 0.9 has no PreVote.
         enable_elect: false,
@@ -146,6 +146,7 @@ struct RaftCore {
     lease: Arc<Lease>,
     committed: Arc<AtomicU64>,
     timeout_now_transfer: Arc<Mutex<Option<pb::Transfer>>>,
+    installed: Arc<AtomicU64>,
 }
 
 impl RaftCore {
@@ -175,7 +176,9 @@ impl RaftCore {
         };
         let state = StateMachineAdapter {
             machine: inputs.machine.clone(),
+            installed: Arc::default(),
         };
+        let installed = state.installed.clone();
         // It starts to call peers at once, so that everything the network needs exists by now.
         let raft = Raft::new(config.member, raft_config(config)?, network, log, state)
             .await
@@ -186,6 +189,7 @@ impl RaftCore {
             lease,
             committed,
             timeout_now_transfer,
+            installed,
         })
     }
 }
@@ -244,6 +248,7 @@ impl RaftNode {
             config: inputs.config,
             committed: links.committed,
             applied: inputs.applied,
+            installed: links.installed,
             leadership: Mutex::new(None),
             changes: tokio::sync::Mutex::default(),
             proposal_block: watch::Sender::new(None),

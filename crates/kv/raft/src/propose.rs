@@ -28,8 +28,8 @@ pub(crate) struct Proposal {
 pub(crate) enum Origin {
     /// A request of this member. The state machine delivers its result.
     Here(u64),
-    /// A peer, which is notified whether the commands were committed.
-    Elsewhere(oneshot::Sender<bool>),
+    /// A peer, which is notified of the index at which the commands were committed, or of `None`.
+    Elsewhere(oneshot::Sender<Option<u64>>),
 }
 
 /// Deadline until which proposals are blocked.
@@ -112,13 +112,16 @@ pub(crate) async fn run_proposals(
         counters.pending.fetch_add(count, Ordering::Relaxed);
         let (raft, machine, counters) = (raft.clone(), machine.clone(), counters.clone());
         in_flight.push(async move {
-            // False means unknown: a later leader may still commit the entry.
+            // `None` means unknown: a later leader may still commit the entry.
             let committed = match raft.client_write_ff(Commands(batch)).await {
-                Ok(receiver) => matches!(receiver.await, Ok(Ok(_))),
-                Err(_) => false,
+                Ok(receiver) => match receiver.await {
+                    Ok(Ok(written)) => Some(written.log_id.index),
+                    _ => None,
+                },
+                Err(_) => None,
             };
             counters.pending.fetch_sub(count, Ordering::Relaxed);
-            if !committed {
+            if committed.is_none() {
                 counters.failed.fetch_add(count, Ordering::Relaxed);
             }
             notify_origins(origins, committed, &*machine);
@@ -148,13 +151,13 @@ fn collect_batch(first: Proposal, inbox: &mut mpsc::UnboundedReceiver<Proposal>)
     (batch.freeze(), origins, None)
 }
 
-fn notify_origins(origins: Vec<Origin>, committed: bool, machine: &dyn StateMachine) {
+fn notify_origins(origins: Vec<Origin>, committed: Option<u64>, machine: &dyn StateMachine) {
     let mut lost = Vec::new();
     for origin in origins {
         match origin {
             // A committed command is answered when it is applied; only a lost one has to be
             // reported here.
-            Origin::Here(request) if !committed => lost.push(request),
+            Origin::Here(request) if committed.is_none() => lost.push(request),
             Origin::Elsewhere(sender) => drop(sender.send(committed)),
             Origin::Here(_) => {}
         }
@@ -217,13 +220,13 @@ mod tests {
 
     #[test]
     fn lost_commands_are_reported_and_peers_learn_the_outcome() {
-        for committed in [true, false] {
+        for committed in [Some(7), None] {
             let machine = RecordingMachine::default();
             let (sender, mut outcome) = oneshot::channel();
             let origins = vec![Origin::Here(1), Origin::Elsewhere(sender), Origin::Here(2)];
             notify_origins(origins, committed, &machine);
             assert_eq!(outcome.try_recv(), Ok(committed));
-            let lost: &[u64] = if committed { &[] } else { &[1, 2] };
+            let lost: &[u64] = if committed.is_some() { &[] } else { &[1, 2] };
             assert_eq!(*machine.lost.lock(), lost);
         }
     }

@@ -318,7 +318,7 @@ impl Peer for PeerService {
         if !self.shared.is_leader() {
             return Ok(Response::new(pb::ForwardResponse {
                 accepted: false,
-                committed: false,
+                ..pb::ForwardResponse::default()
             }));
         }
         let commands = request.into_inner().commands;
@@ -337,10 +337,11 @@ impl Peer for PeerService {
         }
         let (sender, receiver) = oneshot::channel();
         self.shared.propose_batch(commands, sender);
-        let committed = receiver.await.unwrap_or(false);
+        let committed = receiver.await.unwrap_or(None);
         Ok(Response::new(pb::ForwardResponse {
             accepted: true,
-            committed,
+            committed: committed.is_some(),
+            index: committed.unwrap_or_default(),
         }))
     }
 
@@ -395,7 +396,11 @@ impl Peer for PeerService {
 }
 
 impl Shared {
-    pub(crate) fn propose_batch(&self, commands: Vec<bytes::Bytes>, sender: oneshot::Sender<bool>) {
+    pub(crate) fn propose_batch(
+        &self,
+        commands: Vec<bytes::Bytes>,
+        sender: oneshot::Sender<Option<u64>>,
+    ) {
         let mut batch = BytesMut::with_capacity(commands.iter().map(bytes::Bytes::len).sum());
         for command in commands {
             batch.extend_from_slice(&command);

@@ -35,6 +35,8 @@ pub(crate) struct Shared {
     pub config: Config,
     pub committed: Arc<AtomicU64>,
     pub applied: watch::Receiver<u64>,
+    /// Index of the last snapshot whose installation began.
+    pub installed: Arc<AtomicU64>,
     /// Vote of the current leadership, and the index from which it may serve reads.
     pub leadership: Mutex<Option<(Vote, u64)>>,
     /// Serialises leadership transfers and membership changes.

@@ -10,6 +10,7 @@ use openraft::storage::RaftStateMachine;
 use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder, StorageIOError};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The state machine that applies entries. Positions and memberships are opaque bytes, stored with
 /// the state and returned unchanged.
@@ -57,6 +58,8 @@ pub trait SnapshotRows: Send {
 #[derive(Clone)]
 pub(crate) struct StateMachineAdapter {
     pub machine: Arc<dyn StateMachine>,
+    /// Index of the last snapshot whose installation began.
+    pub installed: Arc<AtomicU64>,
 }
 
 fn read_applied_position(machine: &dyn StateMachine) -> (Option<LogId>, Membership) {
@@ -145,6 +148,10 @@ impl RaftStateMachine<Types> for StateMachineAdapter {
         };
         match *snapshot {
             SnapshotPayload::Received(path) => {
+                // Before the applied index moves: a request that waits for it must see that its
+                // entry was skipped.
+                let index = meta.last_log_id.map_or(0, |id| id.index);
+                self.installed.fetch_max(index, Ordering::AcqRel);
                 Ok(self.machine.install_state(&path).await.map_err(failed)?)
             }
             SnapshotPayload::Live => Ok(()),
@@ -231,6 +238,7 @@ pub(crate) mod tests {
         let machine = Arc::new(RecordingMachine::default());
         let mut adapter = StateMachineAdapter {
             machine: machine.clone(),
+            installed: Arc::default(),
         };
         let nodes = BTreeMap::from([(1, EmptyNode {})]);
         let membership = openraft::Membership::new(vec![BTreeSet::from([1])], nodes);
@@ -269,6 +277,7 @@ pub(crate) mod tests {
     async fn nothing_applied_means_no_snapshot() {
         let mut adapter = StateMachineAdapter {
             machine: Arc::new(RecordingMachine::default()),
+            installed: Arc::default(),
         };
         assert!(adapter.get_current_snapshot().await.unwrap().is_none());
         assert_eq!(adapter.applied_state().await.unwrap().0, None);
@@ -288,6 +297,7 @@ pub(crate) mod tests {
                     flush_fails,
                     ..RecordingMachine::default()
                 }),
+                installed: Arc::default(),
             };
             let built = adapter.build_snapshot().await;
             assert_eq!(built.is_err(), flush_fails);

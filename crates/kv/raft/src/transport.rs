@@ -330,6 +330,7 @@ mod tests {
             heartbeat: Duration::from_millis(100),
             election_timeout: Duration::from_secs(1),
             snapshot_entries: 100,
+            kept_entries: 100,
             spool: std::path::PathBuf::new(),
             tls: Arc::default(),
             trust,

@@ -243,7 +243,8 @@ impl ServerContext {
                     slow_request::record_phase_at(Phase::Applied, reply.applied);
                     reply.result.map(|outcome| (outcome, reply.revision))
                 }
-                // The waiter was dropped: a new leader has overwritten the entry.
+                // The waiter was dropped: a new leader has overwritten the entry, or a snapshot of
+                // the leader took its place.
                 Ok(Err(_)) => Err(EtcdError::LeaderChanged),
                 Err(_) => {
                     // The command may still be applied later. As in etcd, the client can't know.

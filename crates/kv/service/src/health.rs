@@ -134,6 +134,7 @@ mod tests {
             heartbeat: Duration::from_millis(100),
             election_timeout: Duration::from_secs(1),
             snapshot_entries: 1_000,
+            kept_entries: 1_000,
             spool: folder.to_path_buf(),
             tls: Arc::default(),
             trust: PeerTrust::Unverified,

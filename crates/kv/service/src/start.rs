@@ -31,6 +31,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+/// Minimum number of entries that stay in the log. A member in step lacks the last few, and a
+/// snapshot in their place would take the results of its clients' requests away.
+const MIN_KEPT_ENTRIES: u64 = 100;
+
 /// Runs the command that the flags select.
 ///
 /// The future is boxed, so that its code is compiled here and not once more in the program.
@@ -373,6 +377,7 @@ impl MemberInputs<'_> {
             heartbeat: Duration::from_millis(self.flags.heartbeat_interval),
             election_timeout: Duration::from_millis(self.flags.election_timeout),
             snapshot_entries: self.flags.snapshot_count,
+            kept_entries: self.flags.snapshot_catchup_entries.max(MIN_KEPT_ENTRIES),
             spool: self.folder.create_subfolder(RECEIVED_DIR)?,
             tls: self.plan.outgoing_tls.clone(),
             trust: peer_trust(self.plan.access),

@@ -312,6 +312,7 @@ impl Boot {
             heartbeat: Duration::from_millis(20),
             election_timeout: Duration::from_millis(200),
             snapshot_entries: self.plan.snapshot_entries,
+            kept_entries: self.plan.snapshot_entries.min(5_000),
             spool: self.spool.clone(),
             tls: Arc::default(),
             trust: kv_raft::PeerTrust::Unverified,

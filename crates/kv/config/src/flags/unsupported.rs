@@ -148,10 +148,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
         "a member's certificate is verified against its peer URL, not against its source address",
     ),
     Unsupported::no_effect(
-        "experimental-snapshot-catchup-entries",
-        "--snapshot-count entries are kept for followers, at most 5,000",
-    ),
-    Unsupported::no_effect(
         "experimental-stop-grpc-service-on-defrag",
         "requests continue during defragmentation",
     ),
@@ -202,10 +198,6 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect(
         "raft-write-timeout",
         "connections between members have keep-alive pings every 5 s",
-    ),
-    Unsupported::no_effect(
-        "snapshot-catchup-entries",
-        "--snapshot-count entries are kept for followers, at most 5,000",
     ),
     Unsupported::no_effect("socket-reuse-address", "addresses are reused in any case"),
     Unsupported::no_effect("socket-reuse-port", "a port belongs to one process"),
