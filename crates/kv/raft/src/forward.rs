@@ -161,14 +161,15 @@ mod tests {
             (0, 9, false),
         ] {
             let (applied, receiver) = watch::channel(0);
-            let installed = Arc::new(AtomicU64::new(installed));
-            let waiting =
-                tokio::spawn(async move { is_skipped(index, receiver, &installed).await });
-            applied.send_replace(6);
-            tokio::task::yield_now().await;
-            assert!(index == 0 || !waiting.is_finished());
-            applied.send_replace(9);
-            assert_eq!(waiting.await.ok(), Some(expect), "{index}");
+            let installed = AtomicU64::new(installed);
+            let skipped = is_skipped(index, receiver, &installed);
+            let apply = async {
+                applied.send_replace(6);
+                tokio::task::yield_now().await;
+                applied.send_replace(9);
+            };
+            let (skipped, ()) = tokio::join!(skipped, apply);
+            assert_eq!(skipped, expect, "{index} {installed:?}");
         }
         let (_, receiver) = watch::channel(0);
         assert!(
