@@ -202,6 +202,28 @@ def mounts(c):
     assert not foreign, foreign[:5]
 
 
+@check("nodes/status-that-others-changed-is-reported-again", needs=RUNNING, deadline=150)
+def unknown(c):
+    """As after an interruption: the node lifecycle controller calls the node and its pods not ready, and the kubelet is back.
+
+    The kubelet reads its Node again for each report, as upstream, and not only when its own view has changed.
+    """
+    node = name(c.nodes()[1])
+    pod = next(p for p in c.talkers() if p["spec"]["nodeName"] == node)
+
+    def ready(kind, of):
+        return next(x["status"] for x in c.json(kind, of)["status"]["conditions"] if x["type"] == "Ready")
+
+    # Twice: new images may be the reason of the first report.
+    for _ in range(2):
+        for kind, of, status in (("node", node, "Unknown"), ("pod", name(pod), "False")):
+            c.k("patch", kind, of, "--subresource=status", "-p", json.dumps(
+                {"status": {"conditions": [{"type": "Ready", "status": status, "reason": "Test"}]}}))
+        until(lambda: ready("node", node) == "True", 30, what="the node is Ready again")
+        until(lambda: ready("pod", name(pod)) == "True", 30, what="its pod is Ready again")
+    until(lambda: not c.json("node", node)["spec"].get("taints"), 30, what="no taint is left")
+
+
 @check("nodes/second-up-changes-nothing", deadline=120)
 def again(c):
     before = {component["name"]: component["pid"] for component in c.status()["components"]}

@@ -215,18 +215,37 @@ fn build_condition(
     }
 }
 
-/// Returns whether two statuses differ in more than the heartbeat times.
-pub(crate) fn is_different(a: &NodeStatus, b: &NodeStatus) -> bool {
-    let still = |s: &NodeStatus| {
-        let mut s = s.clone();
-        s.conditions
-            .iter_mut()
-            .flatten()
-            .for_each(|c| c.last_heartbeat_time = None);
-        s
+/// Returns whether the status that the API has lacks anything of `desired` but the heartbeat times.
+/// It may have more: conditions and resources of other writers.
+pub(crate) fn is_outdated(stored: &NodeStatus, desired: &NodeStatus) -> bool {
+    let has_condition = |desired: &NodeCondition| {
+        let stored = stored.conditions.iter().flatten();
+        let mut same_type = stored.filter(|stored| stored.type_ == desired.type_);
+        same_type.next().is_some_and(|stored| {
+            let stored = NodeCondition {
+                last_heartbeat_time: desired.last_heartbeat_time.clone(),
+                ..stored.clone()
+            };
+            stored == *desired
+        })
     };
-    still(a) != still(b)
+    let has_amounts = |stored: &Amounts, desired: &Amounts| {
+        let mut desired = desired.iter().flatten();
+        desired.all(|(name, amount)| stored.as_ref().and_then(|all| all.get(name)) == Some(amount))
+    };
+    let is_current = desired.conditions.iter().flatten().all(has_condition)
+        && has_amounts(&stored.capacity, &desired.capacity)
+        && has_amounts(&stored.allocatable, &desired.allocatable)
+        && stored.addresses == desired.addresses
+        && stored.daemon_endpoints == desired.daemon_endpoints
+        && stored.node_info == desired.node_info
+        && stored.images.as_deref().unwrap_or_default()
+            == desired.images.as_deref().unwrap_or_default();
+    !is_current
 }
+
+/// Amounts of resources in a status.
+type Amounts = Option<BTreeMap<String, ApiQuantity>>;
 
 #[cfg(test)]
 mod tests {
@@ -313,10 +332,51 @@ mod tests {
         let now = status(Some(&up), &[], &before);
         assert_eq!(ready(&now).last_transition_time, Some(Time(earlier)));
         assert_ne!(ready(&now).last_heartbeat_time, Some(Time(earlier)));
-        assert!(!is_different(&now, &before));
+        assert!(!is_outdated(&before, &now));
         let down = status(None, &[], &before);
         assert_ne!(ready(&down).last_transition_time, Some(Time(earlier)));
-        assert!(is_different(&down, &before));
+        assert!(is_outdated(&before, &down));
+    }
+
+    #[tokio::test]
+    async fn status_that_others_changed_is_outdated_and_what_they_added_is_not() {
+        let up = runtime(&[("RuntimeReady", true)]);
+        let desired = status(Some(&up), &[], &NodeStatus::default());
+        type Change = fn(&mut NodeStatus);
+        let cases: [(&str, Change, bool); 6] = [
+            ("nothing", |_| {}, false),
+            (
+                "condition",
+                |s| {
+                    let mut all = s.conditions.iter_mut().flatten();
+                    all.find(|c| c.type_ == "Ready").unwrap().status = "Unknown".into();
+                },
+                true,
+            ),
+            ("conditions", |s| s.conditions = None, true),
+            ("capacity", |s| s.capacity.as_mut().unwrap().clear(), true),
+            ("addresses", |s| s.addresses = None, true),
+            (
+                "more",
+                |s| {
+                    let amount = ApiQuantity("5".into());
+                    s.capacity
+                        .as_mut()
+                        .unwrap()
+                        .insert("example.com/dongle".into(), amount);
+                    s.conditions.as_mut().unwrap().push(NodeCondition {
+                        type_: "NetworkUnavailable".into(),
+                        ..NodeCondition::default()
+                    });
+                },
+                false,
+            ),
+        ];
+        for (name, change, expect) in cases {
+            let mut stored = desired.clone();
+            change(&mut stored);
+            assert_eq!(is_outdated(&stored, &desired), expect, "{name}");
+        }
     }
 
     #[tokio::test]

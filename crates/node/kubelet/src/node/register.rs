@@ -1,12 +1,13 @@
 //! Registers the Node object and keeps its status up to date.
 //!
 //! The status is polled, because the runtime sends no events about itself. It is written if it
-//! changed or if the last write is older than `report_every`; the heartbeat is the Lease.
+//! differs from that in the API, which others change too, if this process has not written it yet,
+//! or if its last write is older than `report_every`; the heartbeat is the Lease.
 
 use super::object::{self, NodeObservation};
 use super::{Machine, lease};
 use crate::context::KubeletContext;
-use client::{Client, Patch};
+use client::{Client, Informer, ListParams, Patch, Store};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use node_runtime::v1::{Image, RuntimeStatus};
@@ -26,13 +27,16 @@ pub(crate) async fn keep_registered(
     now: Arc<Notify>,
 ) {
     let shutdown = kubelet.tasks.shutdown().clone();
+    let own = format!("metadata.name={}", kubelet.settings.node_name);
+    let nodes = Informer::new(client.api::<Node>(), ListParams::new().with_fields(own));
     let mut registration = NodeRegistration {
         kubelet: kubelet.clone(),
         client: client.clone(),
         machine,
         port,
+        nodes: nodes.spawn(&kubelet.tasks),
         last_status: NodeStatus::default(),
-        at: Instant::now(),
+        written: None,
         runtime: LastRuntimeStatus::default(),
         uid: watch::Sender::default(),
     };
@@ -91,8 +95,12 @@ struct NodeRegistration {
     client: Client,
     machine: Machine,
     port: u16,
+    /// The own Node object only.
+    nodes: Store<Node>,
+    /// Status in the API, as far as known.
     last_status: NodeStatus,
-    at: Instant,
+    /// Time of the last write.
+    written: Option<Instant>,
     runtime: LastRuntimeStatus,
     /// The Node object's uid.
     uid: watch::Sender<String>,
@@ -178,6 +186,11 @@ impl NodeRegistration {
     /// that status.
     async fn write_status(&mut self) -> bool {
         self.poll_runtime().await;
+        // The node lifecycle controller may have changed it while this kubelet could not renew its
+        // Lease.
+        if let Some(stored) = self.nodes.get(&self.kubelet.settings.node_name) {
+            self.last_status = stored.status.clone().unwrap_or_default();
+        }
         let status = object::build_status(&self.kubelet, &self.observe(), &self.last_status);
         let ready = status
             .conditions
@@ -185,8 +198,11 @@ impl NodeRegistration {
             .flatten()
             .any(|c| c.type_ == "Ready" && c.status == "True");
         // Every write of a Node wakes all watchers of nodes; the Lease is the cheap heartbeat.
-        let due = self.at.elapsed() >= self.kubelet.settings.reporting.report_every
-            || object::is_different(&status, &self.last_status);
+        let report_every = self.kubelet.settings.reporting.report_every;
+        let due = self
+            .written
+            .is_none_or(|written| written.elapsed() >= report_every)
+            || object::is_outdated(&self.last_status, &status);
         if !due {
             return ready;
         }
@@ -199,7 +215,7 @@ impl NodeRegistration {
         {
             Ok(_) => {
                 self.last_status = status;
-                self.at = Instant::now();
+                self.written = Some(Instant::now());
                 ready
             }
             // The Node was deleted while the kubelet runs; without one, the pod garbage collector
