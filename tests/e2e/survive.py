@@ -4,6 +4,7 @@
     survive.py --kubeconfig FILE --data-dir DIR --ironclad BINARY
 """
 import argparse
+import datetime
 import json
 import os
 import signal
@@ -42,7 +43,10 @@ class Context:
 
     def up(self):
         done = shell([self.ironclad, "up", "--data-dir", self.data], timeout=170)
-        assert done.returncode == 0, done.stdout[-500:] + done.stderr[-500:]
+        if done.returncode:
+            down = [x for x in self.status()["components"] if not x["ready"]]
+            logs = [shell(["tail", "-n", "5", x["log"]]).stdout for x in down]
+            assert False, "\n".join([done.stdout[-500:], done.stderr[-500:], *logs])
 
     def settled(self):
         self.k("rollout", "status", "deployment/backend", "--timeout=90s", timeout=100)
@@ -211,7 +215,12 @@ def down_and_up(c):
     version = c.json("configmap", "kept")["metadata"]["uid"]
     done = shell([c.ironclad, "down", "--data-dir", c.data], timeout=170)
     assert done.returncode == 0, done.stderr
+    stopped = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     c.up()
+    # At once: a Node still has the report of the kubelet that was stopped.
+    for node in c.json("nodes")["items"]:
+        [ready] = [x for x in node["status"]["conditions"] if x["type"] == "Ready"]
+        assert ready["status"] == "True" and ready["lastHeartbeatTime"] >= stopped, f"{node['metadata']['name']}: {ready}"
     assert c.json("configmap", "kept")["metadata"]["uid"] == version
     c.settled()
     service = c.json("service", "backend")["spec"]

@@ -41,7 +41,7 @@ pub async fn join_cluster(
     options: &JoinOptions,
     report_progress: &dyn Fn(&str),
 ) -> Result<Settings> {
-    let began = Instant::now();
+    let (began, started) = (Instant::now(), wait::Began::now());
     let data_dir = absolute_path(&options.data_dir)?;
     let mut settings = match find_joined_settings(&data_dir, options).await? {
         Some(settings) => {
@@ -76,7 +76,8 @@ pub async fn join_cluster(
         join_network(&mut settings, &layout, pods).await?;
     }
     report_progress("waiting for the node");
-    wait::wait_for_node(&client, &node, &layout).await?;
+    let processes = make_plan(&settings, &layout).processes;
+    wait::wait_for_node(&client, &node, &processes, &layout, started).await?;
     report_progress(&format!(
         "ready after {:.1} s",
         began.elapsed().as_secs_f32()

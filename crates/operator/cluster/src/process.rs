@@ -46,10 +46,22 @@ impl Record {
         )
     }
 
+    /// Returns when the process started, as time since boot. The kernel gives hundredths of a second.
+    pub fn started(&self) -> Duration {
+        let ticks = rustix::param::clock_ticks_per_second().max(1);
+        Duration::from_millis(self.start.saturating_mul(1_000) / ticks)
+    }
+
     /// Returns whether the recorded process is alive.
     pub fn is_alive(&self) -> bool {
         self.boot == read_boot_id() && read_start_time(self.pid) == Some(self.start)
     }
+}
+
+/// Returns the time since boot.
+pub fn read_boot_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Returns the id of this boot.

@@ -24,7 +24,7 @@ pub async fn start_cluster(
     options: &UpOptions,
     report_progress: &dyn Fn(&str),
 ) -> Result<Settings> {
-    let began = Instant::now();
+    let (began, started) = (Instant::now(), wait::Began::now());
     let (settings, remark) = choose::choose_settings(options)?;
     let layout = Layout::for_settings(&settings);
     // Before the first file is written: a rejected start leaves nothing behind.
@@ -46,7 +46,9 @@ pub async fn start_cluster(
     report_progress("starting the components");
     let client = connect_admin(&layout)?;
     register::register_nodes(&settings, &layout, &client).await?;
-    start::start_processes(&settings, &layout, make_plan(&settings, &layout))?;
+    let plan = make_plan(&settings, &layout);
+    let processes = plan.processes.clone();
+    start::start_processes(&settings, &layout, plan)?;
     if settings.runs_pods() {
         report_progress("importing images");
         // Before the API server is waited for: the kubelet creates sandboxes as soon as it runs,
@@ -64,7 +66,7 @@ pub async fn start_cluster(
         count => format!("waiting for {count} nodes"),
     });
     for node in &nodes {
-        wait::wait_for_node(&client, node, &layout).await?;
+        wait::wait_for_node(&client, node, &processes, &layout, started).await?;
     }
     register::publish_gateways(&settings, &client).await?;
     report_progress("waiting for cluster DNS");

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use client::{Client, ListParams, Request, WatchEvent};
 use futures::StreamExt;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::node::ClusterNode;
 use crate::plan::{Process, Ready};
+use crate::process::{Record, read_boot_time};
 use crate::settings::Settings;
 use crate::supervisor::is_ready;
 
@@ -91,11 +93,59 @@ pub async fn wait_for_system(client: &Client, _settings: &Settings, layout: &Lay
     .await
 }
 
-/// Waits until the node is Ready.
-pub async fn wait_for_node(client: &Client, node: &ClusterNode, layout: &Layout) -> Result<()> {
-    let log = layout.log(&node.process_name("kubelet"));
-    let is_ready = |node: &Node| is_node_ready(node).then_some(());
-    watch_until(client, &node.name, "readiness", &log, is_ready).await
+/// The time at which a command began.
+#[derive(Clone, Copy)]
+pub struct Began {
+    wall: Timestamp,
+    /// Time since boot.
+    boot: Duration,
+}
+
+impl Began {
+    /// Returns the present.
+    pub fn now() -> Self {
+        Self {
+            wall: Timestamp::now(),
+            boot: read_boot_time(),
+        }
+    }
+}
+
+/// Waits until the node's processes listen and the node is Ready. Of a kubelet that this command
+/// started, only its own report counts: the Node may still have that of the one before.
+pub async fn wait_for_node(
+    client: &Client,
+    node: &ClusterNode,
+    processes: &[Process],
+    layout: &Layout,
+    began: Began,
+) -> Result<()> {
+    let kubelet = node.process_name("kubelet");
+    for process in processes {
+        if process.name == kubelet || process.name == node.process_name("kube-proxy") {
+            wait_for_process(process, layout).await?;
+        }
+    }
+    let record = layout.record(&kubelet);
+    let is_ready = |node: &Node| {
+        let started = Record::load(&record)?.started();
+        // Times in conditions have whole seconds.
+        let since = began.wall - SignedDuration::from_secs(1);
+        let oldest = if started < began.boot {
+            Timestamp::MIN
+        } else {
+            since
+        };
+        is_node_ready_since(node, oldest).then_some(())
+    };
+    watch_until(
+        client,
+        &node.name,
+        "readiness",
+        &layout.log(&kubelet),
+        is_ready,
+    )
+    .await
 }
 
 /// Waits until `find` returns a value for the node: a watch, from the state of a list.
@@ -153,11 +203,23 @@ async fn watch_node<T>(
 
 /// Returns whether the node has the condition Ready.
 pub fn is_node_ready(node: &Node) -> bool {
+    is_node_ready_since(node, Timestamp::MIN)
+}
+
+/// Returns whether the node has the condition Ready by a report of this time or a later one.
+fn is_node_ready_since(node: &Node, oldest: Timestamp) -> bool {
     let conditions = node
         .status
         .as_ref()
         .and_then(|status| status.conditions.as_ref());
-    conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
+    conditions.is_some_and(|all| {
+        all.iter().any(|c| {
+            let reported = c.last_heartbeat_time.as_ref();
+            c.type_ == "Ready"
+                && c.status == "True"
+                && reported.map_or(Timestamp::MIN, |time| time.0) >= oldest
+        })
+    })
 }
 
 /// Waits until the cluster DNS has synced.
@@ -192,4 +254,41 @@ async fn http_ok(port: u16, path: &str) -> bool {
         .ok()
         .flatten()
         .unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    #[test]
+    fn report_of_an_earlier_kubelet_does_not_count() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let node = |status: &str, heartbeat: Option<i64>| Node {
+            status: Some(NodeStatus {
+                conditions: Some(vec![NodeCondition {
+                    type_: "Ready".into(),
+                    status: status.into(),
+                    last_heartbeat_time: heartbeat.map(|second| Time(at(second))),
+                    ..NodeCondition::default()
+                }]),
+                ..NodeStatus::default()
+            }),
+            ..Node::default()
+        };
+        for (node, oldest, expect) in [
+            (node("True", Some(100)), at(100), true),
+            (node("True", Some(99)), at(100), false),
+            (node("True", None), at(100), false),
+            (node("False", Some(100)), at(100), false),
+            (node("Unknown", Some(100)), Timestamp::MIN, false),
+            (node("True", None), Timestamp::MIN, true),
+            (Node::default(), Timestamp::MIN, false),
+        ] {
+            assert_eq!(is_node_ready_since(&node, oldest), expect, "{node:?}");
+        }
+    }
 }
