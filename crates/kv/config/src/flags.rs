@@ -84,7 +84,11 @@ impl Flags {
             .filter(|_| self.command.is_none())
         else {
             // Only without a file: it replaces the environment as well.
-            unsupported::check_environment(|name| std::env::var(name).ok())?;
+            let variable = |name: &str| std::env::var(name).ok();
+            unsupported::check_environment(variable)?;
+            for warning in unsupported::find_former_names(&Flags::command(), variable) {
+                tracing::warn!("{warning}");
+            }
             return Ok(self);
         };
         let (flags, warnings) = load_file(path)?;

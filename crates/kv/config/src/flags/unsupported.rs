@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use base_cli::{Unsupported, Verdict};
+use clap::Command;
 
 const OUT: &str = "starting without it would accept clients or members that it excludes";
 const DISC: &str =
@@ -212,10 +213,35 @@ pub const UPSTREAM_FLAGS: &[Unsupported] = &[
     Unsupported::no_effect("v2-deprecation", "there is no v2 store"),
 ];
 
+/// Returns the name of etcd's environment variable for a flag.
+fn variable_name(flag: &str) -> String {
+    format!("ETCD_{}", flag.replace('-', "_").to_uppercase())
+}
+
+/// Returns warnings about environment variables that are set for the former names of flags. etcd reads
+/// them; here only the command line and the configuration file accept those names.
+pub(super) fn find_former_names(
+    command: &Command,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Vec<String> {
+    let warn = |former: &str, flag: &str| {
+        let name = variable_name(former);
+        variable(&name).map(|_| format!("{name} is not read; set {}", variable_name(flag)))
+    };
+    let mut warnings = Vec::new();
+    for argument in command.get_arguments() {
+        let flag = argument.get_long().unwrap_or_default();
+        for former in argument.get_all_aliases().unwrap_or_default() {
+            warnings.extend(warn(former, flag));
+        }
+    }
+    warnings
+}
+
 /// Checks the environment variables of these flags, which etcd reads as well.
 pub(super) fn check_environment(variable: impl Fn(&str) -> Option<String>) -> Result<()> {
     for flag in UPSTREAM_FLAGS {
-        let name = format!("ETCD_{}", flag.name.replace('-', "_").to_uppercase());
+        let name = variable_name(flag.name);
         let Some(value) = variable(&name) else {
             continue;
         };
@@ -260,5 +286,25 @@ mod tests {
         check_environment(given("ETCD_HOST_WHITELIST", "*")).unwrap();
         check_environment(given("ETCD_LOGGER", "zap")).unwrap();
         check_environment(|_| None).unwrap();
+    }
+
+    #[test]
+    fn variable_of_a_former_name_is_warned_about() {
+        use clap::CommandFactory;
+        let warnings = |given: &str| {
+            find_former_names(&crate::Flags::command(), |asked| {
+                (asked == given).then(|| "7".to_owned())
+            })
+        };
+        for name in [
+            "SNAPSHOT_CATCHUP_ENTRIES",
+            "MAX_LEARNERS",
+            "CORRUPT_CHECK_TIME",
+        ] {
+            let former = format!("ETCD_EXPERIMENTAL_{name}");
+            let expect = format!("{former} is not read; set ETCD_{name}");
+            assert_eq!(warnings(&former), [expect]);
+            assert!(warnings(&format!("ETCD_{name}")).is_empty());
+        }
     }
 }
