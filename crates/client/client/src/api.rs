@@ -8,32 +8,23 @@ use serde::Serialize;
 
 use crate::accept::Accept;
 use crate::client::{Body, Client, Request};
+use crate::collection::Collection;
 use crate::decode::{Decode, Encode};
 use crate::error::{Error, Result};
-use crate::list::List;
+use crate::list::{List, continue_token};
 use crate::object::{ApiResource, DynamicObject, Object, PartialObject};
 use crate::params::{DeleteParams, ListParams, Patch, Query};
 use crate::watch::Watch;
 
-const PAGE: u32 = 500;
-
 /// Requests on objects of kind `K`.
 pub struct Api<K> {
-    client: Client,
-    resource: ApiResource,
-    namespace: Option<String>,
-    accept: Accept,
+    collection: Collection,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Clone for Api<K> {
     fn clone(&self) -> Self {
-        Self::new(
-            self.client.clone(),
-            self.resource.clone(),
-            self.namespace.clone(),
-            self.accept,
-        )
+        Self::new(self.collection.clone())
     }
 }
 
@@ -46,117 +37,81 @@ impl<K> std::fmt::Debug for Api<K> {
 impl Client {
     /// Returns the requests for a kind: cluster-scoped objects, or those of all namespaces.
     pub fn api<K: k8s_openapi::Resource>(&self) -> Api<K> {
-        Api::new(
-            self.clone(),
-            ApiResource::of_kind::<K>(),
-            None,
-            Accept::JSON,
-        )
+        self.select(ApiResource::of_kind::<K>(), None, Accept::JSON)
     }
 
     /// Returns the requests for a kind in a namespace.
     pub fn namespaced<K: k8s_openapi::Resource>(&self, namespace: &str) -> Api<K> {
-        Api::new(
-            self.clone(),
-            ApiResource::of_kind::<K>(),
-            Some(namespace.to_owned()),
-            Accept::JSON,
-        )
+        self.select(ApiResource::of_kind::<K>(), Some(namespace), Accept::JSON)
     }
 
     /// Returns the requests for any kind, as unstructured objects.
     pub fn dynamic(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
-        Api::new(
-            self.clone(),
-            resource.clone(),
-            namespace.map(str::to_owned),
-            Accept::JSON,
-        )
+        self.select(resource.clone(), namespace, Accept::JSON)
     }
 
     /// Returns the requests for any kind, metadata only.
     pub fn metadata(&self, resource: &ApiResource, namespace: Option<&str>) -> Api<PartialObject> {
-        Api::new(
-            self.clone(),
-            resource.clone(),
-            namespace.map(str::to_owned),
-            Accept::METADATA,
-        )
+        self.select(resource.clone(), namespace, Accept::METADATA)
+    }
+
+    fn select<K>(&self, resource: ApiResource, namespace: Option<&str>, accept: Accept) -> Api<K> {
+        Api::new(Collection {
+            client: self.clone(),
+            resource,
+            namespace: namespace.map(str::to_owned),
+            accept,
+        })
     }
 }
 
-fn escape_segment(segment: &str) -> String {
-    // Characters that RFC 3986 allows in a segment and that names use; RBAC names contain colons.
-    const KEEP: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
-        .remove(b'-')
-        .remove(b'.')
-        .remove(b'_')
-        .remove(b'~')
-        .remove(b':');
-    percent_encoding::utf8_percent_encode(segment, KEEP).to_string()
-}
-
 impl<K> Api<K> {
-    pub(crate) fn new(
-        client: Client,
-        resource: ApiResource,
-        namespace: Option<String>,
-        accept: Accept,
-    ) -> Self {
+    fn new(collection: Collection) -> Self {
         Self {
-            client,
-            resource,
-            namespace,
-            accept,
+            collection,
             kind: PhantomData,
         }
     }
 
+    pub(crate) fn into_collection(self) -> Collection {
+        self.collection
+    }
+
     /// Returns the client.
     pub fn client(&self) -> &Client {
-        &self.client
+        &self.collection.client
     }
 
     /// Returns the kind.
     pub fn resource(&self) -> &ApiResource {
-        &self.resource
+        &self.collection.resource
     }
 
     /// Returns the same kind in another namespace.
     pub fn in_namespace(&self, namespace: &str) -> Self {
-        Self {
+        Self::new(Collection {
             namespace: Some(namespace.to_owned()),
-            ..self.clone()
-        }
+            ..self.collection.clone()
+        })
     }
 
     /// Returns the path of the collection.
     pub fn collection_path(&self) -> String {
-        let root = self.resource.root_path();
-        match &self.namespace {
-            Some(namespace) => {
-                format!(
-                    "{root}/namespaces/{}/{}",
-                    escape_segment(namespace),
-                    self.resource.plural
-                )
-            }
-            None => format!("{root}/{}", self.resource.plural),
-        }
+        self.collection.path()
     }
 
     fn item_path(&self, name: &str) -> String {
-        format!("{}/{}", self.collection_path(), escape_segment(name))
+        self.collection.item_path(name)
     }
 
     /// Reads the size of an object from its `/scale`.
     pub async fn read_scale(&self, name: &str) -> Result<Scale> {
         let path = format!("{}/scale", self.item_path(name));
-        self.client.request(Request::get(path)).await
+        self.client().request(Request::get(path)).await
     }
 
     fn build_request(&self, method: Method, path: String) -> Request {
-        Request::new(method, path).with_accept(self.accept.object)
+        self.collection.build_request(method, path)
     }
 
     async fn send_object<T: Decode>(&self, method: Method, path: String, body: Body) -> Result<T> {
@@ -166,7 +121,7 @@ impl<K> Api<K> {
 
     async fn request_object<T: Decode>(&self, request: Request) -> Result<T> {
         let what = request.describe_request();
-        let bytes = self.client.bytes(request).await?;
+        let bytes = self.client().bytes(request).await?;
         T::decode_object(&bytes).map_err(|source| Error::Decode { what, source })
     }
 }
@@ -190,40 +145,21 @@ impl<K: Object> Api<K> {
     ///
     /// An object that can't be decoded is omitted and logged by name.
     pub async fn list(&self, params: &ListParams) -> Result<List<K>> {
-        let mut whole = self.page(params, None).await?;
-        while let Some(token) = whole.continue_token() {
-            let page = self.page(params, Some(&token)).await?;
-            whole.items.extend(page.items);
-            whole.undecodable.extend(page.undecodable);
-            // The pages of a list have one version; the last page has no token, which ends the
-            // loop.
-            whole.metadata = page.metadata;
-        }
-        Ok(whole)
-    }
-
-    /// Lists the newest state in pages of 500, for relists of unknown size.
-    pub(crate) async fn list_paged(&self, params: &ListParams) -> Result<List<K>> {
-        let params = ListParams {
-            limit: params.limit.or(Some(PAGE)),
-            ..params.clone()
+        let kind = &self.resource().kind;
+        let mut whole = List::default();
+        let mut add = |bytes: &[u8]| {
+            let page = K::decode_list(bytes, kind)?;
+            Ok(whole.append_page(page))
         };
-        self.list(&params).await
+        let metadata = self.collection.read_pages(params, &mut add).await?;
+        Ok(List { metadata, ..whole })
     }
 
     /// Lists one page.
     pub async fn page(&self, params: &ListParams, continue_: Option<&str>) -> Result<List<K>> {
-        let mut query = Query::default();
-        params.list_query(&mut query, continue_);
-        let path = query.append_to(self.collection_path());
-        let bytes = self
-            .client
-            .bytes(Request::new(Method::GET, path).with_accept(self.accept.list))
-            .await?;
-        K::decode_list(&bytes, &self.resource.kind).map_err(|source| Error::Decode {
-            what: format!("a list of {}", self.resource.plural),
-            source,
-        })
+        let bytes = self.collection.fetch_page(params, continue_).await?;
+        K::decode_list(&bytes, &self.resource().kind)
+            .map_err(|source| self.collection.describe_list_error(source))
     }
 
     /// Counts the objects. If the server returns `remainingItemCount`, that takes a list with limit
@@ -234,7 +170,10 @@ impl<K: Object> Api<K> {
     pub async fn count(&self) -> Result<usize> {
         let page = self.page(&ListParams::new().with_limit(1), None).await?;
         let here = page.items.len() + page.undecodable.len();
-        match (page.continue_token(), page.metadata.remaining_item_count) {
+        match (
+            continue_token(&page.metadata),
+            page.metadata.remaining_item_count,
+        ) {
             (None, _) => Ok(here),
             (_, Some(rest)) => Ok(here + usize::try_from(rest).unwrap_or(0)),
             // The server omits the number with selectors, for instance; then only a complete list
@@ -254,29 +193,10 @@ impl<K: Object> Api<K> {
         resource_version: &str,
         timeout_seconds: u32,
     ) -> Result<Watch<K>> {
-        let mut query = Query::default();
-        query.push("watch", "true");
-        // Bookmarks keep the version of a quiet watch young enough to resume from.
-        query.push("allowWatchBookmarks", "true");
-        query.push("timeoutSeconds", &timeout_seconds.to_string());
-        params.push_selectors(&mut query);
-        // Always explicit: a watch without version starts with synthetic events for the existing
-        // objects.
-        query.push("resourceVersion", resource_version);
-        let request = self.build_request(Method::GET, query.append_to(self.collection_path()));
-        let head = self.client.send(request);
-        // Only the response head is limited in time; the stream itself lasts for minutes.
-        let limit = self.client.config().timeout;
-        let response = tokio::time::timeout(limit, head)
-            .await
-            .map_err(|_| Error::Timeout {
-                what: format!("watch of {}", self.resource.plural),
-                after: limit,
-            })??;
-        Ok(Watch::new(
-            response.into_body(),
-            self.resource.plural.clone(),
-        ))
+        let lines = self
+            .collection
+            .watch(params, resource_version, timeout_seconds);
+        Ok(Watch::new(lines.await?))
     }
 
     /// Creates an object.
@@ -333,7 +253,7 @@ impl<K: Object> Api<K> {
     /// passed.
     pub async fn delete(&self, name: &str, params: &DeleteParams) -> Result<()> {
         let request = Request::new(Method::DELETE, self.item_path(name));
-        self.client
+        self.client()
             .bytes(request.with_body(Body::json(&params.body())?))
             .await
             .map(drop)
@@ -344,7 +264,7 @@ impl<K: Object> Api<K> {
         let mut query = Query::default();
         which.push_selectors(&mut query);
         let request = Request::new(Method::DELETE, query.append_to(self.collection_path()));
-        self.client
+        self.client()
             .bytes(request.with_body(Body::json(&params.body())?))
             .await
             .map(drop)

@@ -42,7 +42,10 @@ impl Recorder {
     /// Creates a recorder for a component on a host (empty if it has none). Needs a running tokio
     /// runtime. Its tasks end when the last clone is dropped.
     pub fn new(client: Client, component: impl Into<String>, host: impl Into<String>) -> Self {
-        let (component, host) = (component.into(), host.into());
+        Self::with_names(client, component.into(), host.into())
+    }
+
+    fn with_names(client: Client, component: String, host: String) -> Self {
         let tasks = Tasks::new(CancellationToken::new());
         let queues = (0..WRITERS).map(|_| {
             let (notes, queue) = mpsc::channel(QUEUE);

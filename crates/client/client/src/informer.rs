@@ -5,6 +5,7 @@
 //! are called, and handlers receive every change in order. An idle informer is one open stream:
 //! there is no resync and no polling.
 
+mod decoder;
 mod event;
 mod reflector;
 mod store;
@@ -12,13 +13,15 @@ mod store;
 use std::sync::Arc;
 
 use base_task::{CancellationToken, Tasks};
+use futures::future::BoxFuture;
 
 use crate::api::Api;
 use crate::object::Object;
 use crate::params::ListParams;
 
+use decoder::Transforms;
 pub use event::Event;
-use event::{Handler, IndexFn, Transform};
+use event::{AnyIndexFn, Handler, Transform, box_handler, box_index};
 use reflector::Reflector;
 pub(crate) use store::Shared;
 pub use store::Store;
@@ -27,8 +30,8 @@ pub use store::Store;
 pub struct Informer<K: Object> {
     api: Api<K>,
     params: ListParams,
-    indexes: Vec<(&'static str, IndexFn<K>)>,
-    handlers: Vec<Handler<K>>,
+    indexes: Vec<(&'static str, AnyIndexFn)>,
+    handlers: Vec<Handler>,
     transforms: Vec<Transform<K>>,
 }
 
@@ -53,7 +56,7 @@ impl<K: Object> Informer<K> {
     where
         F: Fn(&K) -> Vec<String> + Send + Sync + 'static,
     {
-        self.indexes.push((name, Box::new(keys)));
+        self.indexes.push((name, box_index(keys)));
         self
     }
 
@@ -62,7 +65,7 @@ impl<K: Object> Informer<K> {
     where
         F: Fn(Event<K>) + Send + Sync + 'static,
     {
-        self.handlers.push(Arc::new(handler));
+        self.handlers.push(box_handler(handler));
         self
     }
 
@@ -92,18 +95,15 @@ impl<K: Object> Informer<K> {
     }
 
     /// Returns the store, and the future that updates it until `stop` is cancelled.
-    pub fn start(
-        self,
-        stop: CancellationToken,
-    ) -> (Store<K>, impl Future<Output = ()> + Send + 'static) {
+    pub fn start(self, stop: CancellationToken) -> (Store<K>, BoxFuture<'static, ()>) {
         let shared = Arc::new(Shared::new(self.indexes, self.handlers));
         let store = Store::new(shared.clone());
-        let reflector = Reflector::new(self.api, self.params, self.transforms, shared);
-        (store, async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = reflector.run_reflector() => {}
-            }
-        })
+        let reflector = Reflector {
+            collection: self.api.into_collection(),
+            params: self.params,
+            decoder: Box::new(Transforms(self.transforms)),
+            shared,
+        };
+        (store, reflector.run_until(stop))
     }
 }

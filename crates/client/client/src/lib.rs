@@ -9,8 +9,10 @@
 //! - [`election`] and [`events`] are what every component needs besides.
 
 mod accept;
+mod any_object;
 mod api;
 mod client;
+mod collection;
 mod config;
 mod decode;
 pub mod election;

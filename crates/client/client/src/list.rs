@@ -17,7 +17,29 @@ pub struct List<K> {
     pub(crate) undecodable: Vec<String>,
 }
 
+impl<K> Default for List<K> {
+    fn default() -> Self {
+        Self {
+            metadata: ListMeta::default(),
+            items: Vec::new(),
+            undecodable: Vec::new(),
+        }
+    }
+}
+
 impl<K> List<K> {
+    /// Adds a page. Returns its metadata.
+    pub(crate) fn append_page(&mut self, page: Self) -> ListMeta {
+        // Most lists have one page, which need not be copied.
+        if self.items.is_empty() {
+            self.items = page.items;
+        } else {
+            self.items.extend(page.items);
+        }
+        self.undecodable.extend(page.undecodable);
+        page.metadata
+    }
+
     /// Returns the resource version of the list.
     pub fn resource_version(&self) -> &str {
         self.metadata
@@ -32,11 +54,7 @@ impl<K> List<K> {
     where
         K: DeserializeOwned,
     {
-        let mut list = List {
-            metadata: ListMeta::default(),
-            items: Vec::new(),
-            undecodable: Vec::new(),
-        };
+        let mut list = List::default();
         let mut decoder = Decoder::new(bytes);
         let mut first = true;
         decoder.begin_object()?;
@@ -71,13 +89,12 @@ impl<K> List<K> {
         }
         Ok(())
     }
+}
 
-    pub(crate) fn continue_token(&self) -> Option<String> {
-        self.metadata
-            .continue_
-            .clone()
-            .filter(|token| !token.is_empty())
-    }
+/// Returns the token of the page after that with this metadata; none if it is the last.
+pub(crate) fn continue_token(metadata: &ListMeta) -> Option<String> {
+    let token = metadata.continue_.clone();
+    token.filter(|token| !token.is_empty())
 }
 
 #[cfg(test)]

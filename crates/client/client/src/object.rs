@@ -4,6 +4,7 @@
 //! kind, [`PartialObject`] metadata only. Both work with the same [`crate::Api`] and informers.
 
 use crate::decode::{Decode, Encode};
+use crate::object_key::format_key;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
@@ -56,10 +57,7 @@ pub trait ObjectExt: Object {
     /// Returns the key in stores and queues: `namespace/name`, or `name` for cluster-scoped
     /// objects.
     fn key(&self) -> String {
-        match self.namespace() {
-            "" => self.name().to_owned(),
-            namespace => format!("{namespace}/{}", self.name()),
-        }
+        format_key(self.namespace(), self.name())
     }
 
     /// Returns the UID; empty if it is not set.

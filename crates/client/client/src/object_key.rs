@@ -1,4 +1,4 @@
-//! Keys of objects that can't be decoded.
+//! Keys of objects, also of those that can't be decoded.
 
 use crate::json::from_slice;
 use serde::Deserialize;
@@ -22,9 +22,14 @@ struct Identified {
 /// if they can't be decoded either.
 pub(crate) fn identify(text: &[u8]) -> (String, String) {
     let Identified { metadata } = from_slice(text).unwrap_or_default();
-    let key = match metadata.namespace.as_str() {
-        "" => metadata.name,
-        namespace => format!("{namespace}/{}", metadata.name),
-    };
+    let key = format_key(&metadata.namespace, &metadata.name);
     (key, metadata.resource_version)
+}
+
+/// Returns the key of an object with this name; the namespace is empty for cluster-scoped ones.
+pub(crate) fn format_key(namespace: &str, name: &str) -> String {
+    match namespace {
+        "" => name.to_owned(),
+        namespace => format!("{namespace}/{name}"),
+    }
 }

@@ -15,28 +15,26 @@ use crate::decode::Decode;
 use crate::error::{Error, Result};
 use crate::watch_event::WatchEvent;
 
-/// Stream of watch events. It ends when the server closes it; resume from the last version seen.
-pub struct Watch<K> {
+/// The lines of a watch.
+pub(crate) struct Lines {
     body: Incoming,
     buffer: BytesMut,
     scanned: usize,
     plural: String,
-    kind: PhantomData<fn() -> K>,
 }
 
-impl<K: Decode> Watch<K> {
+impl Lines {
     pub(crate) fn new(body: Incoming, plural: String) -> Self {
         Self {
             body,
             buffer: BytesMut::new(),
             scanned: 0,
             plural,
-            kind: PhantomData,
         }
     }
 
-    /// Decodes the next complete line in the buffer.
-    fn next_line(&mut self) -> Option<Result<WatchEvent<K>>> {
+    /// Takes the next complete line from the buffer.
+    fn take_line(&mut self) -> Option<BytesMut> {
         loop {
             // Continues where the last search ended. An object of a MiB arrives in many frames, and
             // each would search from the start.
@@ -54,26 +52,26 @@ impl<K: Decode> Watch<K> {
             self.buffer.advance(1);
             self.scanned = 0;
             if !line.trim_ascii().is_empty() {
-                return Some(self.decode_event(&line));
+                return Some(line);
             }
         }
     }
 
-    fn decode_event(&self, line: &[u8]) -> Result<WatchEvent<K>> {
-        K::decode_event(line).map_err(|source| Error::Decode {
+    pub(crate) fn describe_error(&self, source: serde_json::Error) -> Error {
+        Error::Decode {
             what: format!("an event of {}", self.plural),
             source,
-        })
+        }
     }
 }
 
-impl<K: Decode> Stream for Watch<K> {
-    type Item = Result<WatchEvent<K>>;
+impl Stream for Lines {
+    type Item = Result<BytesMut>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            if let Some(event) = self.next_line() {
-                return Poll::Ready(Some(event));
+            if let Some(line) = self.take_line() {
+                return Poll::Ready(Some(Ok(line)));
             }
             match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
                 Some(Ok(frame)) => {
@@ -92,5 +90,31 @@ impl<K: Decode> Stream for Watch<K> {
                 None => return Poll::Ready(None),
             }
         }
+    }
+}
+
+/// Stream of watch events. It ends when the server closes it; resume from the last version seen.
+pub struct Watch<K> {
+    lines: Lines,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K> Watch<K> {
+    pub(crate) fn new(lines: Lines) -> Self {
+        Self {
+            lines,
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<K: Decode> Stream for Watch<K> {
+    type Item = Result<WatchEvent<K>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let line = ready!(Pin::new(&mut self.lines).poll_next(cx));
+        Poll::Ready(line.map(|line| {
+            K::decode_event(&line?).map_err(|source| self.lines.describe_error(source))
+        }))
     }
 }

@@ -28,6 +28,26 @@ pub enum WatchEvent<K> {
     Error(Box<Status>),
 }
 
+impl<K> WatchEvent<K> {
+    /// Converts the object, if the event has one.
+    pub(crate) fn map_object<T>(self, convert: impl FnOnce(K) -> T) -> WatchEvent<T> {
+        match self {
+            Self::Added(object) => WatchEvent::Added(convert(object)),
+            Self::Modified(object) => WatchEvent::Modified(convert(object)),
+            Self::Deleted(object) => WatchEvent::Deleted(convert(object)),
+            Self::Undecodable(object) => WatchEvent::Undecodable(object),
+            Self::Bookmark {
+                resource_version,
+                initial_events_end,
+            } => WatchEvent::Bookmark {
+                resource_version,
+                initial_events_end,
+            },
+            Self::Error(status) => WatchEvent::Error(status),
+        }
+    }
+}
+
 /// Known data of an object that can't be decoded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Undecodable {

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_task::CancellationToken;
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use rand::Rng;
 use tokio::time::Instant;
 
 use super::Shared;
-use crate::api::Api;
+use super::decoder::{ObjectDecoder, Received};
+use crate::collection::Collection;
 use crate::error::{Error, Result};
-use crate::informer::event::Transform;
-use crate::object::{Object, ObjectExt};
+use crate::list::List;
 use crate::params::ListParams;
 use crate::watch_event::{Undecodable, WatchEvent};
 
@@ -19,6 +21,8 @@ const FIRST_DELAY: Duration = Duration::from_millis(100);
 const LONGEST_DELAY: Duration = Duration::from_secs(3);
 /// A watch that lasted this long, or delivered an event, was successful: the back-off is reset.
 const GOOD_WATCH: Duration = Duration::from_secs(5);
+/// Objects in a page of a consistent list.
+const PAGE: u32 = 500;
 
 /// Position from which to continue.
 enum Position {
@@ -39,32 +43,31 @@ impl Position {
     }
 }
 
-pub(crate) struct Reflector<K: Object> {
-    api: Api<K>,
-    params: ListParams,
-    transforms: Vec<Transform<K>>,
-    shared: Arc<Shared<K>>,
+/// Not generic: there are informers for some fifty kinds.
+pub(crate) struct Reflector {
+    pub(crate) collection: Collection,
+    pub(crate) params: ListParams,
+    pub(crate) decoder: Box<dyn ObjectDecoder>,
+    pub(crate) shared: Arc<Shared>,
 }
 
-impl<K: Object> Reflector<K> {
-    pub(crate) fn new(
-        api: Api<K>,
-        params: ListParams,
-        transforms: Vec<Transform<K>>,
-        shared: Arc<Shared<K>>,
-    ) -> Self {
-        Self {
-            api,
-            params,
-            transforms,
-            shared,
-        }
+impl Reflector {
+    /// Returns a future that updates the store until `stop` is cancelled. It is boxed here, because
+    /// the code of a future is compiled where it gets its place in memory: otherwise, in each crate
+    /// with an informer.
+    pub(crate) fn run_until(self, stop: CancellationToken) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = self.run_reflector() => {}
+            }
+        })
     }
 
-    pub(crate) async fn run_reflector(self) {
+    async fn run_reflector(&self) {
         let mut position = Position::Start;
         let mut delay = FIRST_DELAY;
-        let mut connections = self.api.client().subscribe_connections();
+        let mut connections = self.collection.client.subscribe_connections();
         loop {
             let began = Instant::now();
             // Marked before the attempt: a connection that another task opens during it must count
@@ -101,7 +104,7 @@ impl<K: Object> Reflector<K> {
     }
 
     fn log_failure(&self, error: &Error, position: &mut Position) {
-        let resource = &self.api.resource().plural;
+        let resource = &self.collection.resource.plural;
         match error {
             // Restarts of the API server and load balancers that cut idle streams are normal, so
             // this is no warning.
@@ -136,20 +139,20 @@ impl<K: Object> Reflector<K> {
         let mut params = self.params.clone();
         // With `resourceVersion=0` the server ignores a limit and sends one page from its cache. A
         // consistent list comes in pages, to bound the memory of both sides.
-        let mut list = if version.is_empty() {
-            self.api.list_paged(&params).await?
+        if version.is_empty() {
+            params.limit = params.limit.or(Some(PAGE));
         } else {
             params.resource_version = Some(version.to_owned());
-            self.api.list(&params).await?
+        }
+        let kind = &self.collection.resource.kind;
+        let mut list = List::default();
+        let mut add = |bytes: &[u8]| {
+            let page = self.decoder.decode_list(bytes, kind)?;
+            Ok(list.append_page(page))
         };
+        list.metadata = self.collection.read_pages(&params, &mut add).await?;
         // The version of the list, not the highest of its items: deletions leave no item behind.
         let version = list.resource_version().to_owned();
-        list.items
-            .iter_mut()
-            .for_each(|item| self.transform_object(item));
-        // The decoder grows the vector by doubling; its spare capacity would stay until the next
-        // relist.
-        list.items.shrink_to_fit();
         self.shared
             .replace_all(list.items, &list.undecodable, &version);
         *position = Position::At(version.clone());
@@ -160,14 +163,17 @@ impl<K: Object> Reflector<K> {
         // The server ends the watch after this time. At random times, so that the watches of a
         // cluster are not all renewed at once; client-go takes 5 to 10 minutes, too.
         let seconds = rand::rng().random_range(300..600);
-        let resource = &self.api.resource().plural;
+        let resource = &self.collection.resource.plural;
         tracing::debug!(%resource, version, "starting a watch");
-        let mut events = self.api.watch(&self.params, &version, seconds).await?;
+        let lines = self.collection.watch(&self.params, &version, seconds);
+        let mut lines = lines.await?;
         tracing::debug!(%resource, version, "watching");
-        while let Some(event) = events.next().await {
+        while let Some(line) = lines.next().await {
+            let event = self.decoder.decode_event(&line?);
+            let event = event.map_err(|source| lines.describe_error(source))?;
             // The store changes first and the version afterwards: a caller that waits for a version
             // must find its objects.
-            let version = self.apply_event(event?)?;
+            let version = self.apply_event(event)?;
             self.shared.advance_version(&version);
             *position = Position::At(version);
         }
@@ -175,20 +181,15 @@ impl<K: Object> Reflector<K> {
     }
 
     /// Applies an event to the store and returns its version.
-    fn apply_event(&self, event: WatchEvent<K>) -> Result<String> {
+    fn apply_event(&self, event: WatchEvent<Received>) -> Result<String> {
         Ok(match event {
-            WatchEvent::Added(mut object) | WatchEvent::Modified(mut object) => {
-                // Before the transforms, which may clear metadata.
-                let version = object.resource_version().to_owned();
-                self.transform_object(&mut object);
-                self.shared.apply_object(object);
-                version
+            WatchEvent::Added(received) | WatchEvent::Modified(received) => {
+                self.shared.apply_object(received.object);
+                received.version
             }
-            WatchEvent::Deleted(mut object) => {
-                let version = object.resource_version().to_owned();
-                self.transform_object(&mut object);
-                self.shared.delete_object(object);
-                version
+            WatchEvent::Deleted(received) => {
+                self.shared.delete_object(received.object);
+                received.version
             }
             // One object that this version of the types cannot represent must not stop the informer
             // for all others.
@@ -203,19 +204,13 @@ impl<K: Object> Reflector<K> {
 
     /// Handles an object that can't be decoded: keeps its last known state, unless it was deleted.
     fn handle_undecodable(&self, object: Undecodable) -> String {
-        let kind = &self.api.resource().kind;
+        let kind = &self.collection.resource.kind;
         tracing::error!(%kind, object = object.key, error = object.error, "object can't be decoded; the store keeps its last known state");
         // The deletion itself is known for certain, whatever the object contains.
         if object.deleted {
             self.shared.delete_key(&object.key);
         }
         object.resource_version
-    }
-
-    fn transform_object(&self, object: &mut K) {
-        for transform in &self.transforms {
-            transform(object);
-        }
     }
 }
 

@@ -5,29 +5,31 @@
 //! operation.
 
 use std::collections::{HashMap, HashSet};
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use crate::informer::event::{Event, Handler, IndexFn};
-use crate::object::{Object, ObjectExt};
+use crate::any_object::{AnyObject, downcast, key_of};
+use crate::informer::event::{AnyIndexFn, Event, Handler, IndexFn, box_handler, box_index};
+use crate::object::Object;
 
-struct Index<K> {
+struct Index {
     name: &'static str,
-    keys: IndexFn<K>,
+    keys: AnyIndexFn,
     entries: HashMap<String, HashSet<Arc<str>>>,
 }
 
-impl<K> Index<K> {
-    fn insert_key(&mut self, key: &Arc<str>, object: &K) {
+impl Index {
+    fn insert_key(&mut self, key: &Arc<str>, object: &dyn AnyObject) {
         for value in (self.keys)(object) {
             self.entries.entry(value).or_default().insert(key.clone());
         }
     }
 
-    fn remove_key(&mut self, key: &Arc<str>, object: &K) {
+    fn remove_key(&mut self, key: &Arc<str>, object: &dyn AnyObject) {
         for value in (self.keys)(object) {
             if let Some(keys) = self.entries.get_mut(&value) {
                 keys.remove(key);
@@ -40,45 +42,45 @@ impl<K> Index<K> {
     }
 }
 
-struct Objects<K> {
-    by_key: HashMap<Arc<str>, Arc<K>>,
-    indexes: Vec<Index<K>>,
+struct Objects {
+    by_key: HashMap<Arc<str>, Arc<dyn AnyObject>>,
+    indexes: Vec<Index>,
 }
 
-impl<K: Object> Objects<K> {
-    fn put_object(&mut self, object: Arc<K>) -> Option<Arc<K>> {
-        let key: Arc<str> = object.key().into();
+impl Objects {
+    fn put_object(&mut self, object: Arc<dyn AnyObject>) -> Option<Arc<dyn AnyObject>> {
+        let key: Arc<str> = key_of(&*object).into();
         let old = self.by_key.insert(key.clone(), object.clone());
         for index in &mut self.indexes {
             // Keys of an index are computed from the object, so the old ones must be removed by the
             // old state.
             if let Some(old) = &old {
-                index.remove_key(&key, old);
+                index.remove_key(&key, &**old);
             }
-            index.insert_key(&key, &object);
+            index.insert_key(&key, &*object);
         }
         old
     }
 
-    fn take_object(&mut self, key: &str) -> Option<Arc<K>> {
+    fn take_object(&mut self, key: &str) -> Option<Arc<dyn AnyObject>> {
         let (key, old) = self.by_key.remove_entry(key)?;
         for index in &mut self.indexes {
-            index.remove_key(&key, &old);
+            index.remove_key(&key, &*old);
         }
         Some(old)
     }
 }
 
-pub(crate) struct Shared<K> {
-    objects: RwLock<Objects<K>>,
-    handlers: RwLock<Vec<Handler<K>>>,
+pub(crate) struct Shared {
+    objects: RwLock<Objects>,
+    handlers: RwLock<Vec<Handler>>,
     writing: Mutex<()>,
     synced: watch::Sender<bool>,
     version: AtomicU64,
 }
 
-impl<K: Object> Shared<K> {
-    pub(crate) fn new(indexes: Vec<(&'static str, IndexFn<K>)>, handlers: Vec<Handler<K>>) -> Self {
+impl Shared {
+    pub(crate) fn new(indexes: Vec<(&'static str, AnyIndexFn)>, handlers: Vec<Handler>) -> Self {
         let indexes = indexes
             .into_iter()
             .map(|(name, keys)| Index {
@@ -99,33 +101,37 @@ impl<K: Object> Shared<K> {
         }
     }
 
-    fn notify_handlers(&self, event: &Event<K>) {
+    fn notify_handlers(&self, event: &Event<dyn AnyObject>) {
         for handler in self.handlers.read().iter() {
             handler(event.clone());
         }
     }
 
-    fn put_object(&self, object: K) {
-        let new = Arc::new(object);
+    fn put_object(&self, new: Arc<dyn AnyObject>) {
         // The lock ends with this line: handlers may read the store.
         let old = self.objects.write().put_object(new.clone());
         self.notify_handlers(&Event::Applied { old, new });
     }
 
-    pub(crate) fn apply_object(&self, object: K) {
+    pub(crate) fn apply_object(&self, object: Arc<dyn AnyObject>) {
         let _writing = self.writing.lock();
         self.put_object(object);
     }
 
     /// Removes an object. Handlers receive the last state from the server.
-    pub(crate) fn delete_object(&self, object: K) {
+    pub(crate) fn delete_object(&self, object: Arc<dyn AnyObject>) {
         let _writing = self.writing.lock();
         // A deletion of an object that was never seen is no change: its creation and deletion fell
         // between two lists.
-        if self.objects.write().take_object(&object.key()).is_some() {
+        if self
+            .objects
+            .write()
+            .take_object(&key_of(&*object))
+            .is_some()
+        {
             // With the final state: it has the deletion timestamp and the last status, which the
             // stored one lacks.
-            self.notify_handlers(&Event::Deleted(Arc::new(object)));
+            self.notify_handlers(&Event::Deleted(object));
         }
     }
 
@@ -148,11 +154,16 @@ impl<K: Object> Shared<K> {
 
     /// Replaces the content by a list of `version` and calls handlers for the differences. The
     /// objects with the keys `kept` exist but can't be decoded; their last known states remain.
-    pub(crate) fn replace_all(&self, items: Vec<K>, kept: &[String], version: &str) {
+    pub(crate) fn replace_all(
+        &self,
+        items: Vec<Arc<dyn AnyObject>>,
+        kept: &[String],
+        version: &str,
+    ) {
         let _writing = self.writing.lock();
         // Objects that are missing in the list were deleted while no watch ran. Their deletion must
         // reach the handlers although no event comes.
-        let mut listed: HashSet<String> = items.iter().map(ObjectExt::key).collect();
+        let mut listed: HashSet<String> = items.iter().map(|item| key_of(&**item)).collect();
         // Undecodable is not deleted: a controller that believed so would, for instance, start
         // replacements.
         listed.extend(kept.iter().cloned());
@@ -176,7 +187,7 @@ impl<K: Object> Shared<K> {
         for item in items {
             // Most objects are unchanged after a relist. Handlers would otherwise reconcile
             // everything once more.
-            if !self.has_version(&item) {
+            if !self.has_version(&*item) {
                 self.put_object(item);
             }
         }
@@ -185,27 +196,31 @@ impl<K: Object> Shared<K> {
         self.synced.send_replace(true);
     }
 
-    fn has_version(&self, item: &K) -> bool {
+    fn has_version(&self, item: &dyn AnyObject) -> bool {
         let objects = self.objects.read();
         objects
             .by_key
-            .get(item.key().as_str())
+            .get(key_of(item).as_str())
             .is_some_and(|known| {
+                let (known, item) = (known.metadata(), item.metadata());
                 // The UID as well: after a restore from a backup, versions can repeat.
-                known.resource_version() == item.resource_version() && known.uid() == item.uid()
+                known.resource_version == item.resource_version && known.uid == item.uid
             })
     }
 }
 
 /// Read access to an informer's objects. Cheap to clone.
 pub struct Store<K> {
-    shared: Arc<Shared<K>>,
+    // It has objects of kind `K` only.
+    shared: Arc<Shared>,
+    kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Clone for Store<K> {
     fn clone(&self) -> Self {
         Self {
             shared: self.shared.clone(),
+            kind: PhantomData,
         }
     }
 }
@@ -217,32 +232,37 @@ impl<K> std::fmt::Debug for Store<K> {
 }
 
 impl<K: Object> Store<K> {
-    pub(crate) fn new(shared: Arc<Shared<K>>) -> Self {
-        Self { shared }
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self {
+            shared,
+            kind: PhantomData,
+        }
     }
 
     /// Creates a store without an informer, for tests of decisions.
     pub fn from_objects(objects: Vec<K>, indexes: Vec<(&'static str, IndexFn<K>)>) -> Self {
-        let shared = Shared::new(indexes, Vec::new());
-        shared.replace_all(objects, &[], "");
-        Self {
-            shared: Arc::new(shared),
-        }
+        let indexes = indexes.into_iter();
+        let indexes = indexes.map(|(name, keys)| (name, box_index(keys)));
+        let shared = Shared::new(indexes.collect(), Vec::new());
+        let objects = objects.into_iter().map(|object| Arc::new(object) as _);
+        shared.replace_all(objects.collect(), &[], "");
+        Self::new(Arc::new(shared))
     }
 
     /// Returns the object with the key `namespace/name` (`name` if cluster-scoped).
     pub fn get(&self, key: &str) -> Option<Arc<K>> {
-        self.shared.objects.read().by_key.get(key).cloned()
+        let found = self.shared.objects.read().by_key.get(key).cloned();
+        found.and_then(downcast)
     }
 
     /// Returns all objects, unordered.
     pub fn list(&self) -> Vec<Arc<K>> {
-        self.shared
-            .objects
-            .read()
+        let objects = self.shared.objects.read();
+        objects
             .by_key
             .values()
             .cloned()
+            .filter_map(downcast)
             .collect()
     }
 
@@ -272,7 +292,7 @@ impl<K: Object> Store<K> {
             .flatten()
             // Under one read lock with the index, which therefore never names an object that is
             // missing.
-            .filter_map(|key| objects.by_key.get(key).cloned())
+            .filter_map(|key| downcast(objects.by_key.get(key)?.clone()))
             .collect()
     }
 
@@ -288,7 +308,7 @@ impl<K: Object> Store<K> {
             // objects and the registration.
             handler(Event::Applied { old: None, new });
         }
-        self.shared.handlers.write().push(Arc::new(handler));
+        self.shared.handlers.write().push(box_handler(handler));
     }
 
     /// Returns the version up to which the store contains all changes; 0 before the first list.
@@ -313,14 +333,23 @@ impl<K: Object> Store<K> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+    use crate::object::ObjectExt;
     use k8s_openapi::api::core::v1::Pod;
 
-    fn pod(name: &str, version: &str, node: &str) -> Pod {
-        serde_json::from_value(serde_json::json!({
+    fn typed(name: &str, version: &str, node: &str) -> Pod {
+        let pod = serde_json::from_value(serde_json::json!({
             "metadata": {"name": name, "namespace": "n", "resourceVersion": version},
             "spec": {"nodeName": node, "containers": []}
-        }))
-        .unwrap()
+        }));
+        pod.unwrap()
+    }
+
+    fn pod(name: &str, version: &str, node: &str) -> Arc<dyn AnyObject> {
+        Arc::new(typed(name, version, node))
+    }
+
+    fn box_pods(handler: impl Fn(Event<Pod>) + Send + Sync + 'static) -> Handler {
+        box_handler(handler)
     }
 
     fn on_node(pod: &Pod) -> Vec<String> {
@@ -334,7 +363,7 @@ mod tests {
     fn replaced_content_reaches_handlers_as_differences() {
         let received = Arc::new(Mutex::new(Vec::new()));
         let sink = received.clone();
-        let handler: Handler<Pod> = Arc::new(move |event| {
+        let handler = box_pods(move |event| {
             let word = match &event {
                 Event::Applied { old: None, .. } => "added",
                 Event::Applied { .. } => "changed",
@@ -343,13 +372,13 @@ mod tests {
             sink.lock()
                 .push(format!("{word} {}", event.object().name()));
         });
-        let shared = Shared::new(vec![("node", Box::new(on_node))], vec![handler]);
+        let shared = Shared::new(vec![("node", box_index(on_node))], vec![handler]);
         shared.replace_all(vec![pod("a", "1", "x"), pod("b", "1", "x")], &[], "1");
         received.lock().clear();
         shared.replace_all(vec![pod("b", "1", "x"), pod("c", "2", "y")], &[], "2");
         shared.apply_object(pod("c", "3", "x"));
         assert_eq!(*received.lock(), ["deleted a", "added c", "changed c"]);
-        let store = Store::new(Arc::new(shared));
+        let store = Store::<Pod>::new(Arc::new(shared));
         assert_eq!(store.by_index("node", "x").len(), 2);
         assert!(store.by_index("node", "y").is_empty());
         assert!(store.has_synced());
@@ -361,14 +390,14 @@ mod tests {
         shared.replace_all(vec![pod("a", "9", "x")], &[], "9");
         shared.replace_all(vec![pod("a", "7", "x")], &[], "7");
         shared.advance_version("not a number");
-        assert_eq!(Store::new(Arc::new(shared)).version(), 9);
+        assert_eq!(Store::<Pod>::new(Arc::new(shared)).version(), 9);
     }
 
     #[test]
     fn deletion_of_an_unknown_object_is_no_event() {
         let received = Arc::new(Mutex::new(0));
         let sink = received.clone();
-        let handler: Handler<Pod> = Arc::new(move |_| *sink.lock() += 1);
+        let handler = box_pods(move |_| *sink.lock() += 1);
         let shared = Shared::new(Vec::new(), vec![handler]);
         shared.delete_object(pod("a", "1", "x"));
         shared.delete_key("b");
@@ -379,7 +408,7 @@ mod tests {
     fn deletion_has_the_final_state_of_the_object() {
         let received = Arc::new(Mutex::new(Vec::new()));
         let sink = received.clone();
-        let handler: Handler<Pod> = Arc::new(move |event| {
+        let handler = box_pods(move |event| {
             sink.lock()
                 .push(event.object().resource_version().to_owned())
         });
@@ -391,7 +420,8 @@ mod tests {
 
     #[test]
     fn later_handler_receives_the_existing_objects_first() {
-        let store = Store::from_objects(vec![pod("a", "1", "x"), pod("b", "1", "x")], Vec::new());
+        let store =
+            Store::from_objects(vec![typed("a", "1", "x"), typed("b", "1", "x")], Vec::new());
         let received = Arc::new(Mutex::new(Vec::new()));
         let sink = received.clone();
         store.add_handler(move |event| {
@@ -412,7 +442,7 @@ mod tests {
 
     #[test]
     fn unknown_index_and_unknown_value_have_no_objects() {
-        let store = Store::from_objects(vec![pod("a", "1", "x")], Vec::new());
+        let store = Store::from_objects(vec![typed("a", "1", "x")], Vec::new());
         assert!(store.by_index("node", "x").is_empty() && store.get("b").is_none());
         assert_eq!(store.len(), 1);
     }
@@ -421,9 +451,9 @@ mod tests {
     fn listed_but_undecodable_objects_keep_their_last_state() {
         let shared = Shared::new(Vec::new(), Vec::new());
         shared.replace_all(vec![pod("a", "1", "x"), pod("b", "1", "x")], &[], "1");
-        let key = pod("a", "1", "x").key();
+        let key = typed("a", "1", "x").key();
         shared.replace_all(Vec::new(), std::slice::from_ref(&key), "2");
-        let store = Store::new(Arc::new(shared));
+        let store = Store::<Pod>::new(Arc::new(shared));
         assert!(store.get(&key).is_some());
         assert_eq!(store.len(), 1);
     }
