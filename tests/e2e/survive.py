@@ -227,6 +227,27 @@ def down_and_up(c):
     until(lambda: shell(["curl", "-sf", "-m", "3", f"http://{service['clusterIP']}:{service['ports'][0]['port']}/"]).stdout, 60)
 
 
+@check("survive/restored-backup-runs-the-pods-of-before", deadline=400)
+def backup(c):
+    """The pods of the backup run with new containers, and what was created after it is gone: on the nodes too."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "backup.tar")
+        pods = {p["metadata"]["name"]: p["metadata"]["uid"] for p in c.json("pods", "-l", "app=backend")["items"]}
+        for words in (["backup", file], ["down"], ["restore", file]):
+            done = shell([c.ironclad, *words, "--data-dir", c.data], timeout=170)
+            assert done.returncode == 0, f"{words}: {done.stderr}"
+            if words[0] == "backup":
+                c.k("create", "configmap", "later")
+                c.k("run", "later", "--image=ironclad.local/busybox:1", "--", "sleep", "1000")
+                c.k("wait", "pod/later", "--for=condition=Ready", "--timeout=60s", timeout=70)
+    c.up()
+    assert "later" not in c.k("get", "configmaps,pods", "-o", "name")
+    c.settled()
+    assert {p["metadata"]["name"]: p["metadata"]["uid"] for p in c.json("pods", "-l", "app=backend")["items"]} == pods
+    service = c.json("service", "backend")["spec"]
+    until(lambda: shell(["curl", "-sf", "-m", "3", f"http://{service['clusterIP']}:{service['ports'][0]['port']}/"]).stdout, 60)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--kubeconfig", required=True)

@@ -34,6 +34,10 @@ pub enum Command {
     Down(Down),
     /// Remove from this machine everything that `join` made; the Node object stays in the cluster
     Reset(Folder),
+    /// Save the objects, keys and settings of the running cluster in one file
+    Backup(Backup),
+    /// Make the cluster from a backup, on this machine or another one; `up` starts it
+    Restore(Restore),
     /// Show component status
     Status(Status),
     /// Bootstrap tokens, with which other machines join the cluster
@@ -185,6 +189,27 @@ pub struct Down {
     pub purge: bool,
 }
 
+/// Options of `backup`.
+#[derive(Debug, Args)]
+pub struct Backup {
+    #[command(flatten)]
+    pub folder: Folder,
+    /// The file to write, which must not exist. It contains the keys of the cluster and all Secrets in plain text
+    pub file: PathBuf,
+}
+
+/// Options of `restore`.
+#[derive(Debug, Args)]
+pub struct Restore {
+    #[command(flatten)]
+    pub folder: Folder,
+    /// Directory of the component binaries [default: that of this program]
+    #[arg(long, value_name = "DIR")]
+    pub bin_dir: Option<PathBuf>,
+    /// The backup
+    pub file: PathBuf,
+}
+
 /// Options of `status` and `token list`.
 #[derive(Debug, Args)]
 pub struct Status {
@@ -323,6 +348,10 @@ mod tests {
                 ],
                 false,
             ),
+            (&["backup", "file"], true),
+            (&["backup"], false),
+            (&["restore", "file", "--bin-dir=x"], true),
+            (&["restore"], false),
             (&["reset"], true),
             (&["reset", "--purge"], false),
         ] {

@@ -8,7 +8,7 @@ use base_cli::{CancellationToken, escape_json_controls};
 use clap::CommandFactory;
 use operator_cluster::{Layout, Report};
 
-use crate::args::{Cli, Command, Down, Output, Status, Up};
+use crate::args::{Backup, Cli, Command, Down, Output, Restore, Status, Up};
 use crate::progress::print_progress;
 use crate::{join, token};
 
@@ -34,6 +34,8 @@ pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Resul
         Command::Join(options) => run_until_interrupted(join::run_join(*options), shutdown).await,
         Command::Reset(folder) => run_until_interrupted(join::run_reset(folder), shutdown).await,
         Command::Down(options) => run_until_interrupted(run_down(options), shutdown).await,
+        Command::Backup(options) => run_until_interrupted(run_backup(options), shutdown).await,
+        Command::Restore(options) => run_until_interrupted(run_restore(options), shutdown).await,
         Command::Status(options) => run_until_interrupted(run_status(options), shutdown).await,
         Command::Token(command) => {
             run_until_interrupted(token::run_token_command(command), shutdown).await
@@ -96,6 +98,38 @@ async fn run_down(options: Down) -> anyhow::Result<()> {
     } else {
         "stopped; `ironclad up`, or `ironclad join` on a machine that joined a cluster, starts it again"
     });
+    Ok(())
+}
+
+async fn run_backup(options: Backup) -> anyhow::Result<()> {
+    let library_options = operator_cluster::BackupOptions {
+        data_dir: options.folder.data_dir,
+        file: options.file,
+    };
+    let size = operator_cluster::save_backup(&library_options, &print_progress).await?;
+    print_progress(&format!(
+        "saved {} ({size} bytes), with the keys of the cluster and all Secrets in plain text: keep it as safe as they are",
+        library_options.file.display()
+    ));
+    Ok(())
+}
+
+async fn run_restore(options: Restore) -> anyhow::Result<()> {
+    let library_options = operator_cluster::RestoreOptions {
+        data_dir: options.folder.data_dir,
+        file: options.file,
+        bin_dir: options.bin_dir,
+    };
+    let kept = operator_cluster::restore_cluster(&library_options, &print_progress).await?;
+    if let Some(kept) = kept {
+        print_progress(&format!(
+            "what was here before is in {}; remove it when everything is right",
+            kept.display()
+        ));
+    }
+    print_progress(
+        "restored; `ironclad up` starts the cluster, on another machine with --node-ip and --node-name if they differ",
+    );
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Checks before anything is started. Each failed check is one sentence with its remedy.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,12 @@ pub fn why_simulated() -> Option<String> {
 
 /// Checks everything that the start depends on.
 pub fn check_host(settings: &Settings, layout: &Layout) -> Result<()> {
+    if layout.restore().is_dir() {
+        return reject(format!(
+            "a restore of {} was interrupted; run `ironclad restore` again",
+            settings.data_dir.display()
+        ));
+    }
     check_folder(&settings.data_dir)?;
     let needed = match settings.membership {
         Some(_) => NODE_BINARIES,
@@ -59,6 +65,7 @@ pub fn check_host(settings: &Settings, layout: &Layout) -> Result<()> {
         check_kernel()?;
         check_only_cluster(&settings.bridge())?;
     }
+    check_address(settings)?;
     check_ranges(settings)?;
     check_nodes(settings)?;
     check_ports(settings, layout)
@@ -206,6 +213,19 @@ fn check_ranges(settings: &Settings) -> Result<()> {
 }
 
 /// Checks what several nodes need.
+/// Rejects an address that this machine does not have, such as that of the machine of a backup: routes
+/// need it as their source. Simulated nodes have no routes.
+fn check_address(settings: &Settings) -> Result<()> {
+    let address = settings.node_address;
+    // Binding needs no permission, and no peer.
+    if !settings.runs_pods() || UdpSocket::bind((address, 0)).is_ok() {
+        return Ok(());
+    }
+    reject(format!(
+        "{address}, the node's address, is none of this machine; give one with --node-ip"
+    ))
+}
+
 fn check_nodes(settings: &Settings) -> Result<()> {
     let count = u32::from(settings.node_count);
     if count == 1 {

@@ -95,6 +95,12 @@ impl Layout {
     pub fn record(&self, name: &str) -> PathBuf {
         self.run.join(format!("{name}.json"))
     }
+    /// Returns the directory in which a restore is prepared. As long as it exists, the restore has not
+    /// ended.
+    #[must_use]
+    pub fn restore(&self) -> PathBuf {
+        self.data.join("restore")
+    }
     /// Returns the path of the plan.
     #[must_use]
     pub fn plan(&self) -> PathBuf {

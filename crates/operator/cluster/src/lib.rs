@@ -1,11 +1,12 @@
 //! A cluster on this machine: the processes to run (a plan, pure data), their supervisor, and the
 //! commands `up`, `join`, `down`, `reset`,
-//! `status`, `token` and `supervise` of the operator's tool.
+//! `backup`, `restore`, `status`, `token` and `supervise` of the operator's tool.
 //!
 //! Rejected: one process with all components (a component could not be replaced by a stock one),
 //! and components as static pods (none would run without a container runtime).
 
 mod addons;
+mod backup;
 mod bridges;
 mod cgroups;
 mod checks;
@@ -38,6 +39,7 @@ mod systemd;
 mod token;
 mod up;
 
+pub use backup::{BackupOptions, RestoreOptions, restore_cluster, save_backup};
 pub use down::{DownOptions, stop_cluster};
 pub use error::{Error, Result};
 pub use image::{Archive, busybox_image, pause_image};

@@ -1,0 +1,118 @@
+//! Reads a snapshot from the running store.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use proto_etcd::etcdserverpb::SnapshotRequest;
+use proto_etcd::etcdserverpb::maintenance_client::MaintenanceClient;
+use sha2::{Digest, Sha256};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::settings::Settings;
+
+/// Length of the digest at the end of a snapshot.
+const DIGEST: usize = 32;
+
+/// Passes the parts of a snapshot to `write`.
+///
+/// # Errors
+/// The store is not reachable, or the snapshot is incomplete.
+pub(super) async fn read_snapshot(
+    settings: &Settings,
+    layout: &Layout,
+    write: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+) -> Result<()> {
+    let failed = |why: String| Error::Refused(format!("the store's snapshot can't be read: {why}"));
+    let mut store = MaintenanceClient::new(connect_store(settings, layout)?);
+    let reply = store.snapshot(SnapshotRequest {}).await;
+    let mut parts = reply
+        .map_err(|status| {
+            failed(format!(
+                "{}; the cluster must run (`ironclad status`)",
+                status.message()
+            ))
+        })?
+        .into_inner();
+    let mut check = Check::default();
+    while let Some(part) = parts
+        .message()
+        .await
+        .map_err(|status| failed(status.message().to_owned()))?
+    {
+        check.add(&part.blob);
+        write(&part.blob).map_err(|error| failed(error.to_string()))?;
+    }
+    if check.finish() {
+        Ok(())
+    } else {
+        Err(failed("it ended too early; run the command again".into()))
+    }
+}
+
+fn connect_store(settings: &Settings, layout: &Layout) -> Result<Channel> {
+    let read = |name: &str| read_file(&layout.pki().join(name));
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(read("etcd/ca.crt")?))
+        .identity(Identity::from_pem(
+            read("apiserver-etcd-client.crt")?,
+            read("apiserver-etcd-client.key")?,
+        ));
+    let url = format!("https://127.0.0.1:{}", settings.ports.store);
+    let endpoint = Endpoint::from_shared(url).and_then(|endpoint| endpoint.tls_config(tls));
+    let endpoint = endpoint.map_err(|error| Error::Refused(error.to_string()))?;
+    Ok(endpoint
+        .connect_timeout(Duration::from_secs(5))
+        .http2_keep_alive_interval(Duration::from_secs(10))
+        .connect_lazy())
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(Error::io(path))
+}
+
+/// Compares a snapshot with the digest at its end.
+#[derive(Default)]
+struct Check {
+    digest: Sha256,
+    /// The last bytes, which may be the digest.
+    end: Vec<u8>,
+}
+
+impl Check {
+    fn add(&mut self, part: &[u8]) {
+        self.end.extend_from_slice(part);
+        let known = self.end.len().saturating_sub(DIGEST);
+        self.digest.update(self.end.drain(..known).as_slice());
+    }
+
+    /// Returns whether the last bytes are the digest of all others.
+    fn finish(self) -> bool {
+        self.digest.finalize().as_slice() == self.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshot_ends_with_the_digest_of_the_rest() {
+        let mut whole = vec![7; 1000];
+        whole.extend_from_slice(&Sha256::digest(&whole));
+        let is_complete = |bytes: &[u8], size: usize| {
+            let mut check = Check::default();
+            bytes.chunks(size).for_each(|part| check.add(part));
+            check.finish()
+        };
+        for size in [1, 31, 32, 33, 500, 2000] {
+            assert!(is_complete(&whole, size), "{size}");
+            for length in [0, 10, 32, 999, 1000, 1031] {
+                let start: Vec<u8> = whole.iter().take(length).copied().collect();
+                assert!(!is_complete(&start, size), "{size} {length}");
+            }
+        }
+    }
+}

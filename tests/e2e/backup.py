@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""`ironclad backup` and `restore`: a cluster on the simulated runtime moves to another machine with every object.
+
+    backup.py --ironclad BINARY --work DIR
+"""
+import argparse
+import json
+import os
+import stat
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from checks import Kubectl, check, main, shell, until  # noqa: E402
+
+SAVED = ("backup/every-object-is-restored",)
+# They are written all the time, by the clock and not by users.
+VOLATILE = ("Lease", "Event", "EndpointSlice", "Endpoints")
+DEFINITION = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "shifts.example.com"},
+              "spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "shifts", "kind": "Shift"}, "versions": [
+                  {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {
+                      "type": "object", "x-kubernetes-preserve-unknown-fields": True}}}]}}
+SHIFT = {"apiVersion": "example.com/v1", "kind": "Shift", "metadata": {"name": "night"}, "spec": {"hours": 8}}
+
+
+class Context:
+    def __init__(self, options):
+        self.ironclad, self.work = options.ironclad, options.work
+        self.old, self.new, self.file = (os.path.join(options.work, name) for name in ("old", "new", "backup.tar"))
+
+    def run(self, *words, data=None, okay=True):
+        done = shell([self.ironclad, *words, "--data-dir", data or self.old], timeout=100)
+        assert (done.returncode == 0) == okay, f"{words} ended with {done.returncode}: {done.stderr}"
+        return done.stderr
+
+    def kubectl(self, data):
+        return Kubectl(os.path.join(data, "admin.kubeconfig"))
+
+
+def objects(k):
+    """Returns what users wrote, by kind, namespace and name."""
+    kinds = k("api-resources", "--verbs=list", "-o", "name").split()
+    items = json.loads(k("get", ",".join(kinds), "-A", "-o", "json"))["items"]
+    found = {}
+    for item in items:
+        meta = item["metadata"]
+        if item["kind"] in VOLATILE:
+            continue
+        key = item["kind"], meta.get("namespace"), meta["name"]
+        for name in ("resourceVersion", "managedFields", "generation"):
+            meta.pop(name, None)
+        item.pop("status", None)
+        found[key] = item
+    return found
+
+
+@check("backup/every-object-is-restored", deadline=200)
+def restored(c):
+    """The new machine has another folder and nothing else of the old one."""
+    c.run("up", "--simulated", "--pick-ports", "--node-name", "first")
+    k = c.kubectl(c.old)
+    k("create", "secret", "generic", "password", "--from-literal=a=b")
+    k("create", "deployment", "web", "--image=web:1", "--replicas=2")
+    k("rollout", "status", "deployment/web", "--timeout=60s", timeout=70)
+    k("apply", "-f", "-", stdin=json.dumps(DEFINITION))
+    until(lambda: k("apply", "-f", "-", stdin=json.dumps(SHIFT)), what="the custom resource is served")
+    token = k("create", "token", "default").strip()
+    # The rights of joining nodes were taken away: a restore must not grant them again.
+    k("delete", "clusterrolebinding", "ironclad:node-autoapprove-bootstrap")
+    before = objects(k)
+    c.run("backup", c.file)
+    assert stat.S_IMODE(os.stat(c.file).st_mode) == 0o600
+    k("delete", "secret", "password")
+    c.run("down", "--purge")
+    c.run("restore", c.file, data=c.new)
+    c.run("up", data=c.new)
+    k = c.kubectl(c.new)
+    k("rollout", "status", "deployment/web", "--timeout=60s", timeout=70)
+    after = objects(k)
+    changed = [key for key in before if after.get(key) != before[key]]
+    added = [key for key in after if key not in before]
+    assert not changed and not added, f"changed: {[(before[x], after.get(x)) for x in changed[:3]]}; added: {added}"
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+    review = json.loads(k("create", "-f", "-", "-o", "json", stdin=json.dumps(review)))
+    assert review["status"].get("authenticated"), review["status"]
+
+
+@check("backup/file-that-exists-is-kept", needs=SAVED)
+def kept(c):
+    before = os.stat(c.file).st_size
+    assert "exists" in c.run("backup", c.file, data=c.new, okay=False)
+    assert os.stat(c.file).st_size == before and sorted(os.listdir(c.work)) == ["backup.tar", "new"]
+
+
+@check("backup/running-cluster-is-not-replaced", needs=SAVED)
+def running(c):
+    assert "ironclad down" in c.run("restore", c.file, data=c.new, okay=False)
+    c.kubectl(c.new)("get", "secret", "password")
+
+
+@check("backup/state-of-before-is-kept", deadline=100, needs=SAVED)
+def state_of_before(c):
+    k = c.kubectl(c.new)
+    k("create", "configmap", "later")
+    c.run("down", data=c.new)
+    c.run("restore", c.file, data=c.new)
+    [folder] = [name for name in os.listdir(c.new) if name.startswith("before-restore-")]
+    assert os.path.isdir(os.path.join(c.new, folder, "store")) and os.path.isfile(os.path.join(c.new, folder, "pki", "ca.key"))
+    c.run("up", data=c.new)
+    assert "later" not in k("get", "configmaps", "-o", "name")
+
+
+@check("backup/damaged-file-changes-nothing", deadline=100, needs=SAVED)
+def damaged(c):
+    c.run("down", data=c.new)
+    with open(c.file, "rb") as f:
+        whole = f.read()
+    names = sorted(os.listdir(c.new))
+    middle = len(whole) - len(whole) // 3
+    for bad in (whole[:middle], whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1:], b"", os.urandom(5000)):
+        path = os.path.join(c.work, "damaged.tar")
+        with open(path, "wb") as f:
+            f.write(bad)
+        c.run("restore", path, data=c.new, okay=False)
+        assert sorted(os.listdir(c.new)) == names
+        os.remove(path)
+    c.run("up", data=c.new)
+
+
+@check("backup/interrupted-restore-is-repeated", deadline=100, needs=SAVED)
+def interrupted(c):
+    """An earlier restore ended between two files: `up` refuses until a whole backup was restored."""
+    c.run("down", data=c.new)
+    os.mkdir(os.path.join(c.new, "restore"))
+    os.remove(os.path.join(c.new, "settings.json"))
+    for _ in range(2):
+        assert "run `ironclad restore` again" in c.run("up", data=c.new, okay=False)
+        c.run("restore", __file__, data=c.new, okay=False)
+    c.run("restore", c.file, data=c.new)
+    c.run("up", data=c.new)
+    c.kubectl(c.new)("get", "secret", "password")
+
+
+@check("backup/stopped-cluster-is-not-saved", deadline=100, needs=SAVED)
+def stopped(c):
+    c.run("down", data=c.new)
+    other = os.path.join(c.work, "other.tar")
+    assert "must run" in c.run("backup", other, data=c.new, okay=False)
+    assert sorted(os.listdir(c.work)) == ["backup.tar", "new"]
+    c.run("down", "--purge", data=c.new)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ironclad", required=True)
+    parser.add_argument("--work", required=True)
+    options = parser.parse_args()
+    os.makedirs(options.work)
+    context = Context(options)
+    status = main(context)
+    for folder in (context.old, context.new):
+        if os.path.exists(folder):
+            shell([options.ironclad, "down", "--purge", "--data-dir", folder], timeout=100)
+    sys.exit(status)
