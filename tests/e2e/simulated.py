@@ -123,6 +123,29 @@ def namespace(c):
     c.k("delete", "ns", "gone", timeout=80)
 
 
+@check("simulated/certificates-are-renewed-on-request", deadline=90, needs=WEB)
+def renewed(c):
+    def certs(*words):
+        done = shell([c.ironclad, "certs", *words, "--data-dir", c.data], timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def serials():
+        folder = os.path.join(c.data, "pki")
+        return {x["name"]: shell(["openssl", "x509", "-noout", "-serial", "-in", os.path.join(folder, x["name"])]).stdout
+                for x in json.loads(certs("list", "-o", "json").stdout)}
+    listed = json.loads(certs("list", "--output=json").stdout)
+    authorities = {x["name"] for x in listed if not x["isRenewed"]}
+    assert authorities == {"ca.crt", "etcd/ca.crt", "front-proxy-ca.crt"} and len(listed) >= 16, listed
+    assert listed == sorted(listed, key=lambda x: x["expires"])
+    before, pids = serials(), {name: x["pid"] for name, x in c.components().items()}
+    certs("renew")
+    after = serials()
+    assert {name for name in before if before[name] == after[name]} == authorities, after
+    until(lambda: all(x["ready"] and x["pid"] != pids[name] for name, x in c.components().items()), 60, what="all restarted")
+    c.scaled(2)
+
+
 class Tokens:
     """The commands for bootstrap tokens, and requests of clients that have no certificate."""
 

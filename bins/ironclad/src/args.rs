@@ -40,6 +40,9 @@ pub enum Command {
     Restore(Restore),
     /// Show component status
     Status(Status),
+    /// The certificates of the cluster
+    #[command(subcommand)]
+    Certs(Certs),
     /// Bootstrap tokens, with which other machines join the cluster
     #[command(subcommand)]
     Token(Token),
@@ -210,7 +213,7 @@ pub struct Restore {
     pub file: PathBuf,
 }
 
-/// Options of `status` and `token list`.
+/// Options of `status`, `certs list` and `token list`.
 #[derive(Debug, Args)]
 pub struct Status {
     #[command(flatten)]
@@ -228,6 +231,15 @@ pub enum Output {
     Text,
     /// Machine-readable
     Json,
+}
+
+/// Commands for certificates.
+#[derive(Debug, Subcommand)]
+pub enum Certs {
+    /// List the certificates with their ends, the next one first
+    List(Status),
+    /// Issue all certificates again but those of the authorities, and restart what uses them
+    Renew(Folder),
 }
 
 /// Commands for bootstrap tokens.
@@ -352,6 +364,9 @@ mod tests {
             (&["backup"], false),
             (&["restore", "file", "--bin-dir=x"], true),
             (&["restore"], false),
+            (&["certs", "list", "-o", "json"], true),
+            (&["certs", "renew"], true),
+            (&["certs"], false),
             (&["reset"], true),
             (&["reset", "--purge"], false),
         ] {

@@ -10,7 +10,7 @@ use operator_cluster::{Layout, Report};
 
 use crate::args::{Backup, Cli, Command, Down, Output, Restore, Status, Up};
 use crate::progress::print_progress;
-use crate::{join, token};
+use crate::{certs, join, token};
 
 /// Executes the command.
 pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -37,6 +37,7 @@ pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Resul
         Command::Backup(options) => run_until_interrupted(run_backup(options), shutdown).await,
         Command::Restore(options) => run_until_interrupted(run_restore(options), shutdown).await,
         Command::Status(options) => run_until_interrupted(run_status(options), shutdown).await,
+        Command::Certs(command) => certs::run_certs_command(command),
         Command::Token(command) => {
             run_until_interrupted(token::run_token_command(command), shutdown).await
         }
@@ -74,6 +75,7 @@ async fn run_up(options: Up) -> anyhow::Result<()> {
         verbosity: options.component_verbosity,
     };
     let settings = operator_cluster::start_cluster(&library_options, &print_progress).await?;
+    certs::print_warnings(&settings.data_dir)?;
     let kubeconfig = Layout::for_settings(&settings).admin_kubeconfig();
     writeln!(
         std::io::stdout(),
@@ -141,6 +143,7 @@ async fn run_status(options: Status) -> anyhow::Result<()> {
         Output::Text => format_table(&report),
     };
     writeln!(std::io::stdout(), "{}", text.trim_end())?;
+    certs::print_warnings(Path::new(&report.data_dir))?;
     // The report is printed in any case; the exit code lets scripts wait for a healthy cluster.
     if !report.is_healthy() {
         let command = if report.is_joined { "join" } else { "up" };

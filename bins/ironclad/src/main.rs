@@ -2,6 +2,7 @@
 //! shows the status.
 
 mod args;
+mod certs;
 mod commands;
 mod join;
 mod progress;

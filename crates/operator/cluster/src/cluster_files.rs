@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use operator_pki::{Names, NodeName, Pki};
+use operator_pki::{Names, NodeName, Pki, Renewal};
 
 use crate::error::Result;
 use crate::layout::Layout;
@@ -11,9 +11,13 @@ use crate::plan::{Plan, make_plan};
 use crate::settings::{Runtime, Settings};
 use crate::{configs, files};
 
-/// Writes missing or outdated certificates and configurations, certificates in their last 90 days
-/// included. Returns the names of the written certificates.
-pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<String>> {
+/// Writes missing or outdated configurations and certificates, and the certificates that `renewal`
+/// names. Returns the names of the written certificates.
+pub(crate) fn write_files(
+    settings: &Settings,
+    layout: &Layout,
+    renewal: Renewal,
+) -> Result<Vec<String>> {
     let nodes = settings.nodes();
     let node_names = nodes.iter().map(|node| NodeName {
         name: node.name.clone(),
@@ -27,7 +31,7 @@ pub(crate) fn write_files(settings: &Settings, layout: &Layout) -> Result<Vec<St
         addresses: vec![settings.node_address],
         nodes: node_names.collect(),
     };
-    let (pki, written) = operator_pki::ensure_pki(&layout.pki(), &names)?;
+    let (pki, written) = operator_pki::write_pki(&layout.pki(), &names, renewal)?;
     tracing::debug!(?written, "certificates");
     let server = settings.server_url();
     for (file, certificate, user) in [

@@ -1,6 +1,6 @@
 //! A cluster on this machine: the processes to run (a plan, pure data), their supervisor, and the
 //! commands `up`, `join`, `down`, `reset`,
-//! `backup`, `restore`, `status`, `token` and `supervise` of the operator's tool.
+//! `backup`, `restore`, `certs`, `status`, `token` and `supervise` of the operator's tool.
 //!
 //! Rejected: one process with all components (a component could not be replaced by a stock one),
 //! and components as static pods (none would run without a container runtime).
@@ -8,6 +8,7 @@
 mod addons;
 mod backup;
 mod bridges;
+mod certificates;
 mod cgroups;
 mod checks;
 mod cluster_files;
@@ -40,6 +41,7 @@ mod token;
 mod up;
 
 pub use backup::{BackupOptions, RestoreOptions, restore_cluster, save_backup};
+pub use certificates::{CertificateFile, list_certificates, renew_certificates};
 pub use down::{DownOptions, stop_cluster};
 pub use error::{Error, Result};
 pub use image::{Archive, busybox_image, pause_image};

@@ -12,11 +12,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use operator_pki::Renewal;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::certificates::log_warnings;
 use crate::cluster_files;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -107,7 +109,10 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
                 }
                 true
             }
-            _ = renewal.tick() => true,
+            _ = renewal.tick() => {
+                log_warnings(&settings);
+                true
+            }
         };
         // A later `up` may have added nodes.
         let current = reload_settings(&settings);
@@ -176,7 +181,7 @@ fn renew_certificates(settings: &Settings, layout: &Layout) -> Result<Option<Pla
         cluster_files::write_plan(settings, layout)?;
         return load_plan(layout).map(Some);
     }
-    let written = cluster_files::write_files(settings, layout)?;
+    let written = cluster_files::write_files(settings, layout, Renewal::Due)?;
     if written.is_empty() {
         return Ok(None);
     }

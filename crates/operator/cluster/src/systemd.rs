@@ -48,6 +48,14 @@ pub fn start_supervisor(settings: &Settings, layout: &Layout, program: &Path) ->
     spawn_detached(settings, layout, program)
 }
 
+/// Makes the running supervisor read the plan. Returns false if none runs.
+pub fn notify_supervisor(layout: &Layout) -> Result<bool> {
+    match running_supervisor(layout) {
+        Some(record) => hang_up(&record).map(|()| true),
+        None => Ok(false),
+    }
+}
+
 fn hang_up(record: &Record) -> Result<()> {
     let pid = rustix::process::Pid::from_raw(record.pid);
     // SIGHUP makes the supervisor read the plan; it starts, stops and restarts what differs.

@@ -8,6 +8,8 @@ pub(crate) mod wait;
 
 use std::time::Instant;
 
+use operator_pki::Renewal;
+
 use crate::cluster_files::write_files;
 use crate::connect::connect_admin;
 use crate::containers;
@@ -37,7 +39,7 @@ pub async fn start_cluster(
     // First of all files: `down` finds the cluster by it, also if the rest of the start fails.
     settings.save()?;
     report_progress("certificates and configuration");
-    write_files(&settings, &layout)?;
+    write_files(&settings, &layout, Renewal::Due)?;
     // Before a process starts: the administrator may have brought the file.
     addons::read_ca(&layout)?;
     if settings.runs_pods() {

@@ -1,14 +1,14 @@
 //! Leaf certificates: checks the existing one against the desired subject, and renews it.
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair,
     KeyUsagePurpose, SanType,
 };
 use time::{Duration, OffsetDateTime};
-use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate};
+use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate, X509Name};
 
 use crate::files::{read_optional, write_private, write_public};
 use crate::{Authority, Error};
@@ -84,15 +84,29 @@ pub fn ensure_certificate(
     name: &str,
     subject: &Subject,
 ) -> Result<bool, Error> {
-    let crt = folder.join(format!("{name}.crt"));
-    let key = folder.join(format!("{name}.key"));
+    let [crt, key] = pair_paths(folder, name);
     if let (Some(present), Some(_)) = (read_optional(&crt)?, read_optional(&key)?)
         && is_valid_for(&present, authority, subject)
     {
         return Ok(false);
     }
-    issue_certificate(authority, &crt, &key, subject)?;
+    write_certificate(authority, folder, name, subject)?;
     Ok(true)
+}
+
+fn pair_paths(folder: &Path, name: &str) -> [PathBuf; 2] {
+    ["crt", "key"].map(|ending| folder.join(format!("{name}.{ending}")))
+}
+
+/// Writes a new `NAME.crt` and `NAME.key` in `folder`.
+pub(crate) fn write_certificate(
+    authority: &Authority,
+    folder: &Path,
+    name: &str,
+    subject: &Subject,
+) -> Result<(), Error> {
+    let [crt, key] = pair_paths(folder, name);
+    issue_certificate(authority, &crt, &key, subject)
 }
 
 fn issue_certificate(
@@ -169,6 +183,40 @@ pub fn certificate_end(pem: &[u8]) -> Option<i64> {
     let (_, block) = x509_parser::pem::parse_x509_pem(pem).ok()?;
     let certificate = block.parse_x509().ok()?;
     Some(certificate.validity().not_after.timestamp())
+}
+
+/// Names and end of a certificate, for operators.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// The common name of the subject.
+    pub subject: String,
+    /// The common name of the CA that signed it.
+    pub issuer: String,
+    /// The end of the validity, in seconds since the epoch.
+    pub end: i64,
+    /// It is the certificate of a CA.
+    pub is_authority: bool,
+}
+
+/// Returns a summary of the first certificate in a PEM text; None if there is none.
+#[must_use]
+pub fn summarize_certificate(pem: &[u8]) -> Option<Summary> {
+    // A kubelet's file has its key, too, in any order.
+    let blocks = x509_parser::pem::Pem::iter_from_buffer(pem).flatten();
+    let block = blocks
+        .into_iter()
+        .find(|block| block.label == "CERTIFICATE")?;
+    let certificate = block.parse_x509().ok()?;
+    let common_name = |name: &X509Name<'_>| {
+        let found = name.iter_common_name().find_map(|n| n.as_str().ok());
+        found.unwrap_or_default().to_owned()
+    };
+    Some(Summary {
+        subject: common_name(certificate.subject()),
+        issuer: common_name(certificate.issuer()),
+        end: certificate.validity().not_after.timestamp(),
+        is_authority: certificate.is_ca(),
+    })
 }
 
 /// Returns the DNS names and addresses of the first certificate in a PEM text, sorted.

@@ -46,8 +46,27 @@ pub struct Pki {
     store: Authority,
 }
 
+/// The certificates to issue again. Those of the CAs never are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewal {
+    /// Those that are in their last 90 days, or have other names than they should.
+    Due,
+    /// All.
+    All,
+}
+
 /// Creates missing or outdated certificates in `folder`. Returns the names of the written ones.
 pub fn ensure_pki(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Error> {
+    write_pki(folder, names, Renewal::Due)
+}
+
+/// Creates missing certificates in `folder`, and those that `renewal` names. Returns the names of the
+/// written ones.
+pub fn write_pki(
+    folder: &Path,
+    names: &Names,
+    renewal: Renewal,
+) -> Result<(Pki, Vec<String>), Error> {
     let pki = Pki {
         folder: folder.to_owned(),
         cluster: Authority::ensure(folder, "ca", "ironclad-ca")?,
@@ -60,7 +79,14 @@ pub fn ensure_pki(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Er
     };
     let mut written = Vec::new();
     for (authority, name, subject) in desired_certificates(&pki, names) {
-        if certificate::ensure_certificate(authority, folder, &name, &subject)? {
+        let is_written = match renewal {
+            Renewal::Due => certificate::ensure_certificate(authority, folder, &name, &subject)?,
+            Renewal::All => {
+                certificate::write_certificate(authority, folder, &name, &subject)?;
+                true
+            }
+        };
+        if is_written {
             written.push(name);
         }
     }

@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use x509_parser::prelude::GeneralName;
@@ -19,6 +20,27 @@ fn names() -> Names {
 }
 
 #[test]
+fn all_certificates_but_those_of_the_authorities_are_renewed_on_request() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, first) = ensure_pki(dir.path(), &names()).unwrap();
+    let read = |name: &str| fs::read_to_string(dir.path().join(format!("{name}.crt"))).unwrap();
+    let leaves: Vec<_> = first.iter().filter(|name| *name != "sa").collect();
+    let before: Vec<_> = leaves.iter().map(|name| read(name)).collect();
+    let (ca, key) = (read("ca"), fs::read(dir.path().join("sa.key")).unwrap());
+    let (_, written) = write_pki(dir.path(), &names(), Renewal::All).unwrap();
+    assert_eq!(written.iter().collect::<Vec<_>>(), leaves);
+    for (name, before) in leaves.iter().zip(before) {
+        assert_ne!(read(name), before, "{name}");
+    }
+    assert_eq!(
+        (read("ca"), fs::read(dir.path().join("sa.key")).unwrap()),
+        (ca, key)
+    );
+    // Nothing is due.
+    assert!(ensure_pki(dir.path(), &names()).unwrap().1.is_empty());
+}
+
+#[test]
 fn a_second_run_writes_nothing_and_a_new_address_only_what_it_concerns() {
     let dir = tempfile::tempdir().unwrap();
     let (_, first) = ensure_pki(dir.path(), &names()).unwrap();
@@ -28,7 +50,7 @@ fn a_second_run_writes_nothing_and_a_new_address_only_what_it_concerns() {
     );
     let (pki, second) = ensure_pki(dir.path(), &names()).unwrap();
     assert_eq!(second, Vec::<String>::new());
-    let mode = std::fs::metadata(pki.key("apiserver"))
+    let mode = fs::metadata(pki.key("apiserver"))
         .unwrap()
         .permissions()
         .mode();
@@ -44,7 +66,7 @@ fn a_second_run_writes_nothing_and_a_new_address_only_what_it_concerns() {
 fn missing_key_of_a_ca_is_an_error_that_names_it() {
     let dir = tempfile::tempdir().unwrap();
     ensure_pki(dir.path(), &names()).unwrap();
-    std::fs::remove_file(dir.path().join("ca.key")).unwrap();
+    fs::remove_file(dir.path().join("ca.key")).unwrap();
     let error = ensure_pki(dir.path(), &names()).err().unwrap().to_string();
     assert!(error.contains("ca.key is missing"), "{error}");
 }
@@ -63,7 +85,7 @@ fn a_kubeconfig_is_private_and_written_once() {
             .unwrap()
     );
     assert_eq!(
-        std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
         0o600
     );
 }
@@ -73,7 +95,7 @@ fn a_kubeconfig_is_private_and_written_once() {
 fn kubelet_client_certificate_is_in_no_group() {
     let dir = tempfile::tempdir().unwrap();
     let (pki, _) = ensure_pki(dir.path(), &names()).unwrap();
-    let pem = std::fs::read(pki.crt("apiserver-kubelet-client")).unwrap();
+    let pem = fs::read(pki.crt("apiserver-kubelet-client")).unwrap();
     let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).unwrap();
     let certificate = pem.parse_x509().unwrap();
     let subject = certificate.subject();
@@ -89,7 +111,7 @@ fn parse<T>(
     path: &Path,
     read: impl FnOnce(&x509_parser::certificate::X509Certificate<'_>) -> T,
 ) -> T {
-    let pem = std::fs::read(path).unwrap();
+    let pem = fs::read(path).unwrap();
     let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).unwrap();
     read(&pem.parse_x509().unwrap())
 }
@@ -100,7 +122,7 @@ fn certificate_of_another_ca_is_issued_again() {
     let dir = tempfile::tempdir().unwrap();
     ensure_pki(dir.path(), &names()).unwrap();
     for file in ["front-proxy-ca.crt", "front-proxy-ca.key"] {
-        std::fs::remove_file(dir.path().join(file)).unwrap();
+        fs::remove_file(dir.path().join(file)).unwrap();
     }
     let (_, written) = ensure_pki(dir.path(), &names()).unwrap();
     assert_eq!(written, ["front-proxy-client"]);
@@ -110,8 +132,8 @@ fn certificate_of_another_ca_is_issued_again() {
 fn damaged_certificate_is_issued_again() {
     let dir = tempfile::tempdir().unwrap();
     let (pki, _) = ensure_pki(dir.path(), &names()).unwrap();
-    std::fs::write(pki.crt("scheduler"), "no certificate").unwrap();
-    std::fs::remove_file(pki.key("admin")).unwrap();
+    fs::write(pki.crt("scheduler"), "no certificate").unwrap();
+    fs::remove_file(pki.key("admin")).unwrap();
     let (_, written) = ensure_pki(dir.path(), &names()).unwrap();
     assert_eq!(written, ["admin", "scheduler"]);
 }
@@ -188,12 +210,12 @@ fn public_key_of_service_accounts_is_restored_from_the_private_one() {
     let dir = tempfile::tempdir().unwrap();
     assert!(ensure_service_account_key(dir.path()).unwrap());
     let public = dir.path().join("sa.pub");
-    let before = std::fs::read(&public).unwrap();
-    std::fs::remove_file(&public).unwrap();
+    let before = fs::read(&public).unwrap();
+    fs::remove_file(&public).unwrap();
     assert!(!ensure_service_account_key(dir.path()).unwrap());
-    assert_eq!(std::fs::read(&public).unwrap(), before);
+    assert_eq!(fs::read(&public).unwrap(), before);
     let mode = |name: &str| {
-        let file = std::fs::metadata(dir.path().join(name)).unwrap();
+        let file = fs::metadata(dir.path().join(name)).unwrap();
         file.permissions().mode() & 0o777
     };
     assert_eq!((mode("sa.key"), mode("sa.pub")), (0o600, 0o644));
@@ -203,10 +225,10 @@ fn public_key_of_service_accounts_is_restored_from_the_private_one() {
 fn end_of_a_certificate_is_a_year_after_its_issue() {
     let dir = tempfile::tempdir().unwrap();
     let (pki, _) = ensure_pki(dir.path(), &names()).unwrap();
-    let pem = std::fs::read(pki.crt("admin")).unwrap();
+    let pem = fs::read(pki.crt("admin")).unwrap();
     let left = crate::certificate_end(&pem).unwrap() - now();
     assert!((364 * 86400..=365 * 86400).contains(&left), "{left}");
-    let key = std::fs::read(pki.key("admin")).unwrap();
+    let key = fs::read(pki.key("admin")).unwrap();
     assert_eq!(crate::certificate_end(&key), None);
     assert_eq!(crate::certificate_end(b""), None);
 }
@@ -219,7 +241,7 @@ fn hosts_of_the_api_server_are_in_its_certificate() {
         ..names()
     };
     ensure_pki(dir.path(), &names).unwrap();
-    let pem = std::fs::read(dir.path().join("apiserver.crt")).unwrap();
+    let pem = fs::read(dir.path().join("apiserver.crt")).unwrap();
     let hosts = crate::list_certificate_hosts(&pem);
     for expected in ["n1", "kubernetes.default.svc", "localhost", "127.0.0.1"] {
         assert!(hosts.iter().any(|host| host == expected), "{hosts:?}");

@@ -1,8 +1,8 @@
 //! Restores a cluster from a backup.
 //!
-//! Everything is prepared in a folder of its own. Only then it takes the place of what is there, which
-//! is kept. The settings come last, and the folder of the preparation is removed after them: `up` refuses
-//! to start as long as it is there.
+//! Everything is prepared in a folder of its own. Only then it takes the place of the existing files, which
+//! are kept. The settings come last, and the folder of the preparation is removed after them: `up` refuses
+//! to start as long as it exists.
 
 use std::fs;
 use std::path::{Path, PathBuf};
