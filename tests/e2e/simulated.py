@@ -146,6 +146,28 @@ def renewed(c):
     c.scaled(2)
 
 
+@check("simulated/doctor-names-problems-with-a-command", deadline=150)
+def doctor(c):
+    def examine():
+        done = shell([c.ironclad, "doctor", "--data-dir", c.data, "--output", "json"], timeout=60)
+        findings = {x["subject"]: x for x in json.loads(done.stdout)["findings"]}
+        assert (done.returncode != 0) == any(x["severity"] == "error" for x in findings.values()), done.stderr
+        return findings
+    until(lambda: not examine(), 60, what="nothing is found in a cluster that works")
+    node = c.json("nodes")["items"][0]["metadata"]["name"]
+    c.k("cordon", node)
+    assert examine()[f"node {node}"]["remedy"] == f"kubectl uncordon {node}"
+    c.k("uncordon", node)
+    for component, subject, text in [("kvstore", "API server", "etcd"), ("kube-scheduler", "kube-scheduler", "no leader")]:
+        pid = c.components()[component]["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            until(lambda: text in examine()[subject]["problem"], 40, what=f"the stopped {component} is found")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        until(lambda: not examine(), 60, what="nothing is found again")
+
+
 class Tokens:
     """The commands for bootstrap tokens, and requests of clients that have no certificate."""
 

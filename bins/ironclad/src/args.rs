@@ -40,6 +40,8 @@ pub enum Command {
     Restore(Restore),
     /// Show component status
     Status(Status),
+    /// Look for problems and print a command for each; ends with 1 if something does not work
+    Doctor(Status),
     /// The certificates of the cluster
     #[command(subcommand)]
     Certs(Certs),
@@ -213,7 +215,7 @@ pub struct Restore {
     pub file: PathBuf,
 }
 
-/// Options of `status`, `certs list` and `token list`.
+/// Options of `status`, `doctor`, `certs list` and `token list`.
 #[derive(Debug, Args)]
 pub struct Status {
     #[command(flatten)]

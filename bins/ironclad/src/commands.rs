@@ -10,7 +10,7 @@ use operator_cluster::{Layout, Report};
 
 use crate::args::{Backup, Cli, Command, Down, Output, Restore, Status, Up};
 use crate::progress::print_progress;
-use crate::{certs, join, token};
+use crate::{certs, doctor, join, token};
 
 /// Executes the command.
 pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -37,6 +37,9 @@ pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Resul
         Command::Backup(options) => run_until_interrupted(run_backup(options), shutdown).await,
         Command::Restore(options) => run_until_interrupted(run_restore(options), shutdown).await,
         Command::Status(options) => run_until_interrupted(run_status(options), shutdown).await,
+        Command::Doctor(options) => {
+            run_until_interrupted(doctor::run_doctor(options), shutdown).await
+        }
         Command::Certs(command) => certs::run_certs_command(command),
         Command::Token(command) => {
             run_until_interrupted(token::run_token_command(command), shutdown).await

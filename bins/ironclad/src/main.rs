@@ -4,6 +4,7 @@
 mod args;
 mod certs;
 mod commands;
+mod doctor;
 mod join;
 mod progress;
 mod token;

@@ -1,6 +1,6 @@
 //! A cluster on this machine: the processes to run (a plan, pure data), their supervisor, and the
 //! commands `up`, `join`, `down`, `reset`,
-//! `backup`, `restore`, `certs`, `status`, `token` and `supervise` of the operator's tool.
+//! `backup`, `restore`, `certs`, `doctor`, `status`, `token` and `supervise` of the operator's tool.
 //!
 //! Rejected: one process with all components (a component could not be replaced by a stock one),
 //! and components as static pods (none would run without a container runtime).
@@ -16,6 +16,7 @@ mod command;
 mod configs;
 mod connect;
 mod containers;
+mod doctor;
 mod down;
 mod error;
 mod files;
@@ -42,6 +43,7 @@ mod up;
 
 pub use backup::{BackupOptions, RestoreOptions, restore_cluster, save_backup};
 pub use certificates::{CertificateFile, list_certificates, renew_certificates};
+pub use doctor::{Diagnosis, Finding, Severity, diagnose};
 pub use down::{DownOptions, stop_cluster};
 pub use error::{Error, Result};
 pub use image::{Archive, busybox_image, pause_image};

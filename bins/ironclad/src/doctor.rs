@@ -1,0 +1,52 @@
+//! The command that looks for problems.
+
+use std::io::Write;
+
+use anyhow::bail;
+use base_cli::{escape_controls, escape_json_controls};
+use operator_cluster::{Diagnosis, Severity};
+
+use crate::args::{Output, Status};
+
+/// Executes the command.
+pub async fn run_doctor(options: Status) -> anyhow::Result<()> {
+    let data_dir = std::path::absolute(options.folder.data_dir)?;
+    let diagnosis = operator_cluster::diagnose(&data_dir).await?;
+    let text = match options.output {
+        Output::Json => escape_json_controls(&serde_json::to_string_pretty(&diagnosis)?),
+        Output::Text => format_findings(&diagnosis),
+    };
+    writeln!(std::io::stdout(), "{}", text.trim_end())?;
+    let errors = diagnosis.findings.iter();
+    match errors
+        .filter(|finding| finding.severity == Severity::Error)
+        .count()
+    {
+        0 => Ok(()),
+        1 => bail!("one problem keeps a part of the cluster from working"),
+        errors => bail!("{errors} problems keep parts of the cluster from working"),
+    }
+}
+
+fn format_findings(diagnosis: &Diagnosis) -> String {
+    let mut text = String::new();
+    for finding in &diagnosis.findings {
+        let severity = match finding.severity {
+            Severity::Error => "ERROR",
+            Severity::Warning => "WARNING",
+        };
+        // Messages come from objects that others write.
+        text += &format!(
+            "{severity:<9}{}: {}\n         {}\n",
+            escape_controls(&finding.subject),
+            escape_controls(&finding.problem),
+            escape_controls(&finding.remedy)
+        );
+    }
+    let count = match diagnosis.findings.len() {
+        0 => "no problems".to_owned(),
+        1 => "1 problem".to_owned(),
+        count => format!("{count} problems"),
+    };
+    text + &format!("examined {}: {count}\n", diagnosis.examined.join(", "))
+}

@@ -1,0 +1,114 @@
+//! `ironclad doctor`: the problems of a cluster, each with a command that helps.
+
+mod finding;
+mod machine;
+mod objects;
+
+use std::path::Path;
+
+use client::{Api, Client, ListParams, Object, Request};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use serde::Serialize;
+
+use crate::certificates::list_certificates;
+use crate::connect::connect_admin;
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::settings::Settings;
+use crate::status::cluster_status;
+pub use finding::{Finding, Severity};
+
+const NAMESPACE_SYSTEM: &str = "kube-system";
+
+/// The result of an examination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Diagnosis {
+    /// The areas that were examined.
+    pub examined: Vec<&'static str>,
+    /// The problems, errors first.
+    pub findings: Vec<Finding>,
+}
+
+/// Examines the cluster in `data_dir`, or this machine's part of another cluster. Changes nothing.
+pub async fn diagnose(data_dir: &Path) -> Result<Diagnosis> {
+    let report = cluster_status(data_dir).await?;
+    let now = Timestamp::now();
+    let mut examined = vec!["components", "certificates", "disk"];
+    let mut findings = machine::examine_components(&report);
+    let certificates = list_certificates(data_dir)?;
+    findings.extend(machine::examine_certificates(&certificates, now));
+    findings.extend(machine::examine_disk(data_dir));
+    // A node may not read what the rest needs.
+    if !report.is_joined && machine::is_started(&report) {
+        examined.push("API server");
+        let layout = load_layout(data_dir)?;
+        let client = connect_admin(&layout)?;
+        match examine_objects(&client, now).await {
+            Ok(problems) => {
+                examined.extend(OBJECTS);
+                findings.extend(problems);
+            }
+            Err(problem) => findings.push(Finding::new(
+                Severity::Error,
+                "API server",
+                problem,
+                format!("tail -n 50 {}", layout.log("kube-apiserver").display()),
+            )),
+        }
+    }
+    findings.sort_by(|a, b| (a.severity, &a.subject).cmp(&(b.severity, &b.subject)));
+    Ok(Diagnosis { examined, findings })
+}
+
+fn load_layout(data_dir: &Path) -> Result<Layout> {
+    let settings = Settings::load(data_dir)?;
+    let settings = settings.ok_or_else(|| Error::Refused("the cluster was removed".to_owned()))?;
+    Ok(Layout::for_settings(&settings))
+}
+
+/// The areas that `examine_objects` examines.
+const OBJECTS: [&str; 5] = [
+    "nodes",
+    "pods",
+    "namespaces",
+    "leaders",
+    "extension API servers",
+];
+
+/// Examines the objects of the API. The error says why the API server does not answer.
+async fn examine_objects(
+    client: &Client,
+    now: Timestamp,
+) -> std::result::Result<Vec<Finding>, String> {
+    let ready = client.bytes(Request::get("/readyz")).await;
+    ready.map_err(|error| objects::describe_unready(&error.to_string()))?;
+    let services = client.dynamic(&objects::api_services(), None);
+    let leases = client.namespaced::<Lease>(NAMESPACE_SYSTEM);
+    let mut findings = Vec::new();
+    let nodes = list(&client.api::<Node>()).await?;
+    findings.extend(nodes.iter().flat_map(objects::examine_node));
+    let pods = list(&client.api::<Pod>()).await?;
+    findings.extend(pods.iter().filter_map(|pod| objects::examine_pod(pod, now)));
+    let namespaces = list(&client.api::<Namespace>()).await?;
+    let namespaces = namespaces.iter();
+    findings.extend(namespaces.filter_map(|namespace| objects::examine_namespace(namespace, now)));
+    let leases = list(&leases).await?;
+    findings.extend(
+        leases
+            .iter()
+            .filter_map(|lease| objects::examine_lease(lease, now)),
+    );
+    let services = list(&services).await?;
+    findings.extend(services.iter().filter_map(objects::examine_api_service));
+    Ok(findings)
+}
+
+async fn list<K: Object>(api: &Api<K>) -> std::result::Result<Vec<K>, String> {
+    let found = api.list(&ListParams::default()).await;
+    let found =
+        found.map_err(|error| format!("{} can't be listed: {error}", api.resource().plural));
+    Ok(found?.items)
+}

@@ -1,0 +1,162 @@
+//! Problems of this machine: processes, certificates, disk.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::finding::{Finding, Severity};
+use crate::certificates::CertificateFile;
+use crate::status::{Component, Report};
+
+/// Restarts from which on a component does not just recover from an accident.
+const MANY_RESTARTS: u32 = 3;
+/// Bytes at the end of a log in which its last line is looked for.
+const LOG_END: u64 = 4096;
+/// Shares of free space in percent: the kubelet's defaults are 10 for evictions.
+const FEW_PERCENT: u64 = 10;
+const TOO_FEW_PERCENT: u64 = 3;
+
+pub(super) fn examine_components(report: &Report) -> Vec<Finding> {
+    let command = if report.is_joined { "join" } else { "up" };
+    let repair = format!("ironclad {command} --data-dir={}", report.data_dir);
+    if !is_started(report) {
+        let problem = "is stopped";
+        return vec![Finding::new(Severity::Error, "cluster", problem, repair)];
+    }
+    let mut findings: Vec<Finding> = report
+        .components
+        .iter()
+        .filter_map(|component| examine_component(component, &repair))
+        .collect();
+    if !report.supervised {
+        let problem = "does not run; components that end are not started again";
+        findings.push(Finding::new(Severity::Error, "supervisor", problem, repair));
+    }
+    findings
+}
+
+/// Returns whether anything of the cluster runs.
+pub(super) fn is_started(report: &Report) -> bool {
+    report.supervised || report.components.iter().any(|component| component.running)
+}
+
+fn examine_component(component: &Component, repair: &str) -> Option<Finding> {
+    let subject = format!("{} on {}", component.name, component.node);
+    let show = format!("tail -n 50 {}", component.log);
+    match (component.running, component.ready) {
+        (false, _) => {
+            let last = read_last_line(Path::new(&component.log)).unwrap_or_default();
+            let problem = format!("does not run; its log ends with: {last}");
+            Some(Finding::new(Severity::Error, subject, problem, repair))
+        }
+        (true, false) => {
+            let problem = "runs, and is not ready";
+            Some(Finding::new(Severity::Error, subject, problem, show))
+        }
+        (true, true) if component.restarts >= MANY_RESTARTS => {
+            let problem = format!("ended by itself {} times", component.restarts);
+            Some(Finding::new(Severity::Warning, subject, problem, show))
+        }
+        (true, true) => None,
+    }
+}
+
+/// Returns the last line of a log.
+fn read_last_line(path: &Path) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_END)))
+        .ok()?;
+    let mut end = Vec::new();
+    file.take(LOG_END).read_to_end(&mut end).ok()?;
+    let text = String::from_utf8_lossy(&end);
+    text.trim_end().lines().next_back().map(str::to_owned)
+}
+
+pub(super) fn examine_certificates(all: &[CertificateFile], now: Timestamp) -> Vec<Finding> {
+    let finding = |certificate: &CertificateFile| {
+        let problem = certificate.warning(now)?;
+        let severity = match certificate.days_left(now) {
+            ..0 => Severity::Error,
+            _ => Severity::Warning,
+        };
+        let subject = format!("certificate {}", certificate.name);
+        Some(Finding::new(
+            severity,
+            subject,
+            problem,
+            "ironclad certs list",
+        ))
+    };
+    all.iter().filter_map(finding).collect()
+}
+
+pub(super) fn examine_disk(folder: &Path) -> Option<Finding> {
+    let disk = rustix::fs::statvfs(folder).ok()?;
+    let (free, all) = (disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize);
+    examine_space(folder, free, all)
+}
+
+fn examine_space(folder: &Path, free: u64, all: u64) -> Option<Finding> {
+    let percent = free.checked_mul(100)?.checked_div(all)?;
+    if percent >= FEW_PERCENT {
+        return None;
+    }
+    let severity = match percent < TOO_FEW_PERCENT {
+        true => Severity::Error,
+        false => Severity::Warning,
+    };
+    let problem = format!("{percent} % are free ({} MiB)", free >> 20);
+    let remedy = format!("du -xh --max-depth=2 {} | sort -h | tail", folder.display());
+    let subject = format!("disk of {}", folder.display());
+    Some(Finding::new(severity, subject, problem, remedy))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn component(running: bool, ready: bool, restarts: u32, log: &Path) -> Component {
+        Component {
+            name: "kubelet".to_owned(),
+            node: "n".to_owned(),
+            running,
+            ready,
+            pid: None,
+            restarts,
+            log: log.display().to_string(),
+        }
+    }
+
+    #[test]
+    fn component_that_does_not_run_is_reported_with_the_end_of_its_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        std::fs::write(&log, format!("{}\nthe port is in use\n", "x".repeat(9000))).unwrap();
+        let examine = |running, ready, restarts| {
+            examine_component(&component(running, ready, restarts, &log), "ironclad up")
+        };
+        let found = examine(false, false, 0).unwrap();
+        assert!(found.problem.ends_with("the port is in use"), "{found:?}");
+        assert_eq!(
+            (found.severity, found.remedy.as_str()),
+            (Severity::Error, "ironclad up")
+        );
+        assert_eq!(examine(true, false, 0).unwrap().severity, Severity::Error);
+        assert_eq!(examine(true, true, 3).unwrap().severity, Severity::Warning);
+        assert_eq!(examine(true, true, 2), None);
+    }
+
+    #[test]
+    fn disk_is_reported_when_little_is_free() {
+        let severity =
+            |free| examine_space(Path::new("/x"), free, 1000).map(|found| found.severity);
+        assert_eq!(severity(29), Some(Severity::Error));
+        assert_eq!(severity(99), Some(Severity::Warning));
+        assert_eq!(severity(100), None);
+        assert_eq!(examine_space(Path::new("/x"), 0, 0), None);
+    }
+}
