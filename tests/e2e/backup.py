@@ -115,8 +115,11 @@ def damaged(c):
     with open(c.file, "rb") as f:
         whole = f.read()
     names = sorted(os.listdir(c.new))
-    middle = len(whole) - len(whole) // 3
-    for bad in (whole[:middle], whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1:], b"", os.urandom(5000)):
+    def flip(at):
+        return whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:]
+    # In a key, in the snapshot, and cut off.
+    key, middle = whole.index(b"PRIVATE KEY"), len(whole) - len(whole) // 3
+    for bad in (flip(key), flip(middle), whole[:middle], b"", os.urandom(5000)):
         path = os.path.join(c.work, "damaged.tar")
         with open(path, "wb") as f:
             f.write(bad)
@@ -128,16 +131,35 @@ def damaged(c):
 
 @check("backup/interrupted-restore-is-repeated", deadline=100, needs=SAVED)
 def interrupted(c):
-    """An earlier restore ended between two files: `up` refuses until a whole backup was restored."""
+    """A restore ended when the store was moved away: nothing starts until a whole backup was restored, and the store is kept."""
     c.run("down", data=c.new)
-    os.mkdir(os.path.join(c.new, "restore"))
-    os.remove(os.path.join(c.new, "settings.json"))
+    kept, state = (os.path.join(c.new, name) for name in ("before-restore-1", "restore-in-progress"))
+    os.makedirs(kept)
+    os.makedirs(state)
+    with open(os.path.join(state, "state.json"), "w") as f:
+        json.dump({"kept": kept}, f)
+    os.rename(os.path.join(c.new, "store"), os.path.join(kept, "store"))
     for _ in range(2):
         assert "run `ironclad restore` again" in c.run("up", data=c.new, okay=False)
+        assert "run `ironclad restore` again" in c.run("supervise", data=c.new, okay=False)
         c.run("restore", __file__, data=c.new, okay=False)
-    c.run("restore", c.file, data=c.new)
+    assert kept in c.run("restore", c.file, data=c.new)
+    assert os.path.isdir(os.path.join(kept, "store")) and not os.path.exists(state)
     c.run("up", data=c.new)
     c.kubectl(c.new)("get", "secret", "password")
+
+
+@check("backup/directory-of-another-program-is-kept", needs=SAVED)
+def foreign(c):
+    other = os.path.join(c.work, "other")
+    os.makedirs(os.path.join(other, "restore-in-progress"))
+    c.run("restore", c.file, data=other, okay=False)
+    copy = os.path.join(other, "restore-in-progress", "backup.tar")
+    os.link(c.file, copy)
+    c.run("restore", copy, data=other, okay=False)
+    assert os.path.exists(copy)
+    os.remove(copy)
+    os.removedirs(os.path.join(other, "restore-in-progress"))
 
 
 @check("backup/stopped-cluster-is-not-saved", deadline=100, needs=SAVED)
@@ -145,6 +167,8 @@ def stopped(c):
     c.run("down", data=c.new)
     other = os.path.join(c.work, "other.tar")
     assert "must run" in c.run("backup", other, data=c.new, okay=False)
+    within = os.path.join(c.new, "pki", "backup.tar")
+    assert "a directory that is saved" in c.run("backup", within, data=c.new, okay=False)
     assert sorted(os.listdir(c.work)) == ["backup.tar", "new"]
     c.run("down", "--purge", data=c.new)
 

@@ -135,7 +135,8 @@ def renewed(c):
         return {x["name"]: shell(["openssl", "x509", "-noout", "-serial", "-in", os.path.join(folder, x["name"])]).stdout
                 for x in json.loads(certs("list", "-o", "json").stdout)}
     listed = json.loads(certs("list", "--output=json").stdout)
-    authorities = {x["name"] for x in listed if not x["isRenewed"]}
+    authorities = {x["name"] for x in listed if x["isCa"]}
+    assert all((x["renewedBy"] == "supervisor") != x["isCa"] for x in listed), listed
     assert authorities == {"ca.crt", "etcd/ca.crt", "front-proxy-ca.crt"} and len(listed) >= 16, listed
     assert listed == sorted(listed, key=lambda x: x["expires"])
     before, pids = serials(), {name: x["pid"] for name, x in c.components().items()}

@@ -238,9 +238,9 @@ pub enum Output {
 /// Commands for certificates.
 #[derive(Debug, Subcommand)]
 pub enum Certs {
-    /// List the certificates with their ends, the next one first
+    /// List the certificates, soonest expiration first
     List(Status),
-    /// Issue all certificates again but those of the authorities, and restart what uses them
+    /// Renew all leaf certificates, and restart the components that use them
     Renew(Folder),
 }
 

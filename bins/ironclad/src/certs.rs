@@ -5,7 +5,7 @@ use std::path::Path;
 
 use base_cli::{escape_controls, escape_json_controls};
 use jiff::Timestamp;
-use operator_cluster::CertificateFile;
+use operator_cluster::{CertificateFile, Renewer};
 
 use crate::args::{Certs, Output};
 use crate::progress::print_progress;
@@ -21,7 +21,8 @@ pub fn run_certs_command(command: Certs) -> anyhow::Result<()> {
                 Output::Text => format_table(&all, Timestamp::now()),
             };
             writeln!(std::io::stdout(), "{}", text.trim_end())?;
-            print_warnings(&data_dir)
+            print_all_warnings(&all);
+            Ok(())
         }
         Certs::Renew(folder) => {
             let data_dir = std::path::absolute(folder.data_dir)?;
@@ -37,20 +38,28 @@ pub fn run_certs_command(command: Certs) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a warning for each certificate whose end is near.
-pub fn print_warnings(data_dir: &Path) -> anyhow::Result<()> {
+/// Prints a warning for each certificate whose expiration is near. The commands that call it have another
+/// purpose, so an error is a warning, too.
+pub fn print_warnings(data_dir: &Path) {
+    match operator_cluster::list_certificates(data_dir) {
+        Ok(all) => print_all_warnings(&all),
+        Err(error) => print_progress(&format!("warning: {error}")),
+    }
+}
+
+fn print_all_warnings(all: &[CertificateFile]) {
     let now = Timestamp::now();
-    let all = operator_cluster::list_certificates(data_dir)?;
-    let warnings = all
+    for warning in all
         .iter()
-        .filter_map(|certificate| certificate.warning(now));
-    warnings.for_each(|text| print_progress(&format!("warning: {text}")));
-    Ok(())
+        .filter_map(|certificate| certificate.warning(now))
+    {
+        print_progress(&format!("warning: {warning}"));
+    }
 }
 
 fn format_table(all: &[CertificateFile], now: Timestamp) -> String {
     let mut text = format!(
-        "{:<32}{:<34}{:<26}{:<12}{:<7}RENEWED\n",
+        "{:<32}{:<34}{:<26}{:<12}{:<7}RENEWED BY\n",
         "FILE", "SUBJECT", "ISSUER", "EXPIRES", "DAYS"
     );
     for certificate in all {
@@ -61,7 +70,12 @@ fn format_table(all: &[CertificateFile], now: Timestamp) -> String {
             escape_controls(&certificate.issuer),
             certificate.expires.strftime("%Y-%m-%d").to_string(),
             certificate.days_left(now),
-            if certificate.is_renewed { "yes" } else { "no" },
+            match (certificate.renewed_by, certificate.is_ca) {
+                (Some(Renewer::Supervisor), _) => "supervisor",
+                (Some(Renewer::Kubelet), _) => "kubelet",
+                (None, true) => "-",
+                (None, false) => "- (unused)",
+            },
         );
     }
     text

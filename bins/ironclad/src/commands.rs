@@ -78,7 +78,7 @@ async fn run_up(options: Up) -> anyhow::Result<()> {
         verbosity: options.component_verbosity,
     };
     let settings = operator_cluster::start_cluster(&library_options, &print_progress).await?;
-    certs::print_warnings(&settings.data_dir)?;
+    certs::print_warnings(&settings.data_dir);
     let kubeconfig = Layout::for_settings(&settings).admin_kubeconfig();
     writeln!(
         std::io::stdout(),
@@ -146,7 +146,7 @@ async fn run_status(options: Status) -> anyhow::Result<()> {
         Output::Text => format_table(&report),
     };
     writeln!(std::io::stdout(), "{}", text.trim_end())?;
-    certs::print_warnings(Path::new(&report.data_dir))?;
+    certs::print_warnings(Path::new(&report.data_dir));
     // The report is printed in any case; the exit code lets scripts wait for a healthy cluster.
     if !report.is_healthy() {
         let command = if report.is_joined { "join" } else { "up" };

@@ -2,6 +2,7 @@
 //! cluster again, on this machine or another one.
 
 mod archive;
+mod parts;
 mod restore;
 mod save;
 mod snapshot;

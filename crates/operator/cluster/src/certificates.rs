@@ -1,22 +1,34 @@
 //! The certificates of a cluster on this machine, for `ironclad certs`.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use operator_pki::{Renewal, summarize_certificate};
+use operator_pki::{Renewal, list_leaf_names, summarize_certificate};
 use serde::Serialize;
 
-use crate::cluster_files::{write_files, write_plan};
+use crate::cluster_files::{certificate_names, write_files, write_plan};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::settings::Settings;
 use crate::systemd;
 
-/// Rest of the validity in which a certificate is warned about. The software renews those that it can
-/// long before.
+/// Days before the expiration from which on there are warnings. Renewals come long before.
 const WARN_BEFORE_DAYS: i64 = 30;
 const DAY: i64 = 24 * 60 * 60;
+/// The kubelet's certificate of a machine that joined, the newest of several.
+const KUBELET_FILE: &str = "kubelet-client-current.pem";
+
+/// The process that renews a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Renewer {
+    /// The supervisor of the cluster.
+    Supervisor,
+    /// The kubelet of a machine that joined.
+    Kubelet,
+}
 
 /// A certificate in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -28,68 +40,109 @@ pub struct CertificateFile {
     pub subject: String,
     /// Common name of the CA that signed it.
     pub issuer: String,
-    /// End of its validity.
+    /// Expiration.
     pub expires: Timestamp,
-    /// The software renews it before its end: the supervisor, or the kubelet of a machine that joined.
-    pub is_renewed: bool,
+    /// The process that renews it; None for certificates of CAs, and for those that no component uses.
+    pub renewed_by: Option<Renewer>,
+    /// True for the certificate of a CA.
+    pub is_ca: bool,
 }
 
 impl CertificateFile {
-    /// Returns the days until the end; negative after it.
+    /// Returns the days until the expiration; negative after it.
     #[must_use]
     pub fn days_left(&self, now: Timestamp) -> i64 {
         (self.expires.as_second() - now.as_second()).div_euclid(DAY)
     }
 
-    /// Returns a warning if the end is near.
+    /// Returns a warning if the expiration is near.
     #[must_use]
     pub fn warning(&self, now: Timestamp) -> Option<String> {
         let days = self.days_left(now);
         if days >= WARN_BEFORE_DAYS {
             return None;
         }
-        let remedy = match self.is_renewed {
-            true => {
-                "it should have been renewed; see the log of the supervisor, or run `ironclad certs renew`"
+        let remedy = match (self.renewed_by, self.is_ca) {
+            (Some(Renewer::Supervisor), _) => {
+                "the supervisor should have renewed it; see its log, or run `ironclad certs renew`"
             }
-            false => "it is not renewed by the software; see docs/operations/certificates.md",
+            (Some(Renewer::Kubelet), _) => {
+                "the kubelet should have renewed it; see its log, or run `ironclad join` with a token"
+            }
+            (None, true) => {
+                "certificates of CAs are not renewed; see docs/operations/certificates.md"
+            }
+            (None, false) => "no component uses it; remove it if you don't either",
         };
-        let end = match days {
+        let expires = match days {
             ..0 => "has expired".to_owned(),
+            0 => "expires today".to_owned(),
             days => format!("expires in {days} days"),
         };
-        Some(format!("the certificate {} {end}; {remedy}", self.name))
+        Some(format!("the certificate {} {expires}; {remedy}", self.name))
     }
 }
 
 /// Returns the certificates of the cluster in `data_dir`, or of this machine if it joined another one,
-/// in the order of their ends.
+/// soonest expiration first.
+///
+/// # Errors
+/// A file can't be read, or has no certificate.
 pub fn list_certificates(data_dir: &Path) -> Result<Vec<CertificateFile>> {
-    let settings = load_settings(data_dir)?;
-    let folder = Layout::for_settings(&settings).pki();
+    let settings = Settings::load_existing(data_dir)?;
+    let directory = Layout::for_settings(&settings).pki();
+    let used: HashSet<String> = match settings.membership {
+        Some(_) => HashSet::new(),
+        None => list_leaf_names(&certificate_names(&settings))
+            .into_iter()
+            .collect(),
+    };
     let mut paths = Vec::new();
-    find_files(&folder, &mut paths)?;
-    let mut all: Vec<CertificateFile> = paths
+    find_files(&directory, &mut paths)?;
+    let mut all = paths
         .iter()
-        .filter_map(|path| {
-            let summary = summarize_certificate(&fs::read(path).ok()?)?;
-            Some(CertificateFile {
-                name: path.strip_prefix(&folder).ok()?.display().to_string(),
-                subject: summary.subject,
-                issuer: summary.issuer,
-                expires: Timestamp::from_second(summary.end).ok()?,
-                is_renewed: !summary.is_authority,
-            })
-        })
-        .collect();
+        .map(|path| read_certificate(&directory, path, &used))
+        .collect::<Result<Vec<_>>>()?;
     all.sort_by(|a, b| (a.expires, &a.name).cmp(&(b.expires, &b.name)));
     Ok(all)
 }
 
-/// Issues all certificates but those of the CAs again. Returns their names, and whether a supervisor
-/// restarts what uses them.
+fn read_certificate(
+    directory: &Path,
+    path: &Path,
+    used: &HashSet<String>,
+) -> Result<CertificateFile> {
+    let damaged = || {
+        Error::Refused(format!(
+            "{} has no certificate; remove it, and `ironclad up` makes it again if it is needed",
+            path.display()
+        ))
+    };
+    let content = fs::read(path).map_err(Error::io(path))?;
+    let found = summarize_certificate(&content).ok_or_else(damaged)?;
+    let name = path
+        .strip_prefix(directory)
+        .unwrap_or(path)
+        .display()
+        .to_string();
+    let renewed_by = match name.strip_suffix(".crt") {
+        Some(leaf) => used.contains(leaf).then_some(Renewer::Supervisor),
+        None => Some(Renewer::Kubelet),
+    };
+    Ok(CertificateFile {
+        name,
+        subject: found.subject,
+        issuer: found.issuer,
+        expires: Timestamp::from_second(found.expiration).map_err(|_| damaged())?,
+        renewed_by,
+        is_ca: found.is_ca,
+    })
+}
+
+/// Renews all leaf certificates. Returns their names, and whether a supervisor restarts the components that
+/// use them.
 pub fn renew_certificates(data_dir: &Path) -> Result<(Vec<String>, bool)> {
-    let settings = load_settings(data_dir)?;
+    let settings = Settings::load_existing(data_dir)?;
     if let Some(membership) = &settings.membership {
         return Err(Error::Refused(format!(
             "this machine joined the cluster at {}; its kubelet requests a new certificate by itself",
@@ -102,34 +155,30 @@ pub fn renew_certificates(data_dir: &Path) -> Result<(Vec<String>, bool)> {
     Ok((written, systemd::notify_supervisor(&layout)?))
 }
 
-/// Logs a warning for each certificate whose end is near.
+/// Logs a warning for each certificate whose expiration is near.
 pub(crate) fn log_warnings(settings: &Settings) {
     let now = Timestamp::now();
-    for certificate in list_certificates(&settings.data_dir).unwrap_or_default() {
-        if let Some(warning) = certificate.warning(now) {
-            tracing::warn!("{warning}");
+    match list_certificates(&settings.data_dir) {
+        Err(error) => tracing::warn!(%error, "certificates can't be listed"),
+        Ok(all) => {
+            for warning in all
+                .iter()
+                .filter_map(|certificate| certificate.warning(now))
+            {
+                tracing::warn!("{warning}");
+            }
         }
     }
 }
 
-fn load_settings(data_dir: &Path) -> Result<Settings> {
-    Settings::load(data_dir)?.ok_or_else(|| {
-        Error::Refused(format!(
-            "{} holds no cluster; name its folder with --data-dir",
-            data_dir.display()
-        ))
-    })
-}
-
-/// Adds the files below a folder that may be certificates.
-fn find_files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(folder).map_err(Error::io(folder))? {
-        let path = entry.map_err(Error::io(folder))?.path();
+/// Adds the files with certificates below a directory.
+fn find_files(directory: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(directory).map_err(Error::io(directory))? {
+        let path = entry.map_err(Error::io(directory))?.path();
         if path.is_dir() {
             find_files(&path, found)?;
-        } else if path.extension().is_some_and(|end| end == "crt")
-            // The dated files beside it are the kubelet's earlier ones.
-            || path.file_name().is_some_and(|name| name.to_string_lossy().ends_with("-current.pem"))
+        } else if path.extension().is_some_and(|extension| extension == "crt")
+            || path.ends_with(KUBELET_FILE)
         {
             found.push(path);
         }
@@ -143,28 +192,76 @@ mod tests {
     use super::*;
 
     #[test]
-    fn end_that_is_near_is_warned_about_with_the_remedy() {
+    fn expiration_that_is_near_is_warned_about_with_the_remedy() {
         let now = Timestamp::now();
-        let warning = |days: i64, is_renewed| {
+        let warning = |days: i64, renewed_by, is_ca| {
             let certificate = CertificateFile {
                 name: "x.crt".to_owned(),
                 subject: String::new(),
                 issuer: String::new(),
                 expires: Timestamp::from_second(now.as_second() + days * DAY).unwrap(),
-                is_renewed,
+                renewed_by,
+                is_ca,
             };
             certificate.warning(now)
         };
-        assert_eq!((warning(30, true), warning(4000, false)), (None, None));
-        let text = warning(29, true).unwrap();
-        assert!(
-            text.contains("x.crt expires in 29 days") && text.contains("certs renew"),
-            "{text}"
+        let supervisor = Some(Renewer::Supervisor);
+        assert_eq!(warning(30, supervisor, false), None);
+        assert_eq!(warning(4000, None, true), None);
+        for (found, texts) in [
+            (
+                warning(29, supervisor, false),
+                ["x.crt expires in 29 days", "certs renew"],
+            ),
+            (
+                warning(0, Some(Renewer::Kubelet), false),
+                ["expires today", "ironclad join"],
+            ),
+            (
+                warning(-1, None, true),
+                ["has expired", "CAs are not renewed"],
+            ),
+            (
+                warning(-1, None, false),
+                ["has expired", "no component uses it"],
+            ),
+        ] {
+            let found = found.unwrap();
+            assert!(texts.iter().all(|text| found.contains(text)), "{found}");
+        }
+    }
+
+    #[test]
+    fn certificates_of_former_nodes_are_used_by_no_component() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = Settings::example();
+        settings.data_dir = dir.path().to_owned();
+        settings.save().unwrap();
+        let layout = Layout::for_settings(&settings);
+        write_files(&settings, &layout, Renewal::Due).unwrap();
+        let old = layout.pki().join("kubelet-former.crt");
+        fs::copy(layout.pki().join("dns.crt"), &old).unwrap();
+        let all = list_certificates(dir.path()).unwrap();
+        let unused: Vec<_> = all
+            .iter()
+            .filter(|found| found.renewed_by.is_none())
+            .collect();
+        let mut names: Vec<_> = unused.iter().map(|found| found.name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(
+            names,
+            [
+                "ca.crt",
+                "etcd/ca.crt",
+                "front-proxy-ca.crt",
+                "kubelet-former.crt"
+            ]
         );
-        let text = warning(-1, false).unwrap();
+        fs::write(&old, "").unwrap();
+        let error = list_certificates(dir.path()).unwrap_err().to_string();
         assert!(
-            text.contains("has expired") && text.contains("not renewed"),
-            "{text}"
+            error.contains("kubelet-former.crt has no certificate"),
+            "{error}"
         );
     }
 }

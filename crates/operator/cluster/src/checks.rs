@@ -10,6 +10,7 @@ use crate::configs::cni_plugins;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::process::Record;
+use crate::restore_state::reject_unfinished_restore;
 use crate::settings::{Runtime, Settings};
 use crate::supervisor_record::running_supervisor;
 
@@ -48,12 +49,7 @@ pub fn why_simulated() -> Option<String> {
 
 /// Checks everything that the start depends on.
 pub fn check_host(settings: &Settings, layout: &Layout) -> Result<()> {
-    if layout.restore().is_dir() {
-        return reject(format!(
-            "a restore of {} was interrupted; run `ironclad restore` again",
-            settings.data_dir.display()
-        ));
-    }
+    reject_unfinished_restore(layout)?;
     check_folder(&settings.data_dir)?;
     let needed = match settings.membership {
         Some(_) => NODE_BINARIES,
@@ -65,7 +61,6 @@ pub fn check_host(settings: &Settings, layout: &Layout) -> Result<()> {
         check_kernel()?;
         check_only_cluster(&settings.bridge())?;
     }
-    check_address(settings)?;
     check_ranges(settings)?;
     check_nodes(settings)?;
     check_ports(settings, layout)
@@ -88,7 +83,8 @@ fn check_folder(path: &Path) -> Result<()> {
 
 /// Returns a foreign file in a directory that is neither a cluster's nor prepared for one, if any.
 pub(crate) fn find_foreign_file(path: &Path) -> Result<Option<String>> {
-    const PREPARED: [&str; 8] = [
+    const PREPARED: [&str; 9] = [
+        "restore-in-progress",
         "lost+found",
         "pki",
         "config",
@@ -213,19 +209,6 @@ fn check_ranges(settings: &Settings) -> Result<()> {
 }
 
 /// Checks what several nodes need.
-/// Rejects an address that this machine does not have, such as that of the machine of a backup: routes
-/// need it as their source. Simulated nodes have no routes.
-fn check_address(settings: &Settings) -> Result<()> {
-    let address = settings.node_address;
-    // Binding needs no permission, and no peer.
-    if !settings.runs_pods() || UdpSocket::bind((address, 0)).is_ok() {
-        return Ok(());
-    }
-    reject(format!(
-        "{address}, the node's address, is none of this machine; give one with --node-ip"
-    ))
-}
-
 fn check_nodes(settings: &Settings) -> Result<()> {
     let count = u32::from(settings.node_count);
     if count == 1 {
@@ -310,6 +293,19 @@ fn wait_until_port_free(port: u16) -> bool {
         std::thread::sleep(PAUSE);
     }
     true
+}
+
+/// Returns a remark if this machine does not have the node's address. It may be that of the machine of a
+/// backup, or that of a router which translates it.
+pub fn remark_on_address(settings: &Settings) -> Option<String> {
+    let address = settings.node_address;
+    // Binding needs no permission, and no peer.
+    let error = UdpSocket::bind((address, 0)).err()?;
+    (error.kind() == std::io::ErrorKind::AddrNotAvailable).then(|| {
+        format!(
+            "{address}, the node's address, is none of this machine; --node-ip gives another one"
+        )
+    })
 }
 
 /// Returns whether a port is free.

@@ -18,19 +18,7 @@ pub(crate) fn write_files(
     layout: &Layout,
     renewal: Renewal,
 ) -> Result<Vec<String>> {
-    let nodes = settings.nodes();
-    let node_names = nodes.iter().map(|node| NodeName {
-        name: node.name.clone(),
-        addresses: vec![node.address],
-    });
-    // All addresses of the machine: a client on it and a pod see the same certificate.
-    let names = Names {
-        domain: settings.domain.clone(),
-        service_address: settings.api_service_address().into(),
-        extra_dns: vec![settings.node_name.clone()],
-        addresses: vec![settings.node_address],
-        nodes: node_names.collect(),
-    };
+    let names = certificate_names(settings);
     let (pki, written) = operator_pki::write_pki(&layout.pki(), &names, renewal)?;
     tracing::debug!(?written, "certificates");
     let server = settings.server_url();
@@ -55,10 +43,26 @@ pub(crate) fn write_files(
         &layout.config("authentication.yaml"),
         configs::authentication_config().as_bytes(),
     )?;
-    for node in &nodes {
+    for node in &settings.nodes() {
         write_node_files(settings, node, &layout.for_node(node.number), &pki)?;
     }
     Ok(written)
+}
+
+/// Returns the names in the certificates of a cluster.
+pub(crate) fn certificate_names(settings: &Settings) -> Names {
+    let nodes = settings.nodes().into_iter().map(|node| NodeName {
+        name: node.name,
+        addresses: vec![node.address],
+    });
+    // All addresses of the machine: a client on it and a pod see the same certificate.
+    Names {
+        domain: settings.domain.clone(),
+        service_address: settings.api_service_address().into(),
+        extra_dns: vec![settings.node_name.clone()],
+        addresses: vec![settings.node_address],
+        nodes: nodes.collect(),
+    }
 }
 
 /// Writes the configurations of one node. Its kubelet has the identity of this node only.

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::certificates::list_certificates;
 use crate::connect::connect_admin;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::layout::Layout;
 use crate::settings::Settings;
 use crate::status::cluster_status;
@@ -38,13 +38,20 @@ pub async fn diagnose(data_dir: &Path) -> Result<Diagnosis> {
     let now = Timestamp::now();
     let mut examined = vec!["components", "certificates", "disk"];
     let mut findings = machine::examine_components(&report);
-    let certificates = list_certificates(data_dir)?;
-    findings.extend(machine::examine_certificates(&certificates, now));
+    match list_certificates(data_dir) {
+        Ok(all) => findings.extend(machine::examine_certificates(&all, now)),
+        Err(error) => findings.push(Finding::new(
+            Severity::Warning,
+            "certificates",
+            error.to_string(),
+            "ironclad certs list",
+        )),
+    }
     findings.extend(machine::examine_disk(data_dir));
     // A node may not read what the rest needs.
     if !report.is_joined && machine::is_started(&report) {
         examined.push("API server");
-        let layout = load_layout(data_dir)?;
+        let layout = Layout::for_settings(&Settings::load_existing(data_dir)?);
         let client = connect_admin(&layout)?;
         match examine_objects(&client, now).await {
             Ok(problems) => {
@@ -61,12 +68,6 @@ pub async fn diagnose(data_dir: &Path) -> Result<Diagnosis> {
     }
     findings.sort_by(|a, b| (a.severity, &a.subject).cmp(&(b.severity, &b.subject)));
     Ok(Diagnosis { examined, findings })
-}
-
-fn load_layout(data_dir: &Path) -> Result<Layout> {
-    let settings = Settings::load(data_dir)?;
-    let settings = settings.ok_or_else(|| Error::Refused("the cluster was removed".to_owned()))?;
-    Ok(Layout::for_settings(&settings))
 }
 
 /// The areas that `examine_objects` examines.

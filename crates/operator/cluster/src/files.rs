@@ -61,10 +61,13 @@ pub fn create_private_dir(path: &Path) -> Result<()> {
 /// Returns the SHA-256 digest in hexadecimal.
 #[must_use]
 pub fn digest_hex(data: &[u8]) -> String {
-    Sha256::digest(data)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    to_hex(&Sha256::digest(data))
+}
+
+/// Formats bytes in hexadecimal.
+#[must_use]
+pub fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Removes a directory with its content if it exists.

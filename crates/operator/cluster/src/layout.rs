@@ -95,11 +95,10 @@ impl Layout {
     pub fn record(&self, name: &str) -> PathBuf {
         self.run.join(format!("{name}.json"))
     }
-    /// Returns the directory in which a restore is prepared. As long as it exists, the restore has not
-    /// ended.
+    /// Returns the directory in which a restore is prepared.
     #[must_use]
     pub fn restore(&self) -> PathBuf {
-        self.data.join("restore")
+        self.data.join("restore-in-progress")
     }
     /// Returns the path of the plan.
     #[must_use]

@@ -31,6 +31,7 @@ mod node;
 mod plan;
 mod process;
 mod published;
+mod restore_state;
 mod routes;
 mod settings;
 mod shims;
@@ -42,7 +43,7 @@ mod token;
 mod up;
 
 pub use backup::{BackupOptions, RestoreOptions, restore_cluster, save_backup};
-pub use certificates::{CertificateFile, list_certificates, renew_certificates};
+pub use certificates::{CertificateFile, Renewer, list_certificates, renew_certificates};
 pub use doctor::{Diagnosis, Finding, Severity, diagnose};
 pub use down::{DownOptions, stop_cluster};
 pub use error::{Error, Result};

@@ -187,6 +187,16 @@ impl Settings {
         Ok(Some(settings))
     }
 
+    /// Loads the settings; an error if there are none.
+    pub fn load_existing(data_dir: &Path) -> Result<Self> {
+        Self::load(data_dir)?.ok_or_else(|| {
+            Error::Refused(format!(
+                "{} holds no cluster; name its data directory with --data-dir",
+                data_dir.display()
+            ))
+        })
+    }
+
     /// Writes `DIR/settings.json`.
     pub fn save(&self) -> Result<()> {
         let text = serde_json::to_string_pretty(self).unwrap_or_default();

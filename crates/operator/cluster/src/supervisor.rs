@@ -25,9 +25,10 @@ use crate::layout::Layout;
 use crate::network;
 use crate::plan::{Plan, Process};
 use crate::process::{Record, read_boot_id, read_start_time};
+use crate::restore_state::reject_unfinished_restore;
 use crate::routes::follow_nodes;
 use crate::settings::Settings;
-use crate::supervisor_record::NAME;
+use crate::supervisor_record::{NAME, lock_cluster};
 
 use process_loop::Dependencies;
 pub(crate) use process_loop::GRACE;
@@ -82,6 +83,7 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
         ))
     })?;
     let layout = Layout::for_settings(&settings);
+    reject_unfinished_restore(&layout)?;
     // Leaves the caller's terminal and session; fails harmlessly for a session leader.
     let _ = rustix::process::setsid();
     // Install the handler before the record is visible to others: without it the signal would end
@@ -109,10 +111,7 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
                 }
                 true
             }
-            _ = renewal.tick() => {
-                log_warnings(&settings);
-                true
-            }
+            _ = renewal.tick() => true,
         };
         // A later `up` may have added nodes.
         let current = reload_settings(&settings);
@@ -128,6 +127,9 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
             }
             Ok(None) => {}
             Err(error) => log_plan_error(&error, is_renewal, &current),
+        }
+        if is_renewal {
+            log_warnings(&current);
         }
     }
     // Reached by SIGTERM only: a supervisor that is killed leaves its processes to the next one.
@@ -199,13 +201,7 @@ fn load_plan(layout: &Layout) -> Result<Plan> {
 /// Makes this process the cluster's only supervisor. The kernel releases the lock when the process
 /// exits.
 fn lock_supervisor(layout: &Layout) -> Result<std::fs::File> {
-    crate::files::create_dir(layout.run(), 0o711)?;
-    // A file of its own: the record is replaced by rename, and a lock belongs to the file and not
-    // to its name.
-    let path = layout.run().join("supervisor.lock");
-    let file = std::fs::File::create(&path).map_err(Error::io(&path))?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
-        .map_err(|_| Error::Refused(format!("another supervisor holds {}", path.display())))?;
+    let file = lock_cluster(layout)?;
     let pid = i32::try_from(std::process::id()).unwrap_or_default();
     let start = read_start_time(pid).unwrap_or_default();
     let record = Record {
@@ -469,7 +465,7 @@ mod tests {
         let layout = Layout::new(dir.path(), false);
         let first = lock_supervisor(&layout).unwrap();
         let error = lock_supervisor(&layout).unwrap_err().to_string();
-        assert!(error.contains("another supervisor holds"), "{error}");
+        assert!(error.contains("another supervisor"), "{error}");
         drop(first);
         lock_supervisor(&layout).unwrap();
     }

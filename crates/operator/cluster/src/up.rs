@@ -32,7 +32,10 @@ pub async fn start_cluster(
     // Before the first file is written: a rejected start leaves nothing behind.
     checks::check_host(&settings, &layout)?;
     register::check_added_nodes(&settings, &layout).await?;
-    if let Some(remark) = remark {
+    for remark in remark
+        .into_iter()
+        .chain(checks::remark_on_address(&settings))
+    {
         report_progress(&remark);
     }
     files::create_dir(&settings.data_dir, 0o711)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair,
-    KeyUsagePurpose, SanType,
+    KeyUsagePurpose, PublicKeyData, SanType,
 };
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificate, X509Name};
@@ -85,8 +85,9 @@ pub fn ensure_certificate(
     subject: &Subject,
 ) -> Result<bool, Error> {
     let [crt, key] = pair_paths(folder, name);
-    if let (Some(present), Some(_)) = (read_optional(&crt)?, read_optional(&key)?)
+    if let (Some(present), Some(key)) = (read_optional(&crt)?, read_optional(&key)?)
         && is_valid_for(&present, authority, subject)
+        && belongs_to_key(&present, &key)
     {
         return Ok(false);
     }
@@ -176,6 +177,18 @@ fn is_valid_for(present: &str, authority: &Authority, subject: &Subject) -> bool
         && certificate_names(&certificate) == desired_names(subject)
 }
 
+/// Returns whether the certificate is that of the private key. A crash between the two files leaves an old
+/// certificate beside a new key.
+fn belongs_to_key(certificate: &str, key: &str) -> bool {
+    let Ok(pair) = KeyPair::from_pem(key) else {
+        return false;
+    };
+    let der = pem_to_der(certificate).unwrap_or_default();
+    X509Certificate::from_der(&der).is_ok_and(|(_, certificate)| {
+        certificate.public_key().raw == pair.subject_public_key_info()
+    })
+}
+
 /// Returns the end of the validity of the first certificate in a PEM text, in seconds since the epoch;
 /// None if there is none.
 #[must_use]
@@ -185,22 +198,22 @@ pub fn certificate_end(pem: &[u8]) -> Option<i64> {
     Some(certificate.validity().not_after.timestamp())
 }
 
-/// Names and end of a certificate, for operators.
+/// Names and expiration of a certificate, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Summary {
+pub struct CertificateSummary {
     /// The common name of the subject.
     pub subject: String,
     /// The common name of the CA that signed it.
     pub issuer: String,
-    /// The end of the validity, in seconds since the epoch.
-    pub end: i64,
-    /// It is the certificate of a CA.
-    pub is_authority: bool,
+    /// The expiration, in seconds since the epoch.
+    pub expiration: i64,
+    /// True for the certificate of a CA.
+    pub is_ca: bool,
 }
 
 /// Returns a summary of the first certificate in a PEM text; None if there is none.
 #[must_use]
-pub fn summarize_certificate(pem: &[u8]) -> Option<Summary> {
+pub fn summarize_certificate(pem: &[u8]) -> Option<CertificateSummary> {
     // A kubelet's file has its key, too, in any order.
     let blocks = x509_parser::pem::Pem::iter_from_buffer(pem).flatten();
     let block = blocks
@@ -211,11 +224,11 @@ pub fn summarize_certificate(pem: &[u8]) -> Option<Summary> {
         let found = name.iter_common_name().find_map(|n| n.as_str().ok());
         found.unwrap_or_default().to_owned()
     };
-    Some(Summary {
+    Some(CertificateSummary {
         subject: common_name(certificate.subject()),
         issuer: common_name(certificate.issuer()),
-        end: certificate.validity().not_after.timestamp(),
-        is_authority: certificate.is_ca(),
+        expiration: certificate.validity().not_after.timestamp(),
+        is_ca: certificate.is_ca(),
     })
 }
 

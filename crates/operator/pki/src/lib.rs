@@ -13,12 +13,12 @@ mod set;
 
 pub use authority::Authority;
 pub use certificate::{
-    Subject, Summary, Usage, certificate_end, ensure_certificate, list_certificate_hosts,
-    summarize_certificate,
+    CertificateSummary, Subject, Usage, certificate_end, ensure_certificate,
+    list_certificate_hosts, summarize_certificate,
 };
 pub use error::Error;
 pub use kubeconfig::{Kubeconfig, encode_base64};
 pub use set::{
     KUBELET_CLIENT, Names, NodeName, Pki, Renewal, ensure_pki, ensure_service_account_key,
-    write_pki,
+    list_leaf_names, write_pki,
 };

@@ -46,7 +46,7 @@ pub struct Pki {
     store: Authority,
 }
 
-/// The certificates to issue again. Those of the CAs never are.
+/// The leaf certificates to renew. Certificates of CAs never are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
     /// Those that are in their last 90 days, or have other names than they should.
@@ -78,7 +78,8 @@ pub fn write_pki(
         store: Authority::ensure(&folder.join("etcd"), "ca", "ironclad-store-ca")?,
     };
     let mut written = Vec::new();
-    for (authority, name, subject) in desired_certificates(&pki, names) {
+    for (signer, name, subject) in desired_certificates(names) {
+        let authority = pki.signer(signer);
         let is_written = match renewal {
             Renewal::Due => certificate::ensure_certificate(authority, folder, &name, &subject)?,
             Renewal::All => {
@@ -96,48 +97,72 @@ pub fn write_pki(
     Ok((pki, written))
 }
 
-/// Authority, name and content of a certificate.
-type IssuedCertificate<'a> = (&'a Authority, String, Subject);
+/// Returns the names of the leaf certificates that [`ensure_pki`] keeps: paths below the directory without
+/// their extension.
+#[must_use]
+pub fn list_leaf_names(names: &Names) -> Vec<String> {
+    let all = desired_certificates(names).into_iter();
+    all.map(|(_, name, _)| name).collect()
+}
 
-fn desired_certificates<'a>(pki: &'a Pki, names: &Names) -> Vec<IssuedCertificate<'a>> {
-    let mut all = list_control_plane_certificates(pki, names);
-    all.extend(list_client_certificates(pki));
+/// The CA that signs a certificate.
+#[derive(Clone, Copy)]
+enum Signer {
+    Cluster,
+    FrontProxy,
+    Store,
+}
+
+/// Signer, name and content of a certificate.
+type DesiredCertificate = (Signer, String, Subject);
+
+fn desired_certificates(names: &Names) -> Vec<DesiredCertificate> {
+    let mut all = list_control_plane_certificates(names);
+    all.extend(list_client_certificates());
     for node in &names.nodes {
-        all.extend(list_kubelet_certificates(pki, node));
+        all.extend(list_kubelet_certificates(node));
     }
     all
 }
 
 /// Returns the certificates of the API server and the store, and between them.
-fn list_control_plane_certificates<'a>(pki: &'a Pki, names: &Names) -> Vec<IssuedCertificate<'a>> {
+fn list_control_plane_certificates(names: &Names) -> Vec<DesiredCertificate> {
     [
-        (&pki.cluster, "apiserver", api_server_subject(names)),
+        (Signer::Cluster, "apiserver", api_server_subject(names)),
         // Not in `system:masters`: a node's object controls where these connections go, so the
         // certificate must give access to kubelets only.
         (
-            &pki.cluster,
+            Signer::Cluster,
             "apiserver-kubelet-client",
             Subject::client(KUBELET_CLIENT, None),
         ),
         (
-            &pki.front_proxy,
+            Signer::FrontProxy,
             "front-proxy-client",
             Subject::client("front-proxy-client", None),
         ),
         (
-            &pki.store,
+            Signer::Store,
             "apiserver-etcd-client",
             Subject::client("kube-apiserver-etcd-client", None),
         ),
-        (&pki.store, "etcd/server", store_subject(names, Usage::Both)),
-        (&pki.store, "etcd/peer", store_subject(names, Usage::Both)),
+        (
+            Signer::Store,
+            "etcd/server",
+            store_subject(names, Usage::Both),
+        ),
+        (
+            Signer::Store,
+            "etcd/peer",
+            store_subject(names, Usage::Both),
+        ),
     ]
-    .map(|(authority, name, subject)| (authority, name.to_owned(), subject))
+    .map(|(signer, name, subject)| (signer, name.to_owned(), subject))
     .into()
 }
 
 /// Returns the certificates of the API server's clients.
-fn list_client_certificates(pki: &Pki) -> Vec<IssuedCertificate<'_>> {
+fn list_client_certificates() -> Vec<DesiredCertificate> {
     [
         (
             "admin",
@@ -151,12 +176,12 @@ fn list_client_certificates(pki: &Pki) -> Vec<IssuedCertificate<'_>> {
         ("proxy", Subject::client("system:kube-proxy", None)),
         ("dns", Subject::client("system:cluster-dns", None)),
     ]
-    .map(|(name, subject)| (&pki.cluster, name.to_owned(), subject))
+    .map(|(name, subject)| (Signer::Cluster, name.to_owned(), subject))
     .into()
 }
 
 /// Returns the client certificate and the serving certificate of a kubelet.
-fn list_kubelet_certificates<'a>(pki: &'a Pki, node: &NodeName) -> [IssuedCertificate<'a>; 2] {
+fn list_kubelet_certificates(node: &NodeName) -> [DesiredCertificate; 2] {
     // The Node authorizer recognizes kubelets by this user and the group below.
     let user = format!("system:node:{}", node.name);
     let client = Subject::client(&user, Some("system:nodes"));
@@ -168,9 +193,9 @@ fn list_kubelet_certificates<'a>(pki: &'a Pki, node: &NodeName) -> [IssuedCertif
         addresses,
     );
     [
-        (&pki.cluster, format!("kubelet-{}", node.name), client),
+        (Signer::Cluster, format!("kubelet-{}", node.name), client),
         (
-            &pki.cluster,
+            Signer::Cluster,
             format!("kubelet-serving-{}", node.name),
             serving,
         ),
@@ -233,6 +258,14 @@ pub fn ensure_service_account_key(folder: &Path) -> Result<bool, Error> {
 }
 
 impl Pki {
+    fn signer(&self, signer: Signer) -> &Authority {
+        match signer {
+            Signer::Cluster => &self.cluster,
+            Signer::FrontProxy => &self.front_proxy,
+            Signer::Store => &self.store,
+        }
+    }
+
     /// Returns the path of the certificate `name`.
     #[must_use]
     pub fn crt(&self, name: &str) -> PathBuf {

@@ -20,7 +20,28 @@ fn names() -> Names {
 }
 
 #[test]
-fn all_certificates_but_those_of_the_authorities_are_renewed_on_request() {
+fn certificate_of_another_key_is_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    ensure_pki(dir.path(), &names()).unwrap();
+    // As a crash between the two files leaves them.
+    fs::copy(dir.path().join("dns.key"), dir.path().join("scheduler.key")).unwrap();
+    let (_, written) = ensure_pki(dir.path(), &names()).unwrap();
+    assert_eq!(written, ["scheduler"]);
+    fs::write(dir.path().join("etcd/peer.key"), "damaged").unwrap();
+    let (_, written) = ensure_pki(dir.path(), &names()).unwrap();
+    assert_eq!(written, ["etcd/peer"]);
+}
+
+#[test]
+fn names_of_leaf_certificates_are_those_that_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, mut written) = ensure_pki(dir.path(), &names()).unwrap();
+    written.retain(|name| name != "sa");
+    assert_eq!(list_leaf_names(&names()), written);
+}
+
+#[test]
+fn all_leaf_certificates_are_renewed_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let (_, first) = ensure_pki(dir.path(), &names()).unwrap();
     let read = |name: &str| fs::read_to_string(dir.path().join(format!("{name}.crt"))).unwrap();

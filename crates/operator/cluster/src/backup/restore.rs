@@ -1,22 +1,26 @@
 //! Restores a cluster from a backup.
 //!
-//! Everything is prepared in a folder of its own. Only then it takes the place of the existing files, which
-//! are kept. The settings come last, and the folder of the preparation is removed after them: `up` refuses
-//! to start as long as it exists.
+//! Everything is prepared in a directory of its own. Only then it takes the place of the existing files, which
+//! are kept. From the first of them to the last, the settings, a file says that the data directory is a
+//! mixture: then neither `up` nor the supervisor starts anything.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::archive::{SETTINGS, SNAPSHOT, unpack};
+use super::archive::{Backup, SETTINGS, SNAPSHOT, sync_parent};
+use super::parts::list_parts;
 use crate::checks::find_foreign_file;
 use crate::command::run_command;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::layout::Layout;
+use crate::restore_state::{RestoreState, STATE};
 use crate::settings::Settings;
 use crate::status::cluster_status;
+use crate::supervisor_record::lock_cluster;
 use crate::up::choose::{absolute_path, choose_bin_dir};
 
 const STORE: &str = "store";
@@ -35,76 +39,101 @@ pub struct RestoreOptions {
     pub bin_dir: Option<PathBuf>,
 }
 
-/// Returns what a backup has of the data directory, besides the settings.
-pub(super) fn list_parts(settings: &Settings) -> Vec<PathBuf> {
-    let further = (2..=settings.node_count).map(|number| format!("nodes/{number}/manifests"));
-    // The markers say that rights were granted: without them `up` would grant what an administrator may
-    // have taken away.
-    let parts = [
-        "pki",
-        "manifests",
-        "config/bootstrap-rights-granted",
-        "config/join-rights-granted",
-    ];
-    let parts = parts.map(str::to_owned).into_iter().chain(further);
-    parts.map(PathBuf::from).collect()
-}
-
-/// Makes the data directory of a cluster from a backup. Returns the folder with what was in its place.
+/// Makes the data directory of a cluster from a backup. Returns the directory with the replaced files.
 pub async fn restore_cluster(
     options: &RestoreOptions,
     report_progress: &dyn Fn(&str),
 ) -> Result<Option<PathBuf>> {
     let data_dir = absolute_path(&options.data_dir)?;
-    let prepared = Layout::new(&data_dir, false).restore();
-    refuse_wrong_folder(&data_dir, &prepared).await?;
-    let was_interrupted = prepared.is_dir();
+    let layout = Layout::new(&data_dir, rustix::process::geteuid().is_root());
+    let state = RestoreState::load(&layout)?;
+    // Opened before anything is removed.
+    let mut backup = Backup::open(&options.file)?;
+    reject_wrong_directory(&data_dir, &layout, &options.file).await?;
+    files::create_dir(&data_dir, 0o755)?;
+    let _lock = lock_cluster(&layout)?;
     base_task::blocking(|| {
-        files::remove_dir(&prepared)?;
-        files::create_dir(&data_dir, 0o755)?;
-        files::create_private_dir(&prepared)?;
-        let settings =
-            prepare(options, &data_dir, &prepared, report_progress).inspect_err(|_| {
-                // Nothing was changed, so nothing has to be repeated, unless an earlier restore was.
-                if !was_interrupted {
-                    let _ = files::remove_dir(&prepared);
-                }
-            })?;
+        let state = state.unwrap_or_default();
+        clear_directory(&layout, &state)?;
+        let prepared = prepare(&mut backup, options, &layout, report_progress);
+        let settings = prepared.inspect_err(|_| {
+            // Nothing was replaced, so nothing has to be repeated, unless an earlier restore had begun to.
+            if state.kept.is_none() {
+                let _ = files::remove_dir(&layout.restore());
+            }
+        })?;
         report_progress("replacing the files");
-        let kept = replace_parts(&settings, &prepared)?;
-        files::remove_dir(&prepared)?;
-        Ok(kept)
+        let kept = replace_parts(&settings, &layout, state)?;
+        files::remove_dir(&layout.restore())?;
+        Ok(kept.is_dir().then_some(kept))
     })
+}
+
+/// Makes the directory of the preparation, or removes from it what an earlier restore prepared.
+fn clear_directory(layout: &Layout, state: &RestoreState) -> Result<()> {
+    let directory = layout.restore();
+    files::create_private_dir(&directory)?;
+    state.save(layout)?;
+    for entry in fs::read_dir(&directory).map_err(Error::io(&directory))? {
+        let path = entry.map_err(Error::io(&directory))?.path();
+        match path.is_dir() {
+            true => files::remove_dir(&path)?,
+            false if path.ends_with(STATE) => {}
+            false => files::remove_file(&path)?,
+        }
+    }
+    Ok(())
 }
 
 /// Unpacks the backup and makes the store's directory. Returns the settings for this machine.
 fn prepare(
+    backup: &mut Backup,
     options: &RestoreOptions,
-    data_dir: &Path,
-    prepared: &Path,
+    layout: &Layout,
     report_progress: &dyn Fn(&str),
 ) -> Result<Settings> {
+    let prepared = layout.restore();
     report_progress("unpacking");
-    let description = unpack(&options.file, prepared)?;
-    let mut settings = load_settings(prepared)?;
-    settings.data_dir = data_dir.to_owned();
+    let description = backup.unpack(&prepared)?;
+    let mut settings = load_settings(&prepared)?;
+    settings.data_dir = layout.data().to_owned();
     settings.bin_dir = choose_bin_dir(options.bin_dir.as_deref(), None, "kvstore")?;
+    reject_foreign_disks(&settings)?;
     report_progress(&format!(
         "restoring the objects of {}",
         description.created.strftime("%Y-%m-%d %H:%M:%S UTC")
     ));
-    make_store(&settings, prepared)?;
+    make_store(&settings, &prepared)?;
     Ok(settings)
 }
 
-async fn refuse_wrong_folder(data_dir: &Path, prepared: &Path) -> Result<()> {
-    let folder = data_dir.display();
-    let Some(settings) = Settings::load(data_dir)? else {
+async fn reject_wrong_directory(data_dir: &Path, layout: &Layout, file: &Path) -> Result<()> {
+    let shown = data_dir.display();
+    let prepared = layout.restore().canonicalize();
+    let file = file.canonicalize();
+    if let (Ok(prepared), Ok(file)) = (prepared, file)
+        && file.starts_with(prepared)
+    {
+        return Err(Error::Refused(format!(
+            "{} is removed by a restore; move it elsewhere",
+            file.display()
+        )));
+    }
+    let settings = match Settings::load(data_dir) {
+        Err(Error::Settings { path, .. }) => {
+            return Err(Error::Refused(format!(
+                "{} is damaged; move {shown} elsewhere, and run the command again",
+                path.display()
+            )));
+        }
+        settings => settings?,
+    };
+    let Some(settings) = settings else {
         return match find_foreign_file(data_dir)? {
-            Some(name) if !prepared.is_dir() => Err(Error::Refused(format!(
-                "{folder} is no cluster's folder: {name:?} is in it; give an empty or a new one with --data-dir"
+            Some(name) => Err(Error::Refused(format!(
+                "{shown} is no cluster's data directory: {name:?} is in it; give an empty or a new one with --data-dir"
             ))),
-            _ => Ok(()),
+            None => Ok(()),
         };
     };
     if let Some(membership) = settings.membership {
@@ -116,31 +145,50 @@ async fn refuse_wrong_folder(data_dir: &Path, prepared: &Path) -> Result<()> {
     let status = cluster_status(data_dir).await?;
     if status.supervised || status.components.iter().any(|component| component.running) {
         return Err(Error::Refused(format!(
-            "the cluster in {folder} runs; stop it with `ironclad down`"
+            "the cluster in {shown} runs; stop it with `ironclad down`"
         )));
     }
     Ok(())
 }
 
-fn load_settings(folder: &Path) -> Result<Settings> {
-    let refuse = |why: &str| Error::Refused(format!("the backup's {SETTINGS} {why}"));
-    let settings = Settings::load(folder)?.ok_or_else(|| refuse("is missing"))?;
+/// Rejects parts that can't be renamed: other file systems, and links, whose targets would stay behind.
+fn reject_foreign_disks(settings: &Settings) -> Result<()> {
+    let device = |path: &Path| path.symlink_metadata().map(|metadata| metadata.dev()).ok();
+    let own = device(&settings.data_dir);
+    for part in [PathBuf::from(STORE)]
+        .into_iter()
+        .chain(list_parts(settings))
+    {
+        let path = settings.data_dir.join(part);
+        if device(&path).is_some_and(|other| Some(other) != own || path.is_symlink()) {
+            return Err(Error::Refused(format!(
+                "{} is a link, or on a file system of its own, and can't be replaced; remove that, or restore by hand (docs/operations/backup-and-restore.md)",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn load_settings(directory: &Path) -> Result<Settings> {
+    let reject = |why: &str| Error::Refused(format!("the backup's {SETTINGS} {why}"));
+    let settings = Settings::load(directory)?.ok_or_else(|| reject("is missing"))?;
     match settings.membership {
-        Some(_) => Err(refuse("is that of a machine without the cluster's objects")),
+        Some(_) => Err(reject("is that of a machine without the cluster's objects")),
         None => Ok(settings),
     }
 }
 
 /// Makes the store's directory from the snapshot.
 fn make_store(settings: &Settings, prepared: &Path) -> Result<()> {
-    let program = settings.bin_dir.join("kvstore");
     let peer = format!("https://127.0.0.1:{}", settings.ports.store_peer);
-    let text = |path: PathBuf| path.to_string_lossy().into_owned();
-    let (program, snapshot, target) = (
-        text(program),
-        text(prepared.join(SNAPSHOT)),
-        text(prepared.join(STORE)),
-    );
+    let text = |path: PathBuf| {
+        let not_utf8 = || Error::Refused(format!("{} is not UTF-8", path.display()));
+        path.to_str().map(str::to_owned).ok_or_else(not_utf8)
+    };
+    let program = text(settings.bin_dir.join("kvstore"))?;
+    let snapshot = text(prepared.join(SNAPSHOT))?;
+    let target = text(prepared.join(STORE))?;
     let name = format!("--name={}", settings.node_name);
     let members = format!("--initial-cluster={}={peer}", settings.node_name);
     let url = format!("--initial-advertise-peer-urls={peer}");
@@ -160,38 +208,142 @@ fn make_store(settings: &Settings, prepared: &Path) -> Result<()> {
     run_command(&program, &words).map(drop)
 }
 
-/// Puts the prepared files in the place of the present ones. Returns the folder with those.
-fn replace_parts(settings: &Settings, prepared: &Path) -> Result<Option<PathBuf>> {
-    let data_dir = &settings.data_dir;
-    let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
-    let kept = data_dir.join(format!("before-restore-{time}"));
-    let mut parts = vec![PathBuf::from(STORE)];
-    parts.extend(list_parts(settings));
-    let present = data_dir.join(SETTINGS);
-    if present.is_file() {
+/// Puts the prepared files in the place of the existing ones. Returns the directory that keeps those.
+fn replace_parts(settings: &Settings, layout: &Layout, mut state: RestoreState) -> Result<PathBuf> {
+    let (data_dir, prepared) = (&settings.data_dir, layout.restore());
+    let kept = state.kept.get_or_insert_with(|| {
+        let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+        data_dir.join(format!("before-restore-{time}"))
+    });
+    let kept = kept.clone();
+    state.save(layout)?;
+    let (present, copy) = (data_dir.join(SETTINGS), kept.join(SETTINGS));
+    if present.is_file() && !copy.exists() {
         files::create_private_dir(&kept)?;
-        let copy = kept.join(SETTINGS);
         fs::copy(&present, &copy).map_err(Error::io(&copy))?;
     }
-    for part in parts {
-        let (new, target) = (prepared.join(&part), data_dir.join(&part));
-        if target.symlink_metadata().is_ok() {
-            files::create_private_dir(&kept)?;
-            move_file(&target, &kept.join(&part))?;
+    for part in [PathBuf::from(STORE)]
+        .into_iter()
+        .chain(list_parts(settings))
+    {
+        let (new, target, old) = (prepared.join(&part), data_dir.join(&part), kept.join(&part));
+        match (target.exists(), old.exists()) {
+            (true, false) => {
+                files::create_private_dir(&kept)?;
+                move_file(&target, &old)?;
+            }
+            // An interrupted restore has put it there.
+            (true, true) if target.is_dir() => files::remove_dir(&target)?,
+            (true, true) => files::remove_file(&target)?,
+            (false, _) => {}
         }
         if new.exists() {
             move_file(&new, &target)?;
         }
     }
     settings.save()?;
-    let folder = fs::File::open(data_dir).and_then(|folder| folder.sync_all());
-    folder.map_err(Error::io(data_dir))?;
-    Ok(kept.is_dir().then_some(kept))
+    sync_parent(&present).map_err(Error::io(data_dir))?;
+    Ok(kept)
 }
 
 fn move_file(from: &Path, to: &Path) -> Result<()> {
-    if let Some(folder) = to.parent() {
-        files::create_dir(folder, 0o755)?;
+    if let Some(directory) = to.parent() {
+        files::create_dir(directory, 0o755)?;
     }
-    fs::rename(from, to).map_err(Error::io(to))
+    fs::rename(from, to)
+        .and_then(|()| sync_parent(from))
+        .and_then(|()| sync_parent(to))
+        .map_err(Error::io(to))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Writes a cluster's parts with `text` in each of their files.
+    fn write_parts(directory: &Path, text: &str) {
+        for part in ["store/x", "pki/ca.key", "manifests/x"] {
+            files::write_file(&directory.join(part), text.as_bytes()).unwrap();
+        }
+    }
+
+    fn read_parts(directory: &Path) -> Vec<String> {
+        ["store/x", "pki/ca.key", "manifests/x"]
+            .map(|part| fs::read_to_string(directory.join(part)).unwrap_or_default())
+            .into()
+    }
+
+    fn begin(directory: &Path) -> (Settings, Layout) {
+        let mut settings = Settings::example();
+        settings.data_dir = directory.to_owned();
+        let layout = Layout::new(directory, false);
+        write_parts(directory, "old");
+        settings.save().unwrap();
+        clear_directory(&layout, &RestoreState::default()).unwrap();
+        write_parts(&layout.restore(), "new");
+        (settings, layout)
+    }
+
+    #[test]
+    fn replaced_files_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let (settings, layout) = begin(dir.path());
+        fs::remove_dir_all(layout.restore().join("manifests")).unwrap();
+        let kept = replace_parts(&settings, &layout, RestoreState::default()).unwrap();
+        assert_eq!(read_parts(dir.path()), ["new", "new", ""]);
+        assert_eq!(read_parts(&kept), ["old", "old", "old"]);
+        assert!(kept.join(SETTINGS).is_file());
+    }
+
+    #[test]
+    fn interrupted_restore_keeps_the_first_files_and_starts_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let (settings, layout) = begin(dir.path());
+        crate::restore_state::reject_unfinished_restore(&layout).unwrap();
+        // It ends after the first part.
+        let kept = dir.path().join("kept");
+        let state = RestoreState {
+            kept: Some(kept.clone()),
+        };
+        state.save(&layout).unwrap();
+        move_file(&dir.path().join("store"), &kept.join("store")).unwrap();
+        move_file(&layout.restore().join("store"), &dir.path().join("store")).unwrap();
+        assert_mixed(&layout);
+        // The second run has all files again.
+        let state = RestoreState::load(&layout).unwrap().unwrap();
+        clear_directory(&layout, &state).unwrap();
+        assert_mixed(&layout);
+        write_parts(&layout.restore(), "new");
+        assert_eq!(replace_parts(&settings, &layout, state).unwrap(), kept);
+        assert_eq!(read_parts(dir.path()), ["new", "new", "new"]);
+        assert_eq!(read_parts(&kept), ["old", "old", "old"]);
+    }
+
+    fn assert_mixed(layout: &Layout) {
+        let error = crate::restore_state::reject_unfinished_restore(layout).unwrap_err();
+        assert!(
+            error.to_string().contains("run `ironclad restore` again"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn directory_of_another_program_is_not_cleared() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        files::write_file(&layout.restore().join("photos"), b"").unwrap();
+        let error = RestoreState::load(&layout).unwrap_err().to_string();
+        assert!(error.contains("move it elsewhere"), "{error}");
+    }
+
+    #[test]
+    fn link_in_the_place_of_a_part_is_rejected() {
+        let dir = tempfile::tempdir().unwrap();
+        let (settings, _) = begin(dir.path());
+        reject_foreign_disks(&settings).unwrap();
+        fs::rename(dir.path().join("store"), dir.path().join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink("elsewhere", dir.path().join("store")).unwrap();
+        assert!(reject_foreign_disks(&settings).is_err());
+    }
 }

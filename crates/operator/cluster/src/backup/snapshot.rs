@@ -1,6 +1,5 @@
 //! Reads a snapshot from the running store.
 
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ const DIGEST: usize = 32;
 pub(super) async fn read_snapshot(
     settings: &Settings,
     layout: &Layout,
-    write: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    write: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     let failed = |why: String| Error::Refused(format!("the store's snapshot can't be read: {why}"));
     let mut store = MaintenanceClient::new(connect_store(settings, layout)?);
@@ -36,14 +35,14 @@ pub(super) async fn read_snapshot(
             ))
         })?
         .into_inner();
-    let mut check = Check::default();
+    let mut check = DigestCheck::default();
     while let Some(part) = parts
         .message()
         .await
         .map_err(|status| failed(status.message().to_owned()))?
     {
         check.add(&part.blob);
-        write(&part.blob).map_err(|error| failed(error.to_string()))?;
+        write(&part.blob)?;
     }
     if check.finish() {
         Ok(())
@@ -75,13 +74,13 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
 
 /// Compares a snapshot with the digest at its end.
 #[derive(Default)]
-struct Check {
+struct DigestCheck {
     digest: Sha256,
     /// The last bytes, which may be the digest.
     end: Vec<u8>,
 }
 
-impl Check {
+impl DigestCheck {
     fn add(&mut self, part: &[u8]) {
         self.end.extend_from_slice(part);
         let known = self.end.len().saturating_sub(DIGEST);
@@ -103,7 +102,7 @@ mod tests {
         let mut whole = vec![7; 1000];
         whole.extend_from_slice(&Sha256::digest(&whole));
         let is_complete = |bytes: &[u8], size: usize| {
-            let mut check = Check::default();
+            let mut check = DigestCheck::default();
             bytes.chunks(size).for_each(|part| check.add(part));
             check.finish()
         };
