@@ -143,6 +143,8 @@ def interrupted(c):
         assert "run `ironclad restore` again" in c.run("up", data=c.new, okay=False)
         assert "run `ironclad restore` again" in c.run("supervise", data=c.new, okay=False)
         c.run("restore", __file__, data=c.new, okay=False)
+    # As on a new machine, where the settings would come last.
+    os.remove(os.path.join(c.new, "settings.json"))
     assert kept in c.run("restore", c.file, data=c.new)
     assert os.path.isdir(os.path.join(kept, "store")) and not os.path.exists(state)
     c.run("up", data=c.new)
@@ -151,15 +153,16 @@ def interrupted(c):
 
 @check("backup/directory-of-another-program-is-kept", needs=SAVED)
 def foreign(c):
+    """Also if it has the name of the directory in which a restore is prepared, and contains the backup."""
     other = os.path.join(c.work, "other")
-    os.makedirs(os.path.join(other, "restore-in-progress"))
-    c.run("restore", c.file, data=other, okay=False)
     copy = os.path.join(other, "restore-in-progress", "backup.tar")
+    os.makedirs(os.path.dirname(copy))
     os.link(c.file, copy)
-    c.run("restore", copy, data=other, okay=False)
-    assert os.path.exists(copy)
+    for file in (c.file, copy):
+        c.run("restore", file, data=other, okay=False)
+        assert os.path.exists(copy)
     os.remove(copy)
-    os.removedirs(os.path.join(other, "restore-in-progress"))
+    os.removedirs(os.path.dirname(copy))
 
 
 @check("backup/stopped-cluster-is-not-saved", deadline=100, needs=SAVED)

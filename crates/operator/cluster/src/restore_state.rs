@@ -24,7 +24,8 @@ impl RestoreState {
     /// Loads the state; None if no restore has begun.
     pub(crate) fn load(layout: &Layout) -> Result<Option<Self>> {
         let directory = layout.restore();
-        if directory.symlink_metadata().is_err() {
+        // Empty: a restore ended before it wrote the file.
+        if std::fs::read_dir(&directory).map_or(true, |mut entries| entries.next().is_none()) {
             return Ok(None);
         }
         let text = std::fs::read(directory.join(STATE)).unwrap_or_default();

@@ -49,7 +49,12 @@ pub async fn restore_cluster(
     let state = RestoreState::load(&layout)?;
     // Opened before anything is removed.
     let mut backup = Backup::open(&options.file)?;
-    reject_wrong_directory(&data_dir, &layout, &options.file).await?;
+    reject_file_within(&layout, &options.file)?;
+    // Without settings, what an interrupted restore has put there looks like files of others.
+    if state.as_ref().is_none_or(|state| state.kept.is_none()) {
+        reject_foreign_files(&data_dir)?;
+    }
+    reject_running_cluster(&data_dir).await?;
     files::create_dir(&data_dir, 0o755)?;
     let _lock = lock_cluster(&layout)?;
     base_task::blocking(|| {
@@ -107,8 +112,8 @@ fn prepare(
     Ok(settings)
 }
 
-async fn reject_wrong_directory(data_dir: &Path, layout: &Layout, file: &Path) -> Result<()> {
-    let shown = data_dir.display();
+/// Rejects a backup in the directory that is cleared.
+fn reject_file_within(layout: &Layout, file: &Path) -> Result<()> {
     let prepared = layout.restore().canonicalize();
     let file = file.canonicalize();
     if let (Ok(prepared), Ok(file)) = (prepared, file)
@@ -119,6 +124,21 @@ async fn reject_wrong_directory(data_dir: &Path, layout: &Layout, file: &Path) -
             file.display()
         )));
     }
+    Ok(())
+}
+
+fn reject_foreign_files(data_dir: &Path) -> Result<()> {
+    match find_foreign_file(data_dir)? {
+        Some(name) => Err(Error::Refused(format!(
+            "{} is no cluster's data directory: {name:?} is in it; give an empty or a new one with --data-dir",
+            data_dir.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+async fn reject_running_cluster(data_dir: &Path) -> Result<()> {
+    let shown = data_dir.display();
     let settings = match Settings::load(data_dir) {
         Err(Error::Settings { path, .. }) => {
             return Err(Error::Refused(format!(
@@ -129,12 +149,7 @@ async fn reject_wrong_directory(data_dir: &Path, layout: &Layout, file: &Path) -
         settings => settings?,
     };
     let Some(settings) = settings else {
-        return match find_foreign_file(data_dir)? {
-            Some(name) => Err(Error::Refused(format!(
-                "{shown} is no cluster's data directory: {name:?} is in it; give an empty or a new one with --data-dir"
-            ))),
-            None => Ok(()),
-        };
+        return Ok(());
     };
     if let Some(membership) = settings.membership {
         return Err(Error::Refused(format!(
