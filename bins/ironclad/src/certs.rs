@@ -29,7 +29,9 @@ pub fn run_certs_command(command: Certs) -> anyhow::Result<()> {
             let (written, restarts) = operator_cluster::renew_certificates(&data_dir)?;
             print_progress(&format!("renewed: {}", written.join(", ")));
             print_progress(match restarts {
-                true => "what uses them restarts now; `ironclad status` shows when it is ready",
+                true => {
+                    "the processes that use them restart now; `ironclad status` shows when it is ready"
+                }
                 false => "the cluster does not run; `ironclad up` starts it",
             });
             print_progress("copies of admin.kubeconfig have the old certificate: copy it again");

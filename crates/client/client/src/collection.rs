@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::list::continue_token;
 use crate::object::ApiResource;
 use crate::params::{ListParams, Query};
-use crate::watch::Lines;
+use crate::watch::WatchLines;
 
 /// A resource of an API server: all objects, or those of a namespace.
 #[derive(Clone)]
@@ -102,7 +102,7 @@ impl Collection {
         params: &ListParams,
         resource_version: &str,
         timeout_seconds: u32,
-    ) -> Result<Lines> {
+    ) -> Result<WatchLines> {
         let mut query = Query::default();
         query.push("watch", "true");
         // Bookmarks keep the version of a quiet watch young enough to resume from.
@@ -122,7 +122,7 @@ impl Collection {
                 what: format!("watch of {}", self.resource.plural),
                 after: limit,
             })??;
-        Ok(Lines::new(
+        Ok(WatchLines::new(
             response.into_body(),
             self.resource.plural.clone(),
         ))

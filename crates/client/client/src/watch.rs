@@ -16,14 +16,14 @@ use crate::error::{Error, Result};
 use crate::watch_event::WatchEvent;
 
 /// The lines of a watch.
-pub(crate) struct Lines {
+pub(crate) struct WatchLines {
     body: Incoming,
     buffer: BytesMut,
     scanned: usize,
     plural: String,
 }
 
-impl Lines {
+impl WatchLines {
     pub(crate) fn new(body: Incoming, plural: String) -> Self {
         Self {
             body,
@@ -65,7 +65,7 @@ impl Lines {
     }
 }
 
-impl Stream for Lines {
+impl Stream for WatchLines {
     type Item = Result<BytesMut>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -95,12 +95,12 @@ impl Stream for Lines {
 
 /// Stream of watch events. It ends when the server closes it; resume from the last version seen.
 pub struct Watch<K> {
-    lines: Lines,
+    lines: WatchLines,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K> Watch<K> {
-    pub(crate) fn new(lines: Lines) -> Self {
+    pub(crate) fn new(lines: WatchLines) -> Self {
         Self {
             lines,
             kind: PhantomData,

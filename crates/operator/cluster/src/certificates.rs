@@ -77,6 +77,7 @@ impl CertificateFile {
         let expires = match days {
             ..0 => "has expired".to_owned(),
             0 => "expires today".to_owned(),
+            1 => "expires tomorrow".to_owned(),
             days => format!("expires in {days} days"),
         };
         Some(format!("the certificate {} {expires}; {remedy}", self.name))
@@ -216,6 +217,10 @@ mod tests {
             (
                 warning(0, Some(Renewer::Kubelet), false),
                 ["expires today", "ironclad join"],
+            ),
+            (
+                warning(1, supervisor, false),
+                ["expires tomorrow", "certs renew"],
             ),
             (
                 warning(-1, None, true),

@@ -16,11 +16,10 @@ use crate::certificates::list_certificates;
 use crate::connect::connect_admin;
 use crate::error::Result;
 use crate::layout::Layout;
+use crate::published;
 use crate::settings::Settings;
 use crate::status::cluster_status;
 pub use finding::{Finding, Severity};
-
-const NAMESPACE_SYSTEM: &str = "kube-system";
 
 /// The result of an examination.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -87,7 +86,7 @@ async fn examine_objects(
     let ready = client.bytes(Request::get("/readyz")).await;
     ready.map_err(|error| objects::describe_unready(&error.to_string()))?;
     let services = client.dynamic(&objects::api_services(), None);
-    let leases = client.namespaced::<Lease>(NAMESPACE_SYSTEM);
+    let leases = client.namespaced::<Lease>(published::NAMESPACE);
     let mut findings = Vec::new();
     let nodes = list(&client.api::<Node>()).await?;
     findings.extend(nodes.iter().flat_map(objects::examine_node));

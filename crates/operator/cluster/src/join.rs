@@ -124,8 +124,8 @@ fn has_valid_identity(layout: &Layout, now: jiff::Timestamp) -> bool {
     let config = Config::from_kubeconfig(layout.kubeconfig("kubelet")).ok();
     let identity = config.and_then(|config| config.identity);
     let pem = identity.and_then(|identity| identity.certificate.read_bytes().ok());
-    let end = pem.and_then(|pem| operator_pki::certificate_end(&pem));
-    end.is_some_and(|end| end > now.as_second())
+    let certificate = pem.and_then(|pem| operator_pki::summarize_certificate(&pem));
+    certificate.is_some_and(|certificate| certificate.expiration > now.as_second())
 }
 
 /// Verifies the cluster, reads its configuration, and writes what the node starts with.

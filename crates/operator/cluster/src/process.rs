@@ -18,6 +18,9 @@ use crate::layout::Layout;
 use crate::namespaces::Namespaces;
 use crate::plan::Process;
 
+/// Grace period of a component.
+pub(crate) const GRACE: Duration = Duration::from_secs(15);
+
 /// The record of a started process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {

@@ -31,7 +31,6 @@ use crate::settings::Settings;
 use crate::supervisor_record::{NAME, lock_cluster};
 
 use process_loop::Dependencies;
-pub(crate) use process_loop::GRACE;
 pub(crate) use process_loop::is_ready;
 
 /// Interval between two checks of certificates.

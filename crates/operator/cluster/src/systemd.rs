@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::command::run_command;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::process::{Record, Running};
+use crate::process::{GRACE, Record, Running};
 use crate::settings::Settings;
 use crate::supervisor_record::{NAME, running_supervisor};
 
@@ -173,7 +173,7 @@ pub async fn stop_supervisor(settings: &Settings, layout: &Layout, names: &[Stri
     // Left by a supervisor that was killed; dependents stop before what they depend on.
     for name in names.iter().rev() {
         if let Some(mut running) = Running::adopt(name, layout) {
-            running.stop(crate::supervisor::GRACE).await;
+            running.stop(GRACE).await;
         }
         let _ = tokio::fs::remove_file(layout.record(name)).await;
     }

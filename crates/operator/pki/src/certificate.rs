@@ -189,15 +189,6 @@ fn belongs_to_key(certificate: &str, key: &str) -> bool {
     })
 }
 
-/// Returns the end of the validity of the first certificate in a PEM text, in seconds since the epoch;
-/// None if there is none.
-#[must_use]
-pub fn certificate_end(pem: &[u8]) -> Option<i64> {
-    let (_, block) = x509_parser::pem::parse_x509_pem(pem).ok()?;
-    let certificate = block.parse_x509().ok()?;
-    Some(certificate.validity().not_after.timestamp())
-}
-
 /// Names and expiration of a certificate, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateSummary {

@@ -13,8 +13,8 @@ mod set;
 
 pub use authority::Authority;
 pub use certificate::{
-    CertificateSummary, Subject, Usage, certificate_end, ensure_certificate,
-    list_certificate_hosts, summarize_certificate,
+    CertificateSummary, Subject, Usage, ensure_certificate, list_certificate_hosts,
+    summarize_certificate,
 };
 pub use error::Error;
 pub use kubeconfig::{Kubeconfig, encode_base64};

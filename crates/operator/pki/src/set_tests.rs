@@ -247,11 +247,11 @@ fn end_of_a_certificate_is_a_year_after_its_issue() {
     let dir = tempfile::tempdir().unwrap();
     let (pki, _) = ensure_pki(dir.path(), &names()).unwrap();
     let pem = fs::read(pki.crt("admin")).unwrap();
-    let left = crate::certificate_end(&pem).unwrap() - now();
+    let left = crate::summarize_certificate(&pem).unwrap().expiration - now();
     assert!((364 * 86400..=365 * 86400).contains(&left), "{left}");
     let key = fs::read(pki.key("admin")).unwrap();
-    assert_eq!(crate::certificate_end(&key), None);
-    assert_eq!(crate::certificate_end(b""), None);
+    assert_eq!(crate::summarize_certificate(&key), None);
+    assert_eq!(crate::summarize_certificate(b""), None);
 }
 
 #[test]

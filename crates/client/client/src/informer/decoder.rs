@@ -9,7 +9,7 @@ use crate::object::{Object, ObjectExt};
 use crate::watch_event::WatchEvent;
 
 /// An object, and the version of the event that brought it.
-pub(crate) struct Received {
+pub(crate) struct ReceivedObject {
     pub(crate) version: String,
     pub(crate) object: Arc<dyn AnyObject>,
 }
@@ -18,7 +18,7 @@ pub(crate) struct Received {
 pub(crate) trait ObjectDecoder: Send + Sync {
     fn decode_list(&self, bytes: &[u8], kind: &str)
     -> serde_json::Result<List<Arc<dyn AnyObject>>>;
-    fn decode_event(&self, line: &[u8]) -> serde_json::Result<WatchEvent<Received>>;
+    fn decode_event(&self, line: &[u8]) -> serde_json::Result<WatchEvent<ReceivedObject>>;
 }
 
 /// The transforms of an informer.
@@ -48,9 +48,9 @@ impl<K: Object> ObjectDecoder for Transforms<K> {
         })
     }
 
-    fn decode_event(&self, line: &[u8]) -> serde_json::Result<WatchEvent<Received>> {
+    fn decode_event(&self, line: &[u8]) -> serde_json::Result<WatchEvent<ReceivedObject>> {
         let event = K::decode_event(line)?;
-        Ok(event.map_object(|object| Received {
+        Ok(event.map_object(|object| ReceivedObject {
             // Before the transforms, which may clear metadata.
             version: object.resource_version().to_owned(),
             object: self.transform(object),

@@ -10,7 +10,7 @@ use rand::Rng;
 use tokio::time::Instant;
 
 use super::Shared;
-use super::decoder::{ObjectDecoder, Received};
+use super::decoder::{ObjectDecoder, ReceivedObject};
 use crate::collection::Collection;
 use crate::error::{Error, Result};
 use crate::list::List;
@@ -181,7 +181,7 @@ impl Reflector {
     }
 
     /// Applies an event to the store and returns its version.
-    fn apply_event(&self, event: WatchEvent<Received>) -> Result<String> {
+    fn apply_event(&self, event: WatchEvent<ReceivedObject>) -> Result<String> {
         Ok(match event {
             WatchEvent::Added(received) | WatchEvent::Modified(received) => {
                 self.shared.apply_object(received.object);

@@ -1,4 +1,4 @@
-//! The file of a backup: a tar archive. Its first entry says what it is. The snapshot of the store comes
+//! The file of a backup: a tar archive. Its first entry describes it. The snapshot of the store comes
 //! late, since its size is known at its end only, and then the digests of all entries before.
 
 use std::fs::{self, File, OpenOptions};
@@ -295,7 +295,7 @@ fn read_description<R: Read>(entry: tar::Entry<'_, R>) -> Option<(Description, S
 }
 
 /// Returns whether a backup has entries of this name. Others could lead out of the directory, or replace
-/// what `up` writes.
+/// the files that `up` writes.
 fn belongs_to_a_backup(name: &Path) -> bool {
     let words: Option<Vec<&str>> = name
         .components()

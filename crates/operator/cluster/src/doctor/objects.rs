@@ -1,5 +1,6 @@
 //! Problems that show in the objects of the API. All functions are decisions without IO.
 
+use api_semantics::pods::condition;
 use client::{ApiResource, DynamicObject, ObjectExt};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -131,10 +132,7 @@ fn find_stuck_container(pod: &Pod) -> Option<PodProblem> {
 }
 
 fn find_unscheduled(pod: &Pod, now: Timestamp) -> Option<PodProblem> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let condition = conditions
-        .iter()
-        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
+    let condition = condition(pod, "PodScheduled").filter(|found| found.status == "False")?;
     let created = pod.metadata.creation_timestamp.as_ref()?.0;
     if !has_passed(created, PATIENCE, now) {
         return None;

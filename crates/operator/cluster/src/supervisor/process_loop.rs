@@ -8,10 +8,8 @@ use tokio_util::sync::CancellationToken;
 use crate::layout::Layout;
 use crate::namespaces::accepts_connections;
 use crate::plan::{Process, Ready};
-use crate::process::Running;
+use crate::process::{GRACE, Running};
 
-/// Grace period of a component.
-pub(crate) const GRACE: Duration = Duration::from_secs(15);
 const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
 const MAX_BACKOFF: Duration = Duration::from_secs(20);
 /// Running time after which the back-off is reset.
