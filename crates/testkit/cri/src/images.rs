@@ -1,11 +1,9 @@
 //! Image service in which every image exists.
 
-use proto_cri::v1::image_service_server::ImageService;
 use proto_cri::v1::*;
-use std::pin::Pin;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
-/// The image service.
+/// The image service. It has no state.
 pub(crate) struct Images;
 
 fn image(name: &str) -> Image {
@@ -30,47 +28,33 @@ fn name_of(spec: Option<ImageSpec>) -> Result<String, Status> {
         .ok_or_else(|| Status::invalid_argument("no image"))
 }
 
-type Answer<T> = Result<Response<T>, Status>;
+type Answer<T> = Result<T, Status>;
 
-#[tonic::async_trait]
-impl ImageService for Images {
-    type StreamImagesStream =
-        Pin<Box<dyn futures::Stream<Item = Result<StreamImagesResponse, Status>> + Send>>;
-
-    async fn list_images(&self, _: Request<ListImagesRequest>) -> Answer<ListImagesResponse> {
-        Ok(Response::new(ListImagesResponse::default()))
+impl Images {
+    pub(crate) fn list_images(_: ListImagesRequest) -> Answer<ListImagesResponse> {
+        Ok(ListImagesResponse::default())
     }
 
-    async fn stream_images(
-        &self,
-        _: Request<StreamImagesRequest>,
-    ) -> Answer<Self::StreamImagesStream> {
-        Err(Status::unimplemented("stream_images"))
-    }
-
-    async fn image_status(
-        &self,
-        request: Request<ImageStatusRequest>,
-    ) -> Answer<ImageStatusResponse> {
-        let name = name_of(request.into_inner().image)?;
-        Ok(Response::new(ImageStatusResponse {
+    pub(crate) fn image_status(request: ImageStatusRequest) -> Answer<ImageStatusResponse> {
+        let name = name_of(request.image)?;
+        Ok(ImageStatusResponse {
             image: Some(image(&name)),
             ..ImageStatusResponse::default()
-        }))
+        })
     }
 
-    async fn pull_image(&self, request: Request<PullImageRequest>) -> Answer<PullImageResponse> {
-        let name = name_of(request.into_inner().image)?;
-        Ok(Response::new(PullImageResponse {
+    pub(crate) fn pull_image(request: PullImageRequest) -> Answer<PullImageResponse> {
+        let name = name_of(request.image)?;
+        Ok(PullImageResponse {
             image_ref: image(&name).id,
-        }))
+        })
     }
 
-    async fn remove_image(&self, _: Request<RemoveImageRequest>) -> Answer<RemoveImageResponse> {
-        Ok(Response::new(RemoveImageResponse::default()))
+    pub(crate) fn remove_image(_: RemoveImageRequest) -> Answer<RemoveImageResponse> {
+        Ok(RemoveImageResponse::default())
     }
 
-    async fn image_fs_info(&self, _: Request<ImageFsInfoRequest>) -> Answer<ImageFsInfoResponse> {
-        Ok(Response::new(ImageFsInfoResponse::default()))
+    pub(crate) fn image_fs_info(_: ImageFsInfoRequest) -> Answer<ImageFsInfoResponse> {
+        Ok(ImageFsInfoResponse::default())
     }
 }

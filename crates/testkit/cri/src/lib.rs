@@ -7,6 +7,7 @@
 //! until they are stopped. Each start writes one line to the container's log.
 
 mod behaviour;
+mod dispatch;
 mod images;
 mod runtime;
 mod server;

@@ -2,29 +2,23 @@
 
 use crate::behaviour;
 use crate::state::{Container as Held, Sandbox as HeldSandbox, State, now};
-use futures::StreamExt;
-use proto_cri::v1::runtime_service_server::RuntimeService;
+use futures::{Stream, StreamExt};
 use proto_cri::v1::*;
 use std::collections::HashMap;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_stream::wrappers::BroadcastStream;
-use tonic::{Request, Response, Status};
+use tonic::Status;
 
 /// The runtime service.
+#[derive(Clone)]
 pub(crate) struct Runtime(pub(crate) Arc<State>);
 
-type Answer<T> = Result<Response<T>, Status>;
-type Never<T> = Pin<Box<dyn futures::Stream<Item = Result<T, Status>> + Send>>;
+type Answer<T> = Result<T, Status>;
 
 fn missing(what: &str, id: &str) -> Status {
     Status::not_found(format!("{what} {id:?} does not exist"))
-}
-
-fn unknown(call: &str) -> Status {
-    Status::unimplemented(format!("the simulated runtime does not know {call}"))
 }
 
 fn selected(labels: &HashMap<String, String>, wanted: &HashMap<String, String>) -> bool {
@@ -52,25 +46,17 @@ fn log(path: &Path, text: &str) {
     }
 }
 
-#[tonic::async_trait]
-impl RuntimeService for Runtime {
-    type GetContainerEventsStream = Never<ContainerEventResponse>;
-    type StreamPodSandboxesStream = Never<StreamPodSandboxesResponse>;
-    type StreamContainersStream = Never<StreamContainersResponse>;
-    type StreamContainerStatsStream = Never<StreamContainerStatsResponse>;
-    type StreamPodSandboxStatsStream = Never<StreamPodSandboxStatsResponse>;
-    type StreamPodSandboxMetricsStream = Never<StreamPodSandboxMetricsResponse>;
-
-    async fn version(&self, _: Request<VersionRequest>) -> Answer<VersionResponse> {
-        Ok(Response::new(VersionResponse {
+impl Runtime {
+    pub(crate) fn version(&self, _: VersionRequest) -> Answer<VersionResponse> {
+        Ok(VersionResponse {
             version: "0.1.0".into(),
             runtime_name: "simulated".into(),
             runtime_version: env!("CARGO_PKG_VERSION").into(),
             runtime_api_version: "v1".into(),
-        }))
+        })
     }
 
-    async fn status(&self, _: Request<StatusRequest>) -> Answer<StatusResponse> {
+    pub(crate) fn status(&self, _: StatusRequest) -> Answer<StatusResponse> {
         let condition = |kind: &str| RuntimeCondition {
             r#type: kind.into(),
             status: true,
@@ -87,7 +73,7 @@ impl RuntimeService for Runtime {
             features: Some(features),
             ..RuntimeHandler::default()
         };
-        Ok(Response::new(StatusResponse {
+        Ok(StatusResponse {
             status: Some(status),
             runtime_handlers: vec![handler],
             features: Some(RuntimeFeatures {
@@ -95,14 +81,13 @@ impl RuntimeService for Runtime {
                 ..RuntimeFeatures::default()
             }),
             ..StatusResponse::default()
-        }))
+        })
     }
 
-    async fn run_pod_sandbox(
+    pub(crate) fn run_pod_sandbox(
         &self,
-        request: Request<RunPodSandboxRequest>,
+        request: RunPodSandboxRequest,
     ) -> Answer<RunPodSandboxResponse> {
-        let request = request.into_inner();
         let config = request
             .config
             .ok_or_else(|| Status::invalid_argument("no configuration"))?;
@@ -123,34 +108,34 @@ impl RuntimeService for Runtime {
             handler: request.runtime_handler,
         };
         self.0.things.lock().sandboxes.insert(id.clone(), held);
-        Ok(Response::new(RunPodSandboxResponse { pod_sandbox_id: id }))
+        Ok(RunPodSandboxResponse { pod_sandbox_id: id })
     }
 
-    async fn stop_pod_sandbox(
+    pub(crate) fn stop_pod_sandbox(
         &self,
-        request: Request<StopPodSandboxRequest>,
+        request: StopPodSandboxRequest,
     ) -> Answer<StopPodSandboxResponse> {
-        self.0.stop_sandbox(&request.into_inner().pod_sandbox_id);
-        Ok(Response::new(StopPodSandboxResponse {}))
+        self.0.stop_sandbox(&request.pod_sandbox_id);
+        Ok(StopPodSandboxResponse {})
     }
 
-    async fn remove_pod_sandbox(
+    pub(crate) fn remove_pod_sandbox(
         &self,
-        request: Request<RemovePodSandboxRequest>,
+        request: RemovePodSandboxRequest,
     ) -> Answer<RemovePodSandboxResponse> {
-        let id = request.into_inner().pod_sandbox_id;
+        let id = request.pod_sandbox_id;
         self.0.stop_sandbox(&id);
         let mut things = self.0.things.lock();
         things.sandboxes.remove(&id);
         things.containers.retain(|_, c| c.sandbox != id);
-        Ok(Response::new(RemovePodSandboxResponse {}))
+        Ok(RemovePodSandboxResponse {})
     }
 
-    async fn pod_sandbox_status(
+    pub(crate) fn pod_sandbox_status(
         &self,
-        request: Request<PodSandboxStatusRequest>,
+        request: PodSandboxStatusRequest,
     ) -> Answer<PodSandboxStatusResponse> {
-        let id = request.into_inner().pod_sandbox_id;
+        let id = request.pod_sandbox_id;
         let status = self
             .0
             .things
@@ -159,21 +144,17 @@ impl RuntimeService for Runtime {
             .get(&id)
             .map(|s| s.status.clone());
         let status = Some(status.ok_or_else(|| missing("sandbox", &id))?);
-        Ok(Response::new(PodSandboxStatusResponse {
+        Ok(PodSandboxStatusResponse {
             status,
             ..PodSandboxStatusResponse::default()
-        }))
+        })
     }
 
-    async fn list_pod_sandbox(
+    pub(crate) fn list_pod_sandbox(
         &self,
-        request: Request<ListPodSandboxRequest>,
+        request: ListPodSandboxRequest,
     ) -> Answer<ListPodSandboxResponse> {
-        let wanted = request
-            .into_inner()
-            .filter
-            .unwrap_or_default()
-            .label_selector;
+        let wanted = request.filter.unwrap_or_default().label_selector;
         let things = self.0.things.lock();
         let fitting = things
             .sandboxes
@@ -190,14 +171,13 @@ impl RuntimeService for Runtime {
                 runtime_handler: s.handler.clone(),
             })
             .collect();
-        Ok(Response::new(ListPodSandboxResponse { items }))
+        Ok(ListPodSandboxResponse { items })
     }
 
-    async fn create_container(
+    pub(crate) fn create_container(
         &self,
-        request: Request<CreateContainerRequest>,
+        request: CreateContainerRequest,
     ) -> Answer<CreateContainerResponse> {
-        let request = request.into_inner();
         let config = request
             .config
             .ok_or_else(|| Status::invalid_argument("no configuration"))?;
@@ -235,14 +215,14 @@ impl RuntimeService for Runtime {
         drop(things);
         self.0
             .notify(&id, ContainerEventType::ContainerCreatedEvent);
-        Ok(Response::new(CreateContainerResponse { container_id: id }))
+        Ok(CreateContainerResponse { container_id: id })
     }
 
-    async fn start_container(
+    pub(crate) fn start_container(
         &self,
-        request: Request<StartContainerRequest>,
+        request: StartContainerRequest,
     ) -> Answer<StartContainerResponse> {
-        let id = request.into_inner().container_id;
+        let id = request.container_id;
         let (behaviour, path, name) = {
             let mut things = self.0.things.lock();
             let sandbox = things
@@ -290,40 +270,36 @@ impl RuntimeService for Runtime {
                     }
                 });
         }
-        Ok(Response::new(StartContainerResponse {}))
+        Ok(StartContainerResponse {})
     }
 
-    async fn stop_container(
+    pub(crate) fn stop_container(
         &self,
-        request: Request<StopContainerRequest>,
+        request: StopContainerRequest,
     ) -> Answer<StopContainerResponse> {
-        let id = request.into_inner().container_id;
+        let id = request.container_id;
         if self.0.stop_fails(&id) {
             return Err(Status::internal("the container can't be stopped yet"));
         }
         self.0.end(&id, 143, "Error");
-        Ok(Response::new(StopContainerResponse {}))
+        Ok(StopContainerResponse {})
     }
 
-    async fn remove_container(
+    pub(crate) fn remove_container(
         &self,
-        request: Request<RemoveContainerRequest>,
+        request: RemoveContainerRequest,
     ) -> Answer<RemoveContainerResponse> {
-        let id = request.into_inner().container_id;
+        let id = request.container_id;
         self.0.end(&id, 137, "Error");
         self.0.things.lock().containers.remove(&id);
-        Ok(Response::new(RemoveContainerResponse {}))
+        Ok(RemoveContainerResponse {})
     }
 
-    async fn list_containers(
+    pub(crate) fn list_containers(
         &self,
-        request: Request<ListContainersRequest>,
+        request: ListContainersRequest,
     ) -> Answer<ListContainersResponse> {
-        let wanted = request
-            .into_inner()
-            .filter
-            .unwrap_or_default()
-            .label_selector;
+        let wanted = request.filter.unwrap_or_default().label_selector;
         let things = self.0.things.lock();
         let fitting = things
             .containers
@@ -343,14 +319,14 @@ impl RuntimeService for Runtime {
                 ..Container::default()
             })
             .collect();
-        Ok(Response::new(ListContainersResponse { containers }))
+        Ok(ListContainersResponse { containers })
     }
 
-    async fn container_status(
+    pub(crate) fn container_status(
         &self,
-        request: Request<ContainerStatusRequest>,
+        request: ContainerStatusRequest,
     ) -> Answer<ContainerStatusResponse> {
-        let id = request.into_inner().container_id;
+        let id = request.container_id;
         let status = self
             .0
             .things
@@ -359,165 +335,49 @@ impl RuntimeService for Runtime {
             .get(&id)
             .map(|c| c.status.clone());
         let status = Some(status.ok_or_else(|| missing("container", &id))?);
-        Ok(Response::new(ContainerStatusResponse {
+        Ok(ContainerStatusResponse {
             status,
             ..ContainerStatusResponse::default()
-        }))
+        })
     }
 
-    async fn update_container_resources(
+    pub(crate) fn update_container_resources(
         &self,
-        _: Request<UpdateContainerResourcesRequest>,
+        _: UpdateContainerResourcesRequest,
     ) -> Answer<UpdateContainerResourcesResponse> {
-        Ok(Response::new(UpdateContainerResourcesResponse {}))
+        Ok(UpdateContainerResourcesResponse {})
     }
 
-    async fn reopen_container_log(
+    pub(crate) fn reopen_container_log(
         &self,
-        _: Request<ReopenContainerLogRequest>,
+        _: ReopenContainerLogRequest,
     ) -> Answer<ReopenContainerLogResponse> {
-        Ok(Response::new(ReopenContainerLogResponse {}))
+        Ok(ReopenContainerLogResponse {})
     }
 
-    async fn exec_sync(&self, request: Request<ExecSyncRequest>) -> Answer<ExecSyncResponse> {
-        let request = request.into_inner();
+    pub(crate) fn exec_sync(&self, request: ExecSyncRequest) -> Answer<ExecSyncResponse> {
         let failed = request.cmd.first().is_some_and(|c| c == "false");
         let stdout = match request.cmd.split_first() {
             Some((first, rest)) if first == "echo" => format!("{}\n", rest.join(" ")),
             _ => String::new(),
         };
-        Ok(Response::new(ExecSyncResponse {
+        Ok(ExecSyncResponse {
             stdout: stdout.into_bytes(),
             stderr: Vec::new(),
             exit_code: i32::from(failed),
-        }))
+        })
     }
 
-    async fn list_container_stats(
+    pub(crate) fn list_container_stats(
         &self,
-        _: Request<ListContainerStatsRequest>,
+        _: ListContainerStatsRequest,
     ) -> Answer<ListContainerStatsResponse> {
-        Ok(Response::new(ListContainerStatsResponse::default()))
+        Ok(ListContainerStatsResponse::default())
     }
 
-    async fn get_container_events(
-        &self,
-        _: Request<GetEventsRequest>,
-    ) -> Answer<Self::GetContainerEventsStream> {
+    /// Returns the events from now on. A listener that lags behind relists at intervals.
+    pub(crate) fn container_events(&self) -> impl Stream<Item = ContainerEventResponse> + use<> {
         let events = BroadcastStream::new(self.0.events.subscribe());
-        // A listener that lags behind relists at intervals.
-        Ok(Response::new(Box::pin(
-            events.filter_map(|event| async { event.ok().map(Ok) }),
-        )))
-    }
-
-    async fn stream_pod_sandboxes(
-        &self,
-        _: Request<StreamPodSandboxesRequest>,
-    ) -> Answer<Self::StreamPodSandboxesStream> {
-        Err(unknown("StreamPodSandboxes"))
-    }
-
-    async fn stream_containers(
-        &self,
-        _: Request<StreamContainersRequest>,
-    ) -> Answer<Self::StreamContainersStream> {
-        Err(unknown("StreamContainers"))
-    }
-
-    async fn exec(&self, _: Request<ExecRequest>) -> Answer<ExecResponse> {
-        Err(unknown("Exec"))
-    }
-
-    async fn attach(&self, _: Request<AttachRequest>) -> Answer<AttachResponse> {
-        Err(unknown("Attach"))
-    }
-
-    async fn port_forward(&self, _: Request<PortForwardRequest>) -> Answer<PortForwardResponse> {
-        Err(unknown("PortForward"))
-    }
-
-    async fn container_stats(
-        &self,
-        _: Request<ContainerStatsRequest>,
-    ) -> Answer<ContainerStatsResponse> {
-        Err(unknown("ContainerStats"))
-    }
-
-    async fn stream_container_stats(
-        &self,
-        _: Request<StreamContainerStatsRequest>,
-    ) -> Answer<Self::StreamContainerStatsStream> {
-        Err(unknown("StreamContainerStats"))
-    }
-
-    async fn pod_sandbox_stats(
-        &self,
-        _: Request<PodSandboxStatsRequest>,
-    ) -> Answer<PodSandboxStatsResponse> {
-        Err(unknown("PodSandboxStats"))
-    }
-
-    async fn list_pod_sandbox_stats(
-        &self,
-        _: Request<ListPodSandboxStatsRequest>,
-    ) -> Answer<ListPodSandboxStatsResponse> {
-        Err(unknown("ListPodSandboxStats"))
-    }
-
-    async fn stream_pod_sandbox_stats(
-        &self,
-        _: Request<StreamPodSandboxStatsRequest>,
-    ) -> Answer<Self::StreamPodSandboxStatsStream> {
-        Err(unknown("StreamPodSandboxStats"))
-    }
-
-    async fn update_runtime_config(
-        &self,
-        _: Request<UpdateRuntimeConfigRequest>,
-    ) -> Answer<UpdateRuntimeConfigResponse> {
-        Err(unknown("UpdateRuntimeConfig"))
-    }
-
-    async fn checkpoint_container(
-        &self,
-        _: Request<CheckpointContainerRequest>,
-    ) -> Answer<CheckpointContainerResponse> {
-        Err(unknown("CheckpointContainer"))
-    }
-
-    async fn list_metric_descriptors(
-        &self,
-        _: Request<ListMetricDescriptorsRequest>,
-    ) -> Answer<ListMetricDescriptorsResponse> {
-        Err(unknown("ListMetricDescriptors"))
-    }
-
-    async fn list_pod_sandbox_metrics(
-        &self,
-        _: Request<ListPodSandboxMetricsRequest>,
-    ) -> Answer<ListPodSandboxMetricsResponse> {
-        Err(unknown("ListPodSandboxMetrics"))
-    }
-
-    async fn stream_pod_sandbox_metrics(
-        &self,
-        _: Request<StreamPodSandboxMetricsRequest>,
-    ) -> Answer<Self::StreamPodSandboxMetricsStream> {
-        Err(unknown("StreamPodSandboxMetrics"))
-    }
-
-    async fn runtime_config(
-        &self,
-        _: Request<RuntimeConfigRequest>,
-    ) -> Answer<RuntimeConfigResponse> {
-        Err(unknown("RuntimeConfig"))
-    }
-
-    async fn update_pod_sandbox_resources(
-        &self,
-        _: Request<UpdatePodSandboxResourcesRequest>,
-    ) -> Answer<UpdatePodSandboxResourcesResponse> {
-        Err(unknown("UpdatePodSandboxResources"))
+        events.filter_map(|event| async { event.ok() })
     }
 }

@@ -1,12 +1,11 @@
 //! Serves the fake runtime on a socket until its handle is dropped.
 
-use crate::images::Images;
-use crate::runtime::Runtime;
+use crate::dispatch::handle_call;
 use crate::state::State;
 use anyhow::Context;
 use base_task::{CancellationToken, Tasks};
-use proto_cri::v1::image_service_server::ImageServiceServer;
-use proto_cri::v1::runtime_service_server::RuntimeServiceServer;
+use futures::future::BoxFuture;
+use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use std::sync::atomic::Ordering;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::DropGuard;
+use tonic::body::Body;
 
 /// A running fake runtime; dropping it stops it.
 pub struct FakeRuntime {
@@ -55,19 +55,7 @@ impl FakeRuntime {
         let stop = CancellationToken::new();
         let tasks = Tasks::new(stop.clone());
         let state = State::new(tasks.clone(), network);
-        let counted = state.clone();
-        let count = move |request: http::Request<tonic::body::Body>| {
-            counted.calls.fetch_add(1, Ordering::Relaxed);
-            request
-        };
-        let server = tonic::transport::Server::builder()
-            .layer(tower::util::MapRequestLayer::new(count))
-            .add_service(RuntimeServiceServer::new(Runtime(state.clone())))
-            .add_service(ImageServiceServer::new(Images))
-            .serve_with_incoming_shutdown(
-                UnixListenerStream::new(listener),
-                stop.clone().cancelled_owned(),
-            );
+        let server = serve_calls(state.clone(), listener, stop.clone());
         tasks.spawn_critical("simulated runtime", async move {
             if let Err(e) = server.await {
                 tracing::error!(error = %e, "the simulated runtime ended");
@@ -89,4 +77,20 @@ impl FakeRuntime {
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
+}
+
+/// Serves calls until `stop`. Boxed here, so that its code is not compiled again in each caller.
+fn serve_calls(
+    state: Arc<State>,
+    listener: UnixListener,
+    stop: CancellationToken,
+) -> BoxFuture<'static, Result<(), tonic::transport::Error>> {
+    let calls = tower::service_fn(move |request: http::Request<axum::body::Body>| {
+        let call = handle_call(state.clone(), request.map(Body::new));
+        async move { Ok::<_, Infallible>(call.await) }
+    });
+    let served = tonic::transport::Server::builder()
+        .add_routes(axum::Router::new().fallback_service(calls).into())
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.cancelled_owned());
+    Box::pin(served)
 }
