@@ -21,6 +21,7 @@ howto_compiles() {
   mkdir "$copy"
   git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents --no-dereference -t "$copy" || return 1
   for page in docs/howto/add-*.md; do diff_of "$page" | (cd "$copy" && git apply -) || return 1; done
+  UPDATE_GENERATED="$copy" cargo test -p layers --test generated --locked --quiet >&2 || return 1
   # In a target directory of its own: cargo takes the crates of a copy for those of the original, and would reuse them there.
   (cd "$copy" && CARGO_TARGET_DIR="$CARGO_TARGET_DIR/howto" cargo check --workspace --tests --locked --quiet)
 }

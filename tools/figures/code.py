@@ -89,7 +89,7 @@ def main(roots):
     parameters, code, letters, comments, docs, total = [], 0, 0, 0, 0, 0
     for root in roots:
         for path in sorted(pathlib.Path(root).rglob("*.rs")):
-            if "target" in path.parts:
+            if {"target", "generated"} & set(path.parts):
                 continue
             text = path.read_text(errors="replace")
             tests += len(re.findall(r"#\[(?:tokio::|rstest::)?(?:test|rstest)\b", text))

@@ -14,11 +14,14 @@ pub fn workspace_root() -> PathBuf {
     root.canonicalize().expect("the workspace")
 }
 
-/// Returns the Rust files below a folder, in a fixed order.
+/// Returns the Rust files below a folder, in a fixed order, without generated ones.
 pub fn list_sources(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
+        if path.ends_with("generated") {
+            continue;
+        }
         if path.is_dir() {
             files.extend(list_sources(&path));
         } else if path.extension().is_some_and(|ending| ending == "rs") {

@@ -36,7 +36,7 @@ mod write_coalescing;
 
 #[allow(missing_docs, clippy::all, clippy::unwrap_used, rust_2018_idioms)]
 mod pb {
-    tonic::include_proto!("kvstore.peer.v1");
+    include!("generated/kvstore.peer.v1.rs");
 }
 
 pub use clock::Clock;

@@ -1,5 +1,5 @@
-//! gRPC code of the container runtime interface (CRI v1), generated at build time from
-//! `/proto/cri`.
+//! gRPC code of the container runtime interface (CRI v1), generated from `/proto/cri` by
+//! `tests/layers/tests/generated.rs`.
 
 #![allow(
     missing_docs,
@@ -11,10 +11,10 @@
 
 /// CRI v1: messages, clients and servers of the runtime and image services.
 pub mod v1 {
-    tonic::include_proto!("runtime.v1");
+    include!("generated/runtime.v1.rs");
 }
 
 /// containerd's event stream.
 pub mod containerd_events {
-    tonic::include_proto!("containerd.services.events.v1");
+    include!("generated/containerd.services.events.v1.rs");
 }

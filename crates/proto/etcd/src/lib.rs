@@ -1,21 +1,22 @@
-//! The etcd v3 API (3.6): messages, clients and servers, generated from `/proto/etcd`.
+//! The etcd v3 API (3.6): messages, clients and servers, generated from `/proto/etcd` by
+//! `tests/layers/tests/generated.rs`.
 //!
 //! `bytes` fields are [`bytes::Bytes`], so a decoded request shares the buffer that it was decoded
 //! from.
 #![allow(missing_docs, clippy::all, rust_2018_idioms)]
 
 pub mod mvccpb {
-    tonic::include_proto!("mvccpb");
+    include!("generated/mvccpb.rs");
 }
 pub mod authpb {
-    tonic::include_proto!("authpb");
+    include!("generated/authpb.rs");
 }
 pub mod etcdserverpb {
-    tonic::include_proto!("etcdserverpb");
+    include!("generated/etcdserverpb.rs");
 }
 pub mod v3lockpb {
-    tonic::include_proto!("v3lockpb");
+    include!("generated/v3lockpb.rs");
 }
 pub mod v3electionpb {
-    tonic::include_proto!("v3electionpb");
+    include!("generated/v3electionpb.rs");
 }
