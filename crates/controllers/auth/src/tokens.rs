@@ -35,18 +35,14 @@ impl TokenKey {
     /// Loads an RSA or P-256 private key in PEM.
     ///
     /// # Errors
-    /// The text is neither.
+    /// The text is neither, or the key can't sign.
     pub fn from_pem(pem: &[u8]) -> Result<Self, jsonwebtoken::errors::Error> {
-        match EncodingKey::from_rsa_pem(pem) {
-            Ok(key) => Ok(Self {
-                algorithm: Algorithm::RS256,
-                key,
-            }),
-            Err(_) => EncodingKey::from_ec_pem(pem).map(|key| Self {
-                algorithm: Algorithm::ES256,
-                key,
-            }),
-        }
+        let (algorithm, key) = match EncodingKey::from_rsa_pem(pem) {
+            Ok(key) => (Algorithm::RS256, key),
+            Err(_) => (Algorithm::ES256, EncodingKey::from_ec_pem(pem)?),
+        };
+        base_jwt::check_signing_key(&key, algorithm)?;
+        Ok(Self { algorithm, key })
     }
 
     fn sign(&self, account: &ServiceAccount, secret: &Secret) -> Option<String> {

@@ -121,6 +121,7 @@ impl Jwt {
     }
 
     fn new(parsed: &JwtOptions<'_>) -> Result<Jwt> {
+        base_jwt::install_provider();
         let method = parsed
             .method
             .with_context(|| format!("--auth-token jwt needs sign-method: {METHODS}"))?;
@@ -138,6 +139,10 @@ impl Jwt {
             .public
             .map(|path| verifying_key(method, path))
             .transpose()?;
+        if let Some(key) = &signing {
+            base_jwt::check_signing_key(key, method)
+                .context("--auth-token: priv-key can't sign with this sign-method")?;
+        }
         // A given public key takes precedence: `try_keys` reports one that does not belong to the
         // private key.
         let verifying = match (&signing, public) {

@@ -43,6 +43,7 @@ enum Numbers {
 
 /// Loads all keys of a PEM file.
 pub fn verifying_keys(path: &PathBuf) -> Result<Vec<VerifyingKey>, OptionsError> {
+    base_jwt::install_provider();
     let bad = |why: &str| OptionsError::Content {
         path: path.clone(),
         why: why.into(),
@@ -85,6 +86,9 @@ pub fn signing_key(path: &PathBuf) -> Result<SigningKey, OptionsError> {
     // `openssl ecparam` writes a section with parameters before the key, which is skipped.
     for (kind, der) in <(SectionKind, Vec<u8>)>::pem_slice_iter(&pem).flatten() {
         if let Some((key, algorithm)) = signing_parts(kind, &der) {
+            // An RSA key may have a size that verifies and can't sign.
+            base_jwt::check_signing_key(&key, algorithm)
+                .map_err(|error| bad(&format!("its key can't sign: {error}")))?;
             let public = from_private(&key, algorithm).and_then(verifying_key);
             let public = public.ok_or_else(|| bad("its key is neither RSA nor P-256"))?;
             return Ok(SigningKey { key, public });
