@@ -1533,7 +1533,7 @@ pub struct Metric {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RuntimeConfigRequest {}
-/// What the kubelet has to agree on with the runtime, above all the cgroup driver.
+/// The settings on which kubelet and runtime must agree, above all the cgroup driver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RuntimeConfigResponse {
     #[prost(message, optional, tag = "1")]

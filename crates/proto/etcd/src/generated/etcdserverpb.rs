@@ -359,7 +359,7 @@ pub struct TxnResponse {
     pub responses: ::prost::alloc::vec::Vec<ResponseOp>,
 }
 /// Forgets history up to and including `revision`, except what is still current there.
-/// `physical` waits until the space has been given back.
+/// `physical` waits until the space is released.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CompactionRequest {
     #[prost(int64, tag = "1")]
@@ -3187,7 +3187,7 @@ pub mod maintenance_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// What operators ask of one member.
+    /// The requests of operators to one member.
     #[derive(Debug, Clone)]
     pub struct MaintenanceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -3511,7 +3511,7 @@ pub mod maintenance_server {
             tonic::Status,
         >;
     }
-    /// What operators ask of one member.
+    /// The requests of operators to one member.
     #[derive(Debug)]
     pub struct MaintenanceServer<T> {
         inner: Arc<T>,
