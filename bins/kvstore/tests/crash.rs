@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 
 const ROUNDS: usize = 4;
 const WRITERS: usize = 16;
@@ -54,7 +54,12 @@ impl Server {
     async fn client(&self) -> KvClient<Channel> {
         let begin = Instant::now();
         loop {
-            match KvClient::connect(self.url.clone()).await {
+            match Endpoint::from_shared(self.url.clone())
+                .unwrap()
+                .connect()
+                .await
+                .map(KvClient::new)
+            {
                 Ok(client) => return client,
                 Err(e) => assert!(begin.elapsed() < Duration::from_secs(10), "{e}"),
             }

@@ -19,7 +19,7 @@ pub fn list_sources(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        if path.ends_with("generated") {
+        if path.ends_with("src/generated") {
             continue;
         }
         if path.is_dir() {

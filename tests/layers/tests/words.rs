@@ -155,7 +155,10 @@ fn blocks(path: &str, text: String) -> Vec<Block> {
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let kind = entry.file_type().unwrap();
-        if kind.is_dir() && entry.file_name() != "target" && entry.file_name() != "generated" {
+        if kind.is_dir()
+            && entry.file_name() != "target"
+            && !entry.path().ends_with("src/generated")
+        {
             collect(&entry.path(), files);
         } else if kind.is_file() {
             files.push(entry.path());

@@ -7,13 +7,13 @@
 
 use crate::client::{key_bytes, prefix_end};
 use crate::{Store, StoreError, StoredValue};
+use proto_etcd::MessageStream;
 use proto_etcd::etcdserverpb as pb;
 use proto_etcd::mvccpb::{Event, event::EventType};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tonic::Streaming;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LAST_BACKOFF: Duration = Duration::from_secs(5);
@@ -149,7 +149,13 @@ impl Watch {
 
     async fn open_stream(
         &self,
-    ) -> Result<(mpsc::Sender<pb::WatchRequest>, Streaming<pb::WatchResponse>), StoreError> {
+    ) -> Result<
+        (
+            mpsc::Sender<pb::WatchRequest>,
+            MessageStream<pb::WatchResponse>,
+        ),
+        StoreError,
+    > {
         let (requests, outgoing) = mpsc::channel(4);
         let create = pb::WatchCreateRequest {
             key: key_bytes(&self.prefix),
@@ -177,7 +183,7 @@ impl Watch {
     async fn follow_stream(
         &mut self,
         requests: mpsc::Sender<pb::WatchRequest>,
-        mut responses: Streaming<pb::WatchResponse>,
+        mut responses: MessageStream<pb::WatchResponse>,
     ) -> StreamEnd {
         loop {
             tokio::select! {

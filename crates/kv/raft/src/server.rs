@@ -14,6 +14,7 @@ use crate::types::{LogId, Membership, Raft, Snapshot, SnapshotMeta, SnapshotPayl
 use bytes::BytesMut;
 use futures::stream::{BoxStream, StreamExt};
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, VoteRequest};
+use proto_grpc::MessageStream;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::interceptor::InterceptedService;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status};
 
 /// The gRPC service for peers.
 #[derive(Clone)]
@@ -229,7 +230,7 @@ impl Peer for PeerService {
 
     async fn install_snapshot(
         &self,
-        request: Request<Streaming<pb::SnapshotChunk>>,
+        request: Request<MessageStream<pb::SnapshotChunk>>,
     ) -> RpcResult<pb::InstallSnapshotResponse> {
         let traffic = self
             .shared
@@ -418,7 +419,7 @@ static RECEIVED: AtomicU64 = AtomicU64::new(0);
 /// Writes received rows to a file and verifies the checksum of the whole stream.
 pub(crate) async fn receive_rows(
     spool: &Path,
-    mut stream: Streaming<pb::SnapshotChunk>,
+    mut stream: MessageStream<pb::SnapshotChunk>,
     heard: impl Fn(),
 ) -> Result<PathBuf, Status> {
     let failed =

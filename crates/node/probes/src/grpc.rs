@@ -1,12 +1,13 @@
 //! gRPC health checks (grpc.health.v1): one unary call.
 
 use crate::result::CheckResult;
+use proto_grpc::{GrpcClient, MethodName};
 use std::time::Duration;
-use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Endpoint;
-use tonic_prost::ProstCodec;
 
 const SERVING: i32 = 1;
+/// A response has a few bytes. A container must not make the kubelet hold more.
+const MAX_HEALTH_BYTES: usize = 64 << 10;
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Request {
@@ -56,18 +57,15 @@ async fn call_health(host: &str, port: u16, service: &str) -> Result<i32, String
         .connect()
         .await
         .map_err(|e| format!("error: failed to connect service \"{host}:{port}\": {e}"))?;
-    let mut grpc = tonic::client::Grpc::new(channel);
-    grpc.ready()
-        .await
-        .map_err(|e| format!("error: failed to connect service: {e}"))?;
     let request = tonic::Request::new(Request {
         service: service.to_owned(),
     });
     // The one method is called without generated code, which would need the protocol file of the
     // health service.
-    let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
-    let codec: ProstCodec<Request, Response> = ProstCodec::default();
-    match grpc.unary(request, path, codec).await {
+    let service = "grpc.health.v1.Health";
+    let method = MethodName::new(service, "Check", "/grpc.health.v1.Health/Check");
+    let mut client = GrpcClient::new(channel).max_decoding_message_size(MAX_HEALTH_BYTES);
+    match client.call_unary::<_, Response>(method, request).await {
         Ok(health) => Ok(health.into_inner().status),
         Err(status) if status.code() == tonic::Code::Unimplemented => {
             Err("error: this server does not implement the grpc health protocol (grpc.health.v1.Health)".into())

@@ -78,7 +78,8 @@ impl Runtime {
     }
 }
 
-type StreamResult<T> = std::result::Result<tonic::Response<tonic::Streaming<T>>, tonic::Status>;
+type StreamResult<T> =
+    std::result::Result<tonic::Response<proto_cri::MessageStream<T>>, tonic::Status>;
 
 /// Opens a stream. gRPC servers in Go send headers with the first message only, so a call without a
 /// response after a moment counts as open; an unimplemented call fails at once.

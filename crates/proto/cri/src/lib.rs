@@ -1,5 +1,5 @@
 //! gRPC code of the container runtime interface (CRI v1), generated from `/proto/cri` by
-//! `tests/layers/tests/generated.rs`.
+//! `tests/layers/tests/generated`.
 
 #![allow(
     missing_docs,
@@ -8,6 +8,8 @@
     clippy::unwrap_used,
     clippy::expect_used
 )]
+
+pub use proto_grpc::MessageStream;
 
 /// CRI v1: messages, clients and servers of the runtime and image services.
 pub mod v1 {

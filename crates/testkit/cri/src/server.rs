@@ -5,7 +5,6 @@ use crate::state::State;
 use anyhow::Context;
 use base_task::{CancellationToken, Tasks};
 use futures::future::BoxFuture;
-use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -86,8 +85,7 @@ fn serve_calls(
     stop: CancellationToken,
 ) -> BoxFuture<'static, Result<(), tonic::transport::Error>> {
     let calls = tower::service_fn(move |request: http::Request<axum::body::Body>| {
-        let call = handle_call(state.clone(), request.map(Body::new));
-        async move { Ok::<_, Infallible>(call.await) }
+        handle_call(state.clone(), request.map(Body::new))
     });
     let served = tonic::transport::Server::builder()
         .add_routes(axum::Router::new().fallback_service(calls).into())

@@ -1,11 +1,12 @@
 //! The gRPC services.
 
 use crate::shared::{Shared, run_hook};
+use proto_etcd::MessageStream;
 use proto_etcd::etcdserverpb as pb;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status};
 
 #[derive(Clone)]
 pub(crate) struct Services(pub(crate) Arc<Shared>);
@@ -101,7 +102,7 @@ impl pb::watch_server::Watch for Services {
     #[allow(clippy::disallowed_methods)]
     async fn watch(
         &self,
-        request: Request<Streaming<pb::WatchRequest>>,
+        request: Request<MessageStream<pb::WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         self.0.requests.lock().push("watch");
         let (sender, receiver) = mpsc::channel(64);
@@ -114,7 +115,7 @@ impl pb::watch_server::Watch for Services {
 /// Serves one stream with one watch, until the client or the test ends it.
 async fn serve_watch(
     shared: Arc<Shared>,
-    mut requests: Streaming<pb::WatchRequest>,
+    mut requests: MessageStream<pb::WatchRequest>,
     sender: mpsc::Sender<Result<pb::WatchResponse, Status>>,
 ) {
     use pb::watch_request::RequestUnion;
@@ -225,7 +226,7 @@ impl pb::lease_server::Lease for Services {
 
     async fn lease_keep_alive(
         &self,
-        _: Request<Streaming<pb::LeaseKeepAliveRequest>>,
+        _: Request<MessageStream<pb::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         Err(Status::unimplemented("leases are not renewed"))
     }

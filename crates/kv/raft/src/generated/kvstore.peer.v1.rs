@@ -200,96 +200,38 @@ pub struct ServiceResponse {
     #[prost(bytes = "bytes", tag = "2")]
     pub body: ::prost::bytes::Bytes,
 }
-/// Generated client implementations.
 pub mod peer_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
+    #![allow(dead_code, missing_docs, clippy::all)]
     #[derive(Debug, Clone)]
     pub struct PeerClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl PeerClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
+        inner: proto_grpc::GrpcClient<T>,
     }
     impl<T> PeerClient<T>
     where
         T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+        T::Error: Into<tonic::codegen::StdError>,
+        T::ResponseBody: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        <T::ResponseBody as tonic::codegen::Body>::Error: Into<tonic::codegen::StdError>
+            + Send,
     {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
+        pub fn new(connection: T) -> Self {
+            Self {
+                inner: proto_grpc::GrpcClient::new(connection),
+            }
         }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> PeerClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            PeerClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_decoding_message_size(limit),
+            }
         }
-        /// Enable decompressing responses.
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_encoding_message_size(limit),
+            }
         }
         /// Log entries, or none as a heartbeat.
         pub async fn append_entries(
@@ -299,43 +241,23 @@ pub mod peer_client {
             tonic::Response<super::AppendEntriesResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "kvstore.peer.v1.Peer",
+                "AppendEntries",
                 "/kvstore.peer.v1.Peer/AppendEntries",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("kvstore.peer.v1.Peer", "AppendEntries"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn request_vote(
             &mut self,
             request: impl tonic::IntoRequest<super::VoteRequest>,
         ) -> std::result::Result<tonic::Response<super::VoteResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "kvstore.peer.v1.Peer",
+                "RequestVote",
                 "/kvstore.peer.v1.Peer/RequestVote",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("kvstore.peer.v1.Peer", "RequestVote"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         /// Asks for a vote without changing any state (Raft thesis 9.6).
         pub async fn pre_vote(
@@ -345,22 +267,12 @@ pub mod peer_client {
             tonic::Response<super::PreVoteResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "kvstore.peer.v1.Peer",
+                "PreVote",
                 "/kvstore.peer.v1.Peer/PreVote",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("kvstore.peer.v1.Peer", "PreVote"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         /// Sends a snapshot in chunks. The first carries only the head.
         pub async fn install_snapshot(
@@ -370,47 +282,29 @@ pub mod peer_client {
             tonic::Response<super::InstallSnapshotResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "kvstore.peer.v1.Peer",
+                "InstallSnapshot",
                 "/kvstore.peer.v1.Peer/InstallSnapshot",
             );
-            let mut req = request.into_streaming_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("kvstore.peer.v1.Peer", "InstallSnapshot"));
-            self.inner.client_streaming(req, path, codec).await
+            self.inner
+                .call_client_streaming(method, request.into_streaming_request())
+                .await
         }
         /// Returns the receiver's state in chunks as in InstallSnapshot, for a member that has lost its data.
         pub async fn fetch_snapshot(
             &mut self,
             request: impl tonic::IntoRequest<super::Empty>,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::SnapshotChunk>>,
+            tonic::Response<proto_grpc::MessageStream<super::SnapshotChunk>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "kvstore.peer.v1.Peer",
+                "FetchSnapshot",
                 "/kvstore.peer.v1.Peer/FetchSnapshot",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("kvstore.peer.v1.Peer", "FetchSnapshot"));
-            self.inner.server_streaming(req, path, codec).await
+            self.inner.call_server_streaming(method, request.into_request()).await
         }
         /// Forwards commands to the leader.
         pub async fn forward_proposals(
@@ -420,22 +314,12 @@ pub mod peer_client {
             tonic::Response<super::ForwardResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "kvstore.peer.v1.Peer",
+                "ForwardProposals",
                 "/kvstore.peer.v1.Peer/ForwardProposals",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("kvstore.peer.v1.Peer", "ForwardProposals"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         /// Returns the index that a reader must have applied for a linearizable read.
         pub async fn read_index(
@@ -445,44 +329,24 @@ pub mod peer_client {
             tonic::Response<super::ReadIndexResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "kvstore.peer.v1.Peer",
+                "ReadIndex",
                 "/kvstore.peer.v1.Peer/ReadIndex",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("kvstore.peer.v1.Peer", "ReadIndex"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         /// Makes the transferee campaign at once (Raft thesis 3.10).
         pub async fn timeout_now(
             &mut self,
             request: impl tonic::IntoRequest<super::Transfer>,
         ) -> std::result::Result<tonic::Response<super::Empty>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "kvstore.peer.v1.Peer",
+                "TimeoutNow",
                 "/kvstore.peer.v1.Peer/TimeoutNow",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("kvstore.peer.v1.Peer", "TimeoutNow"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         /// Requests between the services above Raft.
         pub async fn call_service(
@@ -492,38 +356,19 @@ pub mod peer_client {
             tonic::Response<super::ServiceResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "kvstore.peer.v1.Peer",
+                "CallService",
                 "/kvstore.peer.v1.Peer/CallService",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("kvstore.peer.v1.Peer", "CallService"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
     }
 }
-/// Generated server implementations.
 pub mod peer_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with PeerServer.
-    #[async_trait]
-    pub trait Peer: std::marker::Send + std::marker::Sync + 'static {
+    #![allow(dead_code, missing_docs, clippy::all)]
+    #[tonic::async_trait]
+    pub trait Peer: Send + Sync + 'static {
         /// Log entries, or none as a heartbeat.
         async fn append_entries(
             &self,
@@ -544,16 +389,15 @@ pub mod peer_server {
         /// Sends a snapshot in chunks. The first carries only the head.
         async fn install_snapshot(
             &self,
-            request: tonic::Request<tonic::Streaming<super::SnapshotChunk>>,
+            request: tonic::Request<proto_grpc::MessageStream<super::SnapshotChunk>>,
         ) -> std::result::Result<
             tonic::Response<super::InstallSnapshotResponse>,
             tonic::Status,
         >;
-        /// Server streaming response type for the FetchSnapshot method.
         type FetchSnapshotStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::SnapshotChunk, tonic::Status>,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         /// Returns the receiver's state in chunks as in InstallSnapshot, for a member that has lost its data.
         async fn fetch_snapshot(
@@ -587,513 +431,131 @@ pub mod peer_server {
             request: tonic::Request<super::ServiceRequest>,
         ) -> std::result::Result<tonic::Response<super::ServiceResponse>, tonic::Status>;
     }
+    /// Serves an implementation of the service.
     #[derive(Debug)]
     pub struct PeerServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        inner: std::sync::Arc<T>,
+        limits: proto_grpc::MessageLimits,
     }
     impl<T> PeerServer<T> {
         pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                inner: std::sync::Arc::new(inner),
+                limits: proto_grpc::MessageLimits::default(),
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for PeerServer<T>
-    where
-        T: Peer,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/kvstore.peer.v1.Peer/AppendEntries" => {
-                    #[allow(non_camel_case_types)]
-                    struct AppendEntriesSvc<T: Peer>(pub Arc<T>);
-                    impl<
-                        T: Peer,
-                    > tonic::server::UnaryService<super::AppendEntriesRequest>
-                    for AppendEntriesSvc<T> {
-                        type Response = super::AppendEntriesResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AppendEntriesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Peer>::append_entries(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = AppendEntriesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/kvstore.peer.v1.Peer/RequestVote" => {
-                    #[allow(non_camel_case_types)]
-                    struct RequestVoteSvc<T: Peer>(pub Arc<T>);
-                    impl<T: Peer> tonic::server::UnaryService<super::VoteRequest>
-                    for RequestVoteSvc<T> {
-                        type Response = super::VoteResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::VoteRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Peer>::request_vote(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RequestVoteSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/kvstore.peer.v1.Peer/PreVote" => {
-                    #[allow(non_camel_case_types)]
-                    struct PreVoteSvc<T: Peer>(pub Arc<T>);
-                    impl<T: Peer> tonic::server::UnaryService<super::PreVoteRequest>
-                    for PreVoteSvc<T> {
-                        type Response = super::PreVoteResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::PreVoteRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Peer>::pre_vote(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = PreVoteSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/kvstore.peer.v1.Peer/InstallSnapshot" => {
-                    #[allow(non_camel_case_types)]
-                    struct InstallSnapshotSvc<T: Peer>(pub Arc<T>);
-                    impl<
-                        T: Peer,
-                    > tonic::server::ClientStreamingService<super::SnapshotChunk>
-                    for InstallSnapshotSvc<T> {
-                        type Response = super::InstallSnapshotResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<
-                                tonic::Streaming<super::SnapshotChunk>,
-                            >,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Peer>::install_snapshot(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = InstallSnapshotSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.client_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/kvstore.peer.v1.Peer/FetchSnapshot" => {
-                    #[allow(non_camel_case_types)]
-                    struct FetchSnapshotSvc<T: Peer>(pub Arc<T>);
-                    impl<T: Peer> tonic::server::ServerStreamingService<super::Empty>
-                    for FetchSnapshotSvc<T> {
-                        type Response = super::SnapshotChunk;
-                        type ResponseStream = T::FetchSnapshotStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::Empty>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Peer>::fetch_snapshot(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = FetchSnapshotSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/kvstore.peer.v1.Peer/ForwardProposals" => {
-                    #[allow(non_camel_case_types)]
-                    struct ForwardProposalsSvc<T: Peer>(pub Arc<T>);
-                    impl<T: Peer> tonic::server::UnaryService<super::ForwardRequest>
-                    for ForwardProposalsSvc<T> {
-                        type Response = super::ForwardResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ForwardRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Peer>::forward_proposals(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ForwardProposalsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/kvstore.peer.v1.Peer/ReadIndex" => {
-                    #[allow(non_camel_case_types)]
-                    struct ReadIndexSvc<T: Peer>(pub Arc<T>);
-                    impl<T: Peer> tonic::server::UnaryService<super::Empty>
-                    for ReadIndexSvc<T> {
-                        type Response = super::ReadIndexResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::Empty>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Peer>::read_index(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ReadIndexSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/kvstore.peer.v1.Peer/TimeoutNow" => {
-                    #[allow(non_camel_case_types)]
-                    struct TimeoutNowSvc<T: Peer>(pub Arc<T>);
-                    impl<T: Peer> tonic::server::UnaryService<super::Transfer>
-                    for TimeoutNowSvc<T> {
-                        type Response = super::Empty;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::Transfer>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Peer>::timeout_now(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = TimeoutNowSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/kvstore.peer.v1.Peer/CallService" => {
-                    #[allow(non_camel_case_types)]
-                    struct CallServiceSvc<T: Peer>(pub Arc<T>);
-                    impl<T: Peer> tonic::server::UnaryService<super::ServiceRequest>
-                    for CallServiceSvc<T> {
-                        type Response = super::ServiceResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ServiceRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Peer>::call_service(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = CallServiceSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
         }
     }
     impl<T> Clone for PeerServer<T> {
         fn clone(&self) -> Self {
-            let inner = self.inner.clone();
             Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
+                inner: self.inner.clone(),
+                limits: self.limits,
             }
         }
     }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "kvstore.peer.v1.Peer";
     impl<T> tonic::server::NamedService for PeerServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "kvstore.peer.v1.Peer";
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for PeerServer<T>
+    where
+        T: Peer,
+        B: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        B::Error: Into<tonic::codegen::StdError> + Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = proto_grpc::CallFuture;
+        fn poll_ready(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::result::Result<(), Self::Error>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, request: http::Request<B>) -> Self::Future {
+            let (inner, limits) = (self.inner.clone(), self.limits);
+            let request = request.map(tonic::body::Body::new);
+            match request.uri().path() {
+                "/kvstore.peer.v1.Peer/AppendEntries" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.append_entries(request).await },
+                    )
+                }
+                "/kvstore.peer.v1.Peer/RequestVote" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.request_vote(request).await },
+                    )
+                }
+                "/kvstore.peer.v1.Peer/PreVote" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.pre_vote(request).await },
+                    )
+                }
+                "/kvstore.peer.v1.Peer/InstallSnapshot" => {
+                    proto_grpc::respond_client_streaming(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.install_snapshot(request).await
+                        },
+                    )
+                }
+                "/kvstore.peer.v1.Peer/FetchSnapshot" => {
+                    proto_grpc::respond_server_streaming(
+                        limits,
+                        request,
+                        move |request| async move { inner.fetch_snapshot(request).await },
+                    )
+                }
+                "/kvstore.peer.v1.Peer/ForwardProposals" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.forward_proposals(request).await
+                        },
+                    )
+                }
+                "/kvstore.peer.v1.Peer/ReadIndex" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.read_index(request).await },
+                    )
+                }
+                "/kvstore.peer.v1.Peer/TimeoutNow" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.timeout_now(request).await },
+                    )
+                }
+                "/kvstore.peer.v1.Peer/CallService" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.call_service(request).await },
+                    )
+                }
+                _ => proto_grpc::reject_unknown(),
+            }
+        }
     }
 }

@@ -9,6 +9,7 @@ use kv_machine::{Access, Command, EtcdError, Outcome};
 use kv_transport::{
     MemoryReservation, RequestBody, Requests, ResponseSender, frame_message, streaming_response,
 };
+use proto_etcd::MessageStream;
 use proto_etcd::etcdserverpb::lease_server;
 use proto_etcd::etcdserverpb::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
@@ -18,7 +19,7 @@ use proto_etcd::etcdserverpb::{
 use std::pin::pin;
 use std::sync::Arc;
 use tonic::body::Body;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status};
 
 /// Implements etcd's Lease service.
 pub(crate) struct Lease(pub Arc<ServerContext>);
@@ -60,7 +61,7 @@ impl lease_server::Lease for Lease {
 
     async fn lease_keep_alive(
         &self,
-        _: Request<Streaming<LeaseKeepAliveRequest>>,
+        _: Request<MessageStream<LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         // Uncompressed streams are handled by `keep_alive`.
         Err(Status::unimplemented(COMPRESSED))

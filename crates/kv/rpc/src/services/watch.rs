@@ -6,11 +6,12 @@ use crate::context::ServerContext;
 use crate::stream_caller::StreamCaller;
 use http::{Request, Response};
 use kv_transport::{MemoryReservation, RequestBody, Requests, streaming_response};
+use proto_etcd::MessageStream;
 use proto_etcd::etcdserverpb::watch_server;
 use proto_etcd::etcdserverpb::{WatchRequest, WatchResponse};
 use std::sync::Arc;
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Status, Streaming};
 
 /// Path of the watch RPC.
 pub(crate) const PATH: &str = "/etcdserverpb.Watch/Watch";
@@ -40,7 +41,7 @@ impl watch_server::Watch for Watch {
 
     async fn watch(
         &self,
-        _: tonic::Request<Streaming<WatchRequest>>,
+        _: tonic::Request<MessageStream<WatchRequest>>,
     ) -> Result<tonic::Response<Self::WatchStream>, Status> {
         Err(Status::unimplemented(COMPRESSED))
     }

@@ -209,9 +209,9 @@ async fn configuration_file_replaces_flags_and_environment() {
         stop.clone(),
     ));
     let port = until_there(&folder.path().join("port")).await;
-    let mut client = ClusterClient::connect(format!("http://127.0.0.1:{}", port.trim()))
-        .await
-        .unwrap();
+    let url = format!("http://127.0.0.1:{}", port.trim());
+    let channel = Endpoint::from_shared(url).unwrap().connect_lazy();
+    let mut client = ClusterClient::new(channel);
     let list = client
         .member_list(MemberListRequest::default())
         .await

@@ -239,14 +239,14 @@ async fn forward(
             .metadata_mut()
             .insert(key, MetadataValue::try_from(format!("{value:x}")).unwrap());
     }
-    let mut client = tonic::client::Grpc::new(channel);
-    client
-        .ready()
-        .await
-        .map_err(|error| Status::unavailable(error.to_string()))?;
-    let codec = tonic_prost::ProstCodec::<ForwardRequest, ForwardResponse>::default();
-    let path = http::uri::PathAndQuery::from_static("/kvstore.peer.v1.Peer/ForwardProposals");
-    Ok(client.unary(request, path, codec).await?.into_inner())
+    let method = proto_grpc::MethodName::new(
+        "kvstore.peer.v1.Peer",
+        "ForwardProposals",
+        "/kvstore.peer.v1.Peer/ForwardProposals",
+    );
+    let mut client = proto_grpc::GrpcClient::new(channel);
+    let response = client.call_unary::<ForwardRequest, ForwardResponse>(method, request);
+    Ok(response.await?.into_inner())
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use crate::member::Member;
 use crate::tokens::{auth, enable, log_in, user, with};
+use proto_etcd::MessageStream;
 use proto_etcd::authpb::Permission;
 use proto_etcd::authpb::permission::Type;
 use proto_etcd::etcdserverpb::alarm_request::AlarmAction;
@@ -14,7 +15,7 @@ use proto_etcd::etcdserverpb::watch_request::RequestUnion;
 use proto_etcd::etcdserverpb::*;
 use std::time::Duration;
 use tokio_stream::StreamExt;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 
 const EMPTY: &str = "etcdserver: user name is empty";
 const DENIED: &str = "etcdserver: permission denied";
@@ -241,7 +242,7 @@ async fn disarmed_space_alarm_comes_back_only_with_the_next_write() {
 }
 
 /// Creates a watcher of a key and waits for the response.
-async fn watch(member: &Member, token: &str, key: &'static str) -> Streaming<WatchResponse> {
+async fn watch(member: &Member, token: &str, key: &'static str) -> MessageStream<WatchResponse> {
     let create = WatchCreateRequest {
         key: key.into(),
         ..WatchCreateRequest::default()
@@ -261,7 +262,7 @@ async fn watch(member: &Member, token: &str, key: &'static str) -> Streaming<Wat
     answers
 }
 
-async fn next(answers: &mut Streaming<WatchResponse>) -> WatchResponse {
+async fn next(answers: &mut MessageStream<WatchResponse>) -> WatchResponse {
     let answer = tokio::time::timeout(Duration::from_secs(10), answers.message()).await;
     answer
         .expect("an answer comes")

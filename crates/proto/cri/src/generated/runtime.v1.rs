@@ -2031,97 +2031,39 @@ impl CgroupDriver {
         }
     }
 }
-/// Generated client implementations.
 pub mod runtime_service_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
+    #![allow(dead_code, missing_docs, clippy::all)]
     /// Pods' sandboxes and their containers: what the kubelet asks of a container runtime.
     #[derive(Debug, Clone)]
     pub struct RuntimeServiceClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl RuntimeServiceClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
+        inner: proto_grpc::GrpcClient<T>,
     }
     impl<T> RuntimeServiceClient<T>
     where
         T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+        T::Error: Into<tonic::codegen::StdError>,
+        T::ResponseBody: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        <T::ResponseBody as tonic::codegen::Body>::Error: Into<tonic::codegen::StdError>
+            + Send,
     {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
+        pub fn new(connection: T) -> Self {
+            Self {
+                inner: proto_grpc::GrpcClient::new(connection),
+            }
         }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> RuntimeServiceClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            RuntimeServiceClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_decoding_message_size(limit),
+            }
         }
-        /// Enable decompressing responses.
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_encoding_message_size(limit),
+            }
         }
         pub async fn version(
             &mut self,
@@ -2130,22 +2072,12 @@ pub mod runtime_service_client {
             tonic::Response<super::VersionResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "Version",
                 "/runtime.v1.RuntimeService/Version",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "Version"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn run_pod_sandbox(
             &mut self,
@@ -2154,22 +2086,12 @@ pub mod runtime_service_client {
             tonic::Response<super::RunPodSandboxResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "RunPodSandbox",
                 "/runtime.v1.RuntimeService/RunPodSandbox",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "RunPodSandbox"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn stop_pod_sandbox(
             &mut self,
@@ -2178,22 +2100,12 @@ pub mod runtime_service_client {
             tonic::Response<super::StopPodSandboxResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "StopPodSandbox",
                 "/runtime.v1.RuntimeService/StopPodSandbox",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "StopPodSandbox"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn remove_pod_sandbox(
             &mut self,
@@ -2202,24 +2114,12 @@ pub mod runtime_service_client {
             tonic::Response<super::RemovePodSandboxResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "RemovePodSandbox",
                 "/runtime.v1.RuntimeService/RemovePodSandbox",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "RemovePodSandbox"),
-                );
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn pod_sandbox_status(
             &mut self,
@@ -2228,24 +2128,12 @@ pub mod runtime_service_client {
             tonic::Response<super::PodSandboxStatusResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "PodSandboxStatus",
                 "/runtime.v1.RuntimeService/PodSandboxStatus",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "PodSandboxStatus"),
-                );
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn list_pod_sandbox(
             &mut self,
@@ -2254,48 +2142,28 @@ pub mod runtime_service_client {
             tonic::Response<super::ListPodSandboxResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "ListPodSandbox",
                 "/runtime.v1.RuntimeService/ListPodSandbox",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "ListPodSandbox"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn stream_pod_sandboxes(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamPodSandboxesRequest>,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::StreamPodSandboxesResponse>>,
+            tonic::Response<
+                proto_grpc::MessageStream<super::StreamPodSandboxesResponse>,
+            >,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "StreamPodSandboxes",
                 "/runtime.v1.RuntimeService/StreamPodSandboxes",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "StreamPodSandboxes"),
-                );
-            self.inner.server_streaming(req, path, codec).await
+            self.inner.call_server_streaming(method, request.into_request()).await
         }
         pub async fn create_container(
             &mut self,
@@ -2304,22 +2172,12 @@ pub mod runtime_service_client {
             tonic::Response<super::CreateContainerResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "CreateContainer",
                 "/runtime.v1.RuntimeService/CreateContainer",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "CreateContainer"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn start_container(
             &mut self,
@@ -2328,22 +2186,12 @@ pub mod runtime_service_client {
             tonic::Response<super::StartContainerResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "StartContainer",
                 "/runtime.v1.RuntimeService/StartContainer",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "StartContainer"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn stop_container(
             &mut self,
@@ -2352,22 +2200,12 @@ pub mod runtime_service_client {
             tonic::Response<super::StopContainerResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "StopContainer",
                 "/runtime.v1.RuntimeService/StopContainer",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "StopContainer"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn remove_container(
             &mut self,
@@ -2376,22 +2214,12 @@ pub mod runtime_service_client {
             tonic::Response<super::RemoveContainerResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "RemoveContainer",
                 "/runtime.v1.RuntimeService/RemoveContainer",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "RemoveContainer"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn list_containers(
             &mut self,
@@ -2400,48 +2228,26 @@ pub mod runtime_service_client {
             tonic::Response<super::ListContainersResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "ListContainers",
                 "/runtime.v1.RuntimeService/ListContainers",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "ListContainers"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn stream_containers(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamContainersRequest>,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::StreamContainersResponse>>,
+            tonic::Response<proto_grpc::MessageStream<super::StreamContainersResponse>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "StreamContainers",
                 "/runtime.v1.RuntimeService/StreamContainers",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "StreamContainers"),
-                );
-            self.inner.server_streaming(req, path, codec).await
+            self.inner.call_server_streaming(method, request.into_request()).await
         }
         pub async fn container_status(
             &mut self,
@@ -2450,22 +2256,12 @@ pub mod runtime_service_client {
             tonic::Response<super::ContainerStatusResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "ContainerStatus",
                 "/runtime.v1.RuntimeService/ContainerStatus",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "ContainerStatus"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn update_container_resources(
             &mut self,
@@ -2474,27 +2270,12 @@ pub mod runtime_service_client {
             tonic::Response<super::UpdateContainerResourcesResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "UpdateContainerResources",
                 "/runtime.v1.RuntimeService/UpdateContainerResources",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new(
-                        "runtime.v1.RuntimeService",
-                        "UpdateContainerResources",
-                    ),
-                );
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn reopen_container_log(
             &mut self,
@@ -2503,24 +2284,12 @@ pub mod runtime_service_client {
             tonic::Response<super::ReopenContainerLogResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "ReopenContainerLog",
                 "/runtime.v1.RuntimeService/ReopenContainerLog",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "ReopenContainerLog"),
-                );
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn exec_sync(
             &mut self,
@@ -2529,64 +2298,34 @@ pub mod runtime_service_client {
             tonic::Response<super::ExecSyncResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "ExecSync",
                 "/runtime.v1.RuntimeService/ExecSync",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "ExecSync"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn exec(
             &mut self,
             request: impl tonic::IntoRequest<super::ExecRequest>,
         ) -> std::result::Result<tonic::Response<super::ExecResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "Exec",
                 "/runtime.v1.RuntimeService/Exec",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "Exec"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn attach(
             &mut self,
             request: impl tonic::IntoRequest<super::AttachRequest>,
         ) -> std::result::Result<tonic::Response<super::AttachResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "Attach",
                 "/runtime.v1.RuntimeService/Attach",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "Attach"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn port_forward(
             &mut self,
@@ -2595,22 +2334,12 @@ pub mod runtime_service_client {
             tonic::Response<super::PortForwardResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "PortForward",
                 "/runtime.v1.RuntimeService/PortForward",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "PortForward"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn container_stats(
             &mut self,
@@ -2619,22 +2348,12 @@ pub mod runtime_service_client {
             tonic::Response<super::ContainerStatsResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "ContainerStats",
                 "/runtime.v1.RuntimeService/ContainerStats",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "ContainerStats"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn list_container_stats(
             &mut self,
@@ -2643,52 +2362,28 @@ pub mod runtime_service_client {
             tonic::Response<super::ListContainerStatsResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "ListContainerStats",
                 "/runtime.v1.RuntimeService/ListContainerStats",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "ListContainerStats"),
-                );
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn stream_container_stats(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamContainerStatsRequest>,
         ) -> std::result::Result<
             tonic::Response<
-                tonic::codec::Streaming<super::StreamContainerStatsResponse>,
+                proto_grpc::MessageStream<super::StreamContainerStatsResponse>,
             >,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "StreamContainerStats",
                 "/runtime.v1.RuntimeService/StreamContainerStats",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "StreamContainerStats"),
-                );
-            self.inner.server_streaming(req, path, codec).await
+            self.inner.call_server_streaming(method, request.into_request()).await
         }
         pub async fn pod_sandbox_stats(
             &mut self,
@@ -2697,22 +2392,12 @@ pub mod runtime_service_client {
             tonic::Response<super::PodSandboxStatsResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "PodSandboxStats",
                 "/runtime.v1.RuntimeService/PodSandboxStats",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "PodSandboxStats"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn list_pod_sandbox_stats(
             &mut self,
@@ -2721,52 +2406,28 @@ pub mod runtime_service_client {
             tonic::Response<super::ListPodSandboxStatsResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "ListPodSandboxStats",
                 "/runtime.v1.RuntimeService/ListPodSandboxStats",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "ListPodSandboxStats"),
-                );
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn stream_pod_sandbox_stats(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamPodSandboxStatsRequest>,
         ) -> std::result::Result<
             tonic::Response<
-                tonic::codec::Streaming<super::StreamPodSandboxStatsResponse>,
+                proto_grpc::MessageStream<super::StreamPodSandboxStatsResponse>,
             >,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "StreamPodSandboxStats",
                 "/runtime.v1.RuntimeService/StreamPodSandboxStats",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "StreamPodSandboxStats"),
-                );
-            self.inner.server_streaming(req, path, codec).await
+            self.inner.call_server_streaming(method, request.into_request()).await
         }
         pub async fn update_runtime_config(
             &mut self,
@@ -2775,45 +2436,23 @@ pub mod runtime_service_client {
             tonic::Response<super::UpdateRuntimeConfigResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "UpdateRuntimeConfig",
                 "/runtime.v1.RuntimeService/UpdateRuntimeConfig",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "UpdateRuntimeConfig"),
-                );
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn status(
             &mut self,
             request: impl tonic::IntoRequest<super::StatusRequest>,
         ) -> std::result::Result<tonic::Response<super::StatusResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "Status",
                 "/runtime.v1.RuntimeService/Status",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "Status"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn checkpoint_container(
             &mut self,
@@ -2822,50 +2461,26 @@ pub mod runtime_service_client {
             tonic::Response<super::CheckpointContainerResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "CheckpointContainer",
                 "/runtime.v1.RuntimeService/CheckpointContainer",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "CheckpointContainer"),
-                );
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn get_container_events(
             &mut self,
             request: impl tonic::IntoRequest<super::GetEventsRequest>,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::ContainerEventResponse>>,
+            tonic::Response<proto_grpc::MessageStream<super::ContainerEventResponse>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "GetContainerEvents",
                 "/runtime.v1.RuntimeService/GetContainerEvents",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "GetContainerEvents"),
-                );
-            self.inner.server_streaming(req, path, codec).await
+            self.inner.call_server_streaming(method, request.into_request()).await
         }
         pub async fn list_metric_descriptors(
             &mut self,
@@ -2874,24 +2489,12 @@ pub mod runtime_service_client {
             tonic::Response<super::ListMetricDescriptorsResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "ListMetricDescriptors",
                 "/runtime.v1.RuntimeService/ListMetricDescriptors",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "ListMetricDescriptors"),
-                );
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn list_pod_sandbox_metrics(
             &mut self,
@@ -2900,55 +2503,28 @@ pub mod runtime_service_client {
             tonic::Response<super::ListPodSandboxMetricsResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "ListPodSandboxMetrics",
                 "/runtime.v1.RuntimeService/ListPodSandboxMetrics",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new("runtime.v1.RuntimeService", "ListPodSandboxMetrics"),
-                );
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn stream_pod_sandbox_metrics(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamPodSandboxMetricsRequest>,
         ) -> std::result::Result<
             tonic::Response<
-                tonic::codec::Streaming<super::StreamPodSandboxMetricsResponse>,
+                proto_grpc::MessageStream<super::StreamPodSandboxMetricsResponse>,
             >,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "StreamPodSandboxMetrics",
                 "/runtime.v1.RuntimeService/StreamPodSandboxMetrics",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new(
-                        "runtime.v1.RuntimeService",
-                        "StreamPodSandboxMetrics",
-                    ),
-                );
-            self.inner.server_streaming(req, path, codec).await
+            self.inner.call_server_streaming(method, request.into_request()).await
         }
         pub async fn runtime_config(
             &mut self,
@@ -2957,22 +2533,12 @@ pub mod runtime_service_client {
             tonic::Response<super::RuntimeConfigResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "RuntimeConfig",
                 "/runtime.v1.RuntimeService/RuntimeConfig",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.RuntimeService", "RuntimeConfig"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn update_pod_sandbox_resources(
             &mut self,
@@ -2981,43 +2547,20 @@ pub mod runtime_service_client {
             tonic::Response<super::UpdatePodSandboxResourcesResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.RuntimeService",
+                "UpdatePodSandboxResources",
                 "/runtime.v1.RuntimeService/UpdatePodSandboxResources",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(
-                    GrpcMethod::new(
-                        "runtime.v1.RuntimeService",
-                        "UpdatePodSandboxResources",
-                    ),
-                );
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
     }
 }
-/// Generated server implementations.
 pub mod runtime_service_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with RuntimeServiceServer.
-    #[async_trait]
-    pub trait RuntimeService: std::marker::Send + std::marker::Sync + 'static {
+    #![allow(dead_code, missing_docs, clippy::all)]
+    /// Pods' sandboxes and their containers: what the kubelet asks of a container runtime.
+    #[tonic::async_trait]
+    pub trait RuntimeService: Send + Sync + 'static {
         async fn version(
             &self,
             request: tonic::Request<super::VersionRequest>,
@@ -3057,14 +2600,13 @@ pub mod runtime_service_server {
             tonic::Response<super::ListPodSandboxResponse>,
             tonic::Status,
         >;
-        /// Server streaming response type for the StreamPodSandboxes method.
         type StreamPodSandboxesStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<
                     super::StreamPodSandboxesResponse,
                     tonic::Status,
                 >,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         async fn stream_pod_sandboxes(
             &self,
@@ -3108,14 +2650,13 @@ pub mod runtime_service_server {
             tonic::Response<super::ListContainersResponse>,
             tonic::Status,
         >;
-        /// Server streaming response type for the StreamContainers method.
         type StreamContainersStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<
                     super::StreamContainersResponse,
                     tonic::Status,
                 >,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         async fn stream_containers(
             &self,
@@ -3181,14 +2722,13 @@ pub mod runtime_service_server {
             tonic::Response<super::ListContainerStatsResponse>,
             tonic::Status,
         >;
-        /// Server streaming response type for the StreamContainerStats method.
         type StreamContainerStatsStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<
                     super::StreamContainerStatsResponse,
                     tonic::Status,
                 >,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         async fn stream_container_stats(
             &self,
@@ -3211,14 +2751,13 @@ pub mod runtime_service_server {
             tonic::Response<super::ListPodSandboxStatsResponse>,
             tonic::Status,
         >;
-        /// Server streaming response type for the StreamPodSandboxStats method.
         type StreamPodSandboxStatsStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<
                     super::StreamPodSandboxStatsResponse,
                     tonic::Status,
                 >,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         async fn stream_pod_sandbox_stats(
             &self,
@@ -3245,11 +2784,10 @@ pub mod runtime_service_server {
             tonic::Response<super::CheckpointContainerResponse>,
             tonic::Status,
         >;
-        /// Server streaming response type for the GetContainerEvents method.
         type GetContainerEventsStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::ContainerEventResponse, tonic::Status>,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         async fn get_container_events(
             &self,
@@ -3272,14 +2810,13 @@ pub mod runtime_service_server {
             tonic::Response<super::ListPodSandboxMetricsResponse>,
             tonic::Status,
         >;
-        /// Server streaming response type for the StreamPodSandboxMetrics method.
         type StreamPodSandboxMetricsStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<
                     super::StreamPodSandboxMetricsResponse,
                     tonic::Status,
                 >,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         async fn stream_pod_sandbox_metrics(
             &self,
@@ -3303,1860 +2840,399 @@ pub mod runtime_service_server {
             tonic::Status,
         >;
     }
-    /// Pods' sandboxes and their containers: what the kubelet asks of a container runtime.
+    /// Serves an implementation of the service.
     #[derive(Debug)]
     pub struct RuntimeServiceServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        inner: std::sync::Arc<T>,
+        limits: proto_grpc::MessageLimits,
     }
     impl<T> RuntimeServiceServer<T> {
         pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                inner: std::sync::Arc::new(inner),
+                limits: proto_grpc::MessageLimits::default(),
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for RuntimeServiceServer<T>
-    where
-        T: RuntimeService,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/runtime.v1.RuntimeService/Version" => {
-                    #[allow(non_camel_case_types)]
-                    struct VersionSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::VersionRequest>
-                    for VersionSvc<T> {
-                        type Response = super::VersionResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::VersionRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::version(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = VersionSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/RunPodSandbox" => {
-                    #[allow(non_camel_case_types)]
-                    struct RunPodSandboxSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::RunPodSandboxRequest>
-                    for RunPodSandboxSvc<T> {
-                        type Response = super::RunPodSandboxResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RunPodSandboxRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::run_pod_sandbox(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RunPodSandboxSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StopPodSandbox" => {
-                    #[allow(non_camel_case_types)]
-                    struct StopPodSandboxSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::StopPodSandboxRequest>
-                    for StopPodSandboxSvc<T> {
-                        type Response = super::StopPodSandboxResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StopPodSandboxRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::stop_pod_sandbox(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StopPodSandboxSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/RemovePodSandbox" => {
-                    #[allow(non_camel_case_types)]
-                    struct RemovePodSandboxSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::RemovePodSandboxRequest>
-                    for RemovePodSandboxSvc<T> {
-                        type Response = super::RemovePodSandboxResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RemovePodSandboxRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::remove_pod_sandbox(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RemovePodSandboxSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/PodSandboxStatus" => {
-                    #[allow(non_camel_case_types)]
-                    struct PodSandboxStatusSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::PodSandboxStatusRequest>
-                    for PodSandboxStatusSvc<T> {
-                        type Response = super::PodSandboxStatusResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::PodSandboxStatusRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::pod_sandbox_status(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = PodSandboxStatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ListPodSandbox" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListPodSandboxSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ListPodSandboxRequest>
-                    for ListPodSandboxSvc<T> {
-                        type Response = super::ListPodSandboxResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListPodSandboxRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::list_pod_sandbox(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListPodSandboxSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StreamPodSandboxes" => {
-                    #[allow(non_camel_case_types)]
-                    struct StreamPodSandboxesSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::ServerStreamingService<
-                        super::StreamPodSandboxesRequest,
-                    > for StreamPodSandboxesSvc<T> {
-                        type Response = super::StreamPodSandboxesResponse;
-                        type ResponseStream = T::StreamPodSandboxesStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StreamPodSandboxesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::stream_pod_sandboxes(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StreamPodSandboxesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/CreateContainer" => {
-                    #[allow(non_camel_case_types)]
-                    struct CreateContainerSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::CreateContainerRequest>
-                    for CreateContainerSvc<T> {
-                        type Response = super::CreateContainerResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::CreateContainerRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::create_container(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = CreateContainerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StartContainer" => {
-                    #[allow(non_camel_case_types)]
-                    struct StartContainerSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::StartContainerRequest>
-                    for StartContainerSvc<T> {
-                        type Response = super::StartContainerResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StartContainerRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::start_container(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StartContainerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StopContainer" => {
-                    #[allow(non_camel_case_types)]
-                    struct StopContainerSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::StopContainerRequest>
-                    for StopContainerSvc<T> {
-                        type Response = super::StopContainerResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StopContainerRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::stop_container(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StopContainerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/RemoveContainer" => {
-                    #[allow(non_camel_case_types)]
-                    struct RemoveContainerSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::RemoveContainerRequest>
-                    for RemoveContainerSvc<T> {
-                        type Response = super::RemoveContainerResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RemoveContainerRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::remove_container(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RemoveContainerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ListContainers" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListContainersSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ListContainersRequest>
-                    for ListContainersSvc<T> {
-                        type Response = super::ListContainersResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListContainersRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::list_containers(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListContainersSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StreamContainers" => {
-                    #[allow(non_camel_case_types)]
-                    struct StreamContainersSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::ServerStreamingService<
-                        super::StreamContainersRequest,
-                    > for StreamContainersSvc<T> {
-                        type Response = super::StreamContainersResponse;
-                        type ResponseStream = T::StreamContainersStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StreamContainersRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::stream_containers(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StreamContainersSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ContainerStatus" => {
-                    #[allow(non_camel_case_types)]
-                    struct ContainerStatusSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ContainerStatusRequest>
-                    for ContainerStatusSvc<T> {
-                        type Response = super::ContainerStatusResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ContainerStatusRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::container_status(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ContainerStatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/UpdateContainerResources" => {
-                    #[allow(non_camel_case_types)]
-                    struct UpdateContainerResourcesSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::UpdateContainerResourcesRequest>
-                    for UpdateContainerResourcesSvc<T> {
-                        type Response = super::UpdateContainerResourcesResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<
-                                super::UpdateContainerResourcesRequest,
-                            >,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::update_container_resources(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UpdateContainerResourcesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ReopenContainerLog" => {
-                    #[allow(non_camel_case_types)]
-                    struct ReopenContainerLogSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ReopenContainerLogRequest>
-                    for ReopenContainerLogSvc<T> {
-                        type Response = super::ReopenContainerLogResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ReopenContainerLogRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::reopen_container_log(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ReopenContainerLogSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ExecSync" => {
-                    #[allow(non_camel_case_types)]
-                    struct ExecSyncSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ExecSyncRequest>
-                    for ExecSyncSvc<T> {
-                        type Response = super::ExecSyncResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ExecSyncRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::exec_sync(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ExecSyncSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/Exec" => {
-                    #[allow(non_camel_case_types)]
-                    struct ExecSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ExecRequest> for ExecSvc<T> {
-                        type Response = super::ExecResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ExecRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::exec(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ExecSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/Attach" => {
-                    #[allow(non_camel_case_types)]
-                    struct AttachSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::AttachRequest>
-                    for AttachSvc<T> {
-                        type Response = super::AttachResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AttachRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::attach(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = AttachSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/PortForward" => {
-                    #[allow(non_camel_case_types)]
-                    struct PortForwardSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::PortForwardRequest>
-                    for PortForwardSvc<T> {
-                        type Response = super::PortForwardResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::PortForwardRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::port_forward(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = PortForwardSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ContainerStats" => {
-                    #[allow(non_camel_case_types)]
-                    struct ContainerStatsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ContainerStatsRequest>
-                    for ContainerStatsSvc<T> {
-                        type Response = super::ContainerStatsResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ContainerStatsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::container_stats(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ContainerStatsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ListContainerStats" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListContainerStatsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ListContainerStatsRequest>
-                    for ListContainerStatsSvc<T> {
-                        type Response = super::ListContainerStatsResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListContainerStatsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::list_container_stats(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListContainerStatsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StreamContainerStats" => {
-                    #[allow(non_camel_case_types)]
-                    struct StreamContainerStatsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::ServerStreamingService<
-                        super::StreamContainerStatsRequest,
-                    > for StreamContainerStatsSvc<T> {
-                        type Response = super::StreamContainerStatsResponse;
-                        type ResponseStream = T::StreamContainerStatsStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StreamContainerStatsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::stream_container_stats(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StreamContainerStatsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/PodSandboxStats" => {
-                    #[allow(non_camel_case_types)]
-                    struct PodSandboxStatsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::PodSandboxStatsRequest>
-                    for PodSandboxStatsSvc<T> {
-                        type Response = super::PodSandboxStatsResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::PodSandboxStatsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::pod_sandbox_stats(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = PodSandboxStatsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ListPodSandboxStats" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListPodSandboxStatsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ListPodSandboxStatsRequest>
-                    for ListPodSandboxStatsSvc<T> {
-                        type Response = super::ListPodSandboxStatsResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListPodSandboxStatsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::list_pod_sandbox_stats(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListPodSandboxStatsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StreamPodSandboxStats" => {
-                    #[allow(non_camel_case_types)]
-                    struct StreamPodSandboxStatsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::ServerStreamingService<
-                        super::StreamPodSandboxStatsRequest,
-                    > for StreamPodSandboxStatsSvc<T> {
-                        type Response = super::StreamPodSandboxStatsResponse;
-                        type ResponseStream = T::StreamPodSandboxStatsStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StreamPodSandboxStatsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::stream_pod_sandbox_stats(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StreamPodSandboxStatsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/UpdateRuntimeConfig" => {
-                    #[allow(non_camel_case_types)]
-                    struct UpdateRuntimeConfigSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::UpdateRuntimeConfigRequest>
-                    for UpdateRuntimeConfigSvc<T> {
-                        type Response = super::UpdateRuntimeConfigResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::UpdateRuntimeConfigRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::update_runtime_config(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UpdateRuntimeConfigSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/Status" => {
-                    #[allow(non_camel_case_types)]
-                    struct StatusSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::StatusRequest>
-                    for StatusSvc<T> {
-                        type Response = super::StatusResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StatusRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::status(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/CheckpointContainer" => {
-                    #[allow(non_camel_case_types)]
-                    struct CheckpointContainerSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::CheckpointContainerRequest>
-                    for CheckpointContainerSvc<T> {
-                        type Response = super::CheckpointContainerResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::CheckpointContainerRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::checkpoint_container(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = CheckpointContainerSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/GetContainerEvents" => {
-                    #[allow(non_camel_case_types)]
-                    struct GetContainerEventsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::ServerStreamingService<super::GetEventsRequest>
-                    for GetContainerEventsSvc<T> {
-                        type Response = super::ContainerEventResponse;
-                        type ResponseStream = T::GetContainerEventsStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::GetEventsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::get_container_events(&inner, request)
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = GetContainerEventsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ListMetricDescriptors" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListMetricDescriptorsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ListMetricDescriptorsRequest>
-                    for ListMetricDescriptorsSvc<T> {
-                        type Response = super::ListMetricDescriptorsResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListMetricDescriptorsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::list_metric_descriptors(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListMetricDescriptorsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/ListPodSandboxMetrics" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListPodSandboxMetricsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::ListPodSandboxMetricsRequest>
-                    for ListPodSandboxMetricsSvc<T> {
-                        type Response = super::ListPodSandboxMetricsResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListPodSandboxMetricsRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::list_pod_sandbox_metrics(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListPodSandboxMetricsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/StreamPodSandboxMetrics" => {
-                    #[allow(non_camel_case_types)]
-                    struct StreamPodSandboxMetricsSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::ServerStreamingService<
-                        super::StreamPodSandboxMetricsRequest,
-                    > for StreamPodSandboxMetricsSvc<T> {
-                        type Response = super::StreamPodSandboxMetricsResponse;
-                        type ResponseStream = T::StreamPodSandboxMetricsStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<
-                                super::StreamPodSandboxMetricsRequest,
-                            >,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::stream_pod_sandbox_metrics(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StreamPodSandboxMetricsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/RuntimeConfig" => {
-                    #[allow(non_camel_case_types)]
-                    struct RuntimeConfigSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<super::RuntimeConfigRequest>
-                    for RuntimeConfigSvc<T> {
-                        type Response = super::RuntimeConfigResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RuntimeConfigRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::runtime_config(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RuntimeConfigSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.RuntimeService/UpdatePodSandboxResources" => {
-                    #[allow(non_camel_case_types)]
-                    struct UpdatePodSandboxResourcesSvc<T: RuntimeService>(pub Arc<T>);
-                    impl<
-                        T: RuntimeService,
-                    > tonic::server::UnaryService<
-                        super::UpdatePodSandboxResourcesRequest,
-                    > for UpdatePodSandboxResourcesSvc<T> {
-                        type Response = super::UpdatePodSandboxResourcesResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<
-                                super::UpdatePodSandboxResourcesRequest,
-                            >,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as RuntimeService>::update_pod_sandbox_resources(
-                                        &inner,
-                                        request,
-                                    )
-                                    .await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UpdatePodSandboxResourcesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
         }
     }
     impl<T> Clone for RuntimeServiceServer<T> {
         fn clone(&self) -> Self {
-            let inner = self.inner.clone();
             Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
+                inner: self.inner.clone(),
+                limits: self.limits,
             }
         }
     }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "runtime.v1.RuntimeService";
     impl<T> tonic::server::NamedService for RuntimeServiceServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "runtime.v1.RuntimeService";
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for RuntimeServiceServer<T>
+    where
+        T: RuntimeService,
+        B: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        B::Error: Into<tonic::codegen::StdError> + Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = proto_grpc::CallFuture;
+        fn poll_ready(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::result::Result<(), Self::Error>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, request: http::Request<B>) -> Self::Future {
+            let (inner, limits) = (self.inner.clone(), self.limits);
+            let request = request.map(tonic::body::Body::new);
+            match request.uri().path() {
+                "/runtime.v1.RuntimeService/Version" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.version(request).await },
+                    )
+                }
+                "/runtime.v1.RuntimeService/RunPodSandbox" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.run_pod_sandbox(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/StopPodSandbox" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.stop_pod_sandbox(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/RemovePodSandbox" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.remove_pod_sandbox(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/PodSandboxStatus" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.pod_sandbox_status(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/ListPodSandbox" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.list_pod_sandbox(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/StreamPodSandboxes" => {
+                    proto_grpc::respond_server_streaming(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.stream_pod_sandboxes(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/CreateContainer" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.create_container(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/StartContainer" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.start_container(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/StopContainer" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.stop_container(request).await },
+                    )
+                }
+                "/runtime.v1.RuntimeService/RemoveContainer" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.remove_container(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/ListContainers" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.list_containers(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/StreamContainers" => {
+                    proto_grpc::respond_server_streaming(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.stream_containers(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/ContainerStatus" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.container_status(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/UpdateContainerResources" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.update_container_resources(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/ReopenContainerLog" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.reopen_container_log(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/ExecSync" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.exec_sync(request).await },
+                    )
+                }
+                "/runtime.v1.RuntimeService/Exec" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.exec(request).await },
+                    )
+                }
+                "/runtime.v1.RuntimeService/Attach" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.attach(request).await },
+                    )
+                }
+                "/runtime.v1.RuntimeService/PortForward" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.port_forward(request).await },
+                    )
+                }
+                "/runtime.v1.RuntimeService/ContainerStats" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.container_stats(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/ListContainerStats" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.list_container_stats(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/StreamContainerStats" => {
+                    proto_grpc::respond_server_streaming(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.stream_container_stats(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/PodSandboxStats" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.pod_sandbox_stats(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/ListPodSandboxStats" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.list_pod_sandbox_stats(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/StreamPodSandboxStats" => {
+                    proto_grpc::respond_server_streaming(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.stream_pod_sandbox_stats(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/UpdateRuntimeConfig" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.update_runtime_config(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/Status" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.status(request).await },
+                    )
+                }
+                "/runtime.v1.RuntimeService/CheckpointContainer" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.checkpoint_container(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/GetContainerEvents" => {
+                    proto_grpc::respond_server_streaming(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.get_container_events(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/ListMetricDescriptors" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.list_metric_descriptors(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/ListPodSandboxMetrics" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.list_pod_sandbox_metrics(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/StreamPodSandboxMetrics" => {
+                    proto_grpc::respond_server_streaming(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.stream_pod_sandbox_metrics(request).await
+                        },
+                    )
+                }
+                "/runtime.v1.RuntimeService/RuntimeConfig" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.runtime_config(request).await },
+                    )
+                }
+                "/runtime.v1.RuntimeService/UpdatePodSandboxResources" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.update_pod_sandbox_resources(request).await
+                        },
+                    )
+                }
+                _ => proto_grpc::reject_unknown(),
+            }
+        }
     }
 }
-/// Generated client implementations.
 pub mod image_service_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
+    #![allow(dead_code, missing_docs, clippy::all)]
     /// Images in the runtime's own store.
     #[derive(Debug, Clone)]
     pub struct ImageServiceClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl ImageServiceClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
+        inner: proto_grpc::GrpcClient<T>,
     }
     impl<T> ImageServiceClient<T>
     where
         T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+        T::Error: Into<tonic::codegen::StdError>,
+        T::ResponseBody: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        <T::ResponseBody as tonic::codegen::Body>::Error: Into<tonic::codegen::StdError>
+            + Send,
     {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
+        pub fn new(connection: T) -> Self {
+            Self {
+                inner: proto_grpc::GrpcClient::new(connection),
+            }
         }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> ImageServiceClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            ImageServiceClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_decoding_message_size(limit),
+            }
         }
-        /// Enable decompressing responses.
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_encoding_message_size(limit),
+            }
         }
         pub async fn list_images(
             &mut self,
@@ -5165,46 +3241,26 @@ pub mod image_service_client {
             tonic::Response<super::ListImagesResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.ImageService",
+                "ListImages",
                 "/runtime.v1.ImageService/ListImages",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.ImageService", "ListImages"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn stream_images(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamImagesRequest>,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::StreamImagesResponse>>,
+            tonic::Response<proto_grpc::MessageStream<super::StreamImagesResponse>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.ImageService",
+                "StreamImages",
                 "/runtime.v1.ImageService/StreamImages",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.ImageService", "StreamImages"));
-            self.inner.server_streaming(req, path, codec).await
+            self.inner.call_server_streaming(method, request.into_request()).await
         }
         pub async fn image_status(
             &mut self,
@@ -5213,22 +3269,12 @@ pub mod image_service_client {
             tonic::Response<super::ImageStatusResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.ImageService",
+                "ImageStatus",
                 "/runtime.v1.ImageService/ImageStatus",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.ImageService", "ImageStatus"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn pull_image(
             &mut self,
@@ -5237,22 +3283,12 @@ pub mod image_service_client {
             tonic::Response<super::PullImageResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.ImageService",
+                "PullImage",
                 "/runtime.v1.ImageService/PullImage",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.ImageService", "PullImage"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn remove_image(
             &mut self,
@@ -5261,22 +3297,12 @@ pub mod image_service_client {
             tonic::Response<super::RemoveImageResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.ImageService",
+                "RemoveImage",
                 "/runtime.v1.ImageService/RemoveImage",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.ImageService", "RemoveImage"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn image_fs_info(
             &mut self,
@@ -5285,38 +3311,20 @@ pub mod image_service_client {
             tonic::Response<super::ImageFsInfoResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "runtime.v1.ImageService",
+                "ImageFsInfo",
                 "/runtime.v1.ImageService/ImageFsInfo",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("runtime.v1.ImageService", "ImageFsInfo"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
     }
 }
-/// Generated server implementations.
 pub mod image_service_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with ImageServiceServer.
-    #[async_trait]
-    pub trait ImageService: std::marker::Send + std::marker::Sync + 'static {
+    #![allow(dead_code, missing_docs, clippy::all)]
+    /// Images in the runtime's own store.
+    #[tonic::async_trait]
+    pub trait ImageService: Send + Sync + 'static {
         async fn list_images(
             &self,
             request: tonic::Request<super::ListImagesRequest>,
@@ -5324,11 +3332,10 @@ pub mod image_service_server {
             tonic::Response<super::ListImagesResponse>,
             tonic::Status,
         >;
-        /// Server streaming response type for the StreamImages method.
         type StreamImagesStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::StreamImagesResponse, tonic::Status>,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         async fn stream_images(
             &self,
@@ -5366,391 +3373,106 @@ pub mod image_service_server {
             tonic::Status,
         >;
     }
-    /// Images in the runtime's own store.
+    /// Serves an implementation of the service.
     #[derive(Debug)]
     pub struct ImageServiceServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        inner: std::sync::Arc<T>,
+        limits: proto_grpc::MessageLimits,
     }
     impl<T> ImageServiceServer<T> {
         pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                inner: std::sync::Arc::new(inner),
+                limits: proto_grpc::MessageLimits::default(),
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for ImageServiceServer<T>
-    where
-        T: ImageService,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/runtime.v1.ImageService/ListImages" => {
-                    #[allow(non_camel_case_types)]
-                    struct ListImagesSvc<T: ImageService>(pub Arc<T>);
-                    impl<
-                        T: ImageService,
-                    > tonic::server::UnaryService<super::ListImagesRequest>
-                    for ListImagesSvc<T> {
-                        type Response = super::ListImagesResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ListImagesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as ImageService>::list_images(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ListImagesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.ImageService/StreamImages" => {
-                    #[allow(non_camel_case_types)]
-                    struct StreamImagesSvc<T: ImageService>(pub Arc<T>);
-                    impl<
-                        T: ImageService,
-                    > tonic::server::ServerStreamingService<super::StreamImagesRequest>
-                    for StreamImagesSvc<T> {
-                        type Response = super::StreamImagesResponse;
-                        type ResponseStream = T::StreamImagesStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StreamImagesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as ImageService>::stream_images(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StreamImagesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.ImageService/ImageStatus" => {
-                    #[allow(non_camel_case_types)]
-                    struct ImageStatusSvc<T: ImageService>(pub Arc<T>);
-                    impl<
-                        T: ImageService,
-                    > tonic::server::UnaryService<super::ImageStatusRequest>
-                    for ImageStatusSvc<T> {
-                        type Response = super::ImageStatusResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ImageStatusRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as ImageService>::image_status(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ImageStatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.ImageService/PullImage" => {
-                    #[allow(non_camel_case_types)]
-                    struct PullImageSvc<T: ImageService>(pub Arc<T>);
-                    impl<
-                        T: ImageService,
-                    > tonic::server::UnaryService<super::PullImageRequest>
-                    for PullImageSvc<T> {
-                        type Response = super::PullImageResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::PullImageRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as ImageService>::pull_image(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = PullImageSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.ImageService/RemoveImage" => {
-                    #[allow(non_camel_case_types)]
-                    struct RemoveImageSvc<T: ImageService>(pub Arc<T>);
-                    impl<
-                        T: ImageService,
-                    > tonic::server::UnaryService<super::RemoveImageRequest>
-                    for RemoveImageSvc<T> {
-                        type Response = super::RemoveImageResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RemoveImageRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as ImageService>::remove_image(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RemoveImageSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/runtime.v1.ImageService/ImageFsInfo" => {
-                    #[allow(non_camel_case_types)]
-                    struct ImageFsInfoSvc<T: ImageService>(pub Arc<T>);
-                    impl<
-                        T: ImageService,
-                    > tonic::server::UnaryService<super::ImageFsInfoRequest>
-                    for ImageFsInfoSvc<T> {
-                        type Response = super::ImageFsInfoResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::ImageFsInfoRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as ImageService>::image_fs_info(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = ImageFsInfoSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
         }
     }
     impl<T> Clone for ImageServiceServer<T> {
         fn clone(&self) -> Self {
-            let inner = self.inner.clone();
             Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
+                inner: self.inner.clone(),
+                limits: self.limits,
             }
         }
     }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "runtime.v1.ImageService";
     impl<T> tonic::server::NamedService for ImageServiceServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "runtime.v1.ImageService";
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for ImageServiceServer<T>
+    where
+        T: ImageService,
+        B: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        B::Error: Into<tonic::codegen::StdError> + Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = proto_grpc::CallFuture;
+        fn poll_ready(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::result::Result<(), Self::Error>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, request: http::Request<B>) -> Self::Future {
+            let (inner, limits) = (self.inner.clone(), self.limits);
+            let request = request.map(tonic::body::Body::new);
+            match request.uri().path() {
+                "/runtime.v1.ImageService/ListImages" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.list_images(request).await },
+                    )
+                }
+                "/runtime.v1.ImageService/StreamImages" => {
+                    proto_grpc::respond_server_streaming(
+                        limits,
+                        request,
+                        move |request| async move { inner.stream_images(request).await },
+                    )
+                }
+                "/runtime.v1.ImageService/ImageStatus" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.image_status(request).await },
+                    )
+                }
+                "/runtime.v1.ImageService/PullImage" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.pull_image(request).await },
+                    )
+                }
+                "/runtime.v1.ImageService/RemoveImage" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.remove_image(request).await },
+                    )
+                }
+                "/runtime.v1.ImageService/ImageFsInfo" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.image_fs_info(request).await },
+                    )
+                }
+                _ => proto_grpc::reject_unknown(),
+            }
+        }
     }
 }

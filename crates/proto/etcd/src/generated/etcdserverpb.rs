@@ -1096,133 +1096,61 @@ impl AlarmType {
         }
     }
 }
-/// Generated client implementations.
 pub mod kv_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
+    #![allow(dead_code, missing_docs, clippy::all)]
     /// Keys and values: reads at any kept revision, writes, transactions, compaction.
     #[derive(Debug, Clone)]
     pub struct KvClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl KvClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
+        inner: proto_grpc::GrpcClient<T>,
     }
     impl<T> KvClient<T>
     where
         T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+        T::Error: Into<tonic::codegen::StdError>,
+        T::ResponseBody: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        <T::ResponseBody as tonic::codegen::Body>::Error: Into<tonic::codegen::StdError>
+            + Send,
     {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
+        pub fn new(connection: T) -> Self {
+            Self {
+                inner: proto_grpc::GrpcClient::new(connection),
+            }
         }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> KvClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            KvClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_decoding_message_size(limit),
+            }
         }
-        /// Enable decompressing responses.
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_encoding_message_size(limit),
+            }
         }
         pub async fn range(
             &mut self,
             request: impl tonic::IntoRequest<super::RangeRequest>,
         ) -> std::result::Result<tonic::Response<super::RangeResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/etcdserverpb.KV/Range");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("etcdserverpb.KV", "Range"));
-            self.inner.unary(req, path, codec).await
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.KV",
+                "Range",
+                "/etcdserverpb.KV/Range",
+            );
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn put(
             &mut self,
             request: impl tonic::IntoRequest<super::PutRequest>,
         ) -> std::result::Result<tonic::Response<super::PutResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/etcdserverpb.KV/Put");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("etcdserverpb.KV", "Put"));
-            self.inner.unary(req, path, codec).await
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.KV",
+                "Put",
+                "/etcdserverpb.KV/Put",
+            );
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn delete_range(
             &mut self,
@@ -1231,40 +1159,23 @@ pub mod kv_client {
             tonic::Response<super::DeleteRangeResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.KV",
+                "DeleteRange",
                 "/etcdserverpb.KV/DeleteRange",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.KV", "DeleteRange"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn txn(
             &mut self,
             request: impl tonic::IntoRequest<super::TxnRequest>,
         ) -> std::result::Result<tonic::Response<super::TxnResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/etcdserverpb.KV/Txn");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("etcdserverpb.KV", "Txn"));
-            self.inner.unary(req, path, codec).await
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.KV",
+                "Txn",
+                "/etcdserverpb.KV/Txn",
+            );
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn compact(
             &mut self,
@@ -1273,35 +1184,20 @@ pub mod kv_client {
             tonic::Response<super::CompactionResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/etcdserverpb.KV/Compact");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("etcdserverpb.KV", "Compact"));
-            self.inner.unary(req, path, codec).await
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.KV",
+                "Compact",
+                "/etcdserverpb.KV/Compact",
+            );
+            self.inner.call_unary(method, request.into_request()).await
         }
     }
 }
-/// Generated server implementations.
 pub mod kv_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with KvServer.
-    #[async_trait]
-    pub trait Kv: std::marker::Send + std::marker::Sync + 'static {
+    #![allow(dead_code, missing_docs, clippy::all)]
+    /// Keys and values: reads at any kept revision, writes, transactions, compaction.
+    #[tonic::async_trait]
+    pub trait Kv: Send + Sync + 'static {
         async fn range(
             &self,
             request: tonic::Request<super::RangeRequest>,
@@ -1329,731 +1225,268 @@ pub mod kv_server {
             tonic::Status,
         >;
     }
-    /// Keys and values: reads at any kept revision, writes, transactions, compaction.
+    /// Serves an implementation of the service.
     #[derive(Debug)]
     pub struct KvServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        inner: std::sync::Arc<T>,
+        limits: proto_grpc::MessageLimits,
     }
     impl<T> KvServer<T> {
         pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                inner: std::sync::Arc::new(inner),
+                limits: proto_grpc::MessageLimits::default(),
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for KvServer<T>
-    where
-        T: Kv,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/etcdserverpb.KV/Range" => {
-                    #[allow(non_camel_case_types)]
-                    struct RangeSvc<T: Kv>(pub Arc<T>);
-                    impl<T: Kv> tonic::server::UnaryService<super::RangeRequest>
-                    for RangeSvc<T> {
-                        type Response = super::RangeResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::RangeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Kv>::range(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RangeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.KV/Put" => {
-                    #[allow(non_camel_case_types)]
-                    struct PutSvc<T: Kv>(pub Arc<T>);
-                    impl<T: Kv> tonic::server::UnaryService<super::PutRequest>
-                    for PutSvc<T> {
-                        type Response = super::PutResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::PutRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Kv>::put(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = PutSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.KV/DeleteRange" => {
-                    #[allow(non_camel_case_types)]
-                    struct DeleteRangeSvc<T: Kv>(pub Arc<T>);
-                    impl<T: Kv> tonic::server::UnaryService<super::DeleteRangeRequest>
-                    for DeleteRangeSvc<T> {
-                        type Response = super::DeleteRangeResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::DeleteRangeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Kv>::delete_range(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = DeleteRangeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.KV/Txn" => {
-                    #[allow(non_camel_case_types)]
-                    struct TxnSvc<T: Kv>(pub Arc<T>);
-                    impl<T: Kv> tonic::server::UnaryService<super::TxnRequest>
-                    for TxnSvc<T> {
-                        type Response = super::TxnResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::TxnRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Kv>::txn(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = TxnSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.KV/Compact" => {
-                    #[allow(non_camel_case_types)]
-                    struct CompactSvc<T: Kv>(pub Arc<T>);
-                    impl<T: Kv> tonic::server::UnaryService<super::CompactionRequest>
-                    for CompactSvc<T> {
-                        type Response = super::CompactionResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::CompactionRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Kv>::compact(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = CompactSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
         }
     }
     impl<T> Clone for KvServer<T> {
         fn clone(&self) -> Self {
-            let inner = self.inner.clone();
             Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
+                inner: self.inner.clone(),
+                limits: self.limits,
             }
         }
     }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "etcdserverpb.KV";
     impl<T> tonic::server::NamedService for KvServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "etcdserverpb.KV";
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for KvServer<T>
+    where
+        T: Kv,
+        B: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        B::Error: Into<tonic::codegen::StdError> + Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = proto_grpc::CallFuture;
+        fn poll_ready(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::result::Result<(), Self::Error>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, request: http::Request<B>) -> Self::Future {
+            let (inner, limits) = (self.inner.clone(), self.limits);
+            let request = request.map(tonic::body::Body::new);
+            match request.uri().path() {
+                "/etcdserverpb.KV/Range" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.range(request).await },
+                    )
+                }
+                "/etcdserverpb.KV/Put" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.put(request).await },
+                    )
+                }
+                "/etcdserverpb.KV/DeleteRange" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.delete_range(request).await },
+                    )
+                }
+                "/etcdserverpb.KV/Txn" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.txn(request).await },
+                    )
+                }
+                "/etcdserverpb.KV/Compact" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.compact(request).await },
+                    )
+                }
+                _ => proto_grpc::reject_unknown(),
+            }
+        }
     }
 }
-/// Generated client implementations.
 pub mod watch_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
+    #![allow(dead_code, missing_docs, clippy::all)]
     /// Change notification. One stream carries any number of watchers.
     #[derive(Debug, Clone)]
     pub struct WatchClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl WatchClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
+        inner: proto_grpc::GrpcClient<T>,
     }
     impl<T> WatchClient<T>
     where
         T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+        T::Error: Into<tonic::codegen::StdError>,
+        T::ResponseBody: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        <T::ResponseBody as tonic::codegen::Body>::Error: Into<tonic::codegen::StdError>
+            + Send,
     {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
+        pub fn new(connection: T) -> Self {
+            Self {
+                inner: proto_grpc::GrpcClient::new(connection),
+            }
         }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> WatchClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            WatchClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_decoding_message_size(limit),
+            }
         }
-        /// Enable decompressing responses.
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_encoding_message_size(limit),
+            }
         }
         pub async fn watch(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::WatchRequest>,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::WatchResponse>>,
+            tonic::Response<proto_grpc::MessageStream<super::WatchResponse>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
-            let mut req = request.into_streaming_request();
-            req.extensions_mut().insert(GrpcMethod::new("etcdserverpb.Watch", "Watch"));
-            self.inner.streaming(req, path, codec).await
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Watch",
+                "Watch",
+                "/etcdserverpb.Watch/Watch",
+            );
+            self.inner.call_streaming(method, request.into_streaming_request()).await
         }
     }
 }
-/// Generated server implementations.
 pub mod watch_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with WatchServer.
-    #[async_trait]
-    pub trait Watch: std::marker::Send + std::marker::Sync + 'static {
-        /// Server streaming response type for the Watch method.
+    #![allow(dead_code, missing_docs, clippy::all)]
+    /// Change notification. One stream carries any number of watchers.
+    #[tonic::async_trait]
+    pub trait Watch: Send + Sync + 'static {
         type WatchStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::WatchResponse, tonic::Status>,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         async fn watch(
             &self,
-            request: tonic::Request<tonic::Streaming<super::WatchRequest>>,
+            request: tonic::Request<proto_grpc::MessageStream<super::WatchRequest>>,
         ) -> std::result::Result<tonic::Response<Self::WatchStream>, tonic::Status>;
     }
-    /// Change notification. One stream carries any number of watchers.
+    /// Serves an implementation of the service.
     #[derive(Debug)]
     pub struct WatchServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        inner: std::sync::Arc<T>,
+        limits: proto_grpc::MessageLimits,
     }
     impl<T> WatchServer<T> {
         pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                inner: std::sync::Arc::new(inner),
+                limits: proto_grpc::MessageLimits::default(),
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for WatchServer<T>
-    where
-        T: Watch,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/etcdserverpb.Watch/Watch" => {
-                    #[allow(non_camel_case_types)]
-                    struct WatchSvc<T: Watch>(pub Arc<T>);
-                    impl<T: Watch> tonic::server::StreamingService<super::WatchRequest>
-                    for WatchSvc<T> {
-                        type Response = super::WatchResponse;
-                        type ResponseStream = T::WatchStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<
-                                tonic::Streaming<super::WatchRequest>,
-                            >,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Watch>::watch(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = WatchSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
         }
     }
     impl<T> Clone for WatchServer<T> {
         fn clone(&self) -> Self {
-            let inner = self.inner.clone();
             Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
+                inner: self.inner.clone(),
+                limits: self.limits,
             }
         }
     }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "etcdserverpb.Watch";
     impl<T> tonic::server::NamedService for WatchServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "etcdserverpb.Watch";
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for WatchServer<T>
+    where
+        T: Watch,
+        B: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        B::Error: Into<tonic::codegen::StdError> + Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = proto_grpc::CallFuture;
+        fn poll_ready(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::result::Result<(), Self::Error>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, request: http::Request<B>) -> Self::Future {
+            let (inner, limits) = (self.inner.clone(), self.limits);
+            let request = request.map(tonic::body::Body::new);
+            match request.uri().path() {
+                "/etcdserverpb.Watch/Watch" => {
+                    proto_grpc::respond_streaming(
+                        limits,
+                        request,
+                        move |request| async move { inner.watch(request).await },
+                    )
+                }
+                _ => proto_grpc::reject_unknown(),
+            }
+        }
     }
 }
-/// Generated client implementations.
 pub mod lease_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
+    #![allow(dead_code, missing_docs, clippy::all)]
     /// Time-bound ownership of keys. A lease that is not renewed takes its keys with it.
     #[derive(Debug, Clone)]
     pub struct LeaseClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl LeaseClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
+        inner: proto_grpc::GrpcClient<T>,
     }
     impl<T> LeaseClient<T>
     where
         T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+        T::Error: Into<tonic::codegen::StdError>,
+        T::ResponseBody: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        <T::ResponseBody as tonic::codegen::Body>::Error: Into<tonic::codegen::StdError>
+            + Send,
     {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
+        pub fn new(connection: T) -> Self {
+            Self {
+                inner: proto_grpc::GrpcClient::new(connection),
+            }
         }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> LeaseClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            LeaseClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_decoding_message_size(limit),
+            }
         }
-        /// Enable decompressing responses.
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_encoding_message_size(limit),
+            }
         }
         pub async fn lease_grant(
             &mut self,
@@ -2062,22 +1495,12 @@ pub mod lease_client {
             tonic::Response<super::LeaseGrantResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Lease",
+                "LeaseGrant",
                 "/etcdserverpb.Lease/LeaseGrant",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Lease", "LeaseGrant"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn lease_revoke(
             &mut self,
@@ -2086,22 +1509,12 @@ pub mod lease_client {
             tonic::Response<super::LeaseRevokeResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Lease",
+                "LeaseRevoke",
                 "/etcdserverpb.Lease/LeaseRevoke",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Lease", "LeaseRevoke"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn lease_keep_alive(
             &mut self,
@@ -2109,25 +1522,15 @@ pub mod lease_client {
                 Message = super::LeaseKeepAliveRequest,
             >,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::LeaseKeepAliveResponse>>,
+            tonic::Response<proto_grpc::MessageStream<super::LeaseKeepAliveResponse>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Lease",
+                "LeaseKeepAlive",
                 "/etcdserverpb.Lease/LeaseKeepAlive",
             );
-            let mut req = request.into_streaming_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Lease", "LeaseKeepAlive"));
-            self.inner.streaming(req, path, codec).await
+            self.inner.call_streaming(method, request.into_streaming_request()).await
         }
         pub async fn lease_time_to_live(
             &mut self,
@@ -2136,22 +1539,12 @@ pub mod lease_client {
             tonic::Response<super::LeaseTimeToLiveResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Lease",
+                "LeaseTimeToLive",
                 "/etcdserverpb.Lease/LeaseTimeToLive",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Lease", "LeaseTimeToLive"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn lease_leases(
             &mut self,
@@ -2160,38 +1553,20 @@ pub mod lease_client {
             tonic::Response<super::LeaseLeasesResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Lease",
+                "LeaseLeases",
                 "/etcdserverpb.Lease/LeaseLeases",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Lease", "LeaseLeases"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
     }
 }
-/// Generated server implementations.
 pub mod lease_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with LeaseServer.
-    #[async_trait]
-    pub trait Lease: std::marker::Send + std::marker::Sync + 'static {
+    #![allow(dead_code, missing_docs, clippy::all)]
+    /// Time-bound ownership of keys. A lease that is not renewed takes its keys with it.
+    #[tonic::async_trait]
+    pub trait Lease: Send + Sync + 'static {
         async fn lease_grant(
             &self,
             request: tonic::Request<super::LeaseGrantRequest>,
@@ -2206,15 +1581,16 @@ pub mod lease_server {
             tonic::Response<super::LeaseRevokeResponse>,
             tonic::Status,
         >;
-        /// Server streaming response type for the LeaseKeepAlive method.
         type LeaseKeepAliveStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::LeaseKeepAliveResponse, tonic::Status>,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         async fn lease_keep_alive(
             &self,
-            request: tonic::Request<tonic::Streaming<super::LeaseKeepAliveRequest>>,
+            request: tonic::Request<
+                proto_grpc::MessageStream<super::LeaseKeepAliveRequest>,
+            >,
         ) -> std::result::Result<
             tonic::Response<Self::LeaseKeepAliveStream>,
             tonic::Status,
@@ -2234,436 +1610,139 @@ pub mod lease_server {
             tonic::Status,
         >;
     }
-    /// Time-bound ownership of keys. A lease that is not renewed takes its keys with it.
+    /// Serves an implementation of the service.
     #[derive(Debug)]
     pub struct LeaseServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        inner: std::sync::Arc<T>,
+        limits: proto_grpc::MessageLimits,
     }
     impl<T> LeaseServer<T> {
         pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                inner: std::sync::Arc::new(inner),
+                limits: proto_grpc::MessageLimits::default(),
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for LeaseServer<T>
-    where
-        T: Lease,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/etcdserverpb.Lease/LeaseGrant" => {
-                    #[allow(non_camel_case_types)]
-                    struct LeaseGrantSvc<T: Lease>(pub Arc<T>);
-                    impl<T: Lease> tonic::server::UnaryService<super::LeaseGrantRequest>
-                    for LeaseGrantSvc<T> {
-                        type Response = super::LeaseGrantResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::LeaseGrantRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Lease>::lease_grant(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = LeaseGrantSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Lease/LeaseRevoke" => {
-                    #[allow(non_camel_case_types)]
-                    struct LeaseRevokeSvc<T: Lease>(pub Arc<T>);
-                    impl<T: Lease> tonic::server::UnaryService<super::LeaseRevokeRequest>
-                    for LeaseRevokeSvc<T> {
-                        type Response = super::LeaseRevokeResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::LeaseRevokeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Lease>::lease_revoke(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = LeaseRevokeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Lease/LeaseKeepAlive" => {
-                    #[allow(non_camel_case_types)]
-                    struct LeaseKeepAliveSvc<T: Lease>(pub Arc<T>);
-                    impl<
-                        T: Lease,
-                    > tonic::server::StreamingService<super::LeaseKeepAliveRequest>
-                    for LeaseKeepAliveSvc<T> {
-                        type Response = super::LeaseKeepAliveResponse;
-                        type ResponseStream = T::LeaseKeepAliveStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<
-                                tonic::Streaming<super::LeaseKeepAliveRequest>,
-                            >,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Lease>::lease_keep_alive(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = LeaseKeepAliveSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Lease/LeaseTimeToLive" => {
-                    #[allow(non_camel_case_types)]
-                    struct LeaseTimeToLiveSvc<T: Lease>(pub Arc<T>);
-                    impl<
-                        T: Lease,
-                    > tonic::server::UnaryService<super::LeaseTimeToLiveRequest>
-                    for LeaseTimeToLiveSvc<T> {
-                        type Response = super::LeaseTimeToLiveResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::LeaseTimeToLiveRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Lease>::lease_time_to_live(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = LeaseTimeToLiveSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Lease/LeaseLeases" => {
-                    #[allow(non_camel_case_types)]
-                    struct LeaseLeasesSvc<T: Lease>(pub Arc<T>);
-                    impl<T: Lease> tonic::server::UnaryService<super::LeaseLeasesRequest>
-                    for LeaseLeasesSvc<T> {
-                        type Response = super::LeaseLeasesResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::LeaseLeasesRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Lease>::lease_leases(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = LeaseLeasesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
         }
     }
     impl<T> Clone for LeaseServer<T> {
         fn clone(&self) -> Self {
-            let inner = self.inner.clone();
             Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
+                inner: self.inner.clone(),
+                limits: self.limits,
             }
         }
     }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "etcdserverpb.Lease";
     impl<T> tonic::server::NamedService for LeaseServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "etcdserverpb.Lease";
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for LeaseServer<T>
+    where
+        T: Lease,
+        B: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        B::Error: Into<tonic::codegen::StdError> + Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = proto_grpc::CallFuture;
+        fn poll_ready(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::result::Result<(), Self::Error>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, request: http::Request<B>) -> Self::Future {
+            let (inner, limits) = (self.inner.clone(), self.limits);
+            let request = request.map(tonic::body::Body::new);
+            match request.uri().path() {
+                "/etcdserverpb.Lease/LeaseGrant" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.lease_grant(request).await },
+                    )
+                }
+                "/etcdserverpb.Lease/LeaseRevoke" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.lease_revoke(request).await },
+                    )
+                }
+                "/etcdserverpb.Lease/LeaseKeepAlive" => {
+                    proto_grpc::respond_streaming(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.lease_keep_alive(request).await
+                        },
+                    )
+                }
+                "/etcdserverpb.Lease/LeaseTimeToLive" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.lease_time_to_live(request).await
+                        },
+                    )
+                }
+                "/etcdserverpb.Lease/LeaseLeases" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.lease_leases(request).await },
+                    )
+                }
+                _ => proto_grpc::reject_unknown(),
+            }
+        }
     }
 }
-/// Generated client implementations.
 pub mod cluster_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
+    #![allow(dead_code, missing_docs, clippy::all)]
     /// Membership. Answers describe the members as committed by the cluster.
     #[derive(Debug, Clone)]
     pub struct ClusterClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl ClusterClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
+        inner: proto_grpc::GrpcClient<T>,
     }
     impl<T> ClusterClient<T>
     where
         T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+        T::Error: Into<tonic::codegen::StdError>,
+        T::ResponseBody: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        <T::ResponseBody as tonic::codegen::Body>::Error: Into<tonic::codegen::StdError>
+            + Send,
     {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
+        pub fn new(connection: T) -> Self {
+            Self {
+                inner: proto_grpc::GrpcClient::new(connection),
+            }
         }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> ClusterClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            ClusterClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_decoding_message_size(limit),
+            }
         }
-        /// Enable decompressing responses.
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_encoding_message_size(limit),
+            }
         }
         pub async fn member_add(
             &mut self,
@@ -2672,22 +1751,12 @@ pub mod cluster_client {
             tonic::Response<super::MemberAddResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Cluster",
+                "MemberAdd",
                 "/etcdserverpb.Cluster/MemberAdd",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Cluster", "MemberAdd"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn member_remove(
             &mut self,
@@ -2696,22 +1765,12 @@ pub mod cluster_client {
             tonic::Response<super::MemberRemoveResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Cluster",
+                "MemberRemove",
                 "/etcdserverpb.Cluster/MemberRemove",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Cluster", "MemberRemove"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn member_update(
             &mut self,
@@ -2720,22 +1779,12 @@ pub mod cluster_client {
             tonic::Response<super::MemberUpdateResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Cluster",
+                "MemberUpdate",
                 "/etcdserverpb.Cluster/MemberUpdate",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Cluster", "MemberUpdate"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn member_list(
             &mut self,
@@ -2744,22 +1793,12 @@ pub mod cluster_client {
             tonic::Response<super::MemberListResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Cluster",
+                "MemberList",
                 "/etcdserverpb.Cluster/MemberList",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Cluster", "MemberList"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn member_promote(
             &mut self,
@@ -2768,38 +1807,20 @@ pub mod cluster_client {
             tonic::Response<super::MemberPromoteResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Cluster",
+                "MemberPromote",
                 "/etcdserverpb.Cluster/MemberPromote",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Cluster", "MemberPromote"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
     }
 }
-/// Generated server implementations.
 pub mod cluster_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with ClusterServer.
-    #[async_trait]
-    pub trait Cluster: std::marker::Send + std::marker::Sync + 'static {
+    #![allow(dead_code, missing_docs, clippy::all)]
+    /// Membership. Answers describe the members as committed by the cluster.
+    #[tonic::async_trait]
+    pub trait Cluster: Send + Sync + 'static {
         async fn member_add(
             &self,
             request: tonic::Request<super::MemberAddRequest>,
@@ -2836,479 +1857,157 @@ pub mod cluster_server {
             tonic::Status,
         >;
     }
-    /// Membership. Answers describe the members as committed by the cluster.
+    /// Serves an implementation of the service.
     #[derive(Debug)]
     pub struct ClusterServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        inner: std::sync::Arc<T>,
+        limits: proto_grpc::MessageLimits,
     }
     impl<T> ClusterServer<T> {
         pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                inner: std::sync::Arc::new(inner),
+                limits: proto_grpc::MessageLimits::default(),
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for ClusterServer<T>
-    where
-        T: Cluster,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/etcdserverpb.Cluster/MemberAdd" => {
-                    #[allow(non_camel_case_types)]
-                    struct MemberAddSvc<T: Cluster>(pub Arc<T>);
-                    impl<T: Cluster> tonic::server::UnaryService<super::MemberAddRequest>
-                    for MemberAddSvc<T> {
-                        type Response = super::MemberAddResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::MemberAddRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Cluster>::member_add(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = MemberAddSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Cluster/MemberRemove" => {
-                    #[allow(non_camel_case_types)]
-                    struct MemberRemoveSvc<T: Cluster>(pub Arc<T>);
-                    impl<
-                        T: Cluster,
-                    > tonic::server::UnaryService<super::MemberRemoveRequest>
-                    for MemberRemoveSvc<T> {
-                        type Response = super::MemberRemoveResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::MemberRemoveRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Cluster>::member_remove(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = MemberRemoveSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Cluster/MemberUpdate" => {
-                    #[allow(non_camel_case_types)]
-                    struct MemberUpdateSvc<T: Cluster>(pub Arc<T>);
-                    impl<
-                        T: Cluster,
-                    > tonic::server::UnaryService<super::MemberUpdateRequest>
-                    for MemberUpdateSvc<T> {
-                        type Response = super::MemberUpdateResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::MemberUpdateRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Cluster>::member_update(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = MemberUpdateSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Cluster/MemberList" => {
-                    #[allow(non_camel_case_types)]
-                    struct MemberListSvc<T: Cluster>(pub Arc<T>);
-                    impl<
-                        T: Cluster,
-                    > tonic::server::UnaryService<super::MemberListRequest>
-                    for MemberListSvc<T> {
-                        type Response = super::MemberListResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::MemberListRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Cluster>::member_list(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = MemberListSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Cluster/MemberPromote" => {
-                    #[allow(non_camel_case_types)]
-                    struct MemberPromoteSvc<T: Cluster>(pub Arc<T>);
-                    impl<
-                        T: Cluster,
-                    > tonic::server::UnaryService<super::MemberPromoteRequest>
-                    for MemberPromoteSvc<T> {
-                        type Response = super::MemberPromoteResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::MemberPromoteRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Cluster>::member_promote(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = MemberPromoteSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
         }
     }
     impl<T> Clone for ClusterServer<T> {
         fn clone(&self) -> Self {
-            let inner = self.inner.clone();
             Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
+                inner: self.inner.clone(),
+                limits: self.limits,
             }
         }
     }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "etcdserverpb.Cluster";
     impl<T> tonic::server::NamedService for ClusterServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "etcdserverpb.Cluster";
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for ClusterServer<T>
+    where
+        T: Cluster,
+        B: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        B::Error: Into<tonic::codegen::StdError> + Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = proto_grpc::CallFuture;
+        fn poll_ready(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::result::Result<(), Self::Error>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, request: http::Request<B>) -> Self::Future {
+            let (inner, limits) = (self.inner.clone(), self.limits);
+            let request = request.map(tonic::body::Body::new);
+            match request.uri().path() {
+                "/etcdserverpb.Cluster/MemberAdd" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.member_add(request).await },
+                    )
+                }
+                "/etcdserverpb.Cluster/MemberRemove" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.member_remove(request).await },
+                    )
+                }
+                "/etcdserverpb.Cluster/MemberUpdate" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.member_update(request).await },
+                    )
+                }
+                "/etcdserverpb.Cluster/MemberList" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.member_list(request).await },
+                    )
+                }
+                "/etcdserverpb.Cluster/MemberPromote" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.member_promote(request).await },
+                    )
+                }
+                _ => proto_grpc::reject_unknown(),
+            }
+        }
     }
 }
-/// Generated client implementations.
 pub mod maintenance_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
+    #![allow(dead_code, missing_docs, clippy::all)]
     /// The requests of operators to one member.
     #[derive(Debug, Clone)]
     pub struct MaintenanceClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl MaintenanceClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
+        inner: proto_grpc::GrpcClient<T>,
     }
     impl<T> MaintenanceClient<T>
     where
         T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+        T::Error: Into<tonic::codegen::StdError>,
+        T::ResponseBody: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        <T::ResponseBody as tonic::codegen::Body>::Error: Into<tonic::codegen::StdError>
+            + Send,
     {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
+        pub fn new(connection: T) -> Self {
+            Self {
+                inner: proto_grpc::GrpcClient::new(connection),
+            }
         }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> MaintenanceClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            MaintenanceClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_decoding_message_size(limit),
+            }
         }
-        /// Enable decompressing responses.
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_encoding_message_size(limit),
+            }
         }
         pub async fn alarm(
             &mut self,
             request: impl tonic::IntoRequest<super::AlarmRequest>,
         ) -> std::result::Result<tonic::Response<super::AlarmResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Maintenance",
+                "Alarm",
                 "/etcdserverpb.Maintenance/Alarm",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Maintenance", "Alarm"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn status(
             &mut self,
             request: impl tonic::IntoRequest<super::StatusRequest>,
         ) -> std::result::Result<tonic::Response<super::StatusResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Maintenance",
+                "Status",
                 "/etcdserverpb.Maintenance/Status",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Maintenance", "Status"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn defragment(
             &mut self,
@@ -3317,88 +2016,48 @@ pub mod maintenance_client {
             tonic::Response<super::DefragmentResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Maintenance",
+                "Defragment",
                 "/etcdserverpb.Maintenance/Defragment",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Maintenance", "Defragment"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn hash(
             &mut self,
             request: impl tonic::IntoRequest<super::HashRequest>,
         ) -> std::result::Result<tonic::Response<super::HashResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Maintenance",
+                "Hash",
                 "/etcdserverpb.Maintenance/Hash",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Maintenance", "Hash"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn hash_kv(
             &mut self,
             request: impl tonic::IntoRequest<super::HashKvRequest>,
         ) -> std::result::Result<tonic::Response<super::HashKvResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Maintenance",
+                "HashKV",
                 "/etcdserverpb.Maintenance/HashKV",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Maintenance", "HashKV"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn snapshot(
             &mut self,
             request: impl tonic::IntoRequest<super::SnapshotRequest>,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::SnapshotResponse>>,
+            tonic::Response<proto_grpc::MessageStream<super::SnapshotResponse>>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Maintenance",
+                "Snapshot",
                 "/etcdserverpb.Maintenance/Snapshot",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Maintenance", "Snapshot"));
-            self.inner.server_streaming(req, path, codec).await
+            self.inner.call_server_streaming(method, request.into_request()).await
         }
         pub async fn move_leader(
             &mut self,
@@ -3407,22 +2066,12 @@ pub mod maintenance_client {
             tonic::Response<super::MoveLeaderResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Maintenance",
+                "MoveLeader",
                 "/etcdserverpb.Maintenance/MoveLeader",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Maintenance", "MoveLeader"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn downgrade(
             &mut self,
@@ -3431,38 +2080,20 @@ pub mod maintenance_client {
             tonic::Response<super::DowngradeResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Maintenance",
+                "Downgrade",
                 "/etcdserverpb.Maintenance/Downgrade",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Maintenance", "Downgrade"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
     }
 }
-/// Generated server implementations.
 pub mod maintenance_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with MaintenanceServer.
-    #[async_trait]
-    pub trait Maintenance: std::marker::Send + std::marker::Sync + 'static {
+    #![allow(dead_code, missing_docs, clippy::all)]
+    /// The requests of operators to one member.
+    #[tonic::async_trait]
+    pub trait Maintenance: Send + Sync + 'static {
         async fn alarm(
             &self,
             request: tonic::Request<super::AlarmRequest>,
@@ -3486,11 +2117,10 @@ pub mod maintenance_server {
             &self,
             request: tonic::Request<super::HashKvRequest>,
         ) -> std::result::Result<tonic::Response<super::HashKvResponse>, tonic::Status>;
-        /// Server streaming response type for the Snapshot method.
         type SnapshotStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::SnapshotResponse, tonic::Status>,
             >
-            + std::marker::Send
+            + Send
             + 'static;
         async fn snapshot(
             &self,
@@ -3511,571 +2141,156 @@ pub mod maintenance_server {
             tonic::Status,
         >;
     }
-    /// The requests of operators to one member.
+    /// Serves an implementation of the service.
     #[derive(Debug)]
     pub struct MaintenanceServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        inner: std::sync::Arc<T>,
+        limits: proto_grpc::MessageLimits,
     }
     impl<T> MaintenanceServer<T> {
         pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                inner: std::sync::Arc::new(inner),
+                limits: proto_grpc::MessageLimits::default(),
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for MaintenanceServer<T>
-    where
-        T: Maintenance,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/etcdserverpb.Maintenance/Alarm" => {
-                    #[allow(non_camel_case_types)]
-                    struct AlarmSvc<T: Maintenance>(pub Arc<T>);
-                    impl<T: Maintenance> tonic::server::UnaryService<super::AlarmRequest>
-                    for AlarmSvc<T> {
-                        type Response = super::AlarmResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AlarmRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Maintenance>::alarm(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = AlarmSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Maintenance/Status" => {
-                    #[allow(non_camel_case_types)]
-                    struct StatusSvc<T: Maintenance>(pub Arc<T>);
-                    impl<
-                        T: Maintenance,
-                    > tonic::server::UnaryService<super::StatusRequest>
-                    for StatusSvc<T> {
-                        type Response = super::StatusResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::StatusRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Maintenance>::status(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = StatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Maintenance/Defragment" => {
-                    #[allow(non_camel_case_types)]
-                    struct DefragmentSvc<T: Maintenance>(pub Arc<T>);
-                    impl<
-                        T: Maintenance,
-                    > tonic::server::UnaryService<super::DefragmentRequest>
-                    for DefragmentSvc<T> {
-                        type Response = super::DefragmentResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::DefragmentRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Maintenance>::defragment(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = DefragmentSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Maintenance/Hash" => {
-                    #[allow(non_camel_case_types)]
-                    struct HashSvc<T: Maintenance>(pub Arc<T>);
-                    impl<T: Maintenance> tonic::server::UnaryService<super::HashRequest>
-                    for HashSvc<T> {
-                        type Response = super::HashResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::HashRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Maintenance>::hash(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = HashSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Maintenance/HashKV" => {
-                    #[allow(non_camel_case_types)]
-                    struct HashKVSvc<T: Maintenance>(pub Arc<T>);
-                    impl<
-                        T: Maintenance,
-                    > tonic::server::UnaryService<super::HashKvRequest>
-                    for HashKVSvc<T> {
-                        type Response = super::HashKvResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::HashKvRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Maintenance>::hash_kv(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = HashKVSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Maintenance/Snapshot" => {
-                    #[allow(non_camel_case_types)]
-                    struct SnapshotSvc<T: Maintenance>(pub Arc<T>);
-                    impl<
-                        T: Maintenance,
-                    > tonic::server::ServerStreamingService<super::SnapshotRequest>
-                    for SnapshotSvc<T> {
-                        type Response = super::SnapshotResponse;
-                        type ResponseStream = T::SnapshotStream;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::ResponseStream>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::SnapshotRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Maintenance>::snapshot(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = SnapshotSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.server_streaming(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Maintenance/MoveLeader" => {
-                    #[allow(non_camel_case_types)]
-                    struct MoveLeaderSvc<T: Maintenance>(pub Arc<T>);
-                    impl<
-                        T: Maintenance,
-                    > tonic::server::UnaryService<super::MoveLeaderRequest>
-                    for MoveLeaderSvc<T> {
-                        type Response = super::MoveLeaderResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::MoveLeaderRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Maintenance>::move_leader(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = MoveLeaderSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Maintenance/Downgrade" => {
-                    #[allow(non_camel_case_types)]
-                    struct DowngradeSvc<T: Maintenance>(pub Arc<T>);
-                    impl<
-                        T: Maintenance,
-                    > tonic::server::UnaryService<super::DowngradeRequest>
-                    for DowngradeSvc<T> {
-                        type Response = super::DowngradeResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::DowngradeRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Maintenance>::downgrade(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = DowngradeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
         }
     }
     impl<T> Clone for MaintenanceServer<T> {
         fn clone(&self) -> Self {
-            let inner = self.inner.clone();
             Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
+                inner: self.inner.clone(),
+                limits: self.limits,
             }
         }
     }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "etcdserverpb.Maintenance";
     impl<T> tonic::server::NamedService for MaintenanceServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "etcdserverpb.Maintenance";
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for MaintenanceServer<T>
+    where
+        T: Maintenance,
+        B: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        B::Error: Into<tonic::codegen::StdError> + Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = proto_grpc::CallFuture;
+        fn poll_ready(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::result::Result<(), Self::Error>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, request: http::Request<B>) -> Self::Future {
+            let (inner, limits) = (self.inner.clone(), self.limits);
+            let request = request.map(tonic::body::Body::new);
+            match request.uri().path() {
+                "/etcdserverpb.Maintenance/Alarm" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.alarm(request).await },
+                    )
+                }
+                "/etcdserverpb.Maintenance/Status" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.status(request).await },
+                    )
+                }
+                "/etcdserverpb.Maintenance/Defragment" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.defragment(request).await },
+                    )
+                }
+                "/etcdserverpb.Maintenance/Hash" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.hash(request).await },
+                    )
+                }
+                "/etcdserverpb.Maintenance/HashKV" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.hash_kv(request).await },
+                    )
+                }
+                "/etcdserverpb.Maintenance/Snapshot" => {
+                    proto_grpc::respond_server_streaming(
+                        limits,
+                        request,
+                        move |request| async move { inner.snapshot(request).await },
+                    )
+                }
+                "/etcdserverpb.Maintenance/MoveLeader" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.move_leader(request).await },
+                    )
+                }
+                "/etcdserverpb.Maintenance/Downgrade" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.downgrade(request).await },
+                    )
+                }
+                _ => proto_grpc::reject_unknown(),
+            }
+        }
     }
 }
-/// Generated client implementations.
 pub mod auth_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
+    #![allow(dead_code, missing_docs, clippy::all)]
     /// Users, roles, permissions, and the switch that enforces them.
     #[derive(Debug, Clone)]
     pub struct AuthClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl AuthClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
+        inner: proto_grpc::GrpcClient<T>,
     }
     impl<T> AuthClient<T>
     where
         T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+        T::Error: Into<tonic::codegen::StdError>,
+        T::ResponseBody: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        <T::ResponseBody as tonic::codegen::Body>::Error: Into<tonic::codegen::StdError>
+            + Send,
     {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
+        pub fn new(connection: T) -> Self {
+            Self {
+                inner: proto_grpc::GrpcClient::new(connection),
+            }
         }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> AuthClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            AuthClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_decoding_message_size(limit),
+            }
         }
-        /// Enable decompressing responses.
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_encoding_message_size(limit),
+            }
         }
         pub async fn auth_enable(
             &mut self,
@@ -4084,22 +2299,12 @@ pub mod auth_client {
             tonic::Response<super::AuthEnableResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "AuthEnable",
                 "/etcdserverpb.Auth/AuthEnable",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Auth", "AuthEnable"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn auth_disable(
             &mut self,
@@ -4108,22 +2313,12 @@ pub mod auth_client {
             tonic::Response<super::AuthDisableResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "AuthDisable",
                 "/etcdserverpb.Auth/AuthDisable",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Auth", "AuthDisable"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn auth_status(
             &mut self,
@@ -4132,22 +2327,12 @@ pub mod auth_client {
             tonic::Response<super::AuthStatusResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "AuthStatus",
                 "/etcdserverpb.Auth/AuthStatus",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Auth", "AuthStatus"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn authenticate(
             &mut self,
@@ -4156,22 +2341,12 @@ pub mod auth_client {
             tonic::Response<super::AuthenticateResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "Authenticate",
                 "/etcdserverpb.Auth/Authenticate",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Auth", "Authenticate"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn user_add(
             &mut self,
@@ -4180,21 +2355,12 @@ pub mod auth_client {
             tonic::Response<super::AuthUserAddResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "UserAdd",
                 "/etcdserverpb.Auth/UserAdd",
             );
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("etcdserverpb.Auth", "UserAdd"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn user_get(
             &mut self,
@@ -4203,21 +2369,12 @@ pub mod auth_client {
             tonic::Response<super::AuthUserGetResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "UserGet",
                 "/etcdserverpb.Auth/UserGet",
             );
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("etcdserverpb.Auth", "UserGet"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn user_list(
             &mut self,
@@ -4226,22 +2383,12 @@ pub mod auth_client {
             tonic::Response<super::AuthUserListResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "UserList",
                 "/etcdserverpb.Auth/UserList",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Auth", "UserList"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn user_delete(
             &mut self,
@@ -4250,22 +2397,12 @@ pub mod auth_client {
             tonic::Response<super::AuthUserDeleteResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "UserDelete",
                 "/etcdserverpb.Auth/UserDelete",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Auth", "UserDelete"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn user_change_password(
             &mut self,
@@ -4274,22 +2411,12 @@ pub mod auth_client {
             tonic::Response<super::AuthUserChangePasswordResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "UserChangePassword",
                 "/etcdserverpb.Auth/UserChangePassword",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Auth", "UserChangePassword"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn user_grant_role(
             &mut self,
@@ -4298,22 +2425,12 @@ pub mod auth_client {
             tonic::Response<super::AuthUserGrantRoleResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "UserGrantRole",
                 "/etcdserverpb.Auth/UserGrantRole",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Auth", "UserGrantRole"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn user_revoke_role(
             &mut self,
@@ -4322,22 +2439,12 @@ pub mod auth_client {
             tonic::Response<super::AuthUserRevokeRoleResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "UserRevokeRole",
                 "/etcdserverpb.Auth/UserRevokeRole",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Auth", "UserRevokeRole"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn role_add(
             &mut self,
@@ -4346,21 +2453,12 @@ pub mod auth_client {
             tonic::Response<super::AuthRoleAddResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "RoleAdd",
                 "/etcdserverpb.Auth/RoleAdd",
             );
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("etcdserverpb.Auth", "RoleAdd"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn role_get(
             &mut self,
@@ -4369,21 +2467,12 @@ pub mod auth_client {
             tonic::Response<super::AuthRoleGetResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "RoleGet",
                 "/etcdserverpb.Auth/RoleGet",
             );
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("etcdserverpb.Auth", "RoleGet"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn role_list(
             &mut self,
@@ -4392,22 +2481,12 @@ pub mod auth_client {
             tonic::Response<super::AuthRoleListResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "RoleList",
                 "/etcdserverpb.Auth/RoleList",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Auth", "RoleList"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn role_delete(
             &mut self,
@@ -4416,22 +2495,12 @@ pub mod auth_client {
             tonic::Response<super::AuthRoleDeleteResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "RoleDelete",
                 "/etcdserverpb.Auth/RoleDelete",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Auth", "RoleDelete"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn role_grant_permission(
             &mut self,
@@ -4440,22 +2509,12 @@ pub mod auth_client {
             tonic::Response<super::AuthRoleGrantPermissionResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "RoleGrantPermission",
                 "/etcdserverpb.Auth/RoleGrantPermission",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Auth", "RoleGrantPermission"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn role_revoke_permission(
             &mut self,
@@ -4464,38 +2523,20 @@ pub mod auth_client {
             tonic::Response<super::AuthRoleRevokePermissionResponse>,
             tonic::Status,
         > {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static(
+            let method = proto_grpc::MethodName::new(
+                "etcdserverpb.Auth",
+                "RoleRevokePermission",
                 "/etcdserverpb.Auth/RoleRevokePermission",
             );
-            let mut req = request.into_request();
-            req.extensions_mut()
-                .insert(GrpcMethod::new("etcdserverpb.Auth", "RoleRevokePermission"));
-            self.inner.unary(req, path, codec).await
+            self.inner.call_unary(method, request.into_request()).await
         }
     }
 }
-/// Generated server implementations.
 pub mod auth_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with AuthServer.
-    #[async_trait]
-    pub trait Auth: std::marker::Send + std::marker::Sync + 'static {
+    #![allow(dead_code, missing_docs, clippy::all)]
+    /// Users, roles, permissions, and the switch that enforces them.
+    #[tonic::async_trait]
+    pub trait Auth: Send + Sync + 'static {
         async fn auth_enable(
             &self,
             request: tonic::Request<super::AuthEnableRequest>,
@@ -4616,869 +2657,193 @@ pub mod auth_server {
             tonic::Status,
         >;
     }
-    /// Users, roles, permissions, and the switch that enforces them.
+    /// Serves an implementation of the service.
     #[derive(Debug)]
     pub struct AuthServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        inner: std::sync::Arc<T>,
+        limits: proto_grpc::MessageLimits,
     }
     impl<T> AuthServer<T> {
         pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                inner: std::sync::Arc::new(inner),
+                limits: proto_grpc::MessageLimits::default(),
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for AuthServer<T>
-    where
-        T: Auth,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/etcdserverpb.Auth/AuthEnable" => {
-                    #[allow(non_camel_case_types)]
-                    struct AuthEnableSvc<T: Auth>(pub Arc<T>);
-                    impl<T: Auth> tonic::server::UnaryService<super::AuthEnableRequest>
-                    for AuthEnableSvc<T> {
-                        type Response = super::AuthEnableResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AuthEnableRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::auth_enable(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = AuthEnableSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/AuthDisable" => {
-                    #[allow(non_camel_case_types)]
-                    struct AuthDisableSvc<T: Auth>(pub Arc<T>);
-                    impl<T: Auth> tonic::server::UnaryService<super::AuthDisableRequest>
-                    for AuthDisableSvc<T> {
-                        type Response = super::AuthDisableResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AuthDisableRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::auth_disable(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = AuthDisableSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/AuthStatus" => {
-                    #[allow(non_camel_case_types)]
-                    struct AuthStatusSvc<T: Auth>(pub Arc<T>);
-                    impl<T: Auth> tonic::server::UnaryService<super::AuthStatusRequest>
-                    for AuthStatusSvc<T> {
-                        type Response = super::AuthStatusResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AuthStatusRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::auth_status(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = AuthStatusSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/Authenticate" => {
-                    #[allow(non_camel_case_types)]
-                    struct AuthenticateSvc<T: Auth>(pub Arc<T>);
-                    impl<T: Auth> tonic::server::UnaryService<super::AuthenticateRequest>
-                    for AuthenticateSvc<T> {
-                        type Response = super::AuthenticateResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AuthenticateRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::authenticate(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = AuthenticateSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/UserAdd" => {
-                    #[allow(non_camel_case_types)]
-                    struct UserAddSvc<T: Auth>(pub Arc<T>);
-                    impl<T: Auth> tonic::server::UnaryService<super::AuthUserAddRequest>
-                    for UserAddSvc<T> {
-                        type Response = super::AuthUserAddResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AuthUserAddRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::user_add(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UserAddSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/UserGet" => {
-                    #[allow(non_camel_case_types)]
-                    struct UserGetSvc<T: Auth>(pub Arc<T>);
-                    impl<T: Auth> tonic::server::UnaryService<super::AuthUserGetRequest>
-                    for UserGetSvc<T> {
-                        type Response = super::AuthUserGetResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AuthUserGetRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::user_get(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UserGetSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/UserList" => {
-                    #[allow(non_camel_case_types)]
-                    struct UserListSvc<T: Auth>(pub Arc<T>);
-                    impl<T: Auth> tonic::server::UnaryService<super::AuthUserListRequest>
-                    for UserListSvc<T> {
-                        type Response = super::AuthUserListResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AuthUserListRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::user_list(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UserListSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/UserDelete" => {
-                    #[allow(non_camel_case_types)]
-                    struct UserDeleteSvc<T: Auth>(pub Arc<T>);
-                    impl<
-                        T: Auth,
-                    > tonic::server::UnaryService<super::AuthUserDeleteRequest>
-                    for UserDeleteSvc<T> {
-                        type Response = super::AuthUserDeleteResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AuthUserDeleteRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::user_delete(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UserDeleteSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/UserChangePassword" => {
-                    #[allow(non_camel_case_types)]
-                    struct UserChangePasswordSvc<T: Auth>(pub Arc<T>);
-                    impl<
-                        T: Auth,
-                    > tonic::server::UnaryService<super::AuthUserChangePasswordRequest>
-                    for UserChangePasswordSvc<T> {
-                        type Response = super::AuthUserChangePasswordResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AuthUserChangePasswordRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::user_change_password(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UserChangePasswordSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/UserGrantRole" => {
-                    #[allow(non_camel_case_types)]
-                    struct UserGrantRoleSvc<T: Auth>(pub Arc<T>);
-                    impl<
-                        T: Auth,
-                    > tonic::server::UnaryService<super::AuthUserGrantRoleRequest>
-                    for UserGrantRoleSvc<T> {
-                        type Response = super::AuthUserGrantRoleResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AuthUserGrantRoleRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::user_grant_role(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UserGrantRoleSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/UserRevokeRole" => {
-                    #[allow(non_camel_case_types)]
-                    struct UserRevokeRoleSvc<T: Auth>(pub Arc<T>);
-                    impl<
-                        T: Auth,
-                    > tonic::server::UnaryService<super::AuthUserRevokeRoleRequest>
-                    for UserRevokeRoleSvc<T> {
-                        type Response = super::AuthUserRevokeRoleResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AuthUserRevokeRoleRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::user_revoke_role(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UserRevokeRoleSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/RoleAdd" => {
-                    #[allow(non_camel_case_types)]
-                    struct RoleAddSvc<T: Auth>(pub Arc<T>);
-                    impl<T: Auth> tonic::server::UnaryService<super::AuthRoleAddRequest>
-                    for RoleAddSvc<T> {
-                        type Response = super::AuthRoleAddResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AuthRoleAddRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::role_add(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RoleAddSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/RoleGet" => {
-                    #[allow(non_camel_case_types)]
-                    struct RoleGetSvc<T: Auth>(pub Arc<T>);
-                    impl<T: Auth> tonic::server::UnaryService<super::AuthRoleGetRequest>
-                    for RoleGetSvc<T> {
-                        type Response = super::AuthRoleGetResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AuthRoleGetRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::role_get(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RoleGetSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/RoleList" => {
-                    #[allow(non_camel_case_types)]
-                    struct RoleListSvc<T: Auth>(pub Arc<T>);
-                    impl<T: Auth> tonic::server::UnaryService<super::AuthRoleListRequest>
-                    for RoleListSvc<T> {
-                        type Response = super::AuthRoleListResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AuthRoleListRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::role_list(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RoleListSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/RoleDelete" => {
-                    #[allow(non_camel_case_types)]
-                    struct RoleDeleteSvc<T: Auth>(pub Arc<T>);
-                    impl<
-                        T: Auth,
-                    > tonic::server::UnaryService<super::AuthRoleDeleteRequest>
-                    for RoleDeleteSvc<T> {
-                        type Response = super::AuthRoleDeleteResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::AuthRoleDeleteRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::role_delete(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RoleDeleteSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/RoleGrantPermission" => {
-                    #[allow(non_camel_case_types)]
-                    struct RoleGrantPermissionSvc<T: Auth>(pub Arc<T>);
-                    impl<
-                        T: Auth,
-                    > tonic::server::UnaryService<super::AuthRoleGrantPermissionRequest>
-                    for RoleGrantPermissionSvc<T> {
-                        type Response = super::AuthRoleGrantPermissionResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<
-                                super::AuthRoleGrantPermissionRequest,
-                            >,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::role_grant_permission(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RoleGrantPermissionSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/etcdserverpb.Auth/RoleRevokePermission" => {
-                    #[allow(non_camel_case_types)]
-                    struct RoleRevokePermissionSvc<T: Auth>(pub Arc<T>);
-                    impl<
-                        T: Auth,
-                    > tonic::server::UnaryService<super::AuthRoleRevokePermissionRequest>
-                    for RoleRevokePermissionSvc<T> {
-                        type Response = super::AuthRoleRevokePermissionResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<
-                                super::AuthRoleRevokePermissionRequest,
-                            >,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Auth>::role_revoke_permission(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = RoleRevokePermissionSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
         }
     }
     impl<T> Clone for AuthServer<T> {
         fn clone(&self) -> Self {
-            let inner = self.inner.clone();
             Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
+                inner: self.inner.clone(),
+                limits: self.limits,
             }
         }
     }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "etcdserverpb.Auth";
     impl<T> tonic::server::NamedService for AuthServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "etcdserverpb.Auth";
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for AuthServer<T>
+    where
+        T: Auth,
+        B: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        B::Error: Into<tonic::codegen::StdError> + Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = proto_grpc::CallFuture;
+        fn poll_ready(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::result::Result<(), Self::Error>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, request: http::Request<B>) -> Self::Future {
+            let (inner, limits) = (self.inner.clone(), self.limits);
+            let request = request.map(tonic::body::Body::new);
+            match request.uri().path() {
+                "/etcdserverpb.Auth/AuthEnable" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.auth_enable(request).await },
+                    )
+                }
+                "/etcdserverpb.Auth/AuthDisable" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.auth_disable(request).await },
+                    )
+                }
+                "/etcdserverpb.Auth/AuthStatus" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.auth_status(request).await },
+                    )
+                }
+                "/etcdserverpb.Auth/Authenticate" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.authenticate(request).await },
+                    )
+                }
+                "/etcdserverpb.Auth/UserAdd" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.user_add(request).await },
+                    )
+                }
+                "/etcdserverpb.Auth/UserGet" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.user_get(request).await },
+                    )
+                }
+                "/etcdserverpb.Auth/UserList" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.user_list(request).await },
+                    )
+                }
+                "/etcdserverpb.Auth/UserDelete" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.user_delete(request).await },
+                    )
+                }
+                "/etcdserverpb.Auth/UserChangePassword" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.user_change_password(request).await
+                        },
+                    )
+                }
+                "/etcdserverpb.Auth/UserGrantRole" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.user_grant_role(request).await
+                        },
+                    )
+                }
+                "/etcdserverpb.Auth/UserRevokeRole" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.user_revoke_role(request).await
+                        },
+                    )
+                }
+                "/etcdserverpb.Auth/RoleAdd" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.role_add(request).await },
+                    )
+                }
+                "/etcdserverpb.Auth/RoleGet" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.role_get(request).await },
+                    )
+                }
+                "/etcdserverpb.Auth/RoleList" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.role_list(request).await },
+                    )
+                }
+                "/etcdserverpb.Auth/RoleDelete" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.role_delete(request).await },
+                    )
+                }
+                "/etcdserverpb.Auth/RoleGrantPermission" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.role_grant_permission(request).await
+                        },
+                    )
+                }
+                "/etcdserverpb.Auth/RoleRevokePermission" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move {
+                            inner.role_revoke_permission(request).await
+                        },
+                    )
+                }
+                _ => proto_grpc::reject_unknown(),
+            }
+        }
     }
 }

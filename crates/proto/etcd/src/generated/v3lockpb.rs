@@ -23,149 +23,69 @@ pub struct UnlockResponse {
     #[prost(message, optional, tag = "1")]
     pub header: ::core::option::Option<super::etcdserverpb::ResponseHeader>,
 }
-/// Generated client implementations.
 pub mod lock_client {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    use tonic::codegen::http::Uri;
+    #![allow(dead_code, missing_docs, clippy::all)]
     /// Distributed locks made from leases and revisions.
     #[derive(Debug, Clone)]
     pub struct LockClient<T> {
-        inner: tonic::client::Grpc<T>,
-    }
-    impl LockClient<tonic::transport::Channel> {
-        /// Attempt to create a new client by connecting to a given endpoint.
-        pub async fn connect<D>(dst: D) -> Result<Self, tonic::transport::Error>
-        where
-            D: TryInto<tonic::transport::Endpoint>,
-            D::Error: Into<StdError>,
-        {
-            let conn = tonic::transport::Endpoint::new(dst)?.connect().await?;
-            Ok(Self::new(conn))
-        }
+        inner: proto_grpc::GrpcClient<T>,
     }
     impl<T> LockClient<T>
     where
         T: tonic::client::GrpcService<tonic::body::Body>,
-        T::Error: Into<StdError>,
-        T::ResponseBody: Body<Data = Bytes> + std::marker::Send + 'static,
-        <T::ResponseBody as Body>::Error: Into<StdError> + std::marker::Send,
+        T::Error: Into<tonic::codegen::StdError>,
+        T::ResponseBody: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        <T::ResponseBody as tonic::codegen::Body>::Error: Into<tonic::codegen::StdError>
+            + Send,
     {
-        pub fn new(inner: T) -> Self {
-            let inner = tonic::client::Grpc::new(inner);
-            Self { inner }
+        pub fn new(connection: T) -> Self {
+            Self {
+                inner: proto_grpc::GrpcClient::new(connection),
+            }
         }
-        pub fn with_origin(inner: T, origin: Uri) -> Self {
-            let inner = tonic::client::Grpc::with_origin(inner, origin);
-            Self { inner }
-        }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> LockClient<InterceptedService<T, F>>
-        where
-            F: tonic::service::Interceptor,
-            T::ResponseBody: Default,
-            T: tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-                Response = http::Response<
-                    <T as tonic::client::GrpcService<tonic::body::Body>>::ResponseBody,
-                >,
-            >,
-            <T as tonic::codegen::Service<
-                http::Request<tonic::body::Body>,
-            >>::Error: Into<StdError> + std::marker::Send + std::marker::Sync,
-        {
-            LockClient::new(InterceptedService::new(inner, interceptor))
-        }
-        /// Compress requests with the given encoding.
-        ///
-        /// This requires the server to support it otherwise it might respond with an
-        /// error.
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.send_compressed(encoding);
-            self
+        pub fn max_decoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_decoding_message_size(limit),
+            }
         }
-        /// Enable decompressing responses.
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.inner = self.inner.accept_compressed(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
-        #[must_use]
-        pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_decoding_message_size(limit);
-            self
-        }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
-        #[must_use]
-        pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.inner = self.inner.max_encoding_message_size(limit);
-            self
+        pub fn max_encoding_message_size(self, limit: usize) -> Self {
+            Self {
+                inner: self.inner.max_encoding_message_size(limit),
+            }
         }
         pub async fn lock(
             &mut self,
             request: impl tonic::IntoRequest<super::LockRequest>,
         ) -> std::result::Result<tonic::Response<super::LockResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/v3lockpb.Lock/Lock");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("v3lockpb.Lock", "Lock"));
-            self.inner.unary(req, path, codec).await
+            let method = proto_grpc::MethodName::new(
+                "v3lockpb.Lock",
+                "Lock",
+                "/v3lockpb.Lock/Lock",
+            );
+            self.inner.call_unary(method, request.into_request()).await
         }
         pub async fn unlock(
             &mut self,
             request: impl tonic::IntoRequest<super::UnlockRequest>,
         ) -> std::result::Result<tonic::Response<super::UnlockResponse>, tonic::Status> {
-            self.inner
-                .ready()
-                .await
-                .map_err(|e| {
-                    tonic::Status::unknown(
-                        format!("Service was not ready: {}", e.into()),
-                    )
-                })?;
-            let codec = tonic_prost::ProstCodec::default();
-            let path = http::uri::PathAndQuery::from_static("/v3lockpb.Lock/Unlock");
-            let mut req = request.into_request();
-            req.extensions_mut().insert(GrpcMethod::new("v3lockpb.Lock", "Unlock"));
-            self.inner.unary(req, path, codec).await
+            let method = proto_grpc::MethodName::new(
+                "v3lockpb.Lock",
+                "Unlock",
+                "/v3lockpb.Lock/Unlock",
+            );
+            self.inner.call_unary(method, request.into_request()).await
         }
     }
 }
-/// Generated server implementations.
 pub mod lock_server {
-    #![allow(
-        unused_variables,
-        dead_code,
-        missing_docs,
-        clippy::wildcard_imports,
-        clippy::let_unit_value,
-    )]
-    use tonic::codegen::*;
-    /// Generated trait containing gRPC methods that should be implemented for use with LockServer.
-    #[async_trait]
-    pub trait Lock: std::marker::Send + std::marker::Sync + 'static {
+    #![allow(dead_code, missing_docs, clippy::all)]
+    /// Distributed locks made from leases and revisions.
+    #[tonic::async_trait]
+    pub trait Lock: Send + Sync + 'static {
         async fn lock(
             &self,
             request: tonic::Request<super::LockRequest>,
@@ -175,206 +95,78 @@ pub mod lock_server {
             request: tonic::Request<super::UnlockRequest>,
         ) -> std::result::Result<tonic::Response<super::UnlockResponse>, tonic::Status>;
     }
-    /// Distributed locks made from leases and revisions.
+    /// Serves an implementation of the service.
     #[derive(Debug)]
     pub struct LockServer<T> {
-        inner: Arc<T>,
-        accept_compression_encodings: EnabledCompressionEncodings,
-        send_compression_encodings: EnabledCompressionEncodings,
-        max_decoding_message_size: Option<usize>,
-        max_encoding_message_size: Option<usize>,
+        inner: std::sync::Arc<T>,
+        limits: proto_grpc::MessageLimits,
     }
     impl<T> LockServer<T> {
         pub fn new(inner: T) -> Self {
-            Self::from_arc(Arc::new(inner))
-        }
-        pub fn from_arc(inner: Arc<T>) -> Self {
             Self {
-                inner,
-                accept_compression_encodings: Default::default(),
-                send_compression_encodings: Default::default(),
-                max_decoding_message_size: None,
-                max_encoding_message_size: None,
+                inner: std::sync::Arc::new(inner),
+                limits: proto_grpc::MessageLimits::default(),
             }
         }
-        pub fn with_interceptor<F>(
-            inner: T,
-            interceptor: F,
-        ) -> InterceptedService<Self, F>
-        where
-            F: tonic::service::Interceptor,
-        {
-            InterceptedService::new(Self::new(inner), interceptor)
-        }
-        /// Enable decompressing requests with the given encoding.
-        #[must_use]
-        pub fn accept_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.accept_compression_encodings.enable(encoding);
-            self
-        }
-        /// Compress responses with the given encoding, if the client supports it.
-        #[must_use]
-        pub fn send_compressed(mut self, encoding: CompressionEncoding) -> Self {
-            self.send_compression_encodings.enable(encoding);
-            self
-        }
-        /// Limits the maximum size of a decoded message.
-        ///
-        /// Default: `4MB`
+        /// Sets the maximum size of a received message in bytes. Default: 4 MiB.
         #[must_use]
         pub fn max_decoding_message_size(mut self, limit: usize) -> Self {
-            self.max_decoding_message_size = Some(limit);
+            self.limits.decoding = Some(limit);
             self
         }
-        /// Limits the maximum size of an encoded message.
-        ///
-        /// Default: `usize::MAX`
+        /// Sets the maximum size of a sent message in bytes. Default: unlimited.
         #[must_use]
         pub fn max_encoding_message_size(mut self, limit: usize) -> Self {
-            self.max_encoding_message_size = Some(limit);
+            self.limits.encoding = Some(limit);
             self
-        }
-    }
-    impl<T, B> tonic::codegen::Service<http::Request<B>> for LockServer<T>
-    where
-        T: Lock,
-        B: Body + std::marker::Send + 'static,
-        B::Error: Into<StdError> + std::marker::Send + 'static,
-    {
-        type Response = http::Response<tonic::body::Body>;
-        type Error = std::convert::Infallible;
-        type Future = BoxFuture<Self::Response, Self::Error>;
-        fn poll_ready(
-            &mut self,
-            _cx: &mut Context<'_>,
-        ) -> Poll<std::result::Result<(), Self::Error>> {
-            Poll::Ready(Ok(()))
-        }
-        fn call(&mut self, req: http::Request<B>) -> Self::Future {
-            match req.uri().path() {
-                "/v3lockpb.Lock/Lock" => {
-                    #[allow(non_camel_case_types)]
-                    struct LockSvc<T: Lock>(pub Arc<T>);
-                    impl<T: Lock> tonic::server::UnaryService<super::LockRequest>
-                    for LockSvc<T> {
-                        type Response = super::LockResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::LockRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Lock>::lock(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = LockSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                "/v3lockpb.Lock/Unlock" => {
-                    #[allow(non_camel_case_types)]
-                    struct UnlockSvc<T: Lock>(pub Arc<T>);
-                    impl<T: Lock> tonic::server::UnaryService<super::UnlockRequest>
-                    for UnlockSvc<T> {
-                        type Response = super::UnlockResponse;
-                        type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
-                            tonic::Status,
-                        >;
-                        fn call(
-                            &mut self,
-                            request: tonic::Request<super::UnlockRequest>,
-                        ) -> Self::Future {
-                            let inner = Arc::clone(&self.0);
-                            let fut = async move {
-                                <T as Lock>::unlock(&inner, request).await
-                            };
-                            Box::pin(fut)
-                        }
-                    }
-                    let accept_compression_encodings = self.accept_compression_encodings;
-                    let send_compression_encodings = self.send_compression_encodings;
-                    let max_decoding_message_size = self.max_decoding_message_size;
-                    let max_encoding_message_size = self.max_encoding_message_size;
-                    let inner = self.inner.clone();
-                    let fut = async move {
-                        let method = UnlockSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
-                        let mut grpc = tonic::server::Grpc::new(codec)
-                            .apply_compression_config(
-                                accept_compression_encodings,
-                                send_compression_encodings,
-                            )
-                            .apply_max_message_size_config(
-                                max_decoding_message_size,
-                                max_encoding_message_size,
-                            );
-                        let res = grpc.unary(method, req).await;
-                        Ok(res)
-                    };
-                    Box::pin(fut)
-                }
-                _ => {
-                    Box::pin(async move {
-                        let mut response = http::Response::new(
-                            tonic::body::Body::default(),
-                        );
-                        let headers = response.headers_mut();
-                        headers
-                            .insert(
-                                tonic::Status::GRPC_STATUS,
-                                (tonic::Code::Unimplemented as i32).into(),
-                            );
-                        headers
-                            .insert(
-                                http::header::CONTENT_TYPE,
-                                tonic::metadata::GRPC_CONTENT_TYPE,
-                            );
-                        Ok(response)
-                    })
-                }
-            }
         }
     }
     impl<T> Clone for LockServer<T> {
         fn clone(&self) -> Self {
-            let inner = self.inner.clone();
             Self {
-                inner,
-                accept_compression_encodings: self.accept_compression_encodings,
-                send_compression_encodings: self.send_compression_encodings,
-                max_decoding_message_size: self.max_decoding_message_size,
-                max_encoding_message_size: self.max_encoding_message_size,
+                inner: self.inner.clone(),
+                limits: self.limits,
             }
         }
     }
-    /// Generated gRPC service name
-    pub const SERVICE_NAME: &str = "v3lockpb.Lock";
     impl<T> tonic::server::NamedService for LockServer<T> {
-        const NAME: &'static str = SERVICE_NAME;
+        const NAME: &'static str = "v3lockpb.Lock";
+    }
+    impl<T, B> tonic::codegen::Service<http::Request<B>> for LockServer<T>
+    where
+        T: Lock,
+        B: tonic::codegen::Body<Data = bytes::Bytes> + Send + 'static,
+        B::Error: Into<tonic::codegen::StdError> + Send + 'static,
+    {
+        type Response = http::Response<tonic::body::Body>;
+        type Error = std::convert::Infallible;
+        type Future = proto_grpc::CallFuture;
+        fn poll_ready(
+            &mut self,
+            _: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::result::Result<(), Self::Error>> {
+            std::task::Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, request: http::Request<B>) -> Self::Future {
+            let (inner, limits) = (self.inner.clone(), self.limits);
+            let request = request.map(tonic::body::Body::new);
+            match request.uri().path() {
+                "/v3lockpb.Lock/Lock" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.lock(request).await },
+                    )
+                }
+                "/v3lockpb.Lock/Unlock" => {
+                    proto_grpc::respond_unary(
+                        limits,
+                        request,
+                        move |request| async move { inner.unlock(request).await },
+                    )
+                }
+                _ => proto_grpc::reject_unknown(),
+            }
+        }
     }
 }

@@ -4,6 +4,8 @@
 //! `UPDATE_GENERATED=$PWD cargo test -p layers --test generated`, from the root of a clone, writes it.
 #![allow(clippy::expect_used)]
 
+mod services;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,11 +78,12 @@ fn generate_code(root: &Path, protos: &ProtoFiles) -> BTreeMap<String, String> {
         .collect();
     let descriptors = protox::compile(&paths, [&folder]).expect("the proto files are valid");
     let out = tempfile::tempdir().expect("a directory");
-    let mut generator = tonic_prost_build::configure()
+    let mut generator = prost_build::Config::new();
+    generator
         .out_dir(out.path())
-        .emit_rerun_if_changed(false);
+        .service_generator(Box::new(services::ServiceWriter));
     if protos.shares_buffer {
-        generator = generator.bytes(".");
+        generator.bytes(["."]);
     }
     generator
         .compile_fds(descriptors)
