@@ -1,6 +1,7 @@
 //! One object of a cache.
 
 use crate::kind::StoredKind;
+use crate::object_bytes::ObjectBytes;
 use api_kinds::{ObjectSchema, Resource};
 use api_meta::ApiError;
 use apiserver_convert::{
@@ -40,9 +41,9 @@ pub struct Entry {
 enum Content {
     /// The protobuf message with its revision: what clients read. It takes the place of the stored
     /// bytes, which hold the same.
-    Message(Bytes),
+    Message(ObjectBytes),
     /// The stored bytes of a custom resource, or of another version than the storage version.
-    Stored(Bytes),
+    Stored(ObjectBytes),
 }
 
 impl Content {
@@ -51,25 +52,40 @@ impl Content {
         match message.and_then(|message| set_resource_version(message, revision)) {
             Some(bytes) => Content::Message(bytes.into()),
             // A slice of the response would keep a whole page of a list in memory.
-            None => Content::Stored(Bytes::copy_from_slice(value)),
+            None => Content::Stored(value.to_vec().into()),
         }
     }
 
     fn at_revision(&self, revision: i64) -> Self {
+        let Content::Message(bytes) = self else {
+            return self.clone();
+        };
+        let changed = bytes.get().ok();
+        match changed.and_then(|bytes| set_resource_version(&bytes, revision)) {
+            Some(bytes) => Content::Message(bytes.into()),
+            None => self.clone(),
+        }
+    }
+
+    fn bytes(&self) -> &ObjectBytes {
         match self {
-            Content::Message(bytes) => match set_resource_version(bytes, revision) {
-                Some(bytes) => Content::Message(bytes.into()),
-                None => self.clone(),
-            },
-            Content::Stored(_) => self.clone(),
+            Content::Message(bytes) | Content::Stored(bytes) => bytes,
         }
     }
 
     fn decode(&self, resource: &Resource) -> Result<Value, StoredError> {
         match self {
-            Content::Message(bytes) => decode_message(resource, bytes),
-            Content::Stored(bytes) => decode_stored(resource, bytes),
+            Content::Message(bytes) => decode_message(resource, &bytes.get()?),
+            Content::Stored(bytes) => decode_stored(resource, &bytes.get()?),
         }
+    }
+
+    fn compress(&self) -> Option<Self> {
+        let compressed = self.bytes().compress()?;
+        Some(match self {
+            Content::Message(_) => Content::Message(compressed),
+            Content::Stored(_) => Content::Stored(compressed),
+        })
     }
 }
 
@@ -115,7 +131,10 @@ impl Entry {
     /// Returns the same object under another description of its kind.
     pub(crate) fn with_kind(&self, kind: &Arc<StoredKind>) -> Self {
         match &self.content {
-            Content::Stored(bytes) => Entry::new(kind, &self.key, bytes, self.revision).0,
+            Content::Stored(bytes) => match bytes.get() {
+                Ok(bytes) => Entry::new(kind, &self.key, &bytes, self.revision).0,
+                Err(_) => self.at_revision(self.revision),
+            },
             // Only custom resources change their description, and they are not stored as protobuf.
             Content::Message(_) => self.at_revision(self.revision),
         }
@@ -123,11 +142,27 @@ impl Entry {
 
     /// Returns the same object with another revision, as DELETED events carry it.
     pub fn at_revision(&self, revision: i64) -> Self {
+        self.with_content(revision, self.content.at_revision(revision))
+    }
+
+    /// Returns a copy for the history: without encodings, and compressed if it is large. `None` if
+    /// that would not be smaller.
+    pub(crate) fn shrink(&self) -> Option<Self> {
+        let compressed = self.content.compress();
+        let mut encodings = [&self.json, &self.proto, &self.cbor].into_iter();
+        if compressed.is_none() && encodings.all(|encoding| encoding.get().is_none()) {
+            return None;
+        }
+        let content = compressed.unwrap_or_else(|| self.content.clone());
+        Some(self.with_content(self.revision, content))
+    }
+
+    fn with_content(&self, revision: i64, content: Content) -> Self {
         Entry {
             key: self.key.clone(),
             revision,
             kind: self.kind.clone(),
-            content: self.content.at_revision(revision),
+            content,
             labels: self.labels.clone(),
             fields: self.fields.clone(),
             json: OnceLock::new(),
@@ -154,9 +189,7 @@ impl Entry {
 
     /// Returns the number of bytes of the stored object.
     pub fn stored_size(&self) -> usize {
-        match &self.content {
-            Content::Message(bytes) | Content::Stored(bytes) => bytes.len(),
-        }
+        self.content.bytes().len()
     }
 
     /// Returns keys and values of the labels, sorted by key.
@@ -199,7 +232,8 @@ impl Entry {
         match (&self.kind.resource.schema, &self.content) {
             (ObjectSchema::Custom(_), Content::Stored(bytes)) => {
                 let version = self.kind.resource.api_version();
-                stored_version(bytes).is_some_and(|found| found != version)
+                let found = bytes.get().ok().and_then(|bytes| stored_version(&bytes));
+                found.is_some_and(|found| found != version)
             }
             // The message of the storage version would be kept instead of the stored bytes.
             (ObjectSchema::BuiltIn(_), Content::Stored(_)) => self.broken.is_none(),
@@ -285,7 +319,8 @@ impl Entry {
             && resource.is_same_version(&self.kind.resource)
             && self.broken.is_none()
         {
-            return Ok(bytes.clone());
+            let undecodable = |e: StoredError| self.undecodable_error(&e.to_string());
+            return bytes.get().map_err(undecodable);
         }
         // Negotiation offers no protobuf for kinds without it, so that this is a bug of a caller.
         let missing = || ApiError::internal("this kind has no protobuf encoding");

@@ -154,6 +154,14 @@ impl CacheEvent {
         }
     }
 
+    /// Returns the same event with other copies of its states.
+    pub(crate) fn with_states(&self, old: Option<Arc<Entry>>, new: Option<Arc<Entry>>) -> Self {
+        CacheEvent {
+            at: self.at,
+            ..CacheEvent::new(self.revision, old, new)
+        }
+    }
+
     /// Returns the object's key.
     pub fn key(&self) -> &str {
         self.new

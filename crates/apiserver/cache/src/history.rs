@@ -3,7 +3,7 @@
 //! Bounded by count and by age: a resource that is written all the time keeps what a client needs
 //! to resume a watch, and a quiet one keeps its last changes.
 
-use crate::CacheEvent;
+use crate::{CacheEvent, Entry};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,6 +43,28 @@ impl History {
             self.events.pop_front();
         }
         self.events.push_back(event);
+    }
+
+    /// Replaces the previous state of the last event, and of the event that led to it, by a copy.
+    pub(crate) fn replace_last_old(&mut self, copy: Arc<Entry>) {
+        let is_source = |event: &CacheEvent| {
+            let new = event.new.as_ref();
+            new.is_some_and(|new| new.revision == copy.revision && new.key == copy.key)
+        };
+        // One transaction may have changed several objects at a revision.
+        let start = self
+            .events
+            .partition_point(|event| event.revision < copy.revision);
+        let from = self.events.range_mut(start..);
+        let same = from.take_while(|event| event.revision == copy.revision);
+        for event in same {
+            if is_source(event) {
+                *event = Arc::new(event.with_states(event.old.clone(), Some(copy.clone())));
+            }
+        }
+        if let Some(last) = self.events.back_mut() {
+            *last = Arc::new(last.with_states(Some(copy), last.new.clone()));
+        }
     }
 
     /// Returns the last `count` changes, oldest first; `None` if some of them were dropped.

@@ -20,6 +20,7 @@ mod history;
 mod index;
 mod install;
 mod kind;
+mod object_bytes;
 mod objects;
 mod pump;
 mod resource;

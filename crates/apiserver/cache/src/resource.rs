@@ -320,10 +320,12 @@ impl ResourceCache {
         }
         let mut state = self.state.lock();
         let old = state.objects.insert(entry.clone());
-        state.record_event(CacheEvent::new(revision, old, Some(entry)));
+        state.record_event(CacheEvent::new(revision, old.clone(), Some(entry)));
         if let Some(tree) = tree {
             self.notify_observers(&state.observers, ObjectEvent::Applied, || tree);
         }
+        drop(state);
+        self.shrink_replaced(old);
     }
 
     /// Applies a deletion.
@@ -338,6 +340,17 @@ impl ResourceCache {
             && let Ok(tree) = old.decode_tree()
         {
             self.notify_observers(&state.observers, ObjectEvent::Deleted, || tree);
+        }
+        drop(state);
+        self.shrink_replaced(Some(old));
+    }
+
+    /// Replaces the previous state of the last change in the history by a smaller copy. Watchers
+    /// that are about to send it have the original. Compressing holds no lock; nothing but the
+    /// reader's task, which calls this, changes the history.
+    fn shrink_replaced(&self, old: Option<Arc<Entry>>) {
+        if let Some(small) = old.and_then(|old| old.shrink()) {
+            self.state.lock().history.replace_last_old(Arc::new(small));
         }
     }
 

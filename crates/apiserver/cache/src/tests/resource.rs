@@ -1,7 +1,7 @@
 //! Objects of one cache: snapshots, the past, encodings.
 
 use super::{config_map, config_maps, new_cache, put, select, selection};
-use crate::{Entry, ResourceCache, StoredKind};
+use crate::{Entry, ResourceCache, Selection, StoredKind};
 use apiserver_request::{GroupResource, ObjectEvent, Observer};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -208,4 +208,55 @@ fn object_in_another_version_or_encoding_is_outdated() {
         let entry = Entry::new(&kind, "a", &bytes, 1).0;
         assert_eq!(entry.is_outdated(), expect, "{bytes:?}");
     }
+}
+
+#[test]
+fn replaced_states_read_the_same_from_smaller_copies() {
+    let cache = new_cache("configmaps");
+    let large = |text: &str| json!({"text": text.repeat(20_000)});
+    let states = [large("a"), json!({"small": "b"}), large("c"), large("d")];
+    let originals = (11..).zip(states).map(|(revision, labels)| {
+        put(&cache, "d/a", labels, revision);
+        let entry = cache.get("d/a").unwrap();
+        let json = entry.encode_json(config_maps()).unwrap();
+        let proto = entry.encode_proto(config_maps()).unwrap();
+        (entry, json, proto)
+    });
+    let originals: Vec<_> = originals.collect();
+    cache.apply_delete("d/a", 15);
+    let backlog = cache
+        .subscribe_after(Selection::default(), 10)
+        .unwrap()
+        .backlog;
+    assert_eq!(backlog.len(), 5);
+    for (delivery, (entry, json, proto)) in backlog.iter().zip(&originals) {
+        assert!(!Arc::ptr_eq(&delivery.entry, entry), "{}", entry.revision);
+        assert_eq!(delivery.entry.stored_size(), entry.stored_size());
+        assert_eq!(delivery.entry.encode_proto(config_maps()).unwrap(), proto);
+        let again = delivery.entry.encode_json(config_maps()).unwrap();
+        assert_eq!(again, json);
+        assert_ne!(again.as_ptr(), json.as_ptr(), "the encoding was kept");
+    }
+    let deleted = backlog.last().unwrap().entry.decode_tree().unwrap();
+    assert_eq!(deleted["metadata"]["resourceVersion"], "15");
+    assert_eq!(deleted["metadata"]["labels"], large("d"));
+}
+
+#[test]
+fn objects_of_one_transaction_are_not_confused_in_the_history() {
+    let cache = new_cache("configmaps");
+    for key in ["d/a", "d/b"] {
+        put(&cache, key, json!({"key": key.replace('/', ".")}), 11);
+        cache.get(key).unwrap().encode_json(config_maps()).unwrap();
+    }
+    put(&cache, "d/a", json!({"key": "changed"}), 12);
+    let backlog = cache
+        .subscribe_after(Selection::default(), 10)
+        .unwrap()
+        .backlog;
+    let labels: Vec<_> = backlog
+        .iter()
+        .map(|delivery| delivery.entry.label("key").unwrap())
+        .collect();
+    assert_eq!(labels, ["d.a", "d.b", "changed"]);
 }
