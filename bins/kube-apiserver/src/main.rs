@@ -12,6 +12,17 @@ fn main() -> ExitCode {
         "kube-apiserver",
         UPSTREAM_FLAGS,
         |options: &ServerOptions| options.logs.clone(),
-        run,
+        |options, shutdown| {
+            return_unused_memory();
+            run(options, shutdown)
+        },
     )
+}
+
+/// Starts the allocator's thread that returns unused pages. Without it, pages are returned only by
+/// threads that allocate, so that an idle server keeps the memory of its last burst.
+fn return_unused_memory() {
+    if let Err(error) = tikv_jemalloc_ctl::background_thread::write(true) {
+        tracing::warn!(%error, "the allocator has no thread that returns unused memory");
+    }
 }
