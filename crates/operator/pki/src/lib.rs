@@ -9,6 +9,7 @@ mod certificate;
 mod error;
 mod files;
 mod kubeconfig;
+mod sealed;
 mod set;
 
 pub use authority::Authority;
@@ -18,6 +19,9 @@ pub use certificate::{
 };
 pub use error::Error;
 pub use kubeconfig::{Kubeconfig, encode_base64};
+pub use sealed::{
+    CertificateKey, InvalidCertificateKey, KeyFile, SealError, list_shared_files, write_shared_file,
+};
 pub use set::{
     KUBELET_CLIENT, Names, NodeName, Pki, Renewal, ensure_pki, ensure_service_account_key,
     list_leaf_names, write_pki,

@@ -28,8 +28,10 @@ pub struct Names {
     pub service_address: IpAddr,
     /// Additional DNS names of the API server.
     pub extra_dns: Vec<String>,
-    /// Additional addresses of the API server.
+    /// Addresses of the machine, at which the API server and the store listen.
     pub addresses: Vec<IpAddr>,
+    /// Additional addresses of the API server only, such as that of a load balancer.
+    pub server_addresses: Vec<IpAddr>,
     /// The nodes on this machine.
     pub nodes: Vec<NodeName>,
 }
@@ -222,6 +224,7 @@ fn api_server_subject(names: &Names) -> Subject {
     let mut addresses = vec![names.service_address];
     addresses.extend(loopback_addresses());
     addresses.extend(names.addresses.iter().copied());
+    addresses.extend(names.server_addresses.iter().copied());
     Subject::server("kube-apiserver", dns, addresses)
 }
 

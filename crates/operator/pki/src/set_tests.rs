@@ -12,6 +12,7 @@ fn names() -> Names {
         service_address: "10.96.0.1".parse().unwrap(),
         extra_dns: vec![],
         addresses: vec!["192.0.2.2".parse().unwrap()],
+        server_addresses: Vec::new(),
         nodes: vec![NodeName {
             name: "node-1".into(),
             addresses: vec!["192.0.2.2".parse().unwrap()],
