@@ -8,7 +8,7 @@ use base_telemetry::LogOptions;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use ipnet::Ipv4Net;
-use operator_discovery::KeyPin;
+use operator_discovery::{Endpoint, KeyPin};
 
 /// A Kubernetes cluster on this machine, or this machine as a node of another one.
 #[derive(Debug, Parser)]
@@ -28,6 +28,8 @@ pub enum Command {
     /// Start a cluster, or repair an existing one; ends when its nodes are Ready
     // Boxed, since this variant is several times as large as the others.
     Up(Box<Up>),
+    /// Start a cluster whose control plane other machines can join, or make an existing one such a cluster
+    Init(Box<Init>),
     /// Join this machine to the cluster of another one, or repair its components; ends when its node is Ready
     Join(Box<Join>),
     /// Stop the cluster, or what `join` started; the data remain unless --purge is given
@@ -48,6 +50,8 @@ pub enum Command {
     /// Bootstrap tokens, with which other machines join the cluster
     #[command(subcommand)]
     Token(Token),
+    /// Pass connections on to the API servers of the cluster (started by `up`; runs until it is stopped)
+    ApiProxy(Folder),
     /// Keep the components running (started by `up`; runs until it is stopped)
     Supervise(Folder),
     /// Print completions for a shell
@@ -122,6 +126,19 @@ pub struct Up {
     pub component_verbosity: Option<u8>,
 }
 
+/// Options of `init`.
+#[derive(Debug, Args)]
+pub struct Init {
+    #[command(flatten)]
+    pub up: Up,
+    /// Additional names and addresses in the API servers' certificates, comma-separated
+    #[arg(long, value_name = "NAME|IP", value_delimiter = ',')]
+    pub apiserver_cert_extra_sans: Vec<String>,
+    /// Address of a load balancer or virtual IP before the API servers
+    #[arg(long, value_name = "HOST:PORT")]
+    pub control_plane_endpoint: Option<Endpoint>,
+}
+
 /// Options of `join`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("credential").args(["token", "token_file"])))]
@@ -152,6 +169,22 @@ pub struct Join {
     /// Read address and CA from this kubeconfig, copied from the cluster, instead of reading them from the API server
     #[arg(long, value_name = "FILE", requires = "credential")]
     pub discovery_file: Option<PathBuf>,
+    /// Join the control plane, too: the machine gets the keys of the cluster, a member of the store and an API server
+    #[arg(long)]
+    pub control_plane: bool,
+    /// The key that `ironclad token create --control-plane` prints. Other users see it in the list of processes:
+    /// --certificate-key-file hides it
+    // Checked by the command: the parser's message would repeat the value.
+    #[arg(long, value_name = "HEX", requires = "control_plane")]
+    pub certificate_key: Option<String>,
+    /// File with the certificate key
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "control_plane",
+        conflicts_with = "certificate_key"
+    )]
+    pub certificate_key_file: Option<PathBuf>,
     /// Directory of the component binaries [default: that of this program]
     #[arg(long, value_name = "DIR")]
     pub bin_dir: Option<PathBuf>,
@@ -268,6 +301,10 @@ pub struct CreateToken {
     /// Text to recognize the token by
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub description: String,
+    /// Let machines join the control plane with it, for 2 hours; requires `ironclad init`. Prints the certificate key,
+    /// too, which is stored nowhere
+    #[arg(long)]
+    pub control_plane: bool,
     /// Print the command with which another machine joins, instead of the token
     #[arg(long)]
     pub print_join_command: bool,
@@ -369,6 +406,28 @@ mod tests {
             (&["certs", "list", "-o", "json"], true),
             (&["certs", "renew"], true),
             (&["certs"], false),
+            (&["init"], true),
+            (
+                &["init", "--simulated", "--control-plane-endpoint=h:1"],
+                true,
+            ),
+            (&["init", "--control-plane-endpoint=h"], false),
+            (&["join", "--control-plane"], true),
+            (
+                &[
+                    "join",
+                    "h:1",
+                    "--token=x",
+                    "--control-plane",
+                    "--certificate-key=x",
+                ],
+                true,
+            ),
+            (&["join", "h:1", "--token=x", "--certificate-key=x"], false),
+            (
+                &["token", "create", "--control-plane", "--print-join-command"],
+                true,
+            ),
             (&["reset"], true),
             (&["reset", "--purge"], false),
         ] {

@@ -6,9 +6,9 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use base_cli::{CancellationToken, escape_json_controls};
 use clap::CommandFactory;
-use operator_cluster::{Layout, Report};
+use operator_cluster::{Layout, Report, SharedOptions};
 
-use crate::args::{Backup, Cli, Command, Down, Output, Restore, Status, Up};
+use crate::args::{Backup, Cli, Command, Down, Init, Output, Restore, Status, Up};
 use crate::progress::print_progress;
 use crate::{certs, doctor, join, token};
 
@@ -30,7 +30,11 @@ pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Resul
             Ok(())
         }
         Command::Man { folder } => write_manual(&folder),
-        Command::Up(options) => run_until_interrupted(run_up(*options), shutdown).await,
+        Command::ApiProxy(folder) => {
+            Ok(operator_cluster::run_api_proxy(&folder.data_dir, shutdown).await?)
+        }
+        Command::Up(options) => run_until_interrupted(run_up(*options, None), shutdown).await,
+        Command::Init(options) => run_until_interrupted(run_init(*options), shutdown).await,
         Command::Join(options) => run_until_interrupted(join::run_join(*options), shutdown).await,
         Command::Reset(folder) => run_until_interrupted(join::run_reset(folder), shutdown).await,
         Command::Down(options) => run_until_interrupted(run_down(options), shutdown).await,
@@ -58,7 +62,18 @@ async fn run_until_interrupted(
     }
 }
 
-async fn run_up(options: Up) -> anyhow::Result<()> {
+async fn run_init(options: Init) -> anyhow::Result<()> {
+    let shared = SharedOptions {
+        endpoint: options
+            .control_plane_endpoint
+            .map(|endpoint| endpoint.to_string()),
+        extra_sans: options.apiserver_cert_extra_sans,
+    };
+    run_up(options.up, Some(shared)).await
+}
+
+async fn run_up(options: Up, shared: Option<SharedOptions>) -> anyhow::Result<()> {
+    let is_shared = shared.is_some();
     let library_options = operator_cluster::UpOptions {
         data_dir: options.folder.data_dir,
         bin_dir: options.bin_dir,
@@ -75,6 +90,7 @@ async fn run_up(options: Up) -> anyhow::Result<()> {
         store_peer_port: options.store_peer_port,
         kubelet_port: options.kubelet_port,
         dns_port: options.dns_port,
+        shared,
         verbosity: options.component_verbosity,
     };
     let settings = operator_cluster::start_cluster(&library_options, &print_progress).await?;
@@ -85,6 +101,12 @@ async fn run_up(options: Up) -> anyhow::Result<()> {
         "\nThe cluster runs. Next:\n\n  export KUBECONFIG={}\n  kubectl get nodes -o wide\n  kubectl apply -f deploy/examples/hello.yaml",
         kubeconfig.display()
     )?;
+    if is_shared {
+        writeln!(
+            std::io::stdout(),
+            "\nOther machines join its control plane with the command that this one prints:\n\n  ironclad token create --control-plane --print-join-command"
+        )?;
+    }
     Ok(())
 }
 
@@ -93,6 +115,7 @@ async fn run_down(options: Down) -> anyhow::Result<()> {
         // The supervisor may have been started from another directory.
         data_dir: std::path::absolute(options.folder.data_dir)?,
         purge: options.purge,
+        is_removed: false,
     };
     if !operator_cluster::stop_cluster(&library_options, &print_progress).await? {
         // The library has reported already that there is nothing to stop.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use api_bootstrap::BootstrapToken;
-use operator_cluster::{DiscoveryOptions, DiscoverySource, JoinOptions};
+use operator_cluster::{ControlPlaneKey, DiscoveryOptions, DiscoverySource, JoinOptions, Layout};
 use operator_discovery::Trust;
 
 use crate::args::{Folder, Join};
@@ -17,10 +17,12 @@ const LONGEST_TOKEN_FILE: u64 = 1024;
 /// Executes `ironclad join`.
 pub async fn run_join(options: Join) -> anyhow::Result<()> {
     let discovery = read_discovery_options(&options).await?;
+    let control_plane = read_control_plane_key(&options).await?;
     let options = JoinOptions {
         data_dir: options.folder.data_dir,
         bin_dir: options.bin_dir,
         discovery,
+        control_plane,
         runtime_endpoint: options.runtime_endpoint,
         simulated: options.simulated,
         node_name: options.node_name,
@@ -32,11 +34,24 @@ pub async fn run_join(options: Join) -> anyhow::Result<()> {
         verbosity: options.component_verbosity,
     };
     let settings = operator_cluster::join_cluster(&options, &print_progress).await?;
+    if settings.control_plane.is_some() {
+        writeln!(
+            std::io::stdout(),
+            "\nThis machine is node {} and has a part of the control plane. Next:\n\n  export KUBECONFIG={}\n  kubectl get nodes -o wide",
+            settings.node_name,
+            Layout::for_settings(&settings).admin_kubeconfig().display()
+        )?;
+        return Ok(());
+    }
+    let server = settings
+        .membership
+        .as_ref()
+        .map(|membership| membership.server.as_str());
     writeln!(
         std::io::stdout(),
         "\nThis machine is node {} of the cluster at {}. On the machine of the cluster:\n\n  kubectl get nodes -o wide",
         settings.node_name,
-        settings.server_url()
+        server.unwrap_or_default()
     )?;
     Ok(())
 }
@@ -44,15 +59,33 @@ pub async fn run_join(options: Join) -> anyhow::Result<()> {
 /// Executes `ironclad reset`.
 pub async fn run_reset(folder: Folder) -> anyhow::Result<()> {
     let data_dir = std::path::absolute(folder.data_dir)?;
-    let Some(node) = operator_cluster::reset_machine(&data_dir, &print_progress).await? else {
+    let Some(removed) = operator_cluster::reset_machine(&data_dir, &print_progress).await? else {
         return Ok(());
     };
     print_progress("removed");
+    if removed.is_node_deleted {
+        return Ok(());
+    }
+    let node = removed.node;
     writeln!(
         std::io::stdout(),
         "\nThe node is still listed in the cluster. On the machine of the cluster:\n\n  kubectl delete node {node}"
     )?;
     Ok(())
+}
+
+/// Reads the certificate key of a machine that joins the control plane; None for a worker.
+async fn read_control_plane_key(options: &Join) -> anyhow::Result<Option<ControlPlaneKey>> {
+    if !options.control_plane {
+        return Ok(None);
+    }
+    let text = match (&options.certificate_key, &options.certificate_key_file) {
+        (Some(key), _) => key.clone(),
+        (None, Some(path)) => read_secret_file(path.clone(), "the certificate key").await?,
+        (None, None) => return Ok(Some(ControlPlaneKey::Present)),
+    };
+    // The error omits the text, which may be a mistyped key.
+    Ok(Some(ControlPlaneKey::Key(text.trim().parse()?)))
 }
 
 /// Reads the options of discovery; None without any of them.
@@ -70,7 +103,7 @@ async fn read_discovery_options(options: &Join) -> anyhow::Result<Option<Discove
     };
     let text = match (&options.token, &options.token_file) {
         (Some(token), _) => token.clone(),
-        (None, Some(path)) => read_token_file(path.clone()).await?,
+        (None, Some(path)) => read_secret_file(path.clone(), "the token").await?,
         (None, None) => bail!("give a token with --token-file or --token"),
     };
     // The error omits the text, which may be a mistyped secret.
@@ -115,11 +148,11 @@ fn choose_trust(options: &Join) -> anyhow::Result<Trust> {
     Ok(Trust::Pins(options.discovery_token_ca_cert_hash.clone()))
 }
 
-/// Reads a token file on a thread of its own. The end of the program does not wait for it, so that an
+/// Reads a file with a secret on a thread of its own. The end of the program does not wait for it, so that an
 /// interrupt ends a command that waits for standard input.
-async fn read_token_file(path: PathBuf) -> anyhow::Result<String> {
+async fn read_secret_file(path: PathBuf, what: &str) -> anyhow::Result<String> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
-    let failed = format!("can't read the token from {}", path.display());
+    let failed = format!("can't read {what} from {}", path.display());
     std::thread::Builder::new()
         .name("token-file".to_owned())
         .spawn(move || {
@@ -222,7 +255,7 @@ mod tests {
         assert!(made.unwrap().success());
         let is_pending = tokio::select! {
             biased;
-            _ = read_token_file(path.clone()) => false,
+            _ = read_secret_file(path.clone(), "the token") => false,
             () = std::future::ready(()) => true,
         };
         assert!(is_pending);

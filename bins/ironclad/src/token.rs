@@ -35,6 +35,16 @@ async fn create_token(options: CreateToken) -> anyhow::Result<String> {
         description: options.description,
     };
     let data_dir = data_dir(options.folder)?;
+    if options.control_plane {
+        let (created, key) =
+            operator_cluster::create_control_plane_token(&data_dir, &token).await?;
+        let command = operator_cluster::format_join_command(&data_dir, &created)?;
+        let key = key.expose();
+        return Ok(match options.print_join_command {
+            true => format!("{command} --control-plane --certificate-key {key}"),
+            false => format!("{}\n{key}", created.expose()),
+        });
+    }
     let created = operator_cluster::create_token(&data_dir, &token).await?;
     if options.print_join_command {
         return Ok(operator_cluster::format_join_command(&data_dir, &created)?);

@@ -34,6 +34,14 @@ const POLICY_ROLE: &str = "ironclad:network-policy";
 
 /// Creates or updates the objects.
 pub async fn apply_addons(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
+    if settings.joined_control_plane().is_some() {
+        return apply_own_addons(client, settings, layout).await;
+    }
+    publish_cluster(client, settings, layout).await
+}
+
+/// Creates or updates all objects of the cluster.
+pub async fn publish_cluster(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
     apply_bootstrap(client, settings, layout).await?;
     publish_join_configuration(client, settings, layout).await?;
     ensure_object(
@@ -64,6 +72,37 @@ pub async fn apply_addons(client: &Client, settings: &Settings, layout: &Layout)
     .await
 }
 
+/// Creates or updates the objects of a further machine of the control plane: the others are those of the
+/// cluster, which the machine of `ironclad init` publishes.
+async fn apply_own_addons(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
+    let maps = client.namespaced::<ConfigMap>(published::NAMESPACE);
+    let map = maps.get(published::CLUSTER_CONFIG).await;
+    let map = map.map_err(|cause| Error::Api {
+        what: format!("reading the ConfigMap {}", published::CLUSTER_CONFIG),
+        cause,
+    })?;
+    let known = published::read_hosts(&map);
+    let all = merge_hosts(read_server_hosts(layout)?, known.clone());
+    if all != known
+        && let Some(map) = published::replace_hosts(&map, &all)
+    {
+        ensure_object(maps, &map).await?;
+    }
+    ensure_object(
+        client.namespaced::<EndpointSlice>(NAMESPACE),
+        &endpoint_slice(settings),
+    )
+    .await
+}
+
+/// Returns the names and addresses of all API servers: no node gets a serving certificate for one of them.
+fn merge_hosts(own: Vec<String>, known: Vec<String>) -> Vec<String> {
+    let mut all: Vec<_> = own.into_iter().chain(known).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
 /// Publishes cluster-info. In a new cluster, also grants the rights of anonymous clients and of
 /// bootstrap tokens: as with kubeadm, rights that an administrator has removed stay removed.
 async fn apply_bootstrap(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
@@ -90,7 +129,12 @@ async fn publish_join_configuration(
     layout: &Layout,
 ) -> Result<()> {
     let maps = || client.namespaced::<ConfigMap>(published::NAMESPACE);
-    let hosts = read_server_hosts(layout)?;
+    let mut hosts = read_server_hosts(layout)?;
+    if settings.control_plane.is_some()
+        && let Ok(map) = maps().get(published::CLUSTER_CONFIG).await
+    {
+        hosts = merge_hosts(hosts, published::read_hosts(&map));
+    }
     ensure_object(maps(), &published::cluster_config(settings, &hosts)).await?;
     // Created once: an administrator may change it for the machines that join later.
     create_object(maps(), &published::kubelet_config(settings)).await?;
@@ -164,7 +208,7 @@ pub fn read_ca(layout: &Layout) -> Result<String> {
 
 /// Patches the object if it differs, or creates it. (Not the other way round: creating a Service
 /// with an allocated address fails for that reason, even if the Service itself has it.)
-async fn ensure_object<K: Object>(api: client::Api<K>, desired: &Value) -> Result<()> {
+pub(crate) async fn ensure_object<K: Object>(api: client::Api<K>, desired: &Value) -> Result<()> {
     let name = object_name(desired);
     // A merge keeps fields that the API server or a user has set.
     match api
@@ -275,13 +319,21 @@ fn dns_service(settings: &Settings) -> Value {
     })
 }
 
+/// Returns the name of the EndpointSlice of the DNS server on this machine.
+pub(crate) fn dns_slice_name(settings: &Settings) -> String {
+    match settings.joined_control_plane() {
+        None => "kube-dns-node".to_owned(),
+        Some(_) => format!("kube-dns-node-{}", settings.node_name),
+    }
+}
+
 fn endpoint_slice(settings: &Settings) -> Value {
     let address = settings.dns_listen_address();
     json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
-            "name": "kube-dns-node",
+            "name": dns_slice_name(settings),
             "namespace": NAMESPACE,
             "labels": {
                 "kubernetes.io/service-name": "kube-dns",

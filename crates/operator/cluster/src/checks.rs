@@ -56,6 +56,9 @@ pub fn check_host(settings: &Settings, layout: &Layout) -> Result<()> {
         None => &BINARIES,
     };
     check_binaries(&settings.bin_dir, needed)?;
+    if settings.has_api_proxy() {
+        check_binaries(&settings.bin_dir, &["ironclad"])?;
+    }
     if settings.runs_pods() {
         check_programs(settings)?;
         check_kernel()?;
@@ -255,6 +258,7 @@ fn check_ports(settings: &Settings, layout: &Layout) -> Result<()> {
         "kube-scheduler",
         "kube-controller-manager",
         "cluster-dns",
+        "api-proxy",
     ]
     .iter()
     .any(|name| Record::load(&layout.record(name)).is_some_and(|record| record.is_alive()));
@@ -265,7 +269,13 @@ fn check_ports(settings: &Settings, layout: &Layout) -> Result<()> {
         Some(_) => settings.ports.of_node().to_vec(),
         None => settings.ports.all().to_vec(),
     };
-    for (what, port, flag) in ports {
+    let proxy = (
+        "the proxy to the API servers",
+        settings.ports.api_proxy,
+        "--pick-ports",
+    );
+    let proxy = settings.has_api_proxy().then_some(proxy);
+    for (what, port, flag) in ports.into_iter().chain(proxy) {
         if !wait_until_port_free(port) {
             return reject(format!(
                 "port {port} for {what} is in use by another program; stop it (`ss -ltnp 'sport = :{port}'` names it), \

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use operator_discovery::Endpoint;
 use operator_pki::{Names, NodeName, Pki, Renewal};
 
 use crate::error::Result;
@@ -37,7 +38,7 @@ pub(crate) fn write_files(
         &layout.admin_kubeconfig(),
         "admin",
         "kubernetes-admin",
-        &server,
+        &admin_url(settings),
     )?;
     files::write_if_changed(
         &layout.config("authentication.yaml"),
@@ -49,6 +50,16 @@ pub(crate) fn write_files(
     Ok(written)
 }
 
+/// Returns the server in the administrator's kubeconfig: people copy the file to other machines, so it has
+/// the address of the load balancer, if there is one.
+fn admin_url(settings: &Settings) -> String {
+    let shared = settings.control_plane.as_ref();
+    match shared.and_then(|shared| shared.endpoint.as_ref()) {
+        Some(endpoint) => format!("https://{endpoint}"),
+        None => settings.server_url(),
+    }
+}
+
 /// Returns the names in the certificates of a cluster.
 pub(crate) fn certificate_names(settings: &Settings) -> Names {
     let nodes = settings.nodes().into_iter().map(|node| NodeName {
@@ -56,13 +67,36 @@ pub(crate) fn certificate_names(settings: &Settings) -> Names {
         addresses: vec![node.address],
     });
     // All addresses of the machine: a client on it and a pod see the same certificate.
+    let mut extra_dns = vec![settings.node_name.clone()];
+    let mut server_addresses = Vec::new();
+    for host in list_extra_hosts(settings) {
+        match host.parse() {
+            Ok(address) => server_addresses.push(address),
+            Err(_) => extra_dns.push(host),
+        }
+    }
     Names {
         domain: settings.domain.clone(),
         service_address: settings.api_service_address().into(),
-        extra_dns: vec![settings.node_name.clone()],
+        extra_dns,
+        server_addresses,
         addresses: vec![settings.node_address],
         nodes: nodes.collect(),
     }
+}
+
+/// Returns the names and addresses of the API server that the administrator chose.
+fn list_extra_hosts(settings: &Settings) -> Vec<String> {
+    let Some(shared) = &settings.control_plane else {
+        return Vec::new();
+    };
+    let endpoint = shared.endpoint.as_ref();
+    let endpoint = endpoint.and_then(|text| text.parse::<Endpoint>().ok());
+    let endpoint = endpoint.map(|endpoint| endpoint.host().to_owned());
+    endpoint
+        .into_iter()
+        .chain(shared.extra_sans.clone())
+        .collect()
 }
 
 /// Writes the configurations of one node. Its kubelet has the identity of this node only.

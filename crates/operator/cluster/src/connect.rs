@@ -1,9 +1,16 @@
-//! The administrator's connection to a cluster on this machine.
+//! The administrator's connections to a cluster of this machine: to its API servers and its store.
 
-use client::{Client, Config};
+use std::path::Path;
+use std::time::Duration;
+
+use client::{Client, Config, Source};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::settings::Settings;
+
+const USER_AGENT: &str = "ironclad";
 
 /// Returns a client with the administrator's kubeconfig.
 pub fn connect_admin(layout: &Layout) -> Result<Client> {
@@ -12,5 +19,47 @@ pub fn connect_admin(layout: &Layout) -> Result<Client> {
         what: path.display().to_string(),
         cause,
     })?;
-    Ok(Client::new(config.user_agent("ironclad")))
+    Ok(Client::new(config.user_agent(USER_AGENT)))
+}
+
+/// Returns a client of one API server with the administrator's certificate.
+pub fn connect_admin_at(server: &str, layout: &Layout) -> Client {
+    let file = |name: &str| Source::File(layout.pki().join(name));
+    let config = Config::builder(server)
+        .with_ca(file("ca.crt"))
+        .with_identity(file("admin.crt"), file("admin.key"))
+        .user_agent(USER_AGENT);
+    Client::new(config)
+}
+
+/// Returns the URL of the API server on this machine.
+pub fn local_api_url(settings: &Settings) -> String {
+    format!("https://127.0.0.1:{}", settings.ports.api)
+}
+
+/// Returns the URL of the store's member on this machine.
+pub fn local_store_url(settings: &Settings) -> String {
+    format!("https://127.0.0.1:{}", settings.ports.store)
+}
+
+/// Returns a connection to a member of the store, with the certificate of the API server.
+pub fn connect_store(url: &str, layout: &Layout) -> Result<Channel> {
+    let read = |name: &str| read_file(&layout.pki().join(name));
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(read("etcd/ca.crt")?))
+        .identity(Identity::from_pem(
+            read("apiserver-etcd-client.crt")?,
+            read("apiserver-etcd-client.key")?,
+        ));
+    let endpoint =
+        Endpoint::from_shared(url.to_owned()).and_then(|endpoint| endpoint.tls_config(tls));
+    let endpoint = endpoint.map_err(|error| Error::Refused(error.to_string()))?;
+    Ok(endpoint
+        .connect_timeout(Duration::from_secs(5))
+        .http2_keep_alive_interval(Duration::from_secs(10))
+        .connect_lazy())
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(Error::io(path))
 }

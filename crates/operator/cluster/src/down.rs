@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use crate::connect::local_store_url;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::mounts::{read_mount_points, unmount_below};
 use crate::plan::{Process, make_plan};
 use crate::process::Running;
 use crate::settings::{Runtime, Settings};
+use crate::store_members::list_members;
 use crate::supervisor::is_ready;
 use crate::{cgroups, checks, containers, files, network, systemd};
 
@@ -21,6 +23,8 @@ pub struct DownOptions {
     pub data_dir: PathBuf,
     /// Remove the data directory too.
     pub purge: bool,
+    /// The machine is no member of a shared control plane any more.
+    pub is_removed: bool,
 }
 
 /// Stops the cluster; returns false if there was none. A missing or empty directory is no error,
@@ -38,6 +42,9 @@ pub async fn stop_cluster(options: &DownOptions, report_progress: &dyn Fn(&str))
         return Ok(false);
     };
     let layout = Layout::for_settings(&settings);
+    if options.purge && !options.is_removed {
+        reject_member(&settings, &layout).await?;
+    }
     let processes = make_plan(&settings, &layout).processes;
     let names: Vec<String> = processes
         .iter()
@@ -77,6 +84,22 @@ pub async fn stop_cluster(options: &DownOptions, report_progress: &dyn Fn(&str))
         files::remove_dir(&settings.data_dir)?;
     }
     Ok(true)
+}
+
+/// Rejects the removal of a machine whose store has other members: they would wait for it for ever.
+async fn reject_member(settings: &Settings, layout: &Layout) -> Result<()> {
+    if settings.control_plane.is_none() {
+        return Ok(());
+    }
+    // If the store does not respond, the machine may be what is left of a lost cluster.
+    let members = list_members(&[local_store_url(settings)], layout).await;
+    match members {
+        Ok(members) if members.len() > 1 => Err(Error::Refused(format!(
+            "the store has {} members; `ironclad reset` removes that of this machine first, and then everything else here",
+            members.len()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Removes the containers. The cluster's own containerd was stopped with the rest, so it is started
@@ -140,6 +163,7 @@ mod tests {
         let options = DownOptions {
             data_dir: dir.path().into(),
             purge: true,
+            is_removed: false,
         };
         assert!(!stop_cluster(&options, &|_| {}).await.unwrap());
         fs::write(dir.path().join("photos"), "").unwrap();

@@ -5,18 +5,19 @@
 //! request the certificate of a kubelet, and kube-proxy works with that certificate.
 
 mod choose;
+mod control_plane;
 mod files;
+mod leave;
 mod options;
 mod repeated;
+mod requests;
 mod reset;
 
 use std::path::Path;
 use std::time::Instant;
 
-use client::{Client, Config, Source};
+use client::{Client, Config};
 use ipnet::Ipv4Net;
-use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use operator_discovery::{Cluster, KeyPin, discover_cluster, pin_certificates};
 
 use crate::cluster_files::write_cni_config;
 use crate::error::{Error, Result};
@@ -29,8 +30,9 @@ use crate::up::choose::{absolute_path, choose_bin_dir};
 use crate::up::start::start_processes;
 use crate::up::{self, wait};
 use crate::{checks, network, published};
-pub use options::{DiscoveryOptions, DiscoverySource, JoinOptions};
-pub use reset::reset_machine;
+pub use options::{ControlPlaneKey, DiscoveryOptions, DiscoverySource, JoinOptions};
+use requests::{check_name_is_free, connect_with_token, discover, read_map, wait_for_pods};
+pub use reset::{RemovedMachine, reset_machine};
 
 const USER_AGENT: &str = "ironclad";
 /// Time for the approval of the first certificate, in seconds.
@@ -43,12 +45,15 @@ pub async fn join_cluster(
 ) -> Result<Settings> {
     let (began, started) = (Instant::now(), wait::Began::now());
     let data_dir = absolute_path(&options.data_dir)?;
+    if options.control_plane.is_some() || has_control_plane(&data_dir)? {
+        return control_plane::join_control_plane(options, &data_dir, report_progress).await;
+    }
     let mut settings = match find_joined_settings(&data_dir, options).await? {
         Some(settings) => {
             report_progress(&format!(
                 "this machine is node {} of the cluster at {}; repairing it",
                 settings.node_name,
-                settings.server_url()
+                describe_server(&settings)
             ));
             checks::check_host(&settings, &Layout::for_settings(&settings))?;
             settings.save()?;
@@ -83,6 +88,18 @@ pub async fn join_cluster(
         began.elapsed().as_secs_f32()
     ));
     Ok(settings)
+}
+
+/// Returns the server through which the machine joined.
+fn describe_server(settings: &Settings) -> &str {
+    let membership = settings.membership.as_ref();
+    membership.map_or("", |membership| &membership.server)
+}
+
+/// Returns whether the machine has joined a control plane, or begun to.
+fn has_control_plane(data_dir: &Path) -> Result<bool> {
+    let settings = Settings::load(data_dir)?;
+    Ok(settings.is_some_and(|settings| settings.joined_control_plane().is_some()))
 }
 
 /// Returns the settings of a machine that has joined already; None for one that has not, or whose
@@ -159,6 +176,7 @@ async fn verify_and_configure(
     let membership = Membership {
         server: cluster.server.url(),
         endpoint,
+        has_proxy: parameters.is_shared,
         ..Membership::default()
     };
     let settings =
@@ -181,61 +199,12 @@ async fn verify_and_configure(
     crate::files::remove_file(&layout.kubeconfig("kubelet"))?;
     // Without it the runtime starts no pods until kube-proxy enforces policies again.
     crate::files::remove_file(&layout.cni_config())?;
-    files::write_credentials(&layout, &cluster, &discovery.token, &kubelet)?;
-    Ok(settings)
-}
-
-async fn discover(discovery: &DiscoveryOptions, report_progress: &dyn Fn(&str)) -> Result<Cluster> {
-    let cluster = match &discovery.source {
-        DiscoverySource::File { path, pins } => Cluster::from_file(path, pins).await?,
-        DiscoverySource::Token { endpoint, trust } => {
-            report_progress(&format!("verifying the cluster at {endpoint}"));
-            discover_cluster(endpoint, &discovery.token, trust, USER_AGENT).await?
-        }
+    let server = match settings.has_api_proxy() {
+        true => settings.server_url(),
+        false => cluster.server.url(),
     };
-    let pins = pin_certificates(cluster.ca.as_bytes());
-    let pins: Vec<_> = pins.iter().map(KeyPin::to_string).collect();
-    report_progress(&format!("the cluster's CA has the key {}", pins.join(", ")));
-    Ok(cluster)
-}
-
-fn connect_with_token(cluster: &Cluster, discovery: &DiscoveryOptions) -> Client {
-    let config = Config::builder(cluster.server.url())
-        .with_ca(Source::Inline(cluster.ca.clone().into_bytes()))
-        .with_token(Source::Inline(discovery.token.expose().into_bytes()))
-        .user_agent(USER_AGENT);
-    Client::new(config)
-}
-
-async fn read_map(client: &Client, name: &str) -> Result<ConfigMap> {
-    let maps = client.namespaced::<ConfigMap>(published::NAMESPACE);
-    maps.get(name).await.map_err(|cause| {
-        let what = if cause.is_unauthorized() {
-            "the token is not valid: it has expired or was deleted; create one with `ironclad token create`".to_owned()
-        } else {
-            format!(
-                "reading the ConfigMap {name}, which `ironclad up` of this release writes on the machine of the cluster"
-            )
-        };
-        Error::Api { what, cause }
-    })
-}
-
-/// Rejects the name of a Ready node, because the token can request that node's certificate.
-async fn check_name_is_free(client: &Client, name: &str) -> Result<()> {
-    match client.api::<Node>().get(name).await {
-        Ok(node) if wait::is_node_ready(&node) => Err(Error::Refused(format!(
-            "the cluster has a node {name} that is Ready; give another name with --node-name, or delete that node with \
-             `kubectl delete node {name}` if it no longer exists"
-        ))),
-        Ok(_) => Ok(()),
-        // An administrator may have removed the token's right to read nodes.
-        Err(error) if error.is_not_found() || error.is_forbidden() => Ok(()),
-        Err(cause) => Err(Error::Api {
-            what: format!("reading Node {name}"),
-            cause,
-        }),
-    }
+    files::write_credentials(&layout, (&server, &cluster.ca), &discovery.token, &kubelet)?;
+    Ok(settings)
 }
 
 /// Waits for the kubelet's certificate; returns a client with it.
@@ -258,23 +227,6 @@ fn add_last_line(error: Error, log: &Path) -> Error {
         Some(line) => Error::Refused(format!("{error}, which ends with: {line}")),
         None => error,
     }
-}
-
-/// Waits until the cluster has allocated the addresses of the node's pods.
-async fn wait_for_pods(client: &Client, settings: &Settings, layout: &Layout) -> Result<Ipv4Net> {
-    let find = |node: &Node| node.spec.as_ref()?.pod_cidr.clone();
-    let log = layout.log("kubelet");
-    let what = "the allocation of pod addresses";
-    let text = wait::watch_until(client, &settings.node_name, what, &log, find).await?;
-    let pods: Option<Ipv4Net> = text.parse().ok();
-    pods.filter(|pods| settings.pod_cidr.contains(pods))
-        .ok_or_else(|| {
-            Error::Refused(format!(
-                "the pods of this node have the range {text}, which is not in the cluster's range {}; run `kubectl delete node {}`, and \
-                 then this command again",
-                settings.pod_cidr, settings.node_name
-            ))
-        })
 }
 
 /// Starts kube-proxy, and sets up the pod network. In this order: no pod starts before kube-proxy has

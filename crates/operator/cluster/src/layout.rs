@@ -120,6 +120,11 @@ impl Layout {
     pub fn bootstrap_kubeconfig(&self) -> PathBuf {
         self.kubeconfig("bootstrap")
     }
+    /// Returns the path of the list of API servers that the proxy has learned.
+    #[must_use]
+    pub fn api_servers(&self) -> PathBuf {
+        self.config("api-servers.json")
+    }
     /// Returns the path of the digest of the last bootstrap kubeconfig.
     #[must_use]
     pub fn bootstrap_digest(&self) -> PathBuf {

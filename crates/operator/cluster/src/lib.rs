@@ -1,11 +1,12 @@
 //! A cluster on this machine: the processes to run (a plan, pure data), their supervisor, and the
-//! commands `up`, `join`, `down`, `reset`,
+//! commands `up`, `init`, `join`, `down`, `reset`,
 //! `backup`, `restore`, `certs`, `doctor`, `status`, `token` and `supervise` of the operator's tool.
 //!
 //! Rejected: one process with all components (a component could not be replaced by a stock one),
 //! and components as static pods (none would run without a container runtime).
 
 mod addons;
+mod api_proxy;
 mod backup;
 mod bridges;
 mod certificates;
@@ -16,6 +17,7 @@ mod command;
 mod configs;
 mod connect;
 mod containers;
+mod control_plane;
 mod doctor;
 mod down;
 mod error;
@@ -31,32 +33,42 @@ mod node;
 mod plan;
 mod process;
 mod published;
+mod random_token;
 mod restore_state;
 mod routes;
 mod settings;
+mod shared_keys;
 mod shims;
 mod status;
+mod store_members;
 mod supervisor;
 mod supervisor_record;
 mod systemd;
 mod token;
 mod up;
 
+pub use api_proxy::run_api_proxy;
 pub use backup::{BackupOptions, RestoreOptions, restore_cluster, save_backup};
 pub use certificates::{CertificateFile, Renewer, list_certificates, renew_certificates};
+pub use control_plane::{ControlPlane, JoinedControlPlane};
 pub use doctor::{Diagnosis, Finding, Severity, diagnose};
 pub use down::{DownOptions, stop_cluster};
 pub use error::{Error, Result};
 pub use image::{Archive, busybox_image, pause_image};
-pub use join::{DiscoveryOptions, DiscoverySource, JoinOptions, join_cluster, reset_machine};
+pub use join::{
+    ControlPlaneKey, DiscoveryOptions, DiscoverySource, JoinOptions, RemovedMachine, join_cluster,
+    reset_machine,
+};
 pub use layout::Layout;
 pub use membership::Membership;
 pub use node::{ClusterNode, MAX_NODES};
 pub use plan::{Plan, Process, Ready, make_plan};
+pub use random_token::generate_token;
 pub use settings::{Ports, Runtime, Settings, default_data_dir};
 pub use status::{Component, Report, cluster_status};
 pub use supervisor::run_supervisor;
 pub use token::{
-    TokenOptions, create_token, delete_token, format_join_command, generate_token, list_tokens,
+    TokenOptions, create_control_plane_token, create_token, delete_token, format_join_command,
+    list_tokens,
 };
-pub use up::{UpOptions, start_cluster};
+pub use up::{SharedOptions, UpOptions, start_cluster};

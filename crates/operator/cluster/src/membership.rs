@@ -15,6 +15,9 @@ pub struct Membership {
     /// Addresses of this node's pods; None until the cluster has allocated them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Ipv4Net>,
+    /// True if the cluster has several API servers, to which a proxy on this machine connects.
+    #[serde(default)]
+    pub has_proxy: bool,
     /// True if the cluster's nodes enforce NetworkPolicies.
     pub enforces_policies: bool,
     /// Labels with which the node registers: `key=value`.

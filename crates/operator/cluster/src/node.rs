@@ -112,7 +112,9 @@ impl ClusterNode {
 /// started, since the kernel of a test machine may have both, and two kubelets in one cgroup would
 /// remove each other's pods as orphans.
 fn find_joined_cgroup(settings: &Settings) -> Option<String> {
-    settings.membership.as_ref()?;
+    if settings.membership.is_none() && settings.joined_control_plane().is_none() {
+        return None;
+    }
     match settings.instance().as_str() {
         "" => None,
         word => Some(format!("ironclad-{word}")),

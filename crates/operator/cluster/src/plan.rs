@@ -9,9 +9,11 @@ mod process;
 
 use serde::{Deserialize, Serialize};
 
+use crate::control_plane::JoinedControlPlane;
 use crate::layout::Layout;
 use crate::settings::{Runtime, Settings};
 use control_plane::Builder;
+pub(crate) use control_plane::member_url;
 use node::NodeBuilder;
 use process::process_stamp;
 pub use process::{Process, Ready};
@@ -33,10 +35,18 @@ pub fn make_plan(settings: &Settings, layout: &Layout) -> Plan {
         .map(|node| NodeBuilder::new(&build, node))
         .collect();
     if settings.membership.is_some() {
-        return make_joined_plan(settings, &nodes);
+        return make_joined_plan(&build, &nodes);
+    }
+    if settings.awaits_promotion() {
+        // A learner does not serve the reads of an API server.
+        let joined = settings.joined_control_plane();
+        let is_added = joined.is_some_and(JoinedControlPlane::is_added);
+        let processes = is_added.then(|| build.store()).into_iter().collect();
+        return Plan { processes };
     }
     // In starting order; `after` has the dependencies, and a test compares the two.
     let mut processes = vec![build.store(), build.api_server()];
+    processes.extend(build.api_proxy());
     if settings.runtime == Runtime::Own {
         processes.extend(nodes.iter().map(NodeBuilder::containerd));
     }
@@ -54,8 +64,10 @@ pub fn make_plan(settings: &Settings, layout: &Layout) -> Plan {
 
 /// Returns the plan of a machine that joined a cluster. kube-proxy has the credentials that the
 /// kubelet requests, so it is in the plan once the node is registered.
-fn make_joined_plan(settings: &Settings, nodes: &[NodeBuilder<'_>]) -> Plan {
+fn make_joined_plan(build: &Builder<'_>, nodes: &[NodeBuilder<'_>]) -> Plan {
+    let settings = build.settings;
     let mut processes = Vec::new();
+    processes.extend(build.api_proxy());
     for node in nodes {
         if settings.runtime == Runtime::Own {
             processes.push(node.containerd());

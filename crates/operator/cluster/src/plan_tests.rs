@@ -387,3 +387,94 @@ fn kubelet_of_a_joined_machine_requests_its_certificates_and_registers_with_labe
             .all(|a| !a.starts_with("--node-labels") && !a.starts_with("--register"))
     );
 }
+
+fn shared_control_plane(joined: Option<(&str, bool)>) -> Plan {
+    let mut settings = Settings::example_shared();
+    let shared = settings.control_plane.as_mut().unwrap();
+    match joined {
+        None => shared.joined = None,
+        Some((initial_cluster, is_voter)) => {
+            let joined = shared.joined.as_mut().unwrap();
+            joined.initial_cluster = initial_cluster.to_owned();
+            joined.is_voter = is_voter;
+        }
+    }
+    make_plan(&settings, &Layout::new(Path::new("/data"), false))
+}
+
+#[test]
+fn store_of_a_shared_control_plane_listens_on_the_nodes_address_with_certificates() {
+    let plan = shared_control_plane(None);
+    let store = plan.processes.iter().find(|p| p.name == "kvstore").unwrap();
+    for expected in [
+        "--listen-client-urls=https://127.0.0.1:2379,https://192.0.2.3:2379",
+        "--advertise-client-urls=https://192.0.2.3:2379",
+        "--listen-peer-urls=https://192.0.2.3:2380",
+        "--initial-advertise-peer-urls=https://192.0.2.3:2380",
+        "--initial-cluster=cp2=https://192.0.2.3:2380",
+        "--client-cert-auth=true",
+        "--peer-client-cert-auth=true",
+        "--peer-trusted-ca-file=/data/pki/etcd/ca.crt",
+    ] {
+        assert!(store.argv.iter().any(|a| a == expected), "{expected}");
+    }
+    assert!(
+        !store
+            .argv
+            .iter()
+            .any(|a| a.contains("initial-cluster-state"))
+    );
+}
+
+#[test]
+fn member_that_joins_starts_alone_until_it_votes() {
+    assert!(names(&shared_control_plane(Some(("", false)))).is_empty());
+    let members = "cp1=https://192.0.2.2:2380,cp2=https://192.0.2.3:2380";
+    let learner = shared_control_plane(Some((members, false)));
+    assert_eq!(names(&learner), ["kvstore"]);
+    let voter = shared_control_plane(Some((members, true)));
+    assert_eq!(learner.processes[0], voter.processes[0], "no restart");
+    let argv = &voter.processes[0].argv;
+    for expected in [
+        format!("--initial-cluster={members}"),
+        "--initial-cluster-state=existing".to_owned(),
+    ] {
+        assert!(argv.contains(&expected), "{expected}");
+    }
+    assert!(names(&voter).contains(&"kube-apiserver"));
+}
+
+#[test]
+fn clients_of_a_shared_control_plane_wait_for_the_proxy_of_their_machine() {
+    let plan = shared_control_plane(None);
+    let proxy = plan.processes.iter().find(|p| p.name == "api-proxy");
+    assert_eq!(
+        proxy.unwrap().ready,
+        Ready::Tcp("127.0.0.1:6444".parse().unwrap())
+    );
+    for name in [
+        "kubelet",
+        "kube-proxy",
+        "kube-scheduler",
+        "kube-controller-manager",
+        "cluster-dns",
+    ] {
+        let process = plan.processes.iter().find(|p| p.name == name).unwrap();
+        assert!(process.after.contains(&"api-proxy".to_owned()), "{name}");
+    }
+    let worker = plan_of_joined_machine(|settings| {
+        settings.membership.as_mut().unwrap().has_proxy = true;
+    });
+    assert_eq!(names(&worker)[0], "api-proxy");
+    let kubelet = worker
+        .processes
+        .iter()
+        .find(|p| p.name == "kubelet")
+        .unwrap();
+    assert!(kubelet.after.contains(&"api-proxy".to_owned()));
+    let alone = make_plan(
+        &Settings::example(),
+        &Layout::new(Path::new("/data"), false),
+    );
+    assert!(!names(&alone).contains(&"api-proxy"));
+}

@@ -14,6 +14,8 @@ pub const NAMESPACE: &str = "kube-system";
 /// The ConfigMap of the cluster's ranges and names.
 pub const CLUSTER_CONFIG: &str = "kubeadm-config";
 const CLUSTER_KEY: &str = "ClusterConfiguration";
+/// The entry that kubeadm does not read.
+const SHARED_KEY: &str = "IroncladControlPlane";
 /// The ConfigMap of the kubelets' configuration.
 pub const KUBELET_CONFIG: &str = "kubelet-config";
 const KUBELET_KEY: &str = "kubelet";
@@ -33,6 +35,21 @@ pub struct ClusterParameters {
     pub domain: String,
     /// True if the cluster's nodes enforce NetworkPolicies.
     pub enforces_policies: bool,
+    /// True if several machines may have the control plane.
+    pub is_shared: bool,
+    /// Address of a load balancer before the API servers.
+    pub endpoint: Option<String>,
+    /// Additional names and addresses in the certificates of API servers.
+    pub extra_sans: Vec<String>,
+}
+
+/// Settings of a shared control plane for which the configuration of kubeadm has no field.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct SharedConfiguration {
+    shared: bool,
+    endpoint: Option<String>,
+    extra_sans: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -48,6 +65,8 @@ struct ClusterConfiguration {
 struct ApiServer {
     #[serde(default)]
     extra_args: Vec<Argument>,
+    #[serde(default, rename = "certSANs")]
+    cert_sans: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -97,7 +116,40 @@ pub fn cluster_config(settings: &Settings, hosts: &[String]) -> Value {
             "serviceSubnet": settings.service_cidr,
         },
     });
-    config_map(CLUSTER_CONFIG, CLUSTER_KEY, &tree)
+    let mut map = config_map(CLUSTER_CONFIG, CLUSTER_KEY, &tree);
+    if let (Some(shared), Some(data)) = (&settings.control_plane, map["data"].as_object_mut()) {
+        let tree = json!({
+            "shared": true,
+            "endpoint": shared.endpoint,
+            "extraSans": shared.extra_sans,
+        });
+        let text = serde_yaml::to_string(&tree).unwrap_or_default();
+        data.insert(SHARED_KEY.to_owned(), text.into());
+    }
+    map
+}
+
+/// Returns the names and addresses in the certificates of API servers that the map has.
+pub fn read_hosts(map: &ConfigMap) -> Vec<String> {
+    let text = map.data.as_ref().and_then(|data| data.get(CLUSTER_KEY));
+    let parsed = text.and_then(|text| serde_yaml::from_str::<ClusterConfiguration>(text).ok());
+    parsed
+        .map(|parsed| parsed.api_server.cert_sans)
+        .unwrap_or_default()
+}
+
+/// Returns the map with these names and addresses, and otherwise unchanged; None if its text can't be read.
+pub fn replace_hosts(map: &ConfigMap, hosts: &[String]) -> Option<Value> {
+    let text = map.data.as_ref()?.get(CLUSTER_KEY)?;
+    let mut tree: Value = serde_yaml::from_str(text).ok()?;
+    let server = tree
+        .as_object_mut()?
+        .entry("apiServer")
+        .or_insert_with(|| json!({}));
+    server
+        .as_object_mut()?
+        .insert("certSANs".to_owned(), json!(hosts));
+    Some(config_map(CLUSTER_CONFIG, CLUSTER_KEY, &tree))
 }
 
 /// Returns the ConfigMap of the kubelets' configuration. The paths are those of kubeadm, which does
@@ -154,12 +206,21 @@ pub fn read_cluster_config(map: &ConfigMap) -> Result<ClusterParameters> {
     let enforced = arguments.find(|argument| argument.name == ENFORCED_ARGUMENT);
     let enforced = enforced.and_then(|argument| argument.value.parse().ok());
     let networking = parsed.networking;
+    let shared = map.data.as_ref().and_then(|data| data.get(SHARED_KEY));
+    let shared: SharedConfiguration = match shared {
+        None => SharedConfiguration::default(),
+        Some(text) => serde_yaml::from_str(text)
+            .map_err(|_| defect(&format!("has an {SHARED_KEY} that can't be read")))?,
+    };
     Ok(ClusterParameters {
         pods: range("podSubnet", &networking.pod_subnet)?.trunc(),
         services: range("serviceSubnet", &networking.service_subnet)?.trunc(),
         domain: networking.dns_domain,
         enforces_policies: enforced
             .ok_or_else(|| defect(&format!("lacks {ENFORCED_ARGUMENT} in apiServer.extraArgs")))?,
+        is_shared: shared.shared,
+        endpoint: shared.endpoint,
+        extra_sans: shared.extra_sans,
     })
 }
 
@@ -207,9 +268,29 @@ mod tests {
                 services: settings.service_cidr,
                 domain: settings.domain.clone(),
                 enforces_policies,
+                is_shared: false,
+                endpoint: None,
+                extra_sans: Vec::new(),
             };
             assert_eq!(read, expected);
         }
+        let shared = Settings {
+            control_plane: Some(crate::control_plane::ControlPlane {
+                endpoint: Some("api.example.com:443".into()),
+                extra_sans: vec!["192.0.2.77".into()],
+                ..Default::default()
+            }),
+            ..own.clone()
+        };
+        let map = to_map(cluster_config(&shared, &["cp1".to_owned()]));
+        let read = read_cluster_config(&map).unwrap();
+        assert!(read.is_shared);
+        assert_eq!(read.endpoint.as_deref(), Some("api.example.com:443"));
+        assert_eq!(read.extra_sans, ["192.0.2.77"]);
+        assert_eq!(read_hosts(&map), ["cp1"]);
+        let hosts = ["cp1".to_owned(), "cp2".to_owned()];
+        let changed = to_map(replace_hosts(&map, &hosts).unwrap());
+        assert_eq!(read_hosts(&changed), hosts);
         let settings = own;
         let kubelet = read_kubelet_config(&to_map(kubelet_config(&settings))).unwrap();
         assert_eq!(kubelet["clusterDNS"], json!(["10.96.0.10"]));

@@ -8,17 +8,21 @@ use std::path::{Path, PathBuf};
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
+use crate::control_plane::{ControlPlane, JoinedControlPlane};
 use crate::error::{Error, Result};
 use crate::membership::Membership;
 
 /// The newest version of the data directory's layout that this release knows; a newer one is
 /// rejected.
-const NEWEST_LAYOUT: u32 = 2;
+const NEWEST_LAYOUT: u32 = 3;
 /// Layout of a cluster that `ironclad up` started.
 pub const LAYOUT: u32 = 1;
 /// Layout of a machine that joined a cluster. Releases that don't know memberships reject it: they
 /// would start a control plane.
 pub const JOINED_LAYOUT: u32 = 2;
+/// Layout of a machine with a control plane that several machines share, and of a worker of such a
+/// cluster. Releases that don't know it reject it: they would start the store as its only member.
+pub const SHARED_LAYOUT: u32 = 3;
 
 /// The container runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +62,14 @@ pub struct Ports {
     pub dns: u16,
     /// Health and metrics of the cluster DNS.
     pub dns_health: u16,
+    /// The proxy to the API servers of a shared control plane.
+    #[serde(default = "default_proxy_port")]
+    pub api_proxy: u16,
+}
+
+/// Returns the port of the proxy to the API servers.
+fn default_proxy_port() -> u16 {
+    6444
 }
 
 impl Default for Ports {
@@ -74,6 +86,7 @@ impl Default for Ports {
             proxy_health: 10256,
             dns: 10053,
             dns_health: 10054,
+            api_proxy: default_proxy_port(),
         }
     }
 }
@@ -149,6 +162,9 @@ pub struct Settings {
     /// The cluster that this machine joined; None for a cluster that runs on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub membership: Option<Membership>,
+    /// The control plane that this machine shares with others; None for one of its own, and for workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane: Option<ControlPlane>,
 }
 
 /// Returns the number of nodes of a cluster whose settings have none.
@@ -207,6 +223,27 @@ impl Settings {
     #[must_use]
     pub fn runs_pods(&self) -> bool {
         self.runtime != Runtime::Simulated
+    }
+
+    /// Returns whether this machine's components connect to the API servers through a proxy of the machine.
+    #[must_use]
+    pub fn has_api_proxy(&self) -> bool {
+        let membership = self.membership.as_ref();
+        self.control_plane.is_some() || membership.is_some_and(|membership| membership.has_proxy)
+    }
+
+    /// Returns whether the member of the store on this machine was added and not promoted yet. Until then
+    /// nothing but the store runs.
+    #[must_use]
+    pub fn awaits_promotion(&self) -> bool {
+        self.joined_control_plane()
+            .is_some_and(|joined| !joined.is_voter)
+    }
+
+    /// Returns the membership of a machine that joined the control plane of another one.
+    #[must_use]
+    pub fn joined_control_plane(&self) -> Option<&JoinedControlPlane> {
+        self.control_plane.as_ref()?.joined.as_ref()
     }
 
     /// Returns whether this machine's nodes enforce NetworkPolicies: if the pod network is the
@@ -275,6 +312,10 @@ impl Settings {
         {
             return pods;
         }
+        let shared = self.control_plane.as_ref();
+        if let Some(pods) = shared.and_then(|shared| shared.pods) {
+            return pods;
+        }
         let length = self.node_prefix_length();
         let size = 1u32.checked_shl(u32::from(32 - length)).unwrap_or(0);
         let offset = u32::from(number.saturating_sub(1)).wrapping_mul(size);
@@ -325,6 +366,9 @@ impl Settings {
     /// Returns the URL of the API server for clients on this machine.
     #[must_use]
     pub fn server_url(&self) -> String {
+        if self.has_api_proxy() {
+            return format!("https://127.0.0.1:{}", self.ports.api_proxy);
+        }
         match &self.membership {
             Some(membership) => membership.server.clone(),
             None => format!("https://127.0.0.1:{}", self.ports.api),
@@ -335,7 +379,14 @@ impl Settings {
     /// its containers are simulated, that for this one.
     #[must_use]
     pub fn join_url(&self) -> String {
-        if self.runs_pods() {
+        if let Some(endpoint) = self
+            .control_plane
+            .as_ref()
+            .and_then(|shared| shared.endpoint.as_ref())
+        {
+            return format!("https://{endpoint}");
+        }
+        if self.runs_pods() || self.control_plane.is_some() {
             let address = SocketAddr::new(self.node_address, self.ports.api);
             format!("https://{address}")
         } else {
@@ -364,6 +415,7 @@ impl Settings {
             node_count: 1,
             node_network: None,
             membership: None,
+            control_plane: None,
         }
     }
 
@@ -379,8 +431,30 @@ impl Settings {
                 endpoint: None,
                 pods: "10.244.7.0/24".parse().ok(),
                 enforces_policies: true,
+                has_proxy: false,
                 labels: vec!["disk=ssd".into()],
                 taints: vec!["dedicated=db:NoSchedule".into()],
+            }),
+            ..Self::example()
+        }
+    }
+
+    /// Returns settings of a machine that joins the control plane of another one.
+    #[allow(clippy::unwrap_used)]
+    pub(crate) fn example_shared() -> Self {
+        Self {
+            layout: SHARED_LAYOUT,
+            node_name: "cp2".into(),
+            node_address: "192.0.2.3".parse().unwrap(),
+            control_plane: Some(ControlPlane {
+                pods: "10.244.7.0/24".parse().ok(),
+                joined: Some(JoinedControlPlane {
+                    server: "https://192.0.2.2:6443".into(),
+                    initial_cluster: String::new(),
+                    client_urls: Vec::new(),
+                    is_voter: false,
+                }),
+                ..ControlPlane::default()
             }),
             ..Self::example()
         }
@@ -456,8 +530,8 @@ mod tests {
         let path = dir.path().join("settings.json");
         for (text, message) in [
             (
-                r#"{"layout": 3}"#,
-                "newer release (layout 3, this one knows 2)",
+                r#"{"layout": 4}"#,
+                "newer release (layout 4, this one knows 3)",
             ),
             (r#"{"layout": 1}"#, "is damaged"),
             ("{", "is damaged"),

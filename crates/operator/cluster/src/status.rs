@@ -45,7 +45,7 @@ pub struct Report {
     pub server: String,
     /// Path of the administrator's kubeconfig, or of the kubelet's on a machine that joined.
     pub kubeconfig: String,
-    /// The machine joined the cluster of another one.
+    /// The machine is a worker of another cluster, or its join to a control plane is not complete.
     pub is_joined: bool,
     /// A supervisor keeps the components running.
     pub supervised: bool,
@@ -99,7 +99,7 @@ pub async fn cluster_status(data_dir: &Path) -> Result<Report> {
         }
         .display()
         .to_string(),
-        is_joined: settings.membership.is_some(),
+        is_joined: settings.membership.is_some() || settings.awaits_promotion(),
         supervised: supervisor.is_some(),
         supervisor,
         components,

@@ -9,13 +9,15 @@ use api_bootstrap::{
 use client::{Client, DeleteParams, ListParams};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use ring::rand::{SecureRandom, SystemRandom};
+use operator_pki::CertificateKey;
 
 use crate::addons::TOKEN_GROUP;
 use crate::connect::connect_admin;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::random_token::generate_token;
 use crate::settings::Settings;
+use crate::shared_keys::{CONTROL_PLANE_GROUP, upload_keys};
 
 /// Options of `create_token`.
 #[derive(Debug, Clone)]
@@ -26,29 +28,43 @@ pub struct TokenOptions {
     pub description: String,
 }
 
-/// Returns a new random token, which no cluster knows.
-pub fn generate_token() -> Result<BootstrapToken> {
-    let failed = || Error::Refused("the system's source of random numbers failed".to_owned());
-    let mut bytes = [0; 64];
-    // 22 of 64 bytes are enough. All but each 64th byte can be used, so the first attempt succeeds.
-    for _ in 0..100 {
-        SystemRandom::new().fill(&mut bytes).map_err(|_| failed())?;
-        if let Some(token) = BootstrapToken::from_random(bytes) {
-            return Ok(token);
-        }
+/// Creates a token with which machines join the control plane of the cluster in `data_dir`, and the key that
+/// decrypts the cluster's keys. It is stored nowhere.
+pub async fn create_control_plane_token(
+    data_dir: &Path,
+    options: &TokenOptions,
+) -> Result<(BootstrapToken, CertificateKey)> {
+    let settings = load_settings(data_dir)?;
+    if settings.control_plane.is_none() {
+        return Err(Error::Refused(
+            "the store of this cluster listens on this machine only; run `ironclad init` first"
+                .to_owned(),
+        ));
     }
-    Err(failed())
+    let layout = Layout::for_settings(&settings);
+    let key = upload_keys(&connect_admin(&layout)?, &layout).await?;
+    let groups = vec![TOKEN_GROUP.to_owned(), CONTROL_PLANE_GROUP.to_owned()];
+    let token = store_token(data_dir, options, groups).await?;
+    Ok((token, key))
 }
 
 /// Creates a token with which machines join the cluster in `data_dir`.
 pub async fn create_token(data_dir: &Path, options: &TokenOptions) -> Result<BootstrapToken> {
+    store_token(data_dir, options, vec![TOKEN_GROUP.to_owned()]).await
+}
+
+async fn store_token(
+    data_dir: &Path,
+    options: &TokenOptions,
+    groups: Vec<String>,
+) -> Result<BootstrapToken> {
     let client = connect_cluster(data_dir)?;
     let expiration = match options.lifetime {
         None => Expiration::Never,
         Some(lifetime) => Expiration::At(compute_end(Timestamp::now(), lifetime)?),
     };
     let token = generate_token()?;
-    let secret = new_secret(&token, expiration, &options.description).to_secret();
+    let secret = new_secret(&token, expiration, &options.description, groups).to_secret();
     client
         .namespaced::<Secret>(SECRET_NAMESPACE)
         .create(&secret)
@@ -62,14 +78,19 @@ fn compute_end(now: Timestamp, lifetime: Duration) -> Result<Timestamp> {
         .map_err(|_| Error::Refused("--ttl is too long; 0 makes a token that never expires".into()))
 }
 
-fn new_secret(token: &BootstrapToken, expiration: Expiration, description: &str) -> TokenSecret {
+fn new_secret(
+    token: &BootstrapToken,
+    expiration: Expiration,
+    description: &str,
+    groups: Vec<String>,
+) -> TokenSecret {
     TokenSecret {
         token: token.clone(),
         description: description.to_owned(),
         expiration,
         signs: true,
         authenticates: true,
-        groups: vec![TOKEN_GROUP.to_owned()],
+        groups,
     }
 }
 
@@ -191,7 +212,12 @@ mod tests {
         let token = generate_token().unwrap();
         let now = Timestamp::now();
         let end = compute_end(now, Duration::from_secs(60)).unwrap();
-        let created = new_secret(&token, Expiration::At(end), "");
+        let created = new_secret(
+            &token,
+            Expiration::At(end),
+            "",
+            vec![TOKEN_GROUP.to_owned()],
+        );
         assert!(created.authenticates && created.signing_token(now).is_some());
         assert_eq!(created.signing_token(end), None);
         assert_eq!(created.groups, [TOKEN_GROUP]);

@@ -11,15 +11,16 @@ use std::time::Instant;
 use operator_pki::Renewal;
 
 use crate::cluster_files::write_files;
-use crate::connect::connect_admin;
+use crate::connect::{connect_admin, connect_admin_at, local_api_url, local_store_url};
 use crate::containers;
 use crate::error::Result;
 use crate::image::{busybox_image, pause_image};
 use crate::layout::Layout;
-use crate::plan::make_plan;
+use crate::plan::{make_plan, member_url};
 use crate::settings::Settings;
+use crate::store_members::{LocalMember, publish_peer_url};
 use crate::{addons, checks, files, network};
-pub use options::UpOptions;
+pub use options::{SharedOptions, UpOptions};
 
 /// Starts the cluster and waits until its nodes are Ready. Reports each step to `report_progress`.
 pub async fn start_cluster(
@@ -62,9 +63,22 @@ pub async fn start_cluster(
     }
     report_progress("waiting for the API server");
     wait::wait_for_api_server(&client, &layout).await?;
+    if settings.control_plane.is_some() {
+        // The client's server may be another machine.
+        wait::wait_for_api_server(
+            &connect_admin_at(&local_api_url(&settings), &layout),
+            &layout,
+        )
+        .await?;
+    }
     // The API server creates the namespace after it is ready, and the addons are objects in it.
+    share_store(&settings, &layout).await?;
     wait::wait_for_system(&client, &settings, &layout).await?;
-    addons::apply_addons(&client, &settings, &layout).await?;
+    match &options.shared {
+        // `init` on a further machine: cluster-info gets its address.
+        Some(_) => addons::publish_cluster(&client, &settings, &layout).await?,
+        None => addons::apply_addons(&client, &settings, &layout).await?,
+    }
     let nodes = settings.nodes();
     report_progress(&match nodes.len() {
         1 => "waiting for the node".to_owned(),
@@ -72,6 +86,9 @@ pub async fn start_cluster(
     });
     for node in &nodes {
         wait::wait_for_node(&client, node, &processes, &layout, started).await?;
+    }
+    if settings.control_plane.is_some() {
+        register::label_control_plane(&settings, &client).await?;
     }
     register::publish_gateways(&settings, &client).await?;
     report_progress("waiting for cluster DNS");
@@ -82,6 +99,21 @@ pub async fn start_cluster(
         began.elapsed().as_secs_f32()
     ));
     Ok(settings)
+}
+
+/// Publishes the address at which the store's member of this machine listens: that of a cluster which `up`
+/// started was a loopback address.
+async fn share_store(settings: &Settings, layout: &Layout) -> Result<()> {
+    if settings.control_plane.is_none() {
+        return Ok(());
+    }
+    let peer_url = member_url(settings.node_address, settings.ports.store_peer);
+    let own = LocalMember {
+        name: &settings.node_name,
+        peer_url: &peer_url,
+        has_data: true,
+    };
+    publish_peer_url(&[local_store_url(settings)], own, layout).await
 }
 
 /// Imports the cluster's own images on every node.

@@ -17,6 +17,7 @@ use crate::command::run_command;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::layout::Layout;
+use crate::plan::member_url;
 use crate::restore_state::{RestoreState, STATE};
 use crate::settings::Settings;
 use crate::status::cluster_status;
@@ -102,6 +103,10 @@ fn prepare(
     let description = backup.unpack(&prepared)?;
     let mut settings = load_settings(&prepared)?;
     settings.data_dir = layout.data().to_owned();
+    if let Some(shared) = &mut settings.control_plane {
+        // The restored store has one member; the other machines join it again.
+        shared.joined = None;
+    }
     settings.bin_dir = choose_bin_dir(options.bin_dir.as_deref(), None, "kvstore")?;
     reject_foreign_disks(&settings)?;
     report_progress(&format!(
@@ -196,7 +201,10 @@ fn load_settings(directory: &Path) -> Result<Settings> {
 
 /// Makes the store's directory from the snapshot.
 fn make_store(settings: &Settings, prepared: &Path) -> Result<()> {
-    let peer = format!("https://127.0.0.1:{}", settings.ports.store_peer);
+    let peer = match settings.control_plane {
+        Some(_) => member_url(settings.node_address, settings.ports.store_peer),
+        None => format!("https://127.0.0.1:{}", settings.ports.store_peer),
+    };
     let text = |path: PathBuf| {
         let not_utf8 = || Error::Refused(format!("{} is not UTF-8", path.display()));
         path.to_str().map(str::to_owned).ok_or_else(not_utf8)

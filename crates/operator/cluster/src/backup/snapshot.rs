@@ -1,13 +1,10 @@
 //! Reads a snapshot from the running store.
 
-use std::path::Path;
-use std::time::Duration;
-
 use proto_etcd::etcdserverpb::SnapshotRequest;
 use proto_etcd::etcdserverpb::maintenance_client::MaintenanceClient;
 use sha2::{Digest, Sha256};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
+use crate::connect::{connect_store, local_store_url};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::settings::Settings;
@@ -25,7 +22,7 @@ pub(super) async fn read_snapshot(
     write: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     let failed = |why: String| Error::Refused(format!("the store's snapshot can't be read: {why}"));
-    let mut store = MaintenanceClient::new(connect_store(settings, layout)?);
+    let mut store = MaintenanceClient::new(connect_store(&local_store_url(settings), layout)?);
     let reply = store.snapshot(SnapshotRequest {}).await;
     let mut parts = reply
         .map_err(|status| {
@@ -49,27 +46,6 @@ pub(super) async fn read_snapshot(
     } else {
         Err(failed("it ended too early; run the command again".into()))
     }
-}
-
-fn connect_store(settings: &Settings, layout: &Layout) -> Result<Channel> {
-    let read = |name: &str| read_file(&layout.pki().join(name));
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(read("etcd/ca.crt")?))
-        .identity(Identity::from_pem(
-            read("apiserver-etcd-client.crt")?,
-            read("apiserver-etcd-client.key")?,
-        ));
-    let url = format!("https://127.0.0.1:{}", settings.ports.store);
-    let endpoint = Endpoint::from_shared(url).and_then(|endpoint| endpoint.tls_config(tls));
-    let endpoint = endpoint.map_err(|error| Error::Refused(error.to_string()))?;
-    Ok(endpoint
-        .connect_timeout(Duration::from_secs(5))
-        .http2_keep_alive_interval(Duration::from_secs(10))
-        .connect_lazy())
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(Error::io(path))
 }
 
 /// Compares a snapshot with the digest at its end.

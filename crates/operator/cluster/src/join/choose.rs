@@ -12,7 +12,7 @@ use crate::checks::why_simulated;
 use crate::error::{Error, Result};
 use crate::membership::Membership;
 use crate::published::ClusterParameters;
-use crate::settings::{JOINED_LAYOUT, Ports, Runtime, Settings};
+use crate::settings::{JOINED_LAYOUT, Ports, Runtime, SHARED_LAYOUT, Settings};
 use crate::up::choose;
 
 /// Returns the settings of a machine that joins a cluster with these parameters. `before` are those of an
@@ -51,7 +51,10 @@ pub(super) async fn choose_settings(
     taints.iter().try_for_each(|taint| check_taint(taint))?;
     let known = before.map(|before| before.verbosity);
     Ok(Settings {
-        layout: JOINED_LAYOUT,
+        layout: match membership.has_proxy {
+            true => SHARED_LAYOUT,
+            false => JOINED_LAYOUT,
+        },
         data_dir: data_dir.to_owned(),
         bin_dir: choose::choose_bin_dir(options.bin_dir.as_deref(), before, "kubelet")?,
         node_name,
@@ -70,6 +73,7 @@ pub(super) async fn choose_settings(
             taints,
             ..membership
         }),
+        control_plane: None,
     })
 }
 
@@ -189,6 +193,9 @@ mod tests {
             services: before.service_cidr,
             domain: before.domain.clone(),
             enforces_policies: true,
+            is_shared: false,
+            endpoint: None,
+            extra_sans: Vec::new(),
         };
         let membership = Membership {
             server: "https://192.0.2.9:6443".into(),

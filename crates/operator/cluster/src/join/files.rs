@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use api_bootstrap::BootstrapToken;
-use operator_discovery::Cluster;
 use serde_json::{Map, Value, json};
 
 use crate::error::{Error, Result};
@@ -15,14 +14,14 @@ use crate::{cluster_files, configs, files};
 /// Writes the CA of the cluster, the token, and the configuration of the cluster's kubelets.
 pub(super) fn write_credentials(
     layout: &Layout,
-    cluster: &Cluster,
+    (server, ca): (&str, &str),
     token: &BootstrapToken,
     kubelet: &Map<String, Value>,
 ) -> Result<()> {
     files::create_dir(&layout.pki(), 0o711)?;
-    files::write_if_changed(&layout.pki().join("ca.crt"), cluster.ca.as_bytes())?;
+    files::write_if_changed(&layout.pki().join("ca.crt"), ca.as_bytes())?;
     let user = json!({ "token": token.expose() });
-    let text = format_kubeconfig(&cluster.server.url(), layout, &user);
+    let text = format_kubeconfig(server, layout, &user);
     files::write_private(&layout.bootstrap_kubeconfig(), text.as_bytes())?;
     // An input of the kubelet, which reads the token and the server at its start only. The kubeconfig
     // itself is none: its removal must not restart the kubelet.
@@ -92,12 +91,14 @@ mod tests {
     fn token_is_in_one_private_file() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path(), false);
-        let cluster = Cluster {
-            server: "192.0.2.1:6443".parse().unwrap(),
-            ca: "CA".into(),
-        };
         let token: BootstrapToken = "abcdef.0123456789abcdef".parse().unwrap();
-        write_credentials(&layout, &cluster, &token, &Map::new()).unwrap();
+        write_credentials(
+            &layout,
+            ("https://192.0.2.1:6443", "CA"),
+            &token,
+            &Map::new(),
+        )
+        .unwrap();
         let path = layout.bootstrap_kubeconfig();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600);
@@ -129,12 +130,14 @@ mod tests {
             ..Settings::example_joined()
         };
         let write = |server: &str, secret: &str| {
-            let cluster = Cluster {
-                server: server.parse().unwrap(),
-                ca: "CA".into(),
-            };
             let token = format!("abcdef.{secret}").parse().unwrap();
-            write_credentials(&layout, &cluster, &token, &Map::new()).unwrap();
+            write_credentials(
+                &layout,
+                (&format!("https://{server}"), "CA"),
+                &token,
+                &Map::new(),
+            )
+            .unwrap();
         };
         let stamp = || {
             let mut plan = crate::plan::make_plan(&settings, &layout);

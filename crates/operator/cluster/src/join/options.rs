@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use api_bootstrap::BootstrapToken;
 use operator_discovery::{Endpoint, KeyPin, Trust};
+use operator_pki::CertificateKey;
 
 /// The source from which a joining machine learns the address and the CA of the cluster.
 #[derive(Debug, Clone)]
@@ -34,6 +35,15 @@ pub struct DiscoveryOptions {
     pub token: BootstrapToken,
 }
 
+/// The wish to join the control plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControlPlaneKey {
+    /// With the key of the Secret `kubeadm-certs`.
+    Key(CertificateKey),
+    /// A machine that has the keys already continues or is repaired.
+    Present,
+}
+
 /// Options of `join_cluster`. An absent option keeps the stored value, or the default.
 #[derive(Debug, Clone, Default)]
 pub struct JoinOptions {
@@ -43,6 +53,8 @@ pub struct JoinOptions {
     pub bin_dir: Option<PathBuf>,
     /// The first contact; None repairs a machine that has joined.
     pub discovery: Option<DiscoveryOptions>,
+    /// Join the control plane; None for a worker, or for a machine that has joined.
+    pub control_plane: Option<ControlPlaneKey>,
     /// Socket of an existing runtime.
     pub runtime_endpoint: Option<String>,
     /// Simulate containers.

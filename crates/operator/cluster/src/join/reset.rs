@@ -2,23 +2,35 @@
 
 use std::path::Path;
 
+use super::leave::leave_control_plane;
 use crate::down::{DownOptions, stop_cluster};
 use crate::error::{Error, Result};
 use crate::settings::Settings;
 
-/// Stops everything that `join` started, and removes its files, mounts, devices, routes and tables.
-/// Returns the name of the node; None if the machine has joined no cluster.
+/// A machine that was removed from its cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemovedMachine {
+    /// The name of its node.
+    pub node: String,
+    /// The Node object was deleted, too.
+    pub is_node_deleted: bool,
+}
+
+/// Stops everything that `join` started, and removes its files, mounts, devices, routes and tables. The member
+/// of the store on a machine with a shared control plane is removed from the cluster first. Returns None if the
+/// machine has joined no cluster.
 ///
 /// # Errors
-/// The directory holds a cluster, or files of other programs.
+/// The directory holds a cluster, or files of other programs, or the other members of the store would have no
+/// quorum.
 pub async fn reset_machine(
     data_dir: &Path,
     report_progress: &dyn Fn(&str),
-) -> Result<Option<String>> {
+) -> Result<Option<RemovedMachine>> {
     let settings = Settings::load(data_dir)?;
     if settings
         .as_ref()
-        .is_some_and(|settings| settings.membership.is_none())
+        .is_some_and(|settings| settings.membership.is_none() && settings.control_plane.is_none())
     {
         return Err(Error::Refused(format!(
             "{} holds a cluster that `ironclad up` started; `ironclad down --purge` removes it with all its data",
@@ -28,14 +40,23 @@ pub async fn reset_machine(
     if let Some(settings) = &settings {
         check_place(data_dir, settings)?;
     }
+    let is_shared = settings
+        .as_ref()
+        .is_some_and(|found| found.control_plane.is_some());
+    let is_node_deleted = match &settings {
+        Some(settings) if is_shared => leave_control_plane(settings, report_progress).await?,
+        _ => false,
+    };
     let options = DownOptions {
         data_dir: data_dir.to_owned(),
         purge: true,
+        is_removed: true,
     };
     let stopped = stop_cluster(&options, report_progress).await?;
-    Ok(settings
-        .filter(|_| stopped)
-        .map(|settings| settings.node_name))
+    Ok(settings.filter(|_| stopped).map(|settings| RemovedMachine {
+        node: settings.node_name,
+        is_node_deleted,
+    }))
 }
 
 /// Rejects a copy of a data directory: its settings name the original, which would be removed.

@@ -35,6 +35,11 @@ pub(super) struct Builder<'a> {
     pub(super) layout: &'a Layout,
 }
 
+/// Returns the URL at which other machines reach the store of this one.
+pub(crate) fn member_url(address: IpAddr, port: u16) -> String {
+    format!("https://{}", SocketAddr::new(address, port))
+}
+
 fn loopback_address(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
@@ -74,7 +79,25 @@ impl Builder<'_> {
     pub(super) fn store(&self) -> Process {
         let ports = &self.settings.ports;
         let client = format!("https://127.0.0.1:{}", ports.store);
-        let peer = format!("https://127.0.0.1:{}", ports.store_peer);
+        let loopback_peer = format!("https://127.0.0.1:{}", ports.store_peer);
+        let address = self.settings.node_address;
+        // On the loopback address only, unless other machines have members of the store.
+        let (listen, client, peer) = match &self.settings.control_plane {
+            None => (client.clone(), client, loopback_peer),
+            Some(_) => {
+                let own = member_url(address, ports.store);
+                (
+                    format!("{client},{own}"),
+                    own,
+                    member_url(address, ports.store_peer),
+                )
+            }
+        };
+        let joined = self.settings.joined_control_plane();
+        let initial = match joined {
+            Some(joined) => joined.initial_cluster.clone(),
+            None => format!("{}={peer}", self.settings.node_name),
+        };
         // Members authenticate each other: a peer may write anything to the store.
         let files = [
             ("cert-file", "etcd/server.crt"),
@@ -90,15 +113,17 @@ impl Builder<'_> {
                 "--data-dir={}",
                 path_text(&self.layout.data().join("store"))
             ),
-            // On the loopback address only: no other machine needs the store.
-            format!("--listen-client-urls={client}"),
+            format!("--listen-client-urls={listen}"),
             format!("--advertise-client-urls={client}"),
             format!("--listen-peer-urls={peer}"),
             format!("--initial-advertise-peer-urls={peer}"),
-            format!("--initial-cluster={}={peer}", self.settings.node_name),
+            format!("--initial-cluster={initial}"),
             "--client-cert-auth=true".to_owned(),
             "--peer-client-cert-auth=true".to_owned(),
         ];
+        if joined.is_some() {
+            args.push("--initial-cluster-state=existing".to_owned());
+        }
         args.extend(
             files
                 .iter()
@@ -163,11 +188,34 @@ impl Builder<'_> {
         )
     }
 
-    /// Returns the API server's listen address: all addresses if pods really run; otherwise only
-    /// loopback.
+    /// Returns the proxy between this machine's components and the API servers, if there are several.
+    pub(super) fn api_proxy(&self) -> Option<Process> {
+        if !self.settings.has_api_proxy() {
+            return None;
+        }
+        let ready = Ready::Tcp(loopback_address(self.settings.ports.api_proxy));
+        let folder = format!("--data-dir={}", path_text(&self.settings.data_dir));
+        let args = vec!["api-proxy".to_owned(), folder];
+        let inputs = [self.pki_path("ca.crt")];
+        let mut process = self.process("ironclad", args, &inputs, ready, &[]);
+        process.name = "api-proxy".to_owned();
+        Some(process)
+    }
+
+    /// Returns the components before which a client of the API servers should not start.
+    pub(super) fn servers(&self) -> Vec<&'static str> {
+        let mut all = vec!["kube-apiserver"];
+        if self.settings.has_api_proxy() {
+            all.push("api-proxy");
+        }
+        all
+    }
+
+    /// Returns the API server's listen address: all addresses if pods really run, or other machines have
+    /// API servers; otherwise only loopback.
     fn api_bind(&self) -> IpAddr {
-        if self.settings.runs_pods() {
-            // Pods reach the API server by the address of the node.
+        if self.settings.runs_pods() || self.settings.control_plane.is_some() {
+            // Other machines and pods reach the API server by the address of the node.
             Ipv4Addr::UNSPECIFIED.into()
         } else {
             Ipv4Addr::LOCALHOST.into()
@@ -218,7 +266,7 @@ impl Builder<'_> {
             args,
             &inputs,
             ready,
-            &["kube-apiserver"],
+            &self.servers(),
         )
     }
 
@@ -239,7 +287,7 @@ impl Builder<'_> {
             args,
             &[kubeconfig],
             ready,
-            &["kube-apiserver"],
+            &self.servers(),
         )
     }
 
@@ -275,7 +323,7 @@ impl Builder<'_> {
             args,
             &[kubeconfig],
             Ready::Tcp(loopback_address(ports.dns_health)),
-            &["kube-apiserver"],
+            &self.servers(),
         )
     }
 }

@@ -26,6 +26,20 @@ impl<'a> NodeBuilder<'a> {
         }
     }
 
+    /// Returns the proxy to the API servers, on which the components of a worker depend.
+    fn proxy_dependency(&self) -> Vec<String> {
+        let has_proxy = self.cluster.settings.has_api_proxy();
+        has_proxy
+            .then(|| "api-proxy".to_owned())
+            .into_iter()
+            .collect()
+    }
+
+    fn servers(&self) -> Vec<String> {
+        let all = self.cluster.servers();
+        all.into_iter().map(str::to_owned).collect()
+    }
+
     /// Returns the path of the node's namespaces, if it has its own.
     fn namespaces(&self) -> Option<PathBuf> {
         let isolated = self.node.is_isolated;
@@ -106,12 +120,12 @@ impl<'a> NodeBuilder<'a> {
                     self.cluster.pki_path("ca.crt"),
                     self.layout.bootstrap_digest(),
                 ];
-                (inputs, Vec::new())
+                (inputs, self.proxy_dependency())
             }
             None => {
                 let serving = format!("kubelet-serving-{name}.crt");
                 let inputs = vec![kubeconfig, config, self.cluster.pki_path(&serving)];
-                (inputs, vec!["kube-apiserver".to_owned()])
+                (inputs, self.servers())
             }
         };
         if settings.runtime == Runtime::Own {
@@ -172,9 +186,9 @@ impl<'a> NodeBuilder<'a> {
             Some(_) => {
                 // The kubelet renews it, and an open connection keeps the old one.
                 inputs.push(self.layout.kubelet_identity());
-                Vec::new()
+                self.proxy_dependency()
             }
-            None => vec!["kube-apiserver".to_owned()],
+            None => self.servers(),
         };
         let mut args = vec![
             format!("--config={}", path_text(&config)),

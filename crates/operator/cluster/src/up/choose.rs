@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use ipnet::Ipv4Net;
 
 use crate::checks::why_simulated;
+use crate::control_plane::ControlPlane;
 use crate::error::{Error, Result};
 use crate::network::choose_node_network;
-use crate::settings::{LAYOUT, Ports, Runtime, Settings};
+use crate::settings::{LAYOUT, Ports, Runtime, SHARED_LAYOUT, Settings};
 use crate::up::options::UpOptions;
 
 /// Returns the settings, and a remark for the user if something may be unexpected.
@@ -18,8 +19,13 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
     let before = Settings::load(&data_dir)?;
     refuse_joined(before.as_ref(), &data_dir)?;
     let (runtime, remark) = choose_runtime(options, before.as_ref());
+    let control_plane = choose_control_plane(options, before.as_ref())?;
     let settings = Settings {
-        layout: LAYOUT,
+        layout: match control_plane {
+            Some(_) => SHARED_LAYOUT,
+            None => LAYOUT,
+        },
+        control_plane,
         bin_dir: choose_bin_dir(
             options.bin_dir.as_deref(),
             before.as_ref(),
@@ -64,6 +70,7 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
     };
     let settings = add_node_network(settings)?;
     check_name(&settings.node_name)?;
+    check_shared(&settings, before.as_ref())?;
     Ok((settings, remark))
 }
 
@@ -78,6 +85,68 @@ fn refuse_joined(before: Option<&Settings>, data_dir: &Path) -> Result<()> {
         membership.server,
         data_dir.display()
     )))
+}
+
+/// Returns the shared control plane: that of the options, and what is stored for those that are absent.
+fn choose_control_plane(
+    options: &UpOptions,
+    before: Option<&Settings>,
+) -> Result<Option<ControlPlane>> {
+    let known = before.and_then(|before| before.control_plane.clone());
+    if before.is_some_and(Settings::awaits_promotion) {
+        return Err(Error::Refused(
+            "this machine has not joined the control plane yet; run `ironclad join` again, or `ironclad reset`".to_owned(),
+        ));
+    }
+    let Some(shared) = &options.shared else {
+        return Ok(known);
+    };
+    let mut all = known.unwrap_or_default();
+    if shared.endpoint.is_some() {
+        all.endpoint.clone_from(&shared.endpoint);
+    }
+    if !shared.extra_sans.is_empty() {
+        all.extra_sans.clone_from(&shared.extra_sans);
+    }
+    Ok(Some(all))
+}
+
+/// Rejects a shared control plane that other machines can't reach.
+fn check_shared(settings: &Settings, before: Option<&Settings>) -> Result<()> {
+    if settings.control_plane.is_none() {
+        return Ok(());
+    }
+    let fixed = Ports {
+        kubelet: settings.ports.kubelet,
+        dns: settings.ports.dns,
+        ..Ports::default()
+    };
+    if settings.ports != fixed {
+        return Err(Error::Refused(
+            "the machines of a shared control plane have the default ports, and this cluster has others; \
+             start a cluster without --pick-ports, and move the objects with `ironclad backup` and `restore`"
+                .to_owned(),
+        ));
+    }
+    if settings.node_count > 1 {
+        return Err(Error::Refused(
+            "a cluster with --nodes has its nodes on one machine, and can't share its control plane".to_owned(),
+        ));
+    }
+    if settings.node_address.is_loopback() || settings.node_address.is_unspecified() {
+        return Err(Error::Refused(format!(
+            "other machines do not reach {}; give this machine's address with --node-ip",
+            settings.node_address
+        )));
+    }
+    let renamed = before.is_some_and(|before| before.node_name != settings.node_name);
+    if renamed {
+        return Err(Error::Refused(
+            "the store knows this machine by its name, which can't change; leave --node-name out"
+                .to_owned(),
+        ));
+    }
+    Ok(())
 }
 
 /// Rejects a name that can't be that of a Node object.
@@ -286,7 +355,7 @@ pub(crate) fn pick_port() -> Result<u16> {
 /// Picks free ports; all are held until the last is found, so that they differ.
 pub(crate) fn pick_ports() -> Result<Ports> {
     let held = std::iter::repeat_with(bind_free_port)
-        .take(11)
+        .take(12)
         .collect::<Result<Vec<_>>>()?;
     let mut next = held.iter().map(|(_, port)| *port);
     let mut take = || next.next().unwrap_or_default();
@@ -302,6 +371,7 @@ pub(crate) fn pick_ports() -> Result<Ports> {
         proxy_health: take(),
         dns: take(),
         dns_health: take(),
+        api_proxy: take(),
     })
 }
 
@@ -309,6 +379,7 @@ pub(crate) fn pick_ports() -> Result<Ports> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::up::options::SharedOptions;
 
     #[test]
     fn node_names_are_dns_subdomains() {
@@ -386,6 +457,86 @@ mod tests {
         ] {
             let found = choose_node_count(given, before).ok();
             assert_eq!(found, chosen, "{given:?} {before:?}");
+        }
+    }
+
+    #[test]
+    fn control_plane_is_shared_from_init_on() {
+        let choose = |shared, before: Option<&Settings>| {
+            let options = UpOptions {
+                shared,
+                ..UpOptions::default()
+            };
+            choose_control_plane(&options, before)
+        };
+        let plain = Settings::example();
+        assert_eq!(choose(None, None).unwrap(), None);
+        assert_eq!(choose(None, Some(&plain)).unwrap(), None);
+        let given = SharedOptions {
+            endpoint: Some("api.example.com:6443".into()),
+            extra_sans: vec!["192.0.2.77".into()],
+        };
+        let chosen = choose(Some(given), Some(&plain)).unwrap();
+        let shared = Settings {
+            control_plane: chosen.clone(),
+            ..plain
+        };
+        // A later `up`, and a later `init` without options.
+        for options in [None, Some(SharedOptions::default())] {
+            assert_eq!(choose(options, Some(&shared)).unwrap(), chosen);
+        }
+        let joining = Settings::example_shared();
+        let error = choose(None, Some(&joining)).unwrap_err().to_string();
+        assert!(error.contains("ironclad join"), "{error}");
+    }
+
+    #[test]
+    fn shared_control_plane_is_one_that_other_machines_reach() {
+        let base = Settings::example_shared();
+        let with_nodes = Settings::with_nodes(2);
+        for (settings, expected) in [
+            (base.clone(), ""),
+            (Settings::with_nodes(2), ""),
+            (
+                Settings {
+                    node_count: 2,
+                    node_network: with_nodes.node_network,
+                    ..base.clone()
+                },
+                "--nodes",
+            ),
+            (
+                Settings {
+                    ports: Ports {
+                        store_peer: 7000,
+                        ..Ports::default()
+                    },
+                    ..base.clone()
+                },
+                "--pick-ports",
+            ),
+            (
+                Settings {
+                    node_address: Ipv4Addr::LOCALHOST.into(),
+                    ..base.clone()
+                },
+                "--node-ip",
+            ),
+            (
+                Settings {
+                    node_name: "other".into(),
+                    ..base.clone()
+                },
+                "--node-name",
+            ),
+        ] {
+            match check_shared(&settings, Some(&base)) {
+                Ok(()) => assert_eq!(expected, "", "{settings:?}"),
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(!expected.is_empty() && error.contains(expected), "{error}");
+                }
+            }
         }
     }
 

@@ -3,6 +3,15 @@
 use ipnet::Ipv4Net;
 use std::path::PathBuf;
 
+/// Options of `ironclad init`.
+#[derive(Debug, Clone, Default)]
+pub struct SharedOptions {
+    /// Address of a load balancer before the API servers, `HOST:PORT`.
+    pub endpoint: Option<String>,
+    /// Additional names and addresses in the API server's certificate.
+    pub extra_sans: Vec<String>,
+}
+
 /// Options of `start_cluster`. An absent option keeps the stored value, or the default.
 #[derive(Debug, Clone, Default)]
 pub struct UpOptions {
@@ -36,6 +45,8 @@ pub struct UpOptions {
     pub kubelet_port: Option<u16>,
     /// The port of the cluster DNS.
     pub dns_port: Option<u16>,
+    /// Share the control plane with other machines; None keeps what it is.
+    pub shared: Option<SharedOptions>,
     /// Verbosity of the components' logs.
     pub verbosity: Option<u8>,
 }

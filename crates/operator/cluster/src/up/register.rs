@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::start::start_processes;
 use super::wait;
 use crate::connect::connect_admin;
+use crate::control_plane::CONTROL_PLANE_LABEL;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::node::ClusterNode;
@@ -123,6 +124,19 @@ pub(super) async fn publish_gateways(settings: &Settings, client: &Client) -> Re
         })?;
     }
     Ok(())
+}
+
+/// Gives the node of this machine the label of nodes with a control plane.
+pub(super) async fn label_control_plane(settings: &Settings, client: &Client) -> Result<()> {
+    let patch = json!({ "metadata": { "labels": { CONTROL_PLANE_LABEL: "" } } });
+    let api = client.api::<Node>();
+    let patched = api
+        .patch(&settings.node_name, &client::Patch::Merge(patch))
+        .await;
+    patched.map(drop).map_err(|cause| Error::Api {
+        what: format!("Node {}", settings.node_name),
+        cause,
+    })
 }
 
 /// Returns the names of the nodes whose kubelet is in the present plan.

@@ -1,0 +1,185 @@
+//! Keeps lookups away from lost machines. Cluster DNS runs on each machine of the control plane, with an
+//! EndpointSlice of its own; the machines that see another one lost set its endpoint to not ready.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::ListParams;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use tokio::time::Instant;
+
+use super::servers::Servers;
+use crate::connect::connect_admin;
+use crate::control_plane::CONTROL_PLANE_LABEL;
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::settings::Settings;
+
+const NAMESPACE: &str = "kube-system";
+/// The slices of cluster DNS that this tool writes.
+const SLICES: &str =
+    "kubernetes.io/service-name=kube-dns,endpointslice.kubernetes.io/managed-by=ironclad";
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Time after which the slices are compared without a change of a machine's state.
+const REPAIR_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Follows the state of the other machines until it is dropped.
+pub(super) async fn follow_machines(servers: Arc<Servers>, settings: Settings, layout: Layout) {
+    let mut interval = tokio::time::interval(INTERVAL);
+    let mut done: Option<(BTreeSet<IpAddr>, Instant)> = None;
+    loop {
+        interval.tick().await;
+        // A machine that is cut off sees all others as lost.
+        if !servers.may_judge() {
+            done = None;
+            continue;
+        }
+        let healthy = servers.healthy_addresses();
+        if let Some((before, time)) = &done
+            && *before == healthy
+            && time.elapsed() < REPAIR_INTERVAL
+        {
+            continue;
+        }
+        match apply(&healthy, &settings, &layout).await {
+            Ok(()) => done = Some((healthy, Instant::now())),
+            Err(error) => tracing::debug!(%error, "changing the endpoints of cluster DNS again"),
+        }
+    }
+}
+
+async fn apply(healthy: &BTreeSet<IpAddr>, settings: &Settings, layout: &Layout) -> Result<()> {
+    let client = connect_admin(layout)?;
+    let failed = |cause| Error::Api {
+        what: "the endpoints of cluster DNS".to_owned(),
+        cause,
+    };
+    let which = ListParams::new().with_labels(CONTROL_PLANE_LABEL);
+    let nodes = client.api::<Node>().list(&which).await.map_err(failed)?;
+    let lost = find_lost(&nodes.items, healthy, &settings.node_name);
+    let api = client.namespaced::<EndpointSlice>(NAMESPACE);
+    let slices = api.list(&ListParams::new().with_labels(SLICES)).await;
+    for slice in change_slices(slices.map_err(failed)?.items, &lost, &settings.node_name) {
+        api.update(&slice).await.map_err(failed)?;
+        let name = slice.metadata.name.unwrap_or_default();
+        tracing::info!(slice = name, "changed an endpoint of cluster DNS");
+    }
+    Ok(())
+}
+
+/// Returns the state of the other machines of the control plane: true for one that is lost.
+fn find_lost(nodes: &[Node], healthy: &BTreeSet<IpAddr>, own: &str) -> BTreeMap<String, bool> {
+    let mut found = BTreeMap::new();
+    for node in nodes {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let addresses = node
+            .status
+            .as_ref()
+            .and_then(|status| status.addresses.as_ref());
+        let mut addresses = addresses
+            .into_iter()
+            .flatten()
+            .filter_map(|a| a.address.parse().ok());
+        if name != own {
+            found.insert(
+                name,
+                !addresses.any(|address: IpAddr| healthy.contains(&address)),
+            );
+        }
+    }
+    found
+}
+
+/// Returns the slices that differ from the state of their machines, changed. The slice of this machine is
+/// changed by others only.
+fn change_slices(
+    slices: Vec<EndpointSlice>,
+    lost: &BTreeMap<String, bool>,
+    own: &str,
+) -> Vec<EndpointSlice> {
+    let mut changed = Vec::new();
+    for mut slice in slices {
+        let mut differs = false;
+        for endpoint in slice.endpoints.iter_mut().flatten() {
+            let Some(node) = endpoint.node_name.clone().filter(|node| node != own) else {
+                continue;
+            };
+            // A machine without a Node was removed.
+            let is_ready = !lost.get(&node).copied().unwrap_or(true);
+            let conditions = endpoint.conditions.get_or_insert_default();
+            if conditions.ready != Some(is_ready) {
+                differs = true;
+                conditions.ready = Some(is_ready);
+                conditions.serving = Some(is_ready);
+            }
+        }
+        if differs {
+            changed.push(slice);
+        }
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn slice(node: &str, is_ready: bool) -> EndpointSlice {
+        serde_json::from_value(json!({
+            "metadata": {"name": format!("kube-dns-node-{node}")},
+            "addressType": "IPv4",
+            "endpoints": [{
+                "addresses": ["10.244.0.1"],
+                "nodeName": node,
+                "conditions": {"ready": is_ready, "serving": is_ready},
+            }],
+        }))
+        .unwrap()
+    }
+
+    fn node(name: &str, address: &str) -> Node {
+        let addresses = json!([{"type": "InternalIP", "address": address}]);
+        let tree = json!({"metadata": {"name": name}, "status": {"addresses": addresses}});
+        serde_json::from_value(tree).unwrap()
+    }
+
+    #[test]
+    fn endpoint_of_a_lost_machine_is_not_ready_until_it_is_back() {
+        let nodes = [
+            node("cp1", "192.0.2.1"),
+            node("cp2", "192.0.2.2"),
+            node("cp3", "192.0.2.3"),
+        ];
+        let change = |healthy: &[&str], ready: [bool; 4]| {
+            let healthy = healthy.iter().map(|text| text.parse().unwrap()).collect();
+            let lost = find_lost(&nodes, &healthy, "cp1");
+            let names = ["cp1", "cp2", "cp3", "removed"];
+            let slices = names
+                .iter()
+                .zip(ready)
+                .map(|(name, ready)| slice(name, ready));
+            let changed = change_slices(slices.collect(), &lost, "cp1");
+            let changed = changed.into_iter().map(|slice| {
+                let endpoint = slice.endpoints.unwrap().remove(0);
+                let is_ready = endpoint.conditions.unwrap().ready.unwrap();
+                format!("{} {is_ready}", endpoint.node_name.unwrap())
+            });
+            changed.collect::<Vec<_>>().join(", ")
+        };
+        let both = ["192.0.2.2", "192.0.2.3"];
+        assert_eq!(change(&both, [true, true, true, false]), "");
+        assert_eq!(change(&both[..1], [true, true, true, false]), "cp3 false");
+        assert_eq!(change(&both, [true, true, false, false]), "cp3 true");
+        assert_eq!(change(&both, [false, true, true, true]), "removed false");
+        assert_eq!(
+            change(&[], [true, true, true, false]),
+            "cp2 false, cp3 false"
+        );
+    }
+}

@@ -1,0 +1,370 @@
+//! Joins the control plane of a cluster. The machine gets the keys of the cluster's CAs, so it issues its own
+//! certificates, and its member of the store is added as a learner, which counts for no quorum.
+//!
+//! Each step examines the state and is stored when it is done: a repeated command continues.
+
+use std::path::Path;
+
+use client::Client;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use operator_pki::Renewal;
+use serde_json::{Map, Value, json};
+
+use super::options::{ControlPlaneKey, JoinOptions};
+use super::requests::{check_name_is_free, connect_with_token, discover, read_map, wait_for_pods};
+use crate::cluster_files::{certificate_names, write_files};
+use crate::connect::{connect_admin_at, local_store_url};
+use crate::control_plane::{CONTROL_PLANE_LABEL, ControlPlane, JoinedControlPlane};
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::membership::Membership;
+use crate::plan::{make_plan, member_url};
+use crate::settings::{Ports, SHARED_LAYOUT, Settings};
+use crate::shared_keys::{download_keys, has_keys, write_keys};
+use crate::store_members::{
+    JoinStep, LocalMember, Member, add_learner, format_members, list_members, next_join_step,
+    promote_member,
+};
+use crate::up::choose::choose_bin_dir;
+use crate::up::start::start_processes;
+use crate::up::{UpOptions, start_cluster, wait};
+use crate::{checks, published};
+
+/// Joins the control plane, or continues with it or repairs it.
+pub(super) async fn join_control_plane(
+    options: &JoinOptions,
+    data_dir: &Path,
+    report_progress: &dyn Fn(&str),
+) -> Result<Settings> {
+    let mut settings = match find_settings(data_dir, options)? {
+        Some(settings) => settings,
+        None => verify_and_unpack(options, data_dir, report_progress).await?,
+    };
+    if settings.awaits_promotion() {
+        let layout = Layout::for_settings(&settings);
+        checks::check_host(&settings, &layout)?;
+        settings.save()?;
+        join_store(&mut settings, &layout, options, report_progress).await?;
+    }
+    let up = UpOptions {
+        data_dir: data_dir.to_owned(),
+        bin_dir: options.bin_dir.clone(),
+        verbosity: options.verbosity,
+        ..UpOptions::default()
+    };
+    start_cluster(&up, report_progress).await
+}
+
+/// Returns the settings of a machine that has the keys of the control plane.
+fn find_settings(data_dir: &Path, options: &JoinOptions) -> Result<Option<Settings>> {
+    let Some(mut settings) = Settings::load(data_dir)? else {
+        return Ok(None);
+    };
+    if settings.membership.is_some() {
+        return Err(Error::Refused(format!(
+            "this machine is worker {}; run `ironclad reset` first to join it to the control plane",
+            settings.node_name
+        )));
+    }
+    let Some(joined) = settings.joined_control_plane() else {
+        return Err(Error::Refused(format!(
+            "{} holds a cluster that `ironclad init` or `ironclad up` started; run that command to repair it",
+            data_dir.display()
+        )));
+    };
+    let is_known = has_keys(&Layout::for_settings(&settings));
+    if joined.is_voter || is_known {
+        settings.bin_dir = choose_bin_dir(options.bin_dir.as_deref(), Some(&settings), "kvstore")?;
+        return Ok(Some(settings));
+    }
+    Ok(None)
+}
+
+/// Verifies the cluster, decrypts the keys, and writes the settings and then the keys.
+async fn verify_and_unpack(
+    options: &JoinOptions,
+    data_dir: &Path,
+    report_progress: &dyn Fn(&str),
+) -> Result<Settings> {
+    let needed = || {
+        Error::Refused(
+            "this machine has no keys of the control plane; run the command that `ironclad token create --control-plane \
+             --print-join-command` prints"
+                .to_owned(),
+        )
+    };
+    let discovery = options.discovery.as_ref().ok_or_else(needed)?;
+    let Some(ControlPlaneKey::Key(key)) = &options.control_plane else {
+        return Err(needed());
+    };
+    let before = Settings::load(data_dir)?;
+    super::choose::choose_runtime(options, before.as_ref())?;
+    let cluster = discover(discovery, report_progress).await?;
+    report_progress("reading the keys and the configuration of the control plane");
+    let client = connect_with_token(&cluster, discovery);
+    let map = read_map(&client, published::CLUSTER_CONFIG).await?;
+    let parameters = published::read_cluster_config(&map)?;
+    if !parameters.is_shared {
+        return Err(Error::Refused(
+            "the store of this cluster listens on its own machine only; run `ironclad init` there first".to_owned(),
+        ));
+    }
+    let endpoint = parameters.endpoint.clone();
+    let extra_sans = parameters.extra_sans.clone();
+    let keys = download_keys(&client, key).await?;
+    let server = cluster.server.url();
+    let membership = Membership {
+        server: server.clone(),
+        ..Membership::default()
+    };
+    let chosen =
+        super::choose::choose_settings(options, before.as_ref(), data_dir, membership, parameters)
+            .await?;
+    if chosen.enforces_policies()
+        != chosen
+            .membership
+            .as_ref()
+            .is_some_and(|m| m.enforces_policies)
+        && chosen.runs_pods()
+    {
+        report_progress(
+            "warning: the cluster's NetworkPolicies are not enforced for pods of this machine unless its runtime's \
+             network plugin does it",
+        );
+    }
+    let settings = Settings {
+        layout: SHARED_LAYOUT,
+        ports: Ports {
+            kubelet: chosen.ports.kubelet,
+            ..Ports::default()
+        },
+        membership: None,
+        control_plane: Some(ControlPlane {
+            endpoint,
+            extra_sans,
+            pods: None,
+            joined: Some(JoinedControlPlane {
+                server,
+                initial_cluster: String::new(),
+                client_urls: Vec::new(),
+                is_voter: false,
+            }),
+        }),
+        ..chosen
+    };
+    if settings.node_address.is_loopback() {
+        return Err(Error::Refused(format!(
+            "{} can't be this machine's address, because the other machines do not reach it; give one with --node-ip",
+            settings.node_address
+        )));
+    }
+    let layout = Layout::for_settings(&settings);
+    // Before the first file is written: a rejected join leaves nothing behind.
+    checks::check_host(&settings, &layout)?;
+    check_name_is_free(&client, &settings.node_name).await?;
+    crate::files::create_dir(&settings.data_dir, 0o711)?;
+    // First of all files: `reset` finds the machine by it.
+    settings.save()?;
+    write_keys(&layout, &keys)?;
+    Ok(settings)
+}
+
+/// Registers the node, adds the member of the store, starts it, and waits until it votes.
+async fn join_store(
+    settings: &mut Settings,
+    layout: &Layout,
+    options: &JoinOptions,
+    report_progress: &dyn Fn(&str),
+) -> Result<()> {
+    report_progress("issuing certificates");
+    operator_pki::write_pki(&layout.pki(), &certificate_names(settings), Renewal::Due)?;
+    let server = joined_mut(settings)?.server.clone();
+    let client = connect_admin_at(&server, layout);
+    let shared = settings.control_plane.as_ref();
+    if shared.is_none_or(|shared| shared.pods.is_none()) {
+        report_progress("waiting for the addresses of its pods");
+        create_node(&client, settings, options).await?;
+        let pods = wait_for_pods(&client, settings, layout).await?;
+        if let Some(shared) = &mut settings.control_plane {
+            shared.pods = Some(pods);
+        }
+        settings.save()?;
+    }
+    write_files(settings, layout, Renewal::Due)?;
+    let peer_url = member_url(settings.node_address, settings.ports.store_peer);
+    let name = settings.node_name.clone();
+    let own = LocalMember {
+        name: &name,
+        peer_url: &peer_url,
+        has_data: layout.data().join("store").join("member").exists(),
+    };
+    let urls = find_store_urls(&client, settings).await?;
+    let mut members = list_members(&urls, layout).await?;
+    if decide(&members, own)? == JoinStep::Add {
+        report_progress("adding a member to the store");
+        add_learner(&urls, &peer_url, layout).await?;
+        members = list_members(&urls, layout).await?;
+    }
+    let joined = joined_mut(settings)?;
+    if !joined.is_added() {
+        joined.initial_cluster = format_members(&members, own);
+        joined.client_urls = members
+            .iter()
+            .flat_map(|member| member.client_urls.clone())
+            .collect();
+        settings.save()?;
+    }
+    report_progress("starting the store");
+    start_processes(settings, layout, make_plan(settings, layout))?;
+    if let JoinStep::StartAndPromote(id) = decide(&members, own)? {
+        report_progress("waiting until the store is in step");
+        promote_member(&urls, id, layout).await?;
+    }
+    wait_for_store(settings, layout).await?;
+    joined_mut(settings)?.is_voter = true;
+    settings.save()
+}
+
+fn decide(members: &[Member], own: LocalMember<'_>) -> Result<JoinStep> {
+    next_join_step(members, own).map_err(|defect| Error::Refused(defect.to_string()))
+}
+
+fn joined_mut(settings: &mut Settings) -> Result<&mut JoinedControlPlane> {
+    let shared = settings.control_plane.as_mut();
+    let joined = shared.and_then(|shared| shared.joined.as_mut());
+    joined.ok_or_else(|| Error::Refused("this machine joined no control plane".to_owned()))
+}
+
+async fn wait_for_store(settings: &Settings, layout: &Layout) -> Result<()> {
+    let urls = [local_store_url(settings)];
+    let log = layout.log("kvstore");
+    wait::wait_until("the start of the store", 60, &log, async || {
+        list_members(&urls, layout).await.is_ok()
+    })
+    .await
+}
+
+/// Returns the URLs of the store's members on the other machines, which are those of the API servers.
+async fn find_store_urls(client: &Client, settings: &Settings) -> Result<Vec<String>> {
+    let failed = |cause| Error::Api {
+        what: "reading the endpoints of the API servers".to_owned(),
+        cause,
+    };
+    let which = client::ListParams::new().with_labels("kubernetes.io/service-name=kubernetes");
+    let slices = client
+        .namespaced::<EndpointSlice>("default")
+        .list(&which)
+        .await;
+    let slices = slices.map_err(failed)?.items;
+    let addresses = slices
+        .iter()
+        .flat_map(|slice| slice.endpoints.iter().flatten());
+    let addresses = addresses.flat_map(|endpoint| &endpoint.addresses);
+    let addresses = addresses.filter_map(|text| text.parse().ok());
+    let urls: Vec<_> = addresses
+        .filter(|address| *address != settings.node_address)
+        .map(|address| member_url(address, settings.ports.store))
+        .collect();
+    match urls.is_empty() {
+        false => Ok(urls),
+        true => Err(Error::Refused(
+            "the Service kubernetes has no endpoint on another machine; run `ironclad status` there".to_owned(),
+        )),
+    }
+}
+
+/// Creates the Node, so that the cluster allocates the addresses of its pods before anything starts.
+async fn create_node(client: &Client, settings: &Settings, options: &JoinOptions) -> Result<()> {
+    let failed = |cause| Error::Api {
+        what: format!("creating Node {}", settings.node_name),
+        cause,
+    };
+    let tree = format_node(&settings.node_name, &options.labels, &options.taints);
+    let node: Node = serde_json::from_value(tree).map_err(|error| {
+        Error::Refused(format!("{} can't be built: {error}", settings.node_name))
+    })?;
+    match client.api::<Node>().create(&node).await {
+        Err(error) if error.is_already_exists() => Ok(()),
+        done => done.map(drop).map_err(failed),
+    }
+}
+
+/// Returns the Node as the kubelet would register it. It has no taint but those of the command: pods run on
+/// the machines of the control plane as they do on the first one.
+fn format_node(name: &str, labels: &[String], taints: &[String]) -> Value {
+    let mut all = Map::new();
+    all.insert("kubernetes.io/hostname".to_owned(), name.into());
+    all.insert(CONTROL_PLANE_LABEL.to_owned(), "".into());
+    let given = labels.iter().filter_map(|label| label.split_once('='));
+    all.extend(given.map(|(key, value)| (key.to_owned(), value.into())));
+    let taints: Vec<Value> = taints
+        .iter()
+        .filter_map(|taint| parse_taint(taint))
+        .collect();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "labels": all,
+            "annotations": { "volumes.kubernetes.io/controller-managed-attach-detach": "true" },
+        },
+        "spec": { "taints": taints },
+    })
+}
+
+fn parse_taint(taint: &str) -> Option<Value> {
+    let (pair, effect) = taint.rsplit_once(':')?;
+    let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+    Some(json!({ "key": key, "value": value, "effect": effect }))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn node_has_the_role_and_the_labels_and_taints_of_the_command() {
+        let taint = [
+            "node-role.kubernetes.io/control-plane:NoSchedule".to_owned(),
+            "a=b:NoExecute".to_owned(),
+        ];
+        let node: Node =
+            serde_json::from_value(format_node("cp2", &["disk=ssd".to_owned()], &taint)).unwrap();
+        let labels = node.metadata.labels.unwrap();
+        assert_eq!(
+            (
+                labels[CONTROL_PLANE_LABEL].as_str(),
+                labels["disk"].as_str()
+            ),
+            ("", "ssd")
+        );
+        let taints = node.spec.unwrap().taints.unwrap();
+        assert_eq!(
+            (taints[0].key.as_str(), taints[0].effect.as_str()),
+            (CONTROL_PLANE_LABEL, "NoSchedule")
+        );
+        assert_eq!(taints[1].value.as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn machine_of_another_kind_does_not_join() {
+        let dir = tempfile::tempdir().unwrap();
+        let find = |settings: Settings| {
+            let settings = Settings {
+                data_dir: dir.path().into(),
+                ..settings
+            };
+            settings.save().unwrap();
+            find_settings(dir.path(), &JoinOptions::default())
+        };
+        let error = find(Settings::example_joined()).unwrap_err().to_string();
+        assert!(error.contains("is worker w1"), "{error}");
+        let error = find(Settings::example()).unwrap_err().to_string();
+        assert!(error.contains("ironclad up"), "{error}");
+        // Interrupted before the keys were written.
+        assert_eq!(find(Settings::example_shared()).unwrap(), None);
+    }
+}

@@ -1,0 +1,12 @@
+//! The members of the store: decisions about joining and leaving, as pure functions, and the requests
+//! that execute them.
+
+mod decide;
+mod requests;
+
+pub(crate) use decide::{
+    JoinStep, LocalMember, Member, RemovalDecision, decide_removal, format_members, next_join_step,
+};
+pub(crate) use requests::{
+    add_learner, find_responding, list_members, promote_member, publish_peer_url, remove_member,
+};
