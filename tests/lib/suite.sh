@@ -12,7 +12,7 @@ export WORK
 passed=0 failed=0 skipped=0
 
 # In running order: cheap and informative areas first.
-all_areas() { echo unit integration layers supply store faults api interop simulated badinput cluster; }
+all_areas() { echo unit integration layers supply store faults api interop simulated badinput ha cluster; }
 
 # An area is a script that prints lines "ok NAME", "FAIL NAME: why", "skip NAME: why" (and whatever else);
 # cargo's "test result:" lines count too. A script that ends with an error without a FAIL counts as one.

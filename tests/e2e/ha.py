@@ -1,0 +1,583 @@
+#!/usr/bin/env python3
+"""A control plane of three machines and a worker: network namespaces on one bridge, with simulated containers. Needs root.
+
+    ha.py --ironclad BINARY --work DIR
+"""
+import argparse
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
+from checks import Kubectl, check, main, shell, until  # noqa: E402
+
+CONTROL = ("cp1", "cp2", "cp3")
+FORMED = ("ha/third-machine-joins",)
+
+
+class Machine:
+    """A network namespace on the bridge, with a data directory of its own."""
+
+    def __init__(self, c, name, number):
+        self.c, self.name, self.address = c, name, f"10.213.9.{number}"
+        self.folder, self.link = os.path.join(c.work, name), f"{c.tag}{number}"
+        self.namespace = f"{c.tag}-{name}"
+        for command in (f"ip netns add {self.namespace}",
+                        f"ip link add {self.link} type veth peer name eth0 netns {self.namespace}",
+                        f"ip link set {self.link} master {c.tag} up",
+                        f"ip -n {self.namespace} address add {self.address}/24 dev eth0",
+                        f"ip -n {self.namespace} link set eth0 up", f"ip -n {self.namespace} link set lo up",
+                        f"ip -n {self.namespace} route add default via 10.213.9.254"):
+            done = shell(command)
+            assert done.returncode == 0, f"{command}: {done.stderr}"
+
+    def command(self, *words, folder=None):
+        """Returns a command of the operator's tool on this machine, which has a host name of its own."""
+        inside = ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "sh", "-c", 'hostname "$0"; exec "$@"', self.name]
+        return [*inside, self.c.ironclad, *words, "--data-dir", folder or self.folder]
+
+    def run(self, *words, folder=None, **options):
+        options.setdefault("timeout", 150)
+        return shell(self.command(*words, folder=folder), **options)
+
+    def etcdctl(self, *words, seconds=3):
+        pki = os.path.join(self.folder, "pki")
+        done = shell(["ip", "netns", "exec", self.namespace, "etcdctl", "--endpoints=https://127.0.0.1:2379", f"--cacert={pki}/etcd/ca.crt",
+                      f"--cert={pki}/apiserver-etcd-client.crt", f"--key={pki}/apiserver-etcd-client.key", f"--command-timeout={seconds}s",
+                      *words], env={**os.environ, "ETCDCTL_API": "3"})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def okay(self, *words, **options):
+        done = self.run(*words, **options)
+        assert done.returncode == 0, f"{words[0]} on {self.name}: {done.stderr[-900:]}"
+        return done.stdout
+
+    def components(self):
+        # Its exit status says whether all are ready.
+        return json.loads(self.run("status", "--output", "json").stdout)["components"]
+
+    def pids(self):
+        return {part["name"]: part["pid"] for part in self.components() if part["pid"]}
+
+    def connect(self, yes):
+        shell(f"ip link set {self.link} {'up' if yes else 'down'}")
+
+    def remove(self):
+        shell(["ip", "link", "delete", self.link])
+        shell(["ip", "netns", "delete", self.namespace])
+
+
+class Context:
+    def __init__(self, options):
+        self.ironclad, self.work = os.path.abspath(options.ironclad), options.work
+        self.tag, self.machines, self.words = f"ich{os.getpid() % 10_000}", {}, None
+        os.makedirs(self.work, exist_ok=True)
+        for command in (f"ip link add {self.tag} type bridge", f"ip address add 10.213.9.254/24 dev {self.tag}",
+                        f"ip link set {self.tag} up"):
+            done = shell(command)
+            assert done.returncode == 0, f"{command}: {done.stderr}"
+        for number, name in enumerate((*CONTROL, "w1"), 1):
+            self.machines[name] = Machine(self, name, number)
+
+    def __getitem__(self, name):
+        return self.machines[name]
+
+    def kubectl(self, name, namespace="default"):
+        """Returns a kubectl for the API server of one machine."""
+        machine = self[name]
+        path = os.path.join(self.work, f"{name}.kubeconfig")
+        with open(os.path.join(machine.folder, "admin.kubeconfig")) as f:
+            text = f.read().replace("https://127.0.0.1:6444", f"https://{machine.address}:6443")
+        with open(path, "w") as f:
+            f.write(text)
+        return Kubectl(path, namespace)
+
+    def invite(self):
+        if self.words is None:
+            self.words = self["cp1"].okay("token", "create", "--control-plane", "--print-join-command").split()[1:]
+        return self.words
+
+    def members(self, name="cp1"):
+        """Lists the members of the store: name, address, and whether each votes."""
+        members = json.loads(self[name].etcdctl("member", "list", "--write-out=json"))["members"]
+        return {found["name"]: (found["peerURLs"], not found.get("isLearner")) for found in members}
+
+    def close(self):
+        for machine in self.machines.values():
+            if os.path.exists(machine.folder):
+                for pid in self.stopped(machine):
+                    os.kill(pid, signal.SIGCONT)
+                machine.connect(True)
+                machine.run("down", timeout=120)
+            machine.remove()
+        shell(["ip", "link", "delete", self.tag])
+
+    @staticmethod
+    def stopped(machine):
+        try:
+            return list(machine.pids().values())
+        except ValueError:
+            return []
+
+
+def conditions(k, name):
+    node = json.loads(k("get", "node", name, "-o", "json"))
+    return {found["type"]: found["status"] for found in node["status"]["conditions"]}, node
+
+
+@check("ha/up-listens-on-loopback-only", deadline=120)
+def plain(c):
+    c["cp1"].okay("up", "--simulated", "--node-name", "cp1", "--node-ip", c["cp1"].address)
+    sockets = shell(["ip", "netns", "exec", c["cp1"].namespace, "ss", "-ltnH"]).stdout
+    for port in (2379, 2380):
+        found = [line.split()[3] for line in sockets.splitlines() if line.split()[3].endswith(f":{port}")]
+        assert found == [f"127.0.0.1:{port}"], found
+    done = c["cp1"].run("token", "create", "--control-plane")
+    assert done.returncode == 1 and "run `ironclad init` first" in done.stderr, done.stderr
+
+
+@check("ha/init-changes-the-cluster-once", deadline=120, needs=("ha/up-listens-on-loopback-only",))
+def init(c):
+    k = Kubectl(os.path.join(c["cp1"].folder, "admin.kubeconfig"))
+    c["cp1"].okay("init", "--apiserver-cert-extra-sans", "api.example.com,198.51.100.77")
+    assert c.members() == {"cp1": ([f"https://{c['cp1'].address}:2380"], True)}, c.members()
+    names = shell(f"openssl x509 -noout -ext subjectAltName -in {c['cp1'].folder}/pki/apiserver.crt").stdout
+    assert "api.example.com" in names and "198.51.100.77" in names, names
+    before = c["cp1"].pids()
+    assert "api-proxy" in before, before
+    c["cp1"].okay("init")
+    c["cp1"].okay("up")
+    assert c["cp1"].pids() == before, "a repeated init restarted something"
+    found, node = conditions(c.kubectl("cp1"), "cp1")
+    assert found["Ready"] == "True" and "node-role.kubernetes.io/control-plane" in node["metadata"]["labels"], node["metadata"]
+    del k
+
+
+@check("ha/second-machine-joins", deadline=180, needs=("ha/init-changes-the-cluster-once",))
+def second(c):
+    c["cp2"].okay(*c.invite(), "--simulated", "--node-name", "cp2")
+    assert [votes for _, votes in c.members().values()] == [True, True], c.members()
+    found, node = conditions(c.kubectl("cp2"), "cp2")
+    assert found["Ready"] == "True" and node["spec"]["podCIDR"], node["spec"]
+
+
+@check("ha/third-machine-joins", deadline=180, needs=("ha/second-machine-joins",))
+def third(c):
+    c["cp3"].okay(*c.invite(), "--simulated", "--node-name", "cp3")
+    assert set(c.members()) == set(CONTROL) and all(votes for _, votes in c.members().values()), c.members()
+    for name in CONTROL:
+        assert all(part["ready"] for part in c[name].components()), c[name].components()
+
+
+@check("ha/worker-joins-and-reaches-all-servers", deadline=120, needs=FORMED)
+def worker(c):
+    words = c["cp2"].okay("token", "create", "--print-join-command").split()[1:]
+    c["w1"].okay(*words, "--simulated", "--node-name", "w1")
+    assert set(c["w1"].pids()) == {"api-proxy", "kubelet"}, c["w1"].pids()
+    until(lambda: len(json.load(open(os.path.join(c["w1"].folder, "config", "api-servers.json")))) == 3, 20)
+    sockets = shell(["ip", "netns", "exec", c["w1"].namespace, "ss", "-ltnH"]).stdout
+    found = [line.split()[3] for line in sockets.splitlines() if line.split()[3].endswith(":6444")]
+    assert found == ["127.0.0.1:6444"], found
+
+
+@check("ha/wrong-certificate-key-is-rejected", deadline=60, needs=FORMED)
+def wrong_key(c):
+    words = list(c.invite())
+    words[words.index("--certificate-key") + 1] = "0" * 64
+    folder = c["w1"].folder + "-refused"
+    for words, text in ((words, "--certificate-key is not its key"), ([*words[:-1], "secret"], "a certificate key is 64 hexadecimal digits")):
+        done = c["w1"].run(*words, "--simulated", "--node-name", "x", folder=folder)
+        assert done.returncode == 1 and text in done.stderr, done.stderr
+        assert "secret" not in done.stderr.replace("Secret", ""), done.stderr
+        assert not os.path.exists(folder), os.listdir(folder)
+
+
+@check("ha/worker-reads-no-keys", deadline=60, needs=("ha/worker-joins-and-reaches-all-servers",))
+def no_keys(c):
+    token = c["cp1"].okay("token", "create").strip()
+    words = c.invite()
+    base = [os.environ.get("KUBECTL", "kubectl"), "--kubeconfig", "/dev/null", "--server", words[1].join(("https://", "")),
+            "--insecure-skip-tls-verify", "--namespace", "kube-system"]
+    worker_token, shared = [*base, "--token", token], [*base, "--token", words[words.index("--token") + 1]]
+    denied = shell([*worker_token, "get", "secret", "kubeadm-certs"])
+    assert denied.returncode != 0 and "forbidden" in denied.stderr.lower(), denied.stderr
+    cipher = shell([*shared, "get", "secret", "kubeadm-certs", "-o", "json"])
+    assert cipher.returncode == 0 and "PRIVATE KEY" not in cipher.stdout, cipher.stderr
+    for name in ("kubeadm-certs", "bootstrap-token-" + token.split(".")[0]):
+        node = ["ip", "netns", "exec", c["w1"].namespace, *base[:1], "--kubeconfig", os.path.join(c["w1"].folder, "config", "kubelet.kubeconfig"),
+                "--namespace", "kube-system", "get", "secret", name]
+        denied = shell(node)
+        assert denied.returncode != 0 and "forbidden" in denied.stderr.lower(), denied.stderr
+    denied = shell([*shared, "get", "secrets"])
+    assert denied.returncode != 0 and "forbidden" in denied.stderr.lower(), denied.stderr
+    # A worker's token joins no control plane, also with the right key.
+    words = list(words)
+    words[words.index("--token") + 1] = token
+    folder = c["w1"].folder + "-refused"
+    done = c["w1"].run(*words, "--simulated", "--node-name", "x", folder=folder)
+    assert done.returncode == 1 and "the token is one for workers" in done.stderr, done.stderr
+    assert not os.path.exists(folder)
+
+
+def handshake(c, machine, address, certificate, payload):
+    """Connects with a certificate of a machine; returns what the server sends, or None if it ends the connection."""
+    script = f"""
+import socket, ssl
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+context.set_alpn_protocols(["h2"])
+if {certificate!r}: context.load_cert_chain(*{certificate!r})
+with socket.create_connection({address!r}, 5) as plain:
+    with context.wrap_socket(plain) as stream:
+        stream.settimeout(5)
+        stream.sendall({payload!r})
+        print(stream.recv(100))
+"""
+    done = shell(["ip", "netns", "exec", machine.namespace, sys.executable, "-c", script])
+    return done.stdout.strip() if done.returncode == 0 and done.stdout.strip() != "b''" else None
+
+
+@check("ha/store-accepts-members-and-api-servers-only", deadline=60, needs=("ha/worker-joins-and-reaches-all-servers",))
+def peers(c):
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+    kubelet = [os.path.join(c["w1"].folder, "pki", "kubelet-client-current.pem")]
+    pki = os.path.join(c["cp2"].folder, "pki")
+    admin = [os.path.join(pki, "admin.crt"), os.path.join(pki, "admin.key")]
+    member = [os.path.join(pki, "etcd", "peer.crt"), os.path.join(pki, "etcd", "peer.key")]
+    for port in (2379, 2380):
+        address = (c["cp1"].address, port)
+        for certificate in ([], kubelet, admin):
+            assert handshake(c, c["w1"], address, certificate, preface) is None, f"{port} accepts {certificate}"
+        assert handshake(c, c["cp2"], address, member, preface) is not None, f"{port} refuses a member"
+
+
+class Client(threading.Thread):
+    """Creates ConfigMaps through one API server, and continues with the next one when a request fails."""
+
+    def __init__(self, c, first):
+        super().__init__(daemon=True)
+        pki = os.path.join(c["cp1"].folder, "pki")
+        self.context = ssl.create_default_context(cafile=os.path.join(pki, "ca.crt"))
+        self.context.load_cert_chain(os.path.join(pki, "admin.crt"), os.path.join(pki, "admin.key"))
+        self.servers = [f"https://{c[name].address}:6443" for name in CONTROL]
+        self.at = CONTROL.index(first)
+        self.acknowledged, self.longest, self.over, self.wrong = [], 0.0, False, None
+
+    def request(self, server, path, body=None, seconds=3):
+        request = urllib.request.Request(server + path, data=body and json.dumps(body).encode(), headers={"Content-Type": "application/json"})
+        return urllib.request.urlopen(request, timeout=seconds, context=self.context)
+
+    def run(self):
+        number = 0
+        while not self.over:
+            name, began = f"write-{number}", time.monotonic()
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"n": str(number)}}
+            while not self.over:
+                try:
+                    self.request(self.servers[self.at], "/api/v1/namespaces/default/configmaps", body).close()
+                    break
+                except urllib.error.HTTPError as error:
+                    # The response to an earlier attempt was lost.
+                    if error.code == 409:
+                        break
+                    text = error.read()
+                    # A server that fails /readyz admits nothing yet, as upstream with code 403. A load balancer would pass it over.
+                    if error.code not in (429, 500, 503, 504) and b"not yet ready to handle request" not in text:
+                        self.wrong = f"{name}: {error.code} {text[:200]}"
+                        return
+                except (OSError, ssl.SSLError, ValueError, TimeoutError):
+                    pass
+                self.at = (self.at + 1) % len(CONTROL)
+                time.sleep(0.05)
+            else:
+                return
+            self.acknowledged.append(name)
+            self.longest = max(self.longest, time.monotonic() - began)
+            number += 1
+            time.sleep(0.02)
+
+    def end(self, c):
+        """Returns the longest time of a write; everything that was acknowledged is there, at each server."""
+        self.over = True
+        self.join(30)
+        assert not self.wrong, self.wrong
+        for name in CONTROL:
+            found = json.loads(c.kubectl(name)("get", "configmaps", "-o", "json"))
+            missing = set(self.acknowledged) - {item["metadata"]["name"] for item in found["items"]}
+            assert not missing, f"{name} lost {sorted(missing)[:5]} of {len(self.acknowledged)}"
+        c.kubectl("cp1").run("delete", "configmaps", "--all", "--wait=false")
+        return self.longest
+
+
+LEASES = (("kube-scheduler", "kube-system"), ("kube-controller-manager", "kube-system"), ("w1", "kube-node-lease"))
+
+
+def leaders(c, through):
+    """Returns the holders of the leases of scheduler, controller manager and the worker, with the time of the last renewal."""
+    found = {}
+    for name, namespace in LEASES:
+        lease = json.loads(c.kubectl(through, namespace).run("get", "lease", name, "-o", "json", timeout=5).stdout)
+        found[name] = (lease["spec"]["holderIdentity"], lease["spec"]["renewTime"])
+    return found
+
+
+def store_leader(c, through):
+    """Returns the name of the machine with the store's leader, according to one member."""
+    status = json.loads(c[through].etcdctl("endpoint", "status", "--write-out=json"))[0]["Status"]
+    members = json.loads(c[through].etcdctl("member", "list", "--write-out=json"))["members"]
+    return next(found["name"] for found in members if found["ID"] == status["leader"])
+
+
+def lead(c, name):
+    """Moves the store's leader to a machine."""
+    leader = store_leader(c, name)
+    if leader != name:
+        members = json.loads(c[name].etcdctl("member", "list", "--write-out=json"))["members"]
+        target = next(found["ID"] for found in members if found["name"] == name)
+        c[leader].etcdctl("move-leader", f"{target:x}")
+    until(lambda: store_leader(c, name) == name, 10)
+
+
+def survive(c, victim, what, break_it, repair, leads=False):
+    others = [name for name in CONTROL if name != victim]
+    through = others[0]
+    client = Client(c, victim)
+    client.start()
+    until(lambda: len(client.acknowledged) > 20, 20)
+    before = leaders(c, through)
+    old = store_leader(c, through)
+    victim_pids = c[victim].pids()
+    led = {name: holder for name, (holder, _) in before.items()}
+    began = time.monotonic()
+    # Renewals that were under way at the time of the fault do not count.
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() + 1))
+    break_it(victim_pids)
+    times = {}
+    written = len(client.acknowledged)
+
+    def writes():
+        assert not client.wrong, client.wrong
+        return len(client.acknowledged) > written + 1
+    until(writes, 40, 0.02)
+    times["writes again"] = time.monotonic() - began
+
+    def renewed():
+        now = leaders(c, through)
+        for name, (holder, renewal) in now.items():
+            # Renewed after the fault, whoever holds it.
+            if name not in times and renewal > stamp:
+                times[name] = time.monotonic() - began
+        return len(times) == 4
+    until(renewed, 60, 0.3)
+    until(lambda: store_leader(c, through), 30)
+    if what != "kill -9":
+        until(lambda: not dns_ready(c, through, victim), 30)
+        times["DNS endpoint"] = time.monotonic() - began
+    # The worker renewed its lease: its kubelet moved to another server, if it was connected to this one.
+    found, _ = conditions(c.kubectl(through), "w1")
+    assert found["Ready"] == "True", found
+    c.kubectl(through).run("create", "configmap", "after-fault")
+    c.kubectl(through).run("delete", "configmap", "after-fault")
+    repair(victim_pids)
+    until(lambda: all(part["ready"] for part in c[victim].components()), 90, 1)
+    until(lambda: c.kubectl(victim).run("get", "--raw", "/readyz", timeout=5), 60, 0.5)
+    until(lambda: all(conditions(c.kubectl(through), name)[0]["Ready"] == "True" for name in (*CONTROL, "w1")), 60, 1)
+    until(lambda: dns_ready(c, through, victim), 30)
+    longest = client.end(c)
+    new = {name: holder for name, (holder, _) in leaders(c, through).items()}
+    moved = [name for name in new if new[name] != led[name]] + (["store"] if store_leader(c, through) != old else [])
+    if leads:
+        assert {"kube-scheduler"} <= set(moved), moved
+    figures = ", ".join(f"{name} {value:.1f} s" for name, value in times.items())
+    print(f"      {what} {victim}: {figures}; longest write {longest:.1f} s of {len(client.acknowledged)}; moved: {', '.join(moved) or 'nothing'}")
+
+
+def dns_ready(c, through, victim):
+    """Returns whether kube-proxy sends lookups to the cluster DNS of a machine."""
+    slices = json.loads(c.kubectl(through, "kube-system")("get", "endpointslices", "-l", "kubernetes.io/service-name=kube-dns", "-o", "json"))
+    found = [endpoint for part in slices["items"] for endpoint in part.get("endpoints") or () if endpoint.get("nodeName") == victim]
+    return found[0]["conditions"]["ready"]
+
+
+def signal_all(number):
+    def send(pids):
+        for pid in pids.values():
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+    return send
+
+
+FAULTS = (
+    # The supervisor starts the killed components again.
+    ("kill", "kill -9", lambda machine, pids: signal_all(signal.SIGKILL)(pids), lambda machine, pids: None),
+    ("stop", "SIGSTOP", lambda machine, pids: signal_all(signal.SIGSTOP)(pids), lambda machine, pids: signal_all(signal.SIGCONT)(pids)),
+    ("cut", "cut", lambda machine, pids: machine.connect(False), lambda machine, pids: machine.connect(True)),
+)
+
+
+def register(victim):
+    for word, what, break_it, repair in FAULTS:
+        @check(f"ha/survives-{word}-of-{victim}", deadline=240, needs=("ha/worker-joins-and-reaches-all-servers",))
+        def fault(c, what=what, break_it=break_it, repair=repair):
+            name = victim
+            if victim == "leaders":
+                # The machine whose scheduler leads gets the store's leader, too.
+                name = leaders(c, "cp1")["kube-scheduler"][0].split("_")[0]
+                lead(c, name)
+            survive(c, name, what, lambda pids: break_it(c[name], pids), lambda pids: repair(c[name], pids), victim == "leaders")
+
+
+for _victim in ("leaders", *CONTROL):
+    register(_victim)
+
+
+@check("ha/removal-that-would-lose-the-quorum-is-refused", deadline=120, needs=FORMED)
+def quorum(c):
+    pids = c["cp3"].pids()
+    c["cp3"].connect(False)
+    try:
+        done = c["cp2"].run("reset")
+        assert done.returncode == 1 and "do not respond: cp3" in done.stderr, done.stderr
+        done = c["cp2"].run("down", "--purge")
+        assert done.returncode == 1 and "`ironclad reset`" in done.stderr, done.stderr
+    finally:
+        c["cp3"].connect(True)
+    assert c["cp3"].pids() == pids
+    until(lambda: set(c.members()) == set(CONTROL), 30)
+
+
+@check("ha/machine-starts-again-after-down", deadline=120, needs=FORMED)
+def again(c):
+    c["cp3"].okay("down")
+    c["cp3"].okay("join")
+    assert all(part["ready"] for part in c["cp3"].components()), c["cp3"].components()
+    c["cp3"].okay("down")
+    c["cp3"].okay("up")
+
+
+@check("ha/reset-removes-a-member", deadline=120, needs=FORMED)
+def removed(c):
+    done = c["cp2"].run("reset")
+    assert done.returncode == 0, done.stderr
+    assert not os.path.exists(c["cp2"].folder), os.listdir(c["cp2"].folder)
+    until(lambda: set(c.members()) == {"cp1", "cp3"}, 20)
+    k = c.kubectl("cp1")
+    assert "cp2" not in k("get", "nodes", "-o", "name"), k("get", "nodes")
+    assert "cp2" not in Kubectl(k.kubeconfig, "kube-system")("get", "endpointslices", "-o", "name")
+    until(lambda: c["cp2"].address not in k("get", "endpointslices", "kubernetes", "-o", "json"), 30)
+
+
+@check("ha/two-machines-join-at-once", deadline=180, needs=("ha/reset-removes-a-member",))
+def rejoined(c):
+    c["cp3"].okay("reset")
+    assert set(c.members()) == {"cp1"}, c.members()
+    commands = [c[name].command(*c.invite(), "--simulated", "--node-name", name) for name in ("cp2", "cp3")]
+    started = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for command in commands]
+    for process in started:
+        _, errors = process.communicate(timeout=150)
+        assert process.returncode == 0, errors[-900:]
+    assert set(c.members()) == set(CONTROL) and all(votes for _, votes in c.members().values()), c.members()
+
+
+@check("ha/keys-are-deleted-with-their-token", deadline=90, needs=FORMED)
+def deleted(c):
+    k = Kubectl(c.kubectl("cp1").kubeconfig, "kube-system")
+    owner = json.loads(k("get", "secret", "kubeadm-certs", "-o", "json"))["metadata"]["ownerReferences"][0]["name"]
+    k("delete", "secret", owner)
+    until(lambda: k.run("get", "secret", "kubeadm-certs", okay=None).returncode != 0, 60)
+    done = c["w1"].run(*c.invite(), "--simulated", "--node-name", "x", folder=c["w1"].folder + "-refused")
+    assert done.returncode == 1 and "they expire after 2 hours" in done.stderr, done.stderr
+    c.words = None
+
+
+@check("ha/interrupted-join-continues", deadline=180, needs=("ha/two-machines-join-at-once",))
+def interrupted(c):
+    """Ends the command after each of its messages, and repeats it without the token."""
+    c["cp2"].okay("reset")
+    command = c["cp2"].command(*c.invite(), "--simulated", "--node-name", "cp2")
+    for step in ("issuing certificates", "adding a member", "starting the store", "waiting until the store"):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for line in process.stderr:
+            if step in line:
+                process.kill()
+        process.wait()
+        command = c["cp2"].command("join")
+    c["cp2"].okay("join")
+    assert c.members()["cp2"][1], c.members()
+    assert all(part["ready"] for part in c["cp2"].components()), c["cp2"].components()
+
+
+@check("ha/reset-of-the-first-machine", deadline=120,
+       needs=("ha/worker-joins-and-reaches-all-servers", "ha/two-machines-join-at-once"))
+def first(c):
+    c["cp1"].okay("reset")
+    until(lambda: set(c.members("cp3")) == {"cp2", "cp3"}, 20)
+    c["cp2"].okay("init")
+    info = Kubectl(c.kubectl("cp2").kubeconfig, "kube-public")("get", "configmap", "cluster-info", "-o", "json")
+    assert c["cp2"].address in info and c["cp1"].address not in info, info
+    found, _ = conditions(c.kubectl("cp3"), "w1")
+    assert found["Ready"] == "True", found
+
+
+@check("ha/last-machine-is-not-reset", deadline=120, needs=("ha/reset-of-the-first-machine",))
+def last(c):
+    c["cp3"].okay("reset")
+    done = c["cp2"].run("reset")
+    assert done.returncode == 1 and "`ironclad down --purge` removes the cluster" in done.stderr, done.stderr
+    c["cp2"].okay("backup", os.path.join(c.work, "backup.tar"))
+    c["cp2"].okay("down", "--purge")
+    assert not os.path.exists(c["cp2"].folder)
+
+
+@check("ha/backup-of-a-joined-machine-is-restored", deadline=180, needs=("ha/last-machine-is-not-reset",))
+def restored(c):
+    c["cp2"].okay("restore", os.path.join(c.work, "backup.tar"))
+    c["cp2"].okay("up")
+    assert set(c.members("cp2")) == {"cp2"}, c.members("cp2")
+    found, node = conditions(c.kubectl("cp2"), "cp2")
+    assert found["Ready"] == "True", found
+    # The secrets stay out of the list of processes, and the options are those of the documentation.
+    words = c["cp2"].okay("token", "create", "--ttl", "30m", "--control-plane", "--print-join-command").split()[1:]
+    # The controller manager signs once the restored Lease of the earlier leader has ended.
+    signed = "jws-kubeconfig-" + words[words.index("--token") + 1].split(".")[0]
+    info = Kubectl(c.kubectl("cp2").kubeconfig, "kube-public")
+    until(lambda: signed in info("get", "configmap", "cluster-info", "-o", "json"), 60)
+    for flag in ("--token", "--certificate-key"):
+        at = words.index(flag)
+        path = os.path.join(c.work, flag.strip("-"))
+        with open(path, "w") as f:
+            f.write(words[at + 1] + "\n")
+        words[at:at + 2] = [flag + "-file", path]
+    taint = "node-role.kubernetes.io/control-plane:NoSchedule"
+    c["cp3"].okay(*words, "--simulated", "--node-name", "cp3", "--register-with-taints", taint)
+    assert set(c.members("cp2")) == {"cp2", "cp3"}, c.members("cp2")
+    _, node = conditions(c.kubectl("cp3"), "cp3")
+    assert node["spec"]["taints"][0]["effect"] == "NoSchedule", node["spec"]
+    c["cp3"].okay("certs", "renew")
+    until(lambda: all(part["ready"] for part in c["cp3"].components()), 60, 1)
+    until(lambda: c.kubectl("cp3").run("get", "--raw", "/readyz", timeout=5), 60, 0.5)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--ironclad", required=True)
+    parser.add_argument("--work", required=True)
+    parser.add_argument("--keep", action="store_true")
+    given = parser.parse_args()
+    context = Context(given)
+    try:
+        code = main(context)
+    finally:
+        if not given.keep:
+            context.close()
+    sys.exit(code)
