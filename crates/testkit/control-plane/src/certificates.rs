@@ -22,6 +22,7 @@ impl Certificates {
             domain: "cluster.local".to_owned(),
             service_address: IpAddr::V4(Ipv4Addr::new(10, 96, 0, 1)),
             extra_dns: Vec::new(),
+            server_addresses: Vec::new(),
             addresses: Vec::new(),
             nodes: nodes.iter().map(node).collect(),
         };
