@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
+use ring::rand::{SecureRandom, SystemRandom};
 
 use super::archive::{Backup, SETTINGS, SNAPSHOT, sync_parent};
 use super::parts::list_parts;
@@ -201,34 +202,64 @@ fn load_settings(directory: &Path) -> Result<Settings> {
 
 /// Makes the store's directory from the snapshot.
 fn make_store(settings: &Settings, prepared: &Path) -> Result<()> {
+    let words = list_store_arguments(settings, prepared, &generate_cluster_token()?)?;
+    let program = text_of(settings.bin_dir.join("kvstore"))?;
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    run_command(&program, &words).map(drop)
+}
+
+/// Returns a random text that distinguishes the restored store from that of the backup: its IDs are derived from
+/// it. With the same IDs, machines of the former cluster that boot later would have a quorum and write into it.
+fn generate_cluster_token() -> Result<String> {
+    let mut bytes = [0; 16];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled
+        .map_err(|_| Error::Refused("the system's source of random numbers failed".to_owned()))?;
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("restored-{digits}"))
+}
+
+fn text_of(path: PathBuf) -> Result<String> {
+    let not_utf8 = || Error::Refused(format!("{} is not UTF-8", path.display()));
+    path.to_str().map(str::to_owned).ok_or_else(not_utf8)
+}
+
+/// Returns the arguments with which the store makes its directory.
+fn list_store_arguments(
+    settings: &Settings,
+    prepared: &Path,
+    cluster_token: &str,
+) -> Result<Vec<String>> {
     let peer = match settings.control_plane {
         Some(_) => member_url(settings.node_address, settings.ports.store_peer),
         None => format!("https://127.0.0.1:{}", settings.ports.store_peer),
     };
-    let text = |path: PathBuf| {
-        let not_utf8 = || Error::Refused(format!("{} is not UTF-8", path.display()));
-        path.to_str().map(str::to_owned).ok_or_else(not_utf8)
-    };
-    let program = text(settings.bin_dir.join("kvstore"))?;
-    let snapshot = text(prepared.join(SNAPSHOT))?;
-    let target = text(prepared.join(STORE))?;
-    let name = format!("--name={}", settings.node_name);
-    let members = format!("--initial-cluster={}={peer}", settings.node_name);
-    let url = format!("--initial-advertise-peer-urls={peer}");
-    let words = [
-        "snapshot",
-        "restore",
-        &snapshot,
-        "--data-dir",
-        &target,
-        &name,
-        &members,
-        &url,
-        "--bump-revision",
-        REVISIONS,
-        "--mark-compacted",
-    ];
-    run_command(&program, &words).map(drop)
+    Ok([
+        "snapshot".to_owned(),
+        "restore".to_owned(),
+        text_of(prepared.join(SNAPSHOT))?,
+        "--data-dir".to_owned(),
+        text_of(prepared.join(STORE))?,
+        format!("--name={}", settings.node_name),
+        format!("--initial-cluster={}={peer}", settings.node_name),
+        format!("--initial-cluster-token={cluster_token}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        "--bump-revision".to_owned(),
+        REVISIONS.to_owned(),
+        "--mark-compacted".to_owned(),
+    ]
+    .into())
+}
+
+/// Returns the paths of all files that a restore replaces. The list of API servers is none of a backup: that of the
+/// former cluster must not outlive it.
+fn list_replaced_parts(settings: &Settings, layout: &Layout) -> Vec<PathBuf> {
+    let servers = layout.api_servers();
+    let servers = servers.strip_prefix(layout.data()).map(Path::to_owned);
+    let mut parts = vec![PathBuf::from(STORE)];
+    parts.extend(list_parts(settings));
+    parts.extend(servers);
+    parts
 }
 
 /// Puts the prepared files in the place of the existing ones. Returns the directory that keeps those.
@@ -245,10 +276,7 @@ fn replace_parts(settings: &Settings, layout: &Layout, mut state: RestoreState) 
         files::create_private_dir(&kept)?;
         fs::copy(&present, &copy).map_err(Error::io(&copy))?;
     }
-    for part in [PathBuf::from(STORE)]
-        .into_iter()
-        .chain(list_parts(settings))
-    {
+    for part in list_replaced_parts(settings, layout) {
         let (new, target, old) = (prepared.join(&part), data_dir.join(&part), kept.join(&part));
         match (target.exists(), old.exists()) {
             (true, false) => {
@@ -306,6 +334,24 @@ mod tests {
         clear_directory(&layout, &RestoreState::default()).unwrap();
         write_parts(&layout.restore(), "new");
         (settings, layout)
+    }
+
+    /// The other machines of the former cluster have a quorum without this one.
+    #[test]
+    fn restored_store_has_other_ids_and_no_servers_of_the_former_cluster() {
+        let (one, other) = (generate_cluster_token(), generate_cluster_token());
+        let (one, other) = (one.unwrap(), other.unwrap());
+        assert_ne!(one, other);
+        let settings = Settings::example_shared();
+        let words = list_store_arguments(&settings, Path::new("/p"), &one).unwrap();
+        let flag = format!("--initial-cluster-token={one}");
+        assert!(words.contains(&flag), "{words:?}");
+        let dir = tempfile::tempdir().unwrap();
+        let (settings, layout) = begin(dir.path());
+        files::write_file(&layout.api_servers(), b"[\"192.0.2.9:6443\"]").unwrap();
+        let kept = replace_parts(&settings, &layout, RestoreState::default()).unwrap();
+        assert!(!layout.api_servers().exists());
+        assert!(kept.join("config/api-servers.json").exists());
     }
 
     #[test]
