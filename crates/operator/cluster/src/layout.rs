@@ -115,6 +115,16 @@ impl Layout {
     pub fn join_marker(&self) -> PathBuf {
         self.config("join-rights-granted")
     }
+    /// Returns the directory of the store.
+    #[must_use]
+    pub fn store(&self) -> PathBuf {
+        self.data.join("store")
+    }
+    /// Returns the path of the file that exists once the store has had data.
+    #[must_use]
+    pub fn store_marker(&self) -> PathBuf {
+        self.config("store-has-data")
+    }
     /// Returns the path of the kubeconfig with which a joining machine requests its certificate.
     #[must_use]
     pub fn bootstrap_kubeconfig(&self) -> PathBuf {

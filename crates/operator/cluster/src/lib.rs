@@ -40,6 +40,7 @@ mod settings;
 mod shared_keys;
 mod shims;
 mod status;
+mod store_data;
 mod store_members;
 mod supervisor;
 mod supervisor_record;

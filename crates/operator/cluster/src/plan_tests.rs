@@ -248,6 +248,7 @@ fn stamp_changes_with_arguments_program_and_inputs() {
                 namespaces: None,
                 after: Vec::new(),
                 required: Vec::new(),
+                needs_data: false,
                 ready: Ready::Started,
                 inputs: vec![input.clone()],
                 stamp: String::new(),
@@ -388,6 +389,29 @@ fn kubelet_of_a_joined_machine_requests_its_certificates_and_registers_with_labe
     );
 }
 
+#[test]
+fn simulated_pods_of_joined_machines_have_other_addresses_than_those_of_the_first() {
+    let network = |settings: Settings| {
+        let settings = Settings {
+            runtime: Runtime::Simulated,
+            ..settings
+        };
+        let plan = make_plan(&settings, &Layout::new(Path::new("/data"), false));
+        let kubelet = plan.processes.into_iter().find(Process::is_kubelet);
+        let mut argv = kubelet.unwrap().argv.into_iter();
+        let flag = "--container-runtime-endpoint=simulated:";
+        argv.find_map(|argument| argument.strip_prefix(flag).map(str::to_owned))
+            .unwrap()
+    };
+    let mut joined = Settings::example_shared();
+    let shared = joined.control_plane.as_mut().unwrap();
+    shared.joined.as_mut().unwrap().is_voter = true;
+    assert_eq!(network(Settings::example()), "");
+    assert!(network(joined.clone()).starts_with("100."), "cp2");
+    joined.control_plane.as_mut().unwrap().joined = None;
+    assert_eq!(network(joined), "", "the machine of init");
+}
+
 fn shared_control_plane(joined: Option<(&str, bool)>) -> Plan {
     let mut settings = Settings::example_shared();
     let shared = settings.control_plane.as_mut().unwrap();
@@ -434,6 +458,7 @@ fn member_that_joins_starts_alone_until_it_votes() {
     assert_eq!(names(&learner), ["kvstore"]);
     let voter = shared_control_plane(Some((members, true)));
     assert_eq!(learner.processes[0], voter.processes[0], "no restart");
+    assert!(voter.processes[0].needs_data);
     let argv = &voter.processes[0].argv;
     for expected in [
         format!("--initial-cluster={members}"),

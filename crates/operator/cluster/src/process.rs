@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::namespaces::Namespaces;
 use crate::plan::Process;
+use crate::store_data::check_store_data;
 
 /// Grace period of a component.
 pub(crate) const GRACE: Duration = Duration::from_secs(15);
@@ -114,6 +115,9 @@ pub struct Exit(pub String);
 impl Running {
     /// Starts a process; appends its output to its log.
     pub fn start(process: &Process, layout: &Layout, restarts: u32) -> Result<Self> {
+        if process.needs_data {
+            check_store_data(layout)?;
+        }
         let log = layout.log(&process.name);
         crate::files::create_private_dir(&layout.logs())?;
         let file = OpenOptions::new()
@@ -230,6 +234,7 @@ mod tests {
             namespaces: None,
             after: Vec::new(),
             required: Vec::new(),
+            needs_data: false,
             ready: Ready::Started,
             inputs: Vec::new(),
             stamp: "s1".into(),
@@ -247,6 +252,23 @@ mod tests {
         assert_eq!((record.restarts, record.stamp.as_str()), (3, "s1"));
         running.stop(Duration::from_secs(10)).await;
         assert!(Running::adopt("test", &layout).is_none());
+    }
+
+    /// At boot the supervisor starts the plan, also if a disk is not mounted.
+    #[tokio::test]
+    async fn store_whose_data_are_missing_is_not_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        std::fs::create_dir_all(layout.store().join("member")).unwrap();
+        crate::store_data::record_store_data(&layout).unwrap();
+        std::fs::remove_dir_all(layout.store()).unwrap();
+        let mut process = process("exec sleep 60");
+        process.needs_data = true;
+        let error = Running::start(&process, &layout, 0).err().unwrap();
+        assert!(error.to_string().contains("data of the store"), "{error}");
+        process.needs_data = false;
+        let mut running = Running::start(&process, &layout, 0).unwrap();
+        running.stop(Duration::from_secs(10)).await;
     }
 
     /// The id of a process that ended may belong to another program by now.

@@ -419,6 +419,7 @@ mod tests {
             namespaces: None,
             after: after.iter().map(|&name| name.to_owned()).collect(),
             required: Vec::new(),
+            needs_data: false,
             ready: Ready::Started,
             inputs: Vec::new(),
             stamp: stamp.into(),

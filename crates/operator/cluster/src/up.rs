@@ -19,7 +19,7 @@ use crate::layout::Layout;
 use crate::plan::{make_plan, member_url};
 use crate::settings::Settings;
 use crate::store_members::{LocalMember, publish_peer_url};
-use crate::{addons, checks, files, network};
+use crate::{addons, checks, files, network, store_data};
 pub use options::{SharedOptions, UpOptions};
 
 /// Starts the cluster and waits until its nodes are Ready. Reports each step to `report_progress`.
@@ -32,6 +32,7 @@ pub async fn start_cluster(
     let layout = Layout::for_settings(&settings);
     // Before the first file is written: a rejected start leaves nothing behind.
     checks::check_host(&settings, &layout)?;
+    store_data::check_store_data(&layout)?;
     register::check_added_nodes(&settings, &layout).await?;
     for remark in remark
         .into_iter()
@@ -71,6 +72,7 @@ pub async fn start_cluster(
         )
         .await?;
     }
+    store_data::record_store_data(&layout)?;
     // The API server creates the namespace after it is ready, and the addons are objects in it.
     share_store(&settings, &layout).await?;
     wait::wait_for_system(&client, &settings, &layout).await?;

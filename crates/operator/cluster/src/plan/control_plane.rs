@@ -70,6 +70,7 @@ impl Builder<'_> {
             argv,
             after: after.iter().map(|&name| name.to_owned()).collect(),
             required: Vec::new(),
+            needs_data: false,
             ready,
             inputs: inputs.to_vec(),
             stamp: String::new(),
@@ -109,10 +110,7 @@ impl Builder<'_> {
         ];
         let mut args = vec![
             format!("--name={}", self.settings.node_name),
-            format!(
-                "--data-dir={}",
-                path_text(&self.layout.data().join("store"))
-            ),
+            format!("--data-dir={}", path_text(&self.layout.store())),
             format!("--listen-client-urls={listen}"),
             format!("--advertise-client-urls={client}"),
             format!("--listen-peer-urls={peer}"),
@@ -130,13 +128,11 @@ impl Builder<'_> {
                 .map(|(flag, file)| format!("--{flag}={}", path_text(&self.pki_path(file)))),
         );
         let inputs: Vec<_> = files.iter().map(|(_, file)| self.pki_path(file)).collect();
-        self.process(
-            "kvstore",
-            args,
-            &inputs,
-            Ready::Tcp(loopback_address(ports.store)),
-            &[],
-        )
+        let ready = Ready::Tcp(loopback_address(ports.store));
+        Process {
+            needs_data: true,
+            ..self.process("kvstore", args, &inputs, ready, &[])
+        }
     }
 
     pub(super) fn api_server(&self) -> Process {

@@ -165,11 +165,13 @@ impl<'a> NodeBuilder<'a> {
     /// Returns the /16 of the addresses of simulated pods, which lead nowhere: the shared range of
     /// RFC 6598 for all nodes but the first. Two joined nodes may have the same one, which 28 share.
     fn simulated_network(&self) -> String {
-        match (&self.cluster.settings.membership, self.node.number) {
+        let settings = self.cluster.settings;
+        let has_joined = settings.membership.is_some() || settings.joined_control_plane().is_some();
+        match (has_joined, self.node.number) {
             // After those of the nodes of `up`.
-            (Some(_), _) => format!("100.{}.0.0", 100 + self.digest_name() % 28),
-            (None, 1) => String::new(),
-            (None, number) => format!("100.{}.0.0", 64 + number),
+            (true, _) => format!("100.{}.0.0", 100 + self.digest_name() % 28),
+            (false, 1) => String::new(),
+            (false, number) => format!("100.{}.0.0", 64 + number),
         }
     }
 

@@ -38,6 +38,9 @@ pub struct Process {
     /// Those of [`Self::after`] without which it does not start, however long that takes.
     #[serde(default)]
     pub required: Vec<String>,
+    /// It does not start if its data are missing where it had some.
+    #[serde(default)]
+    pub needs_data: bool,
     /// Readiness check.
     pub ready: Ready,
     /// Files whose change requires a restart.

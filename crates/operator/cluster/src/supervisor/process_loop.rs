@@ -152,6 +152,7 @@ mod tests {
             namespaces: None,
             after: Vec::new(),
             required: Vec::new(),
+            needs_data: false,
             ready: Ready::Started,
             inputs: Vec::new(),
             stamp: stamp.into(),
