@@ -179,7 +179,7 @@ fn is_valid_for(present: &str, authority: &Authority, subject: &Subject) -> bool
 
 /// Returns whether the certificate is that of the private key. A crash between the two files leaves an old
 /// certificate beside a new key.
-fn belongs_to_key(certificate: &str, key: &str) -> bool {
+pub(crate) fn belongs_to_key(certificate: &str, key: &str) -> bool {
     let Ok(pair) = KeyPair::from_pem(key) else {
         return false;
     };

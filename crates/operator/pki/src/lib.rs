@@ -20,7 +20,8 @@ pub use certificate::{
 pub use error::Error;
 pub use kubeconfig::{Kubeconfig, encode_base64};
 pub use sealed::{
-    CertificateKey, InvalidCertificateKey, KeyFile, SealError, list_shared_files, write_shared_file,
+    CertificateKey, InvalidCertificateKey, KeyFile, SealError, find_mismatched_ca,
+    list_shared_files, write_shared_file,
 };
 pub use set::{
     KUBELET_CLIENT, Names, NodeName, Pki, Renewal, ensure_pki, ensure_service_account_key,

@@ -1,6 +1,7 @@
 //! The keys of a control plane for the machines that join it, encrypted as kubeadm does: AES-256-GCM under
 //! a random key of 32 bytes, with the nonce of 12 bytes before the cipher text.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -9,6 +10,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::Error;
+use crate::certificate::belongs_to_key;
 use crate::files::{write_private, write_public};
 
 const KEY_LENGTH: usize = 32;
@@ -55,6 +57,22 @@ pub fn write_shared_file(folder: &Path, file: KeyFile, content: &[u8]) -> Result
         true => write_private(&path, content),
         false => write_public(&path, content),
     }
+}
+
+/// Returns the name of the first CA whose key does not fit its certificate; None if all do. `contents` are the shared
+/// files by the names of their entries.
+#[must_use]
+pub fn find_mismatched_ca(contents: &BTreeMap<String, Vec<u8>>) -> Option<&'static str> {
+    let text = |entry: String| {
+        let content = contents.get(&entry)?;
+        std::str::from_utf8(content).ok()
+    };
+    ["ca", "front-proxy-ca", "etcd-ca"].into_iter().find(|ca| {
+        let (certificate, key) = (text(format!("{ca}.crt")), text(format!("{ca}.key")));
+        !certificate
+            .zip(key)
+            .is_some_and(|(certificate, key)| belongs_to_key(certificate, key))
+    })
 }
 
 /// The key under which the control plane's keys are encrypted. It is printed once and stored nowhere.
@@ -221,6 +239,29 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn key_of_another_ca_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut contents = BTreeMap::new();
+        for ca in ["ca", "front-proxy-ca", "etcd-ca"] {
+            crate::Authority::ensure(dir.path(), ca, ca).unwrap();
+            for extension in ["crt", "key"] {
+                let entry = format!("{ca}.{extension}");
+                let content = std::fs::read(dir.path().join(&entry)).unwrap();
+                contents.insert(entry, content);
+            }
+        }
+        assert_eq!(find_mismatched_ca(&contents), None);
+        let mut mixed = contents.clone();
+        mixed.insert("etcd-ca.key".to_owned(), contents["ca.key"].clone());
+        assert_eq!(find_mismatched_ca(&mixed), Some("etcd-ca"));
+        let mut damaged = contents.clone();
+        damaged.insert("ca.crt".to_owned(), b"x".to_vec());
+        assert_eq!(find_mismatched_ca(&damaged), Some("ca"));
+        contents.remove("front-proxy-ca.key");
+        assert_eq!(find_mismatched_ca(&contents), Some("front-proxy-ca"));
     }
 
     #[test]
