@@ -12,8 +12,12 @@ use crate::settings::Settings;
 
 const USER_AGENT: &str = "ironclad";
 
-/// Returns a client with the administrator's kubeconfig.
-pub fn connect_admin(layout: &Layout) -> Result<Client> {
+/// Returns a client with the administrator's rights. On a machine with a shared control plane it uses the proxy of
+/// the machine: the kubeconfig, which is for people, may name a load balancer that is not there yet.
+pub fn connect_admin(settings: &Settings, layout: &Layout) -> Result<Client> {
+    if settings.control_plane.is_some() {
+        return Ok(connect_admin_at(&settings.server_url(), layout));
+    }
     let path = layout.admin_kubeconfig();
     let config = Config::from_kubeconfig(&path).map_err(|cause| Error::Api {
         what: path.display().to_string(),
@@ -62,4 +66,19 @@ pub fn connect_store(url: &str, layout: &Layout) -> Result<Channel> {
 
 fn read_file(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(Error::io(path))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn commands_do_not_depend_on_the_load_balancer_of_people() {
+        let mut settings = Settings::example_shared();
+        settings.control_plane.as_mut().unwrap().endpoint = Some("api.example.com:6443".into());
+        let layout = Layout::new(Path::new("/nonexistent"), false);
+        let client = connect_admin(&settings, &layout).unwrap();
+        assert_eq!(client.config().server, "https://127.0.0.1:6444");
+    }
 }

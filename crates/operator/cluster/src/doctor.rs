@@ -50,8 +50,9 @@ pub async fn diagnose(data_dir: &Path) -> Result<Diagnosis> {
     // A node may not read what the rest needs.
     if !report.is_joined && machine::is_started(&report) {
         examined.push("API server");
-        let layout = Layout::for_settings(&Settings::load_existing(data_dir)?);
-        let client = connect_admin(&layout)?;
+        let settings = Settings::load_existing(data_dir)?;
+        let layout = Layout::for_settings(&settings);
+        let client = connect_admin(&settings, &layout)?;
         match examine_objects(&client, now).await {
             Ok(problems) => {
                 examined.extend(OBJECTS);

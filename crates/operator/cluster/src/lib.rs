@@ -6,6 +6,7 @@
 //! and components as static pods (none would run without a container runtime).
 
 mod addons;
+mod api_endpoints;
 mod api_proxy;
 mod backup;
 mod bridges;

@@ -42,7 +42,7 @@ pub async fn create_control_plane_token(
         ));
     }
     let layout = Layout::for_settings(&settings);
-    let key = upload_keys(&connect_admin(&layout)?, &layout).await?;
+    let key = upload_keys(&connect_admin(&settings, &layout)?, &layout).await?;
     let groups = vec![TOKEN_GROUP.to_owned(), CONTROL_PLANE_GROUP.to_owned()];
     let token = store_token(data_dir, options, groups).await?;
     Ok((token, key))
@@ -135,7 +135,8 @@ fn describe_error(what: &str) -> impl FnOnce(client::Error) -> Error + use<> {
 }
 
 fn connect_cluster(data_dir: &Path) -> Result<Client> {
-    connect_admin(&Layout::for_settings(&load_settings(data_dir)?))
+    let settings = load_settings(data_dir)?;
+    connect_admin(&settings, &Layout::for_settings(&settings))
 }
 
 fn load_settings(data_dir: &Path) -> Result<Settings> {

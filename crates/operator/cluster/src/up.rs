@@ -51,7 +51,7 @@ pub async fn start_cluster(
         network::prepare_network(&settings, &layout)?;
     }
     report_progress("starting the components");
-    let client = connect_admin(&layout)?;
+    let client = connect_admin(&settings, &layout)?;
     register::register_nodes(&settings, &layout, &client).await?;
     let plan = make_plan(&settings, &layout);
     let processes = plan.processes.clone();

@@ -2,30 +2,38 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+/// An API server, as far as its place in the order depends on it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Candidate<'a> {
+    pub name: &'a str,
+    pub is_healthy: bool,
+    /// The cluster publishes it, or it is that of this machine. The server of the join may be neither.
+    pub is_listed: bool,
+}
+
 /// Returns the names of the servers in the order in which a new connection tries them: the local one, the
-/// other healthy ones in turn, and last those that failed their checks, which may have recovered since.
+/// other healthy ones in turn, then those that failed their checks, which may have recovered since, and last the
+/// server of the join.
 pub(super) fn order_servers(
-    servers: &[(&str, bool)],
+    servers: &[Candidate<'_>],
     local: Option<&str>,
     number: usize,
 ) -> Vec<String> {
     let is_local = |name: &str| Some(name) == local;
     let select = |healthy: bool| {
-        let mut names: Vec<&str> = servers
-            .iter()
-            .filter(|(name, is_healthy)| *is_healthy == healthy && !is_local(name))
-            .map(|(name, _)| *name)
-            .collect();
-        let length = names.len().max(1);
-        names.rotate_left(number % length);
-        let own = servers
-            .iter()
-            .filter(|(name, is_healthy)| *is_healthy == healthy && is_local(name));
-        let mut order: Vec<&str> = own.map(|(name, _)| *name).collect();
-        order.append(&mut names);
+        let listed = servers.iter().filter(|server| server.is_listed);
+        let names = listed.filter(|server| server.is_healthy == healthy);
+        let names = names.map(|server| server.name);
+        let (mut order, mut others): (Vec<&str>, Vec<&str>) =
+            names.partition(|name| is_local(name));
+        let length = others.len().max(1);
+        others.rotate_left(number % length);
+        order.append(&mut others);
         order
     };
-    let all = [select(true), select(false)].concat();
+    let unlisted = servers.iter().filter(|server| !server.is_listed);
+    let unlisted: Vec<&str> = unlisted.map(|server| server.name).collect();
+    let all = [select(true), select(false), unlisted].concat();
     all.into_iter().map(str::to_owned).collect()
 }
 
@@ -43,8 +51,14 @@ mod tests {
 
     #[test]
     fn local_server_comes_first_and_failed_ones_last() {
-        let order = |servers: &[(&str, bool)], local, number| {
-            order_servers(servers, local, number).join(" ")
+        let order = |servers: &[(&'static str, bool)], local, number| {
+            let candidate = |(name, is_healthy): &(&'static str, bool)| Candidate {
+                name,
+                is_healthy: *is_healthy,
+                is_listed: *name != "joined",
+            };
+            let servers: Vec<_> = servers.iter().map(candidate).collect();
+            order_servers(&servers, local, number).join(" ")
         };
         let all = [("a", true), ("b", true), ("c", true)];
         assert_eq!(order(&all, Some("b"), 0), "b a c");
@@ -54,6 +68,8 @@ mod tests {
         let failed = [("a", false), ("b", false), ("c", true)];
         assert_eq!(order(&failed, Some("b"), 0), "c b a");
         assert_eq!(order(&[], Some("b"), 3), "");
+        let stale = [("joined", true), ("a", false), ("b", false)];
+        assert_eq!(order(&stale, None, 0), "a b joined");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Client, Config, Request, Source};
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use super::servers::Servers;
@@ -15,25 +16,40 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Consecutive failures after which a server is lost. One may be a connection that the server closed.
 const FAILURES: u32 = 2;
 
-/// Checks all servers until it is dropped.
+/// Checks all servers until it is dropped. Each has its own task: one that hangs does not delay the others.
 pub(super) async fn check_servers(servers: Arc<Servers>, layout: Layout) {
-    let mut checks: HashMap<String, Check> = HashMap::new();
+    let mut tasks = JoinSet::new();
+    let mut checks: HashMap<String, AbortHandle> = HashMap::new();
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
+        servers.close_drained();
         let names = servers.list();
-        checks.retain(|name, _| names.contains(name));
-        for name in &names {
-            let new = || Check::new(name, &layout);
-            checks.entry(name.clone()).or_insert_with(new);
+        checks.retain(|name, check| {
+            // A check that panicked begins again.
+            let stays = names.contains(name) && !check.is_finished();
+            if !stays {
+                check.abort();
+            }
+            stays
+        });
+        while tasks.try_join_next().is_some() {}
+        for name in names {
+            checks.entry(name.clone()).or_insert_with(|| {
+                let check = Check::new(&name, &layout);
+                tasks.spawn(check_server(name, check, servers.clone()))
+            });
         }
-        let results = checks
-            .iter_mut()
-            .map(|(name, check)| async move { (name.clone(), check.is_healthy().await) });
-        for (name, is_healthy) in futures::future::join_all(results).await {
-            servers.set_health(&name, is_healthy);
-        }
+    }
+}
+
+async fn check_server(name: String, mut check: Check, servers: Arc<Servers>) {
+    let mut interval = tokio::time::interval(INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        servers.set_health(&name, check.is_healthy().await);
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) async fn check_added_nodes(settings: &Settings, layout: &Layout) -> R
     if !is_larger || !layout.admin_kubeconfig().exists() {
         return Ok(());
     }
-    let client = connect_admin(layout)?;
+    let client = connect_admin(settings, layout)?;
     let listed = tokio::time::timeout(LIST_TIMEOUT, list_nodes(&client)).await;
     match listed {
         Ok(Ok(nodes)) => check_ranges_are_free(&settings.nodes(), &nodes),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use client::ListParams;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::servers::Servers;
 use crate::connect::connect_admin;
@@ -29,11 +29,12 @@ const REPAIR_INTERVAL: Duration = Duration::from_secs(60);
 /// Follows the state of the other machines until it is dropped.
 pub(super) async fn follow_machines(servers: Arc<Servers>, settings: Settings, layout: Layout) {
     let mut interval = tokio::time::interval(INTERVAL);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut done: Option<(BTreeSet<IpAddr>, Instant)> = None;
     loop {
         interval.tick().await;
         // A machine that is cut off sees all others as lost.
-        if !servers.may_judge() {
+        if !servers.has_current_state() {
             done = None;
             continue;
         }
@@ -44,15 +45,19 @@ pub(super) async fn follow_machines(servers: Arc<Servers>, settings: Settings, l
         {
             continue;
         }
-        match apply(&healthy, &settings, &layout).await {
+        match update_slices(&healthy, &settings, &layout).await {
             Ok(()) => done = Some((healthy, Instant::now())),
             Err(error) => tracing::debug!(%error, "changing the endpoints of cluster DNS again"),
         }
     }
 }
 
-async fn apply(healthy: &BTreeSet<IpAddr>, settings: &Settings, layout: &Layout) -> Result<()> {
-    let client = connect_admin(layout)?;
+async fn update_slices(
+    healthy: &BTreeSet<IpAddr>,
+    settings: &Settings,
+    layout: &Layout,
+) -> Result<()> {
+    let client = connect_admin(settings, layout)?;
     let failed = |cause| Error::Api {
         what: "the endpoints of cluster DNS".to_owned(),
         cause,
