@@ -295,7 +295,7 @@ pub enum Token {
 pub struct CreateToken {
     #[command(flatten)]
     pub folder: Folder,
-    /// Time until the token expires, such as 90m; 0 for a token that never expires
+    /// Time until the token expires, such as 90m; 0 for a token that never expires. With --control-plane at most 2 hours
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = base_duration::parse_unsigned)]
     pub ttl: Duration,
     /// Text to recognize the token by

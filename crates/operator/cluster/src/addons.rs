@@ -13,18 +13,23 @@ use client::{Client, Object};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use operator_discovery::Endpoint;
 use serde_json::{Value, json};
 
 pub use bootstrap::TOKEN_GROUP;
 
+use crate::control_plane::ControlPlane;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::published;
+use crate::published::{self, ClusterParameters};
 use crate::settings::Settings;
+use crate::up::SharedOptions;
 
 const NAMESPACE: &str = "kube-system";
 const MARKER_TEXT: &str = "The roles and bindings for joining nodes have been created. If this file is removed, \
     `ironclad up` creates them again.\n";
+/// Attempts to change an object that other machines change, too.
+const ATTEMPTS: u32 = 5;
 /// The user of the DNS server's certificate.
 const DNS_USER: &str = "system:cluster-dns";
 /// The user of kube-proxy's certificate.
@@ -75,24 +80,84 @@ pub async fn publish_cluster(client: &Client, settings: &Settings, layout: &Layo
 /// Creates or updates the objects of a further machine of the control plane: the others are those of the
 /// cluster, which the machine of `ironclad init` publishes.
 async fn apply_own_addons(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
-    let maps = client.namespaced::<ConfigMap>(published::NAMESPACE);
-    let map = maps.get(published::CLUSTER_CONFIG).await;
-    let map = map.map_err(|cause| Error::Api {
-        what: format!("reading the ConfigMap {}", published::CLUSTER_CONFIG),
-        cause,
-    })?;
-    let known = published::read_hosts(&map);
-    let all = merge_hosts(read_server_hosts(layout)?, known.clone());
-    if all != known
-        && let Some(map) = published::replace_hosts(&map, &all)
-    {
-        ensure_object(maps, &map).await?;
-    }
+    let own = read_server_hosts(layout)?;
+    change_hosts(client, |known| merge_hosts(own.clone(), known.to_vec())).await?;
     ensure_object(
         client.namespaced::<EndpointSlice>(NAMESPACE),
         &endpoint_slice(settings),
     )
     .await
+}
+
+/// Changes the published names and addresses of API servers, again if another machine does so at the same time.
+pub(crate) async fn change_hosts(
+    client: &Client,
+    change: impl Fn(&[String]) -> Vec<String>,
+) -> Result<()> {
+    let maps = client.namespaced::<ConfigMap>(published::NAMESPACE);
+    let failed = |cause| Error::Api {
+        what: format!("changing the ConfigMap {}", published::CLUSTER_CONFIG),
+        cause,
+    };
+    let mut attempts = 1..=ATTEMPTS;
+    loop {
+        let map = maps.get(published::CLUSTER_CONFIG).await.map_err(failed)?;
+        let known = published::read_hosts(&map);
+        let all = change(&known);
+        if all == known {
+            return Ok(());
+        }
+        let Some(tree) = published::replace_hosts(&map, &all) else {
+            return Ok(());
+        };
+        let patch = client::Patch::Merge(tree);
+        match maps.patch(published::CLUSTER_CONFIG, &patch).await {
+            Err(error) if error.is_conflict() && attempts.next() != Some(ATTEMPTS) => {}
+            done => return done.map(drop).map_err(failed),
+        }
+    }
+}
+
+/// Returns the shared control plane with what another machine has published since; None if this machine knows it.
+/// `given` are the options of the command, which are newer.
+pub(crate) async fn find_newer_control_plane(
+    client: &Client,
+    known: &ControlPlane,
+    given: Option<&SharedOptions>,
+) -> Option<ControlPlane> {
+    let maps = client.namespaced::<ConfigMap>(published::NAMESPACE);
+    // Without the map, or with one that an administrator has changed, the settings of this machine count.
+    let map = maps.get(published::CLUSTER_CONFIG).await.ok()?;
+    let published = published::read_cluster_config(&map).ok()?;
+    merge_control_plane(known, published, given)
+}
+
+fn merge_control_plane(
+    known: &ControlPlane,
+    published: ClusterParameters,
+    given: Option<&SharedOptions>,
+) -> Option<ControlPlane> {
+    if !published.is_shared {
+        return None;
+    }
+    let mut all = known.clone();
+    let is_valid = |text: &String| text.parse::<Endpoint>().is_ok();
+    if given.is_none_or(|given| given.endpoint.is_none()) {
+        all.endpoint = published.endpoint.filter(is_valid);
+    }
+    if given.is_none_or(|given| given.extra_sans.is_empty()) {
+        all.extra_sans = published.extra_sans;
+    }
+    (all != *known).then_some(all)
+}
+
+/// Records that the rights of joining nodes were granted, on a machine of a control plane that has granted them: what
+/// an administrator has removed since stays removed.
+pub fn record_granted_rights(layout: &Layout) -> Result<()> {
+    for marker in [layout.bootstrap_marker(), layout.join_marker()] {
+        crate::files::write_file(&marker, MARKER_TEXT.as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Returns the names and addresses of all API servers: no node gets a serving certificate for one of them.
@@ -129,13 +194,7 @@ async fn publish_join_configuration(
     layout: &Layout,
 ) -> Result<()> {
     let maps = || client.namespaced::<ConfigMap>(published::NAMESPACE);
-    let mut hosts = read_server_hosts(layout)?;
-    if settings.control_plane.is_some()
-        && let Ok(map) = maps().get(published::CLUSTER_CONFIG).await
-    {
-        hosts = merge_hosts(hosts, published::read_hosts(&map));
-    }
-    ensure_object(maps(), &published::cluster_config(settings, &hosts)).await?;
+    publish_cluster_config(client, settings, &read_server_hosts(layout)?).await?;
     // Created once: an administrator may change it for the machines that join later.
     create_object(maps(), &published::kubelet_config(settings)).await?;
     let marker = layout.join_marker();
@@ -163,6 +222,36 @@ async fn publish_join_configuration(
         ensure_object(client.api::<ClusterRoleBinding>(), &binding).await?;
     }
     crate::files::write_file(&marker, MARKER_TEXT.as_bytes())
+}
+
+/// Publishes the cluster's parameters, again if another machine changes them at the same time.
+async fn publish_cluster_config(
+    client: &Client,
+    settings: &Settings,
+    hosts: &[String],
+) -> Result<()> {
+    let maps = || client.namespaced::<ConfigMap>(published::NAMESPACE);
+    let mut attempts = 1..=ATTEMPTS;
+    loop {
+        let before = match settings.control_plane {
+            Some(_) => maps().get(published::CLUSTER_CONFIG).await.ok(),
+            None => None,
+        };
+        let known = before.as_ref().map(published::read_hosts);
+        let all = match known {
+            Some(known) => merge_hosts(hosts.to_vec(), known),
+            None => hosts.to_vec(),
+        };
+        let mut tree = published::cluster_config(settings, &all);
+        if let Some(version) = before.and_then(|before| before.metadata.resource_version) {
+            tree["metadata"]["resourceVersion"] = version.into();
+        }
+        match ensure_object(maps(), &tree).await {
+            Err(Error::Api { cause, .. })
+                if cause.is_conflict() && attempts.next() != Some(ATTEMPTS) => {}
+            done => return done,
+        }
+    }
 }
 
 /// Returns the names and addresses in the API server's certificate, which an administrator may have
@@ -381,6 +470,53 @@ mod tests {
             .map(key)
             .collect();
         assert_eq!(ports.iter().map(key).collect::<Vec<_>>(), of_service);
+    }
+
+    #[test]
+    fn what_init_published_on_another_machine_is_adopted() {
+        let published = |is_shared, endpoint: Option<&str>, sans: &[&str]| {
+            let settings = Settings::example();
+            ClusterParameters {
+                pods: settings.pod_cidr,
+                services: settings.service_cidr,
+                domain: settings.domain,
+                enforces_policies: true,
+                is_shared,
+                endpoint: endpoint.map(str::to_owned),
+                extra_sans: sans.iter().map(|&name| name.to_owned()).collect(),
+            }
+        };
+        let known = Settings::example_shared().control_plane.unwrap();
+        let merge = |published, given: Option<SharedOptions>| {
+            merge_control_plane(&known, published, given.as_ref())
+                .map(|all| (all.endpoint.unwrap_or_default(), all.extra_sans.join(",")))
+        };
+        let pair = |endpoint: &str, names: &str| Some((endpoint.to_owned(), names.to_owned()));
+        assert_eq!(merge(published(true, None, &[]), None), None);
+        // `init` on a cluster that `up` made.
+        assert_eq!(merge(published(false, Some("a:1"), &["b"]), None), None);
+        let new = || published(true, Some("a:1"), &["b"]);
+        assert_eq!(merge(new(), None), pair("a:1", "b"));
+        assert_eq!(
+            merge(new(), Some(SharedOptions::default())),
+            pair("a:1", "b")
+        );
+        let given = SharedOptions {
+            endpoint: Some("c:1".into()),
+            extra_sans: Vec::new(),
+        };
+        // The command has stored its options already.
+        assert_eq!(merge(new(), Some(given)), pair("", "b"));
+        let invalid = published(true, Some("a"), &[]);
+        assert_eq!(merge(invalid, None), None);
+    }
+
+    #[test]
+    fn rights_are_not_granted_again_by_a_machine_that_joined() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        record_granted_rights(&layout).unwrap();
+        assert!(layout.bootstrap_marker().exists() && layout.join_marker().exists());
     }
 
     #[test]

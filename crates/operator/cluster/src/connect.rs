@@ -46,15 +46,25 @@ pub fn local_store_url(settings: &Settings) -> String {
     format!("https://127.0.0.1:{}", settings.ports.store)
 }
 
+/// The CA of the store, and certificate and key of its clients on this machine.
+const STORE_FILES: [&str; 3] = [
+    "etcd/ca.crt",
+    "apiserver-etcd-client.crt",
+    "apiserver-etcd-client.key",
+];
+
+/// Returns whether this machine can connect to the store.
+pub fn has_store_certificate(layout: &Layout) -> bool {
+    let is_present = |name| layout.pki().join(name).is_file();
+    STORE_FILES.into_iter().all(is_present)
+}
+
 /// Returns a connection to a member of the store, with the certificate of the API server.
 pub fn connect_store(url: &str, layout: &Layout) -> Result<Channel> {
-    let read = |name: &str| read_file(&layout.pki().join(name));
+    let [ca, certificate, key] = STORE_FILES.map(|name| read_file(&layout.pki().join(name)));
     let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(read("etcd/ca.crt")?))
-        .identity(Identity::from_pem(
-            read("apiserver-etcd-client.crt")?,
-            read("apiserver-etcd-client.key")?,
-        ));
+        .ca_certificate(Certificate::from_pem(ca?))
+        .identity(Identity::from_pem(certificate?, key?));
     let endpoint =
         Endpoint::from_shared(url.to_owned()).and_then(|endpoint| endpoint.tls_config(tls));
     let endpoint = endpoint.map_err(|error| Error::Refused(error.to_string()))?;

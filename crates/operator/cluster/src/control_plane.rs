@@ -39,6 +39,12 @@ pub struct JoinedControlPlane {
     pub client_urls: Vec<String>,
     /// True once the member on this machine votes.
     pub is_voter: bool,
+    /// Labels with which the node is created: `key=value`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// Taints with which the node is created: `key=value:effect`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<String>,
 }
 
 impl JoinedControlPlane {

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::connect::local_store_url;
 use crate::error::{Error, Result};
+use crate::join::{leaving_member, list_store};
 use crate::layout::Layout;
 use crate::mounts::{read_mount_points, unmount_below};
-use crate::plan::{Process, make_plan};
+use crate::plan::{Process, make_plan, member_url};
 use crate::process::Running;
 use crate::settings::{Runtime, Settings};
-use crate::store_members::list_members;
+use crate::store_members::{LeavingMember, Member, find_leaving};
 use crate::supervisor::is_ready;
 use crate::{cgroups, checks, containers, files, network, systemd};
 
@@ -86,20 +86,29 @@ pub async fn stop_cluster(options: &DownOptions, report_progress: &dyn Fn(&str))
     Ok(true)
 }
 
-/// Rejects the removal of a machine whose store has other members: they would wait for it for ever.
+/// Rejects the removal of a machine whose store has other members: they would count it for their quorum. The members
+/// on other machines are asked, too, since that of this machine may be stopped.
 async fn reject_member(settings: &Settings, layout: &Layout) -> Result<()> {
     if settings.control_plane.is_none() {
         return Ok(());
     }
-    // If the store does not respond, the machine may be what is left of a lost cluster.
-    let members = list_members(&[local_store_url(settings)], layout).await;
-    match members {
-        Ok(members) if members.len() > 1 => Err(Error::Refused(format!(
+    // If no store responds, the machine may be what is left of a lost cluster.
+    let Ok((members, _)) = list_store(settings, layout).await else {
+        return Ok(());
+    };
+    let peer_url = member_url(settings.node_address, settings.ports.store_peer);
+    match has_other_members(&members, leaving_member(settings, &peer_url)) {
+        false => Ok(()),
+        true => Err(Error::Refused(format!(
             "the store has {} members; `ironclad reset` removes that of this machine first, and then everything else here",
             members.len()
         ))),
-        _ => Ok(()),
     }
+}
+
+/// Returns whether the member of this machine is one of several.
+fn has_other_members(members: &[Member], own: LeavingMember<'_>) -> bool {
+    members.len() > 1 && find_leaving(members, own).is_some()
 }
 
 /// Removes the containers. The cluster's own containerd was stopped with the rest, so it is started
@@ -156,6 +165,30 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn member_of_several_is_not_purged() {
+        let settings = Settings::example_shared();
+        let peer_url = member_url(settings.node_address, settings.ports.store_peer);
+        let own = leaving_member(&settings, &peer_url);
+        let member = |id, name: &str, url: &str| Member {
+            id,
+            name: name.into(),
+            peer_urls: vec![url.into()],
+            client_urls: Vec::new(),
+            is_learner: false,
+        };
+        let first = member(1, "cp1", "https://192.0.2.2:2380");
+        let second = member(2, "cp2", "https://192.0.2.3:2380");
+        for (members, expected) in [
+            (vec![first.clone(), second.clone()], true),
+            (vec![second], false),
+            // It was removed, or is not of this cluster.
+            (vec![first.clone(), member(3, "cp3", "https://a:1")], false),
+        ] {
+            assert_eq!(has_other_members(&members, own), expected, "{members:?}");
+        }
+    }
 
     #[tokio::test]
     async fn directory_without_a_cluster_is_left_alone() {

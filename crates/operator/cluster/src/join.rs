@@ -30,6 +30,7 @@ use crate::up::choose::{absolute_path, choose_bin_dir};
 use crate::up::start::start_processes;
 use crate::up::{self, wait};
 use crate::{checks, network, published};
+pub(crate) use leave::{leaving_member, list_store};
 pub use options::{ControlPlaneKey, DiscoveryOptions, DiscoverySource, JoinOptions};
 use requests::{check_name_is_free, connect_with_token, discover, read_map, wait_for_pods};
 pub use reset::{RemovedMachine, reset_machine};

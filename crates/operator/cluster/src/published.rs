@@ -138,7 +138,25 @@ pub fn read_hosts(map: &ConfigMap) -> Vec<String> {
         .unwrap_or_default()
 }
 
-/// Returns the map with these names and addresses, and otherwise unchanged; None if its text can't be read.
+/// Returns the names and addresses of the other API servers, without those of a machine that leaves: a node may have
+/// them later.
+pub fn remove_hosts(known: &[String], settings: &Settings) -> Vec<String> {
+    let own = [
+        settings.node_name.clone(),
+        settings.node_address.to_string(),
+    ];
+    let shared = settings.control_plane.as_ref();
+    // In the certificates of the others, too.
+    let stays = |host: &String| shared.is_some_and(|shared| shared.extra_sans.contains(host));
+    let others = known.iter();
+    others
+        .filter(|host| !own.contains(host) || stays(host))
+        .cloned()
+        .collect()
+}
+
+/// Returns the map with these names and addresses, and otherwise unchanged; None if its text can't be read. It has the
+/// version of the map: what another machine has written since is not overwritten.
 pub fn replace_hosts(map: &ConfigMap, hosts: &[String]) -> Option<Value> {
     let text = map.data.as_ref()?.get(CLUSTER_KEY)?;
     let mut tree: Value = serde_yaml::from_str(text).ok()?;
@@ -149,7 +167,9 @@ pub fn replace_hosts(map: &ConfigMap, hosts: &[String]) -> Option<Value> {
     server
         .as_object_mut()?
         .insert("certSANs".to_owned(), json!(hosts));
-    Some(config_map(CLUSTER_CONFIG, CLUSTER_KEY, &tree))
+    let mut changed = config_map(CLUSTER_CONFIG, CLUSTER_KEY, &tree);
+    changed["metadata"]["resourceVersion"] = json!(map.metadata.resource_version);
+    Some(changed)
 }
 
 /// Returns the ConfigMap of the kubelets' configuration. The paths are those of kubeadm, which does
@@ -289,12 +309,27 @@ mod tests {
         assert_eq!(read.extra_sans, ["192.0.2.77"]);
         assert_eq!(read_hosts(&map), ["cp1"]);
         let hosts = ["cp1".to_owned(), "cp2".to_owned()];
+        let mut map = map;
+        map.metadata.resource_version = Some("7".into());
         let changed = to_map(replace_hosts(&map, &hosts).unwrap());
         assert_eq!(read_hosts(&changed), hosts);
+        assert_eq!(changed.metadata.resource_version.as_deref(), Some("7"));
         let settings = own;
         let kubelet = read_kubelet_config(&to_map(kubelet_config(&settings))).unwrap();
         assert_eq!(kubelet["clusterDNS"], json!(["10.96.0.10"]));
         assert_eq!(kubelet["authentication"]["anonymous"]["enabled"], false);
+    }
+
+    /// The machine may become a worker, whose serving certificate has them.
+    #[test]
+    fn names_of_a_machine_that_leaves_are_removed() {
+        let mut settings = Settings::example_shared();
+        let known = ["192.0.2.2", "192.0.2.3", "cp1", "cp2", "kubernetes"].map(str::to_owned);
+        let others = ["192.0.2.2", "cp1", "kubernetes"];
+        assert_eq!(remove_hosts(&known, &settings), others);
+        let shared = settings.control_plane.as_mut().unwrap();
+        shared.extra_sans = vec!["192.0.2.3".into()];
+        assert_eq!(remove_hosts(&known, &settings).len(), 4);
     }
 
     #[test]

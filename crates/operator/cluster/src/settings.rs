@@ -453,6 +453,8 @@ impl Settings {
                     initial_cluster: String::new(),
                     client_urls: Vec::new(),
                     is_voter: false,
+                    labels: Vec::new(),
+                    taints: Vec::new(),
                 }),
                 ..ControlPlane::default()
             }),

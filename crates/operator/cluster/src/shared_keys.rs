@@ -13,7 +13,8 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use operator_pki::{CertificateKey, list_shared_files, write_shared_file};
+use operator_discovery::pin_certificates;
+use operator_pki::{CertificateKey, find_mismatched_ca, list_shared_files, write_shared_file};
 use serde_json::{Value, json};
 
 use crate::addons::ensure_object;
@@ -28,7 +29,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// The group of tokens that may read the cipher text. Tokens for workers are not in it.
 pub(crate) const CONTROL_PLANE_GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
 /// Time for which the Secret exists.
-const LIFETIME: Duration = Duration::from_secs(2 * 3600);
+pub(crate) const KEYS_LIFETIME: Duration = Duration::from_secs(2 * 3600);
 
 /// Encrypts the keys under a fresh key, and stores them in the cluster.
 pub(crate) async fn upload_keys(client: &Client, layout: &Layout) -> Result<CertificateKey> {
@@ -67,7 +68,7 @@ fn seal_files(layout: &Layout, key: &CertificateKey) -> Result<BTreeMap<String, 
 /// Creates the token whose expiration ends the life of the Secret.
 async fn create_owner(client: &Client) -> Result<Secret> {
     let end = Timestamp::now()
-        .checked_add(LIFETIME)
+        .checked_add(KEYS_LIFETIME)
         .map_err(|error| Error::Refused(error.to_string()))?;
     let token = TokenSecret {
         token: generate_token()?,
@@ -174,6 +175,31 @@ fn open_files(
     Ok(opened)
 }
 
+/// Rejects keys that are not those of the cluster which the machine verified: a Secret of a former cluster, or one
+/// that was changed.
+///
+/// # Errors
+/// The CA is another one, or a key does not fit its certificate.
+pub(crate) fn check_keys(keys: &BTreeMap<String, Vec<u8>>, verified_ca: &str) -> Result<()> {
+    let create =
+        "run `ironclad token create --control-plane` again on a machine of the control plane";
+    let found = keys.get("ca.crt").map(|ca| pin_certificates(ca));
+    let verified = pin_certificates(verified_ca.as_bytes());
+    // The first one signs; others of a bundle are former ones.
+    let first = found.and_then(|pins| pins.into_iter().next());
+    if !first.is_some_and(|pin| verified.contains(&pin)) {
+        return Err(Error::Refused(format!(
+            "the Secret {SECRET} has another CA than the cluster; {create}"
+        )));
+    }
+    match find_mismatched_ca(keys) {
+        None => Ok(()),
+        Some(ca) => Err(Error::Refused(format!(
+            "the Secret {SECRET}: {ca}.key is not the key of {ca}.crt; {create}"
+        ))),
+    }
+}
+
 /// Writes the decrypted keys, each with its mode.
 pub(crate) fn write_keys(layout: &Layout, keys: &BTreeMap<String, Vec<u8>>) -> Result<()> {
     crate::files::create_dir(&layout.pki(), 0o711)?;
@@ -246,6 +272,32 @@ mod tests {
                 .unwrap_err()
                 .contains("no entry sa.key")
         );
+    }
+
+    #[test]
+    fn keys_of_another_cluster_are_rejected() {
+        let read = |dir: &std::path::Path| {
+            let mut keys = BTreeMap::new();
+            for ca in ["ca", "front-proxy-ca", "etcd-ca"] {
+                operator_pki::Authority::ensure(dir, ca, ca).unwrap();
+                for extension in ["crt", "key"] {
+                    let entry = format!("{ca}.{extension}");
+                    keys.insert(entry.clone(), std::fs::read(dir.join(entry)).unwrap());
+                }
+            }
+            keys
+        };
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (mut keys, other) = (read(one.path()), read(other.path()));
+        let ca =
+            |keys: &BTreeMap<String, Vec<u8>>| String::from_utf8(keys["ca.crt"].clone()).unwrap();
+        check_keys(&keys, &ca(&keys)).unwrap();
+        let error = check_keys(&keys, &ca(&other)).unwrap_err().to_string();
+        assert!(error.contains("another CA"), "{error}");
+        let verified = ca(&keys);
+        keys.insert("ca.key".to_owned(), other["ca.key"].clone());
+        let error = check_keys(&keys, &verified).unwrap_err().to_string();
+        assert!(error.contains("ca.key is not the key"), "{error}");
     }
 
     #[test]

@@ -5,7 +5,8 @@ mod decide;
 mod requests;
 
 pub(crate) use decide::{
-    JoinStep, LocalMember, Member, RemovalDecision, decide_removal, format_members, next_join_step,
+    JoinStep, LeavingMember, ListSource, LocalMember, Member, RemovalDecision, decide_removal,
+    find_leaving, format_members, is_name_of_another, next_join_step,
 };
 pub(crate) use requests::{
     add_learner, find_responding, list_members, promote_member, publish_peer_url, remove_member,

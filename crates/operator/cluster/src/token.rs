@@ -17,12 +17,12 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::random_token::generate_token;
 use crate::settings::Settings;
-use crate::shared_keys::{CONTROL_PLANE_GROUP, upload_keys};
+use crate::shared_keys::{CONTROL_PLANE_GROUP, KEYS_LIFETIME, upload_keys};
 
 /// Options of `create_token`.
 #[derive(Debug, Clone)]
 pub struct TokenOptions {
-    /// Time for which the token is valid; None for ever.
+    /// Time for which the token is valid; None without a limit, which tokens for the control plane always have.
     pub lifetime: Option<Duration>,
     /// Text for administrators.
     pub description: String,
@@ -42,10 +42,19 @@ pub async fn create_control_plane_token(
         ));
     }
     let layout = Layout::for_settings(&settings);
+    let options = TokenOptions {
+        lifetime: Some(limit_lifetime(options.lifetime)),
+        ..options.clone()
+    };
     let key = upload_keys(&connect_admin(&settings, &layout)?, &layout).await?;
     let groups = vec![TOKEN_GROUP.to_owned(), CONTROL_PLANE_GROUP.to_owned()];
-    let token = store_token(data_dir, options, groups).await?;
+    let token = store_token(data_dir, &options, groups).await?;
     Ok((token, key))
+}
+
+/// Returns the lifetime of a token for the control plane, which has no use after that of the keys.
+fn limit_lifetime(given: Option<Duration>) -> Duration {
+    given.map_or(KEYS_LIFETIME, |given| given.min(KEYS_LIFETIME))
 }
 
 /// Creates a token with which machines join the cluster in `data_dir`.
@@ -194,6 +203,18 @@ mod tests {
             command.matches(" --discovery-token-ca-cert-hash ").count(),
             2
         );
+    }
+
+    #[test]
+    fn token_for_the_control_plane_ends_with_its_keys() {
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        for (given, expected) in [
+            (None, hours(2)),
+            (Some(hours(24)), hours(2)),
+            (Some(hours(1)), hours(1)),
+        ] {
+            assert_eq!(limit_lifetime(given), expected, "{given:?}");
+        }
     }
 
     #[test]

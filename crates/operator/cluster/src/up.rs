@@ -8,6 +8,7 @@ pub(crate) mod wait;
 
 use std::time::Instant;
 
+use client::Client;
 use operator_pki::Renewal;
 
 use crate::cluster_files::write_files;
@@ -28,7 +29,7 @@ pub async fn start_cluster(
     report_progress: &dyn Fn(&str),
 ) -> Result<Settings> {
     let (began, started) = (Instant::now(), wait::Began::now());
-    let (settings, remark) = choose::choose_settings(options)?;
+    let (mut settings, remark) = choose::choose_settings(options)?;
     let layout = Layout::for_settings(&settings);
     // Before the first file is written: a rejected start leaves nothing behind.
     checks::check_host(&settings, &layout)?;
@@ -76,6 +77,7 @@ pub async fn start_cluster(
     // The API server creates the namespace after it is ready, and the addons are objects in it.
     share_store(&settings, &layout).await?;
     wait::wait_for_system(&client, &settings, &layout).await?;
+    adopt_control_plane(&mut settings, options, &client, report_progress).await?;
     match &options.shared {
         // `init` on a further machine: cluster-info gets its address.
         Some(_) => addons::publish_cluster(&client, &settings, &layout).await?,
@@ -101,6 +103,33 @@ pub async fn start_cluster(
         began.elapsed().as_secs_f32()
     ));
     Ok(settings)
+}
+
+/// Stores the load balancer and the names of API servers that another machine has published since, and issues the
+/// certificate with them.
+async fn adopt_control_plane(
+    settings: &mut Settings,
+    options: &UpOptions,
+    client: &Client,
+    report_progress: &dyn Fn(&str),
+) -> Result<()> {
+    let Some(known) = &settings.control_plane else {
+        return Ok(());
+    };
+    let given = options.shared.as_ref();
+    let Some(newer) = addons::find_newer_control_plane(client, known, given).await else {
+        return Ok(());
+    };
+    report_progress(
+        "changing the endpoint and the names of the API server to those of the cluster",
+    );
+    settings.control_plane = Some(newer);
+    settings.save()?;
+    let layout = Layout::for_settings(settings);
+    write_files(settings, &layout, Renewal::Due)?;
+    start::start_processes(settings, &layout, make_plan(settings, &layout))?;
+    let local = connect_admin_at(&local_api_url(settings), &layout);
+    wait::wait_for_api_server(&local, &layout).await
 }
 
 /// Publishes the address at which the store's member of this machine listens: that of a cluster which `up`

@@ -40,13 +40,13 @@ pub(super) async fn choose_settings(
              this machine with --node-ip"
         )));
     }
-    let known = before.and_then(|before| before.membership.as_ref());
-    let keep = |given: &[String], known: Option<&Vec<String>>| match given {
-        [] => known.cloned().unwrap_or_default(),
+    let (known_labels, known_taints) = before.map(stored_lists).unwrap_or_default();
+    let keep = |given: &[String], known: &[String]| match given {
+        [] => known.to_vec(),
         given => given.to_vec(),
     };
-    let labels = keep(&options.labels, known.map(|known| &known.labels));
-    let taints = keep(&options.taints, known.map(|known| &known.taints));
+    let labels = keep(&options.labels, known_labels);
+    let taints = keep(&options.taints, known_taints);
     labels.iter().try_for_each(|label| check_label(label))?;
     taints.iter().try_for_each(|taint| check_taint(taint))?;
     let known = before.map(|before| before.verbosity);
@@ -75,6 +75,15 @@ pub(super) async fn choose_settings(
         }),
         control_plane: None,
     })
+}
+
+/// Returns the labels and taints of an earlier join, as a worker or to the control plane.
+fn stored_lists(before: &Settings) -> (&[String], &[String]) {
+    match (&before.membership, before.joined_control_plane()) {
+        (Some(membership), _) => (&membership.labels, &membership.taints),
+        (None, Some(joined)) => (&joined.labels, &joined.taints),
+        (None, None) => (&[], &[]),
+    }
 }
 
 /// Chooses the runtime. Unlike `up`, a machine that can't run containers is refused instead of
@@ -243,6 +252,20 @@ mod tests {
             (membership.labels[0].as_str(), membership.taints.len()),
             ("disk=hdd", 1)
         );
+    }
+
+    #[test]
+    fn labels_and_taints_of_an_interrupted_join_are_kept() {
+        let (labels, taints) = (vec!["disk=ssd".to_owned()], vec!["a:NoExecute".to_owned()]);
+        let mut shared = Settings::example_shared();
+        let joined = shared.control_plane.as_mut().unwrap().joined.as_mut();
+        let joined = joined.unwrap();
+        (joined.labels, joined.taints) = (labels.clone(), taints.clone());
+        let text = serde_json::to_string(&shared).unwrap();
+        let loaded: Settings = serde_json::from_str(&text).unwrap();
+        assert_eq!(stored_lists(&loaded), (&labels[..], &taints[..]));
+        assert_eq!(stored_lists(&Settings::example_joined()).0, labels);
+        assert_eq!(stored_lists(&Settings::example()).0.len(), 0);
     }
 
     #[test]

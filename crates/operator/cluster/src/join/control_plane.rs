@@ -7,12 +7,14 @@ use std::path::Path;
 
 use client::Client;
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use operator_pki::Renewal;
 use serde_json::{Map, Value, json};
 
 use super::options::{ControlPlaneKey, JoinOptions};
-use super::requests::{check_name_is_free, connect_with_token, discover, read_map, wait_for_pods};
+use super::repeated::check_value;
+use super::requests::{
+    check_name_is_free, connect_with_token, discover, find_store_urls, read_map, wait_for_pods,
+};
 use crate::cluster_files::{certificate_names, write_files};
 use crate::connect::{connect_admin_at, local_store_url};
 use crate::control_plane::{CONTROL_PLANE_LABEL, ControlPlane, JoinedControlPlane};
@@ -21,7 +23,8 @@ use crate::layout::Layout;
 use crate::membership::Membership;
 use crate::plan::{make_plan, member_url};
 use crate::settings::{Ports, SHARED_LAYOUT, Settings};
-use crate::shared_keys::{download_keys, has_keys, write_keys};
+use crate::shared_keys::{check_keys, download_keys, has_keys, write_keys};
+use crate::store_data::has_store_data;
 use crate::store_members::{
     JoinStep, LocalMember, Member, add_learner, format_members, list_members, next_join_step,
     promote_member,
@@ -29,7 +32,7 @@ use crate::store_members::{
 use crate::up::choose::choose_bin_dir;
 use crate::up::start::start_processes;
 use crate::up::{UpOptions, start_cluster, wait};
-use crate::{checks, published};
+use crate::{addons, checks, published};
 
 /// Joins the control plane, or continues with it or repairs it.
 pub(super) async fn join_control_plane(
@@ -45,7 +48,7 @@ pub(super) async fn join_control_plane(
         let layout = Layout::for_settings(&settings);
         checks::check_host(&settings, &layout)?;
         settings.save()?;
-        join_store(&mut settings, &layout, options, report_progress).await?;
+        join_store(&mut settings, &layout, report_progress).await?;
     }
     let up = UpOptions {
         data_dir: data_dir.to_owned(),
@@ -75,6 +78,14 @@ fn find_settings(data_dir: &Path, options: &JoinOptions) -> Result<Option<Settin
     };
     let is_known = has_keys(&Layout::for_settings(&settings));
     if joined.is_voter || is_known {
+        // Certificates and the Node have the stored ones.
+        let address = options.node_address.as_ref();
+        check_value(
+            "--node-name",
+            options.node_name.as_ref(),
+            &settings.node_name,
+        )?;
+        check_value("--node-ip", address, &settings.node_address)?;
         settings.bin_dir = choose_bin_dir(options.bin_dir.as_deref(), Some(&settings), "kvstore")?;
         return Ok(Some(settings));
     }
@@ -113,6 +124,7 @@ async fn verify_and_unpack(
     let endpoint = parameters.endpoint.clone();
     let extra_sans = parameters.extra_sans.clone();
     let keys = download_keys(&client, key).await?;
+    check_keys(&keys, &cluster.ca)?;
     let server = cluster.server.url();
     let membership = Membership {
         server: server.clone(),
@@ -133,6 +145,7 @@ async fn verify_and_unpack(
              network plugin does it",
         );
     }
+    let lists = chosen.membership.clone().unwrap_or_default();
     let settings = Settings {
         layout: SHARED_LAYOUT,
         ports: Ports {
@@ -149,6 +162,8 @@ async fn verify_and_unpack(
                 initial_cluster: String::new(),
                 client_urls: Vec::new(),
                 is_voter: false,
+                labels: lists.labels.clone(),
+                taints: lists.taints.clone(),
             }),
         }),
         ..chosen
@@ -174,7 +189,6 @@ async fn verify_and_unpack(
 async fn join_store(
     settings: &mut Settings,
     layout: &Layout,
-    options: &JoinOptions,
     report_progress: &dyn Fn(&str),
 ) -> Result<()> {
     report_progress("issuing certificates");
@@ -184,7 +198,7 @@ async fn join_store(
     let shared = settings.control_plane.as_ref();
     if shared.is_none_or(|shared| shared.pods.is_none()) {
         report_progress("waiting for the addresses of its pods");
-        create_node(&client, settings, options).await?;
+        create_node(&client, settings).await?;
         let pods = wait_for_pods(&client, settings, layout).await?;
         if let Some(shared) = &mut settings.control_plane {
             shared.pods = Some(pods);
@@ -197,17 +211,17 @@ async fn join_store(
     let own = LocalMember {
         name: &name,
         peer_url: &peer_url,
-        has_data: layout.data().join("store").join("member").exists(),
+        has_data: has_store_data(layout),
     };
     let urls = find_store_urls(&client, settings).await?;
     let mut members = list_members(&urls, layout).await?;
-    if decide(&members, own)? == JoinStep::Add {
+    if decide_step(&members, own)? == JoinStep::Add {
         report_progress("adding a member to the store");
         add_learner(&urls, &peer_url, layout).await?;
         members = list_members(&urls, layout).await?;
     }
     let joined = joined_mut(settings)?;
-    if !joined.is_added() {
+    if needs_members(joined, own) {
         joined.initial_cluster = format_members(&members, own);
         joined.client_urls = members
             .iter()
@@ -217,17 +231,25 @@ async fn join_store(
     }
     report_progress("starting the store");
     start_processes(settings, layout, make_plan(settings, layout))?;
-    if let JoinStep::StartAndPromote(id) = decide(&members, own)? {
+    if let JoinStep::StartAndPromote(id) = decide_step(&members, own)? {
         report_progress("waiting until the store is in step");
         promote_member(&urls, id, layout).await?;
     }
     wait_for_store(settings, layout).await?;
+    // `ironclad init` on this machine, or after a restore of its backup, would grant them again.
+    addons::record_granted_rights(layout)?;
     joined_mut(settings)?.is_voter = true;
     settings.save()
 }
 
-fn decide(members: &[Member], own: LocalMember<'_>) -> Result<JoinStep> {
+fn decide_step(members: &[Member], own: LocalMember<'_>) -> Result<JoinStep> {
     next_join_step(members, own).map_err(|defect| Error::Refused(defect.to_string()))
+}
+
+/// Returns whether the list of members for the first start is to be stored. That of an earlier attempt may have
+/// members that were removed since; once the store has data, it has no effect.
+fn needs_members(joined: &JoinedControlPlane, own: LocalMember<'_>) -> bool {
+    !joined.is_added() || !own.has_data
 }
 
 fn joined_mut(settings: &mut Settings) -> Result<&mut JoinedControlPlane> {
@@ -245,42 +267,16 @@ async fn wait_for_store(settings: &Settings, layout: &Layout) -> Result<()> {
     .await
 }
 
-/// Returns the URLs of the store's members on the other machines, which are those of the API servers.
-async fn find_store_urls(client: &Client, settings: &Settings) -> Result<Vec<String>> {
-    let failed = |cause| Error::Api {
-        what: "reading the endpoints of the API servers".to_owned(),
-        cause,
-    };
-    let which = client::ListParams::new().with_labels("kubernetes.io/service-name=kubernetes");
-    let slices = client
-        .namespaced::<EndpointSlice>("default")
-        .list(&which)
-        .await;
-    let slices = slices.map_err(failed)?.items;
-    let addresses = slices
-        .iter()
-        .flat_map(|slice| slice.endpoints.iter().flatten());
-    let addresses = addresses.flat_map(|endpoint| &endpoint.addresses);
-    let addresses = addresses.filter_map(|text| text.parse().ok());
-    let urls: Vec<_> = addresses
-        .filter(|address| *address != settings.node_address)
-        .map(|address| member_url(address, settings.ports.store))
-        .collect();
-    match urls.is_empty() {
-        false => Ok(urls),
-        true => Err(Error::Refused(
-            "the Service kubernetes has no endpoint on another machine; run `ironclad status` there".to_owned(),
-        )),
-    }
-}
-
 /// Creates the Node, so that the cluster allocates the addresses of its pods before anything starts.
-async fn create_node(client: &Client, settings: &Settings, options: &JoinOptions) -> Result<()> {
+async fn create_node(client: &Client, settings: &Settings) -> Result<()> {
     let failed = |cause| Error::Api {
         what: format!("creating Node {}", settings.node_name),
         cause,
     };
-    let tree = format_node(&settings.node_name, &options.labels, &options.taints);
+    let joined = settings.joined_control_plane();
+    let lists = joined.map(|joined| (&joined.labels[..], &joined.taints[..]));
+    let (labels, taints) = lists.unwrap_or_default();
+    let tree = format_node(&settings.node_name, labels, taints);
     let node: Node = serde_json::from_value(tree).map_err(|error| {
         Error::Refused(format!("{} can't be built: {error}", settings.node_name))
     })?;
@@ -347,6 +343,54 @@ mod tests {
             (CONTROL_PLANE_LABEL, "NoSchedule")
         );
         assert_eq!(taints[1].value.as_deref(), Some("b"));
+    }
+
+    #[test]
+    fn members_of_an_earlier_attempt_are_replaced_until_the_store_has_data() {
+        let mut joined = Settings::example_shared()
+            .control_plane
+            .unwrap()
+            .joined
+            .unwrap();
+        let own = |has_data| LocalMember {
+            name: "cp2",
+            peer_url: "https://192.0.2.3:2380",
+            has_data,
+        };
+        assert!(needs_members(&joined, own(false)));
+        joined.initial_cluster = "cp1=https://192.0.2.2:2380".into();
+        assert!(
+            needs_members(&joined, own(false)),
+            "the learner was removed"
+        );
+        assert!(!needs_members(&joined, own(true)), "no restart");
+    }
+
+    #[test]
+    fn interrupted_join_continues_with_its_name_and_address_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = Settings {
+            data_dir: dir.path().into(),
+            bin_dir: dir.path().into(),
+            ..Settings::example_shared()
+        };
+        let shared = settings.control_plane.as_mut().unwrap();
+        shared.joined.as_mut().unwrap().is_voter = true;
+        settings.save().unwrap();
+        let find = |name: &str, address: &str| {
+            let options = JoinOptions {
+                bin_dir: Some(dir.path().into()),
+                node_name: Some(name.into()),
+                node_address: address.parse().ok(),
+                ..JoinOptions::default()
+            };
+            find_settings(dir.path(), &options)
+        };
+        assert_eq!(find("cp2", "192.0.2.3").unwrap(), Some(settings.clone()));
+        let error = find("cp4", "192.0.2.3").unwrap_err().to_string();
+        assert!(error.contains("--node-name"), "{error}");
+        let error = find("cp2", "192.0.2.9").unwrap_err().to_string();
+        assert!(error.contains("--node-ip"), "{error}");
     }
 
     #[test]

@@ -1,78 +1,131 @@
 //! Removes the member of the store on this machine from the cluster, before anything of it is stopped.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use client::{Client, DeleteParams};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use operator_discovery::Endpoint;
+use tokio::time::timeout;
 
-use crate::addons::dns_slice_name;
-use crate::connect::{connect_admin_at, local_store_url};
+use super::requests::find_store_urls;
+use crate::addons::{change_hosts, dns_slice_name};
+use crate::connect::{connect_admin_at, has_store_certificate, local_store_url};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::plan::member_url;
+use crate::published::remove_hosts;
 use crate::settings::Settings;
-use crate::shared_keys::has_keys;
 use crate::store_members::{
-    LocalMember, Member, RemovalDecision, decide_removal, find_responding, list_members,
-    remove_member,
+    LeavingMember, ListSource, Member, RemovalDecision, decide_removal, find_leaving,
+    find_responding, is_name_of_another, list_members, remove_member,
 };
 
 const NAMESPACE: &str = "kube-system";
+/// Time for the list of API servers.
+const API_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Removes the member, and the objects of this machine. Returns whether its Node was deleted.
 ///
 /// # Errors
-/// The store does not respond, or the other members would have no quorum.
+/// The store does not respond, the other members would have no quorum, or the data of the cluster may be on this
+/// machine only.
 pub(super) async fn leave_control_plane(
     settings: &Settings,
     report_progress: &dyn Fn(&str),
 ) -> Result<bool> {
     let layout = Layout::for_settings(settings);
-    // Interrupted before it had keys: the cluster knows nothing of it.
-    if !has_keys(&layout) || !layout.pki().join("apiserver-etcd-client.crt").is_file() {
+    if is_unknown_to_cluster(settings, &layout) {
         return Ok(false);
     }
     report_progress("removing the member of the store");
-    let others = find_other_urls(settings, &layout);
-    let urls = [others.clone(), vec![local_store_url(settings)]].concat();
-    let members = list_members(&urls, &layout)
-        .await
-        .map_err(describe_silence)?;
+    let found = list_store(settings, &layout).await;
+    let (members, source) = found.map_err(|error| describe_no_response(&error, settings))?;
     let peer_url = member_url(settings.node_address, settings.ports.store_peer);
-    let own = LocalMember {
-        name: &settings.node_name,
-        peer_url: &peer_url,
-        has_data: true,
-    };
+    let own = leaving_member(settings, &peer_url);
     let healthy = find_responding(&members, &layout).await;
-    match decide_removal(&members, own, &healthy) {
+    match decide_removal(&members, own, source, &healthy) {
         RemovalDecision::Absent => {}
         RemovalDecision::Remove(id) => {
             let urls = list_client_urls(&members, own);
             remove_member(&urls, id, &layout).await?;
         }
-        decision => return Err(refuse(&decision)),
+        decision => return Err(describe_refusal(&decision)),
+    }
+    if is_name_of_another(&members, own) {
+        return Ok(false);
     }
     report_progress("deleting the objects of this machine");
     Ok(delete_objects(settings, &layout, &members, own).await)
 }
 
-fn describe_silence(error: Error) -> Error {
+/// Returns whether a join was interrupted before this machine had a certificate with which it could change the
+/// store. Missing keys alone are no proof: an administrator may keep them elsewhere.
+fn is_unknown_to_cluster(settings: &Settings, layout: &Layout) -> bool {
+    let joined = settings.joined_control_plane();
+    let is_new = joined.is_some_and(|joined| !joined.is_voter && !joined.is_added());
+    is_new && !has_store_certificate(layout)
+}
+
+/// Returns the member of this machine.
+pub(crate) fn leaving_member<'a>(settings: &'a Settings, peer_url: &'a str) -> LeavingMember<'a> {
+    let joined = settings.joined_control_plane();
+    LeavingMember {
+        name: &settings.node_name,
+        peer_url,
+        has_joined: joined.is_some(),
+        is_added: joined.is_none_or(|joined| joined.is_voter || joined.is_added()),
+    }
+}
+
+/// Lists the members: from another machine if one responds, since only that knows of a cluster without this
+/// machine.
+pub(crate) async fn list_store(
+    settings: &Settings,
+    layout: &Layout,
+) -> Result<(Vec<Member>, ListSource)> {
+    let others = find_other_urls(settings, layout);
+    if let Ok(members) = list_members(&others, layout).await {
+        return Ok((members, ListSource::OtherMachine));
+    }
+    // The address of the join may be that of a load balancer, which has no store.
+    if let Some(joined) = settings.joined_control_plane() {
+        let client = connect_admin_at(&joined.server, layout);
+        let urls = timeout(API_TIMEOUT, find_store_urls(&client, settings)).await;
+        if let Ok(Ok(urls)) = urls
+            && let Ok(members) = list_members(&urls, layout).await
+        {
+            return Ok((members, ListSource::OtherMachine));
+        }
+    }
+    let own = list_members(&[local_store_url(settings)], layout).await;
+    own.map(|members| (members, ListSource::ThisMachine))
+}
+
+fn describe_no_response(error: &Error, settings: &Settings) -> Error {
+    let remedy = match settings.awaits_promotion() {
+        true => "run the command again when another machine of the control plane responds",
+        false => "start this machine with `ironclad up` first",
+    };
     Error::Refused(format!(
-        "{error}; start this machine with `ironclad up` first. If the other machines are lost for good, \
-         `ironclad down --purge` removes what is here"
+        "{error}; {remedy}. If the other machines are lost for good, `ironclad down --purge` removes what is here"
     ))
 }
 
-fn refuse(decision: &RemovalDecision) -> Error {
+fn describe_refusal(decision: &RemovalDecision) -> Error {
     Error::Refused(match decision {
         RemovalDecision::NoQuorum(names) => format!(
             "without this machine the store would have no quorum, because of members that do not respond: {}; \
              start them first, or remove them with `ironclad reset` on their machines",
             names.join(", ")
         ),
+        RemovalDecision::Unlisted => {
+            "the store lists no member with the name or the address of this machine, and the data here may be those \
+             of the cluster; compare `etcdctl member list` with `ironclad status`, and remove the member by its ID. \
+             `ironclad down --purge` removes what is here"
+                .to_owned()
+        }
         _ => "this is the last machine of the control plane, and the data of the cluster would be lost; \
               `ironclad backup` saves them, and `ironclad down --purge` removes the cluster"
             .to_owned(),
@@ -84,24 +137,34 @@ fn refuse(decision: &RemovalDecision) -> Error {
 fn find_other_urls(settings: &Settings, layout: &Layout) -> Vec<String> {
     let stored = std::fs::read(layout.api_servers()).unwrap_or_default();
     let stored: Vec<String> = serde_json::from_slice(&stored).unwrap_or_default();
-    let hosts = stored
+    let mut hosts: Vec<Endpoint> = stored
         .iter()
-        .filter_map(|server| server.parse::<Endpoint>().ok());
-    let hosts = hosts.filter_map(|endpoint| endpoint.host().parse().ok());
-    let learned = hosts.map(|address| member_url(address, settings.ports.store));
+        .filter_map(|server| server.parse().ok())
+        .collect();
     let joined = settings.joined_control_plane();
-    let joined = joined
-        .map(|joined| joined.client_urls.clone())
-        .unwrap_or_default();
+    hosts.extend(joined.and_then(|joined| Endpoint::from_url(&joined.server).ok()));
+    let known = hosts
+        .iter()
+        .map(|endpoint| host_url(endpoint, settings.ports.store));
+    let joined = joined.map(|joined| joined.client_urls.clone());
+    let joined = joined.unwrap_or_default();
     let own = member_url(settings.node_address, settings.ports.store);
-    let all: BTreeSet<_> = learned.chain(joined).filter(|url| *url != own).collect();
+    let all: BTreeSet<_> = known.chain(joined).filter(|url| *url != own).collect();
     all.into_iter().collect()
 }
 
+/// Returns the URL of another port of an endpoint's host.
+fn host_url(endpoint: &Endpoint, port: u16) -> String {
+    match endpoint.host() {
+        host if host.contains(':') => format!("https://[{host}]:{port}"),
+        host => format!("https://{host}:{port}"),
+    }
+}
+
 /// Returns the URLs of all members but this machine's, which ends when it is removed.
-fn list_client_urls(members: &[Member], own: LocalMember<'_>) -> Vec<String> {
-    let is_other = |member: &&Member| !member.peer_urls.iter().any(|url| url == own.peer_url);
-    let others = members.iter().filter(is_other);
+fn list_client_urls(members: &[Member], own: LeavingMember<'_>) -> Vec<String> {
+    let leaving = find_leaving(members, own).map(|member| member.id);
+    let others = members.iter().filter(|member| Some(member.id) != leaving);
     others
         .flat_map(|member| member.client_urls.clone())
         .collect()
@@ -113,17 +176,13 @@ async fn delete_objects(
     settings: &Settings,
     layout: &Layout,
     members: &[Member],
-    own: LocalMember<'_>,
+    own: LeavingMember<'_>,
 ) -> bool {
     for url in list_client_urls(members, own) {
         let Ok(endpoint) = Endpoint::from_url(&url) else {
             continue;
         };
-        let mut host = endpoint.host().to_owned();
-        if host.contains(':') {
-            host = format!("[{host}]");
-        }
-        let client = connect_admin_at(&format!("https://{host}:{}", settings.ports.api), layout);
+        let client = connect_admin_at(&host_url(&endpoint, settings.ports.api), layout);
         match delete_through(&client, settings).await {
             Ok(()) => return true,
             Err(error) => tracing::warn!(url, %error, "objects of this machine can't be deleted"),
@@ -133,6 +192,11 @@ async fn delete_objects(
 }
 
 async fn delete_through(client: &Client, settings: &Settings) -> client::Result<()> {
+    // Its names would be reserved, and the machine could be no worker later.
+    let changed = change_hosts(client, |known| remove_hosts(known, settings)).await;
+    if let Err(error) = changed {
+        tracing::warn!(%error, "the names of this machine's API server stay reserved");
+    }
     let ignore_absent = |result: client::Result<()>| match result {
         Err(error) if error.is_not_found() => Ok(()),
         result => result,
@@ -176,16 +240,65 @@ mod tests {
         .unwrap();
         let found = find_other_urls(&settings, &layout);
         assert_eq!(found, ["https://192.0.2.2:2379", "https://192.0.2.4:2379"]);
+        // Interrupted before the members were stored.
+        let mut settings = Settings::example_shared();
+        let layout = Layout::new(&dir.path().join("new"), false);
+        assert_eq!(
+            find_other_urls(&settings, &layout),
+            ["https://192.0.2.2:2379"]
+        );
+        let shared = settings.control_plane.as_mut().unwrap();
+        shared.joined.as_mut().unwrap().server = "https://[2001:db8::1]:6443".into();
+        assert_eq!(
+            find_other_urls(&settings, &layout),
+            ["https://[2001:db8::1]:2379"]
+        );
     }
 
     #[test]
     fn refusal_names_the_remedy() {
-        let silent = RemovalDecision::NoQuorum(vec!["cp3".into()]);
-        assert!(refuse(&silent).to_string().contains("do not respond: cp3"));
-        assert!(
-            refuse(&RemovalDecision::Last)
-                .to_string()
-                .contains("down --purge")
-        );
+        for (decision, expected) in [
+            (
+                RemovalDecision::NoQuorum(vec!["cp3".into()]),
+                "do not respond: cp3",
+            ),
+            (RemovalDecision::Last, "down --purge"),
+            (RemovalDecision::Unlisted, "member list"),
+        ] {
+            let error = describe_refusal(&decision).to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn machine_is_unknown_only_while_its_join_has_no_certificate() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let with = |change: &dyn Fn(&mut crate::ControlPlane)| {
+            let mut settings = Settings::example_shared();
+            change(settings.control_plane.as_mut().unwrap());
+            settings
+        };
+        let new = with(&|_| {});
+        assert!(is_unknown_to_cluster(&new, &layout));
+        // Its keys are elsewhere, and its data here.
+        for known in [
+            with(&|shared| shared.joined = None),
+            with(&|shared| shared.joined.as_mut().unwrap().is_voter = true),
+            with(&|shared| {
+                shared.joined.as_mut().unwrap().initial_cluster = "cp1=https://a:1".into();
+            }),
+        ] {
+            assert!(!is_unknown_to_cluster(&known, &layout), "{known:?}");
+        }
+        for name in [
+            "etcd/ca.crt",
+            "apiserver-etcd-client.crt",
+            "apiserver-etcd-client.key",
+        ] {
+            assert!(is_unknown_to_cluster(&new, &layout));
+            crate::files::write_file(&layout.pki().join(name), b"").unwrap();
+        }
+        assert!(!is_unknown_to_cluster(&new, &layout));
     }
 }

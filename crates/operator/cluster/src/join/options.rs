@@ -35,7 +35,7 @@ pub struct DiscoveryOptions {
     pub token: BootstrapToken,
 }
 
-/// The wish to join the control plane.
+/// The source of the keys of a machine that joins the control plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ControlPlaneKey {
     /// With the key of the Secret `kubeadm-certs`.

@@ -83,7 +83,7 @@ fn check_list(flag: &str, given: &[String], stored: &[String]) -> Result<()> {
     check_value(flag, joined.as_ref(), &sort(stored))
 }
 
-fn check_value<T: PartialEq + Display + ?Sized>(
+pub(super) fn check_value<T: PartialEq + Display + ?Sized>(
     flag: &str,
     given: Option<&T>,
     stored: &T,

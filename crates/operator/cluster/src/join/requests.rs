@@ -1,13 +1,18 @@
 //! The requests of a machine that joins.
 
+use std::net::SocketAddr;
+
 use client::{Client, Config, Source};
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use operator_discovery::{Cluster, KeyPin, discover_cluster, pin_certificates};
 
 use super::options::{DiscoveryOptions, DiscoverySource};
+use crate::api_endpoints::{self, read_servers, select_slice};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::plan::member_url;
 use crate::published;
 use crate::settings::Settings;
 use crate::up::wait;
@@ -70,6 +75,24 @@ pub(super) async fn check_name_is_free(client: &Client, name: &str) -> Result<()
             what: format!("reading Node {name}"),
             cause,
         }),
+    }
+}
+
+/// Returns the URLs of the store's members on the other machines, which are those of the API servers.
+pub(super) async fn find_store_urls(client: &Client, settings: &Settings) -> Result<Vec<String>> {
+    let slices = client.namespaced::<EndpointSlice>(api_endpoints::NAMESPACE);
+    let slices = slices.list(&select_slice()).await;
+    let slices = slices.map_err(|cause| Error::Api {
+        what: "reading the endpoints of the API servers".to_owned(),
+        cause,
+    })?;
+    let others = read_servers(&slices.items, Some(settings.node_address));
+    let to_url = |server: &SocketAddr| member_url(server.ip(), settings.ports.store);
+    match others.is_empty() {
+        false => Ok(others.iter().map(to_url).collect()),
+        true => Err(Error::Refused(
+            "the Service kubernetes has no endpoint on another machine; run `ironclad status` there".to_owned(),
+        )),
     }
 }
 

@@ -38,8 +38,8 @@ pub(crate) enum JoinStep {
 pub(crate) enum JoinDefect {
     /// Another machine has its name.
     #[error(
-        "the store has a member {name} at {url}; give this machine another name with --node-name, or remove that member with \
-         `ironclad reset` on its machine"
+        "the store has a member {name} at {url}; run `ironclad reset` here, and join with another --node-name, or remove that \
+         member with `ironclad reset` on its machine"
     )]
     Name { name: String, url: String },
     /// Another machine has its address.
@@ -54,6 +54,12 @@ pub(crate) enum JoinDefect {
          and then the command of `ironclad token create --control-plane` again"
     )]
     Removed,
+    /// The cluster lists a member that has started, and this machine has no data of it.
+    #[error(
+        "the store lists the member of this machine, and its data are not here: mount their disk, or remove that member first \
+         (`etcdctl member remove {id:x}` on another machine of the control plane)"
+    )]
+    DataMissing { id: u64 },
     /// The first member listens on the loopback address.
     #[error(
         "the member {name} of the store listens at {url}, which other machines do not reach; run `ironclad init` on its machine"
@@ -64,7 +70,8 @@ pub(crate) enum JoinDefect {
 /// Returns the next step of a machine that joins, from the members that the cluster lists.
 ///
 /// # Errors
-/// Its name or address belongs to another member, or its data to a removed one.
+/// Its name or address belongs to another member, its data to a removed one, or its member's data are
+/// missing.
 pub(crate) fn next_join_step(
     members: &[Member],
     own: LocalMember<'_>,
@@ -77,6 +84,11 @@ pub(crate) fn next_join_step(
                 url: own.peer_url.to_owned(),
                 id: member.id,
             });
+        }
+        // A member gets its name when it starts. Without its log it would vote twice in a term.
+        let has_started = !member.is_learner || !member.name.is_empty();
+        if has_started && !own.has_data {
+            return Err(JoinDefect::DataMissing { id: member.id });
         }
         return Ok(match member.is_learner {
             true => JoinStep::StartAndPromote(member.id),
@@ -132,29 +144,82 @@ pub(crate) fn find_update(members: &[Member], own: LocalMember<'_>) -> Option<u6
     (member.peer_urls != [own.peer_url]).then_some(member.id)
 }
 
+/// The member of a machine that leaves, as the settings of the machine describe it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeavingMember<'a> {
+    pub name: &'a str,
+    pub peer_url: &'a str,
+    /// The machine joined the control plane of another one.
+    pub has_joined: bool,
+    /// The addition of its member is complete, so a member with its name at another address is that of this
+    /// machine, too: the cluster does not know its new address yet.
+    pub is_added: bool,
+}
+
+/// The source of a list of members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListSource {
+    /// The member on this machine.
+    ThisMachine,
+    /// A member on another machine.
+    OtherMachine,
+}
+
 /// A decision about the removal of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RemovalDecision {
-    /// The cluster does not list it.
+    /// The cluster has other members and does not list it.
     Absent,
     /// It can be removed.
     Remove(u64),
     /// It is the only member that votes: with it the data of the cluster would be lost.
     Last,
+    /// It is not in the list, and the data on this machine may be those of the cluster.
+    Unlisted,
     /// The remaining members would have no quorum: the names of those that do not respond.
     NoQuorum(Vec<String>),
+}
+
+/// Returns the member of a machine that leaves.
+pub(crate) fn find_leaving<'a>(
+    members: &'a [Member],
+    own: LeavingMember<'_>,
+) -> Option<&'a Member> {
+    // A machine whose join was refused may have the address or the name of another one.
+    let at_address = |member: &&Member| {
+        let is_own = member.name.is_empty() || member.name == own.name;
+        is_own && member.peer_urls.iter().any(|url| url == own.peer_url)
+    };
+    let has_name = |member: &&Member| own.is_added && member.name == own.name;
+    let mut all = members.iter();
+    let found = all.find(at_address);
+    found.or_else(|| members.iter().find(has_name))
+}
+
+/// Returns whether another machine has the name of one that leaves: the objects with that name are those of the
+/// other machine.
+pub(crate) fn is_name_of_another(members: &[Member], own: LeavingMember<'_>) -> bool {
+    let found = find_leaving(members, own).map(|member| member.id);
+    let mut others = members.iter().filter(|member| Some(member.id) != found);
+    others.any(|member| member.name == own.name)
 }
 
 /// Decides whether the member of this machine can be removed. `healthy` are the members that respond and
 /// know a leader.
 pub(crate) fn decide_removal(
     members: &[Member],
-    own: LocalMember<'_>,
+    own: LeavingMember<'_>,
+    source: ListSource,
     healthy: &BTreeSet<u64>,
 ) -> RemovalDecision {
-    let at_address = |member: &&Member| member.peer_urls.iter().any(|url| url == own.peer_url);
-    let Some(member) = members.iter().find(at_address) else {
-        return RemovalDecision::Absent;
+    let Some(member) = find_leaving(members, own) else {
+        // Only another machine can know that the cluster exists without this one.
+        let voters = members.iter().filter(|member| !member.is_learner).count();
+        return match (own.has_joined, source) {
+            (true, ListSource::OtherMachine) => RemovalDecision::Absent,
+            _ if voters <= 1 => RemovalDecision::Last,
+            _ => RemovalDecision::Unlisted,
+        };
     };
     if member.is_learner {
         return RemovalDecision::Remove(member.id);
@@ -175,8 +240,8 @@ pub(crate) fn decide_removal(
     if responding >= quorum {
         return RemovalDecision::Remove(member.id);
     }
-    let silent = rest.iter().filter(|other| !healthy.contains(&other.id));
-    RemovalDecision::NoQuorum(silent.map(|other| other.name.clone()).collect())
+    let unresponsive = rest.iter().filter(|other| !healthy.contains(&other.id));
+    RemovalDecision::NoQuorum(unresponsive.map(|other| other.name.clone()).collect())
 }
 
 #[cfg(test)]
@@ -258,6 +323,17 @@ mod tests {
                 false,
                 "ironclad init",
             ),
+            // The machine was installed again.
+            (
+                vec![member(0xa2, "cp2", "192.0.2.2", false)],
+                false,
+                "member remove a2",
+            ),
+            (
+                vec![member(0xa2, "cp2", "192.0.2.2", true)],
+                false,
+                "its data are not here",
+            ),
         ] {
             let defect = next_join_step(&members, own(has_data))
                 .unwrap_err()
@@ -288,6 +364,15 @@ mod tests {
         assert_eq!(find_update(&[], own(true)), None);
     }
 
+    fn leaving() -> LeavingMember<'static> {
+        LeavingMember {
+            name: "cp2",
+            peer_url: "https://192.0.2.2:2380",
+            has_joined: true,
+            is_added: true,
+        }
+    }
+
     #[test]
     fn removal_keeps_a_quorum() {
         let all = |learner| {
@@ -298,7 +383,8 @@ mod tests {
             ]
         };
         let decide = |members: &[Member], healthy: &[u64]| {
-            decide_removal(members, own(true), &healthy.iter().copied().collect())
+            let healthy = healthy.iter().copied().collect();
+            decide_removal(members, leaving(), ListSource::OtherMachine, &healthy)
         };
         let no_quorum = |names: &[&str]| {
             RemovalDecision::NoQuorum(names.iter().map(|name| (*name).to_owned()).collect())
@@ -327,5 +413,63 @@ mod tests {
                 "{members:?} {healthy:?}"
             );
         }
+    }
+
+    /// `init` stores the address before the store publishes it. The data of the cluster are on this machine only.
+    #[test]
+    fn member_whose_new_address_is_not_published_is_not_absent() {
+        use ListSource::{OtherMachine, ThisMachine};
+        let first = LeavingMember {
+            has_joined: false,
+            ..leaving()
+        };
+        let alone = [member(2, "cp2", "127.0.0.1", false)];
+        let other_name = [member(2, "x", "127.0.0.1", false)];
+        let two = [
+            member(1, "cp1", "192.0.2.1", false),
+            member(2, "cp2", "192.0.2.9", false),
+        ];
+        let others = [
+            member(1, "cp1", "192.0.2.1", false),
+            member(3, "cp3", "192.0.2.3", false),
+        ];
+        for (members, own, source, expected) in [
+            (&alone[..], first, ThisMachine, RemovalDecision::Last),
+            (&other_name, first, ThisMachine, RemovalDecision::Last),
+            (&other_name, first, OtherMachine, RemovalDecision::Last),
+            (&two, first, ThisMachine, RemovalDecision::Remove(2)),
+            (&two, leaving(), OtherMachine, RemovalDecision::Remove(2)),
+            (&others, first, OtherMachine, RemovalDecision::Unlisted),
+            (&others, leaving(), ThisMachine, RemovalDecision::Unlisted),
+            (&others, leaving(), OtherMachine, RemovalDecision::Absent),
+        ] {
+            let healthy = [1, 2, 3].into();
+            let found = decide_removal(members, own, source, &healthy);
+            assert_eq!(found, expected, "{members:?} {own:?} {source:?}");
+        }
+    }
+
+    #[test]
+    fn machine_whose_join_was_refused_removes_no_other_member() {
+        let refused = LeavingMember {
+            is_added: false,
+            ..leaving()
+        };
+        let named = [member(1, "cp2", "192.0.2.9", false)];
+        let placed = [member(1, "cp9", "192.0.2.2", false)];
+        let added = [
+            member(1, "cp1", "192.0.2.1", false),
+            member(2, "", "192.0.2.2", true),
+        ];
+        for (members, found, is_of_another) in [
+            (&named[..], None, true),
+            (&placed, None, false),
+            (&added, Some(2), false),
+        ] {
+            let member = find_leaving(members, refused).map(|member| member.id);
+            assert_eq!(member, found, "{members:?}");
+            assert_eq!(is_name_of_another(members, refused), is_of_another);
+        }
+        assert!(!is_name_of_another(&named, leaving()), "its own member");
     }
 }

@@ -36,7 +36,7 @@ pub(crate) async fn list_members(urls: &[String], layout: &Layout) -> Result<Vec
     for url in urls {
         let mut cluster = ClusterClient::new(connect_store(url, layout)?);
         let request = MemberListRequest { linearizable: true };
-        match limit(cluster.member_list(request)).await {
+        match limit_time(cluster.member_list(request)).await {
             Ok(reply) => {
                 let members = reply.into_inner().members;
                 return Ok(members.into_iter().map(read_member).collect());
@@ -60,7 +60,7 @@ fn read_member(member: proto_etcd::etcdserverpb::Member) -> Member {
     }
 }
 
-async fn limit<T>(
+async fn limit_time<T>(
     request: impl Future<Output = std::result::Result<T, Status>>,
 ) -> std::result::Result<T, Status> {
     match timeout(REQUEST_TIMEOUT, request).await {
@@ -73,7 +73,7 @@ async fn limit<T>(
 /// is not connected for some seconds.
 pub(crate) async fn add_learner(urls: &[String], peer_url: &str, layout: &Layout) -> Result<()> {
     let peer_url = peer_url.to_owned();
-    change(
+    request_change(
         urls,
         layout,
         "adding the member",
@@ -91,7 +91,7 @@ pub(crate) async fn add_learner(urls: &[String], peer_url: &str, layout: &Layout
 
 /// Makes a learner a member that votes, as soon as it is in step.
 pub(crate) async fn promote_member(urls: &[String], id: u64, layout: &Layout) -> Result<()> {
-    change(
+    request_change(
         urls,
         layout,
         "promoting the member",
@@ -106,7 +106,7 @@ pub(crate) async fn promote_member(urls: &[String], id: u64, layout: &Layout) ->
 
 /// Removes a member.
 pub(crate) async fn remove_member(urls: &[String], id: u64, layout: &Layout) -> Result<()> {
-    change(
+    request_change(
         urls,
         layout,
         "removing the member",
@@ -129,7 +129,7 @@ pub(crate) async fn publish_peer_url(
         return Ok(());
     };
     let peer_url = own.peer_url.to_owned();
-    change(
+    request_change(
         urls,
         layout,
         "updating the member",
@@ -146,11 +146,11 @@ pub(crate) async fn publish_peer_url(
 }
 
 /// Requests a change of the members from one URL after the other until one accepts it.
-async fn change<F>(
+async fn request_change<F>(
     urls: &[String],
     layout: &Layout,
     what: &str,
-    limit_of_all: Duration,
+    longest: Duration,
     request: impl Fn(ClusterClient<tonic::transport::Channel>) -> F,
 ) -> Result<()>
 where
@@ -161,7 +161,7 @@ where
         let mut last = String::new();
         for url in urls {
             let cluster = ClusterClient::new(connect_store(url, layout)?);
-            match limit(request(cluster)).await {
+            match limit_time(request(cluster)).await {
                 Ok(()) => return Ok(()),
                 // An earlier attempt whose response was lost. The caller examines the list again.
                 Err(status) if is_done(&status) => return Ok(()),
@@ -171,10 +171,10 @@ where
                 }
             }
         }
-        if began.elapsed() >= limit_of_all {
+        if began.elapsed() >= longest {
             return Err(Error::Refused(format!(
                 "{what} failed for {} s: {last}",
-                limit_of_all.as_secs()
+                longest.as_secs()
             )));
         }
         tokio::time::sleep(RETRY).await;
@@ -199,7 +199,7 @@ pub(crate) async fn find_responding(members: &[Member], layout: &Layout) -> BTre
     let checks = members.iter().map(|member| async {
         let url = member.client_urls.first()?;
         let mut store = MaintenanceClient::new(connect_store(url, layout).ok()?);
-        let reply = limit(store.status(StatusRequest {})).await.ok()?;
+        let reply = limit_time(store.status(StatusRequest {})).await.ok()?;
         (reply.into_inner().leader != 0).then_some(member.id)
     });
     let found = futures::future::join_all(checks).await;
