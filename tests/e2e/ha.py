@@ -6,6 +6,7 @@
 import argparse
 import json
 import os
+import re
 import signal
 import ssl
 import subprocess
@@ -95,7 +96,7 @@ class Context:
         machine = self[name]
         path = os.path.join(self.work, f"{name}.kubeconfig")
         with open(os.path.join(machine.folder, "admin.kubeconfig")) as f:
-            text = f.read().replace("https://127.0.0.1:6444", f"https://{machine.address}:6443")
+            text = re.sub(r"https://[^\s\"]+", f"https://{machine.address}:6443", f.read())
         with open(path, "w") as f:
             f.write(text)
         return Kubectl(path, namespace)
@@ -142,6 +143,32 @@ def plain(c):
         assert found == [f"127.0.0.1:{port}"], found
     done = c["cp1"].run("token", "create", "--control-plane")
     assert done.returncode == 1 and "run `ironclad init` first" in done.stderr, done.stderr
+
+
+def interrupt(command, step):
+    """Ends a command after one of its messages. Returns whether it was interrupted there."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    found = False
+    for line in process.stderr:
+        if step in line:
+            found = True
+            process.kill()
+    process.wait()
+    return found
+
+
+@check("ha/interrupted-init-is-not-reset", deadline=120, needs=("ha/up-listens-on-loopback-only",))
+def not_reset(c):
+    """The settings name the new address, and the store does not."""
+    assert interrupt(c["cp1"].command("init"), "certificates and configuration")
+    done = c["cp1"].run("reset")
+    assert done.returncode == 1 and "this is the last machine of the control plane" in done.stderr, done.stderr
+    key = os.path.join(c["cp1"].folder, "pki", "ca.key")
+    os.rename(key, key + ".offline")
+    done = c["cp1"].run("reset")
+    os.rename(key + ".offline", key)
+    assert done.returncode == 1, done.stderr
+    assert os.path.exists(os.path.join(c["cp1"].folder, "store", "member"))
 
 
 @check("ha/init-changes-the-cluster-once", deadline=120, needs=("ha/up-listens-on-loopback-only",))
@@ -465,6 +492,43 @@ def again(c):
     c["cp3"].okay("up")
 
 
+@check("ha/store-without-its-data-does-not-start", deadline=120, needs=FORMED)
+def no_data(c):
+    """The machine of init would begin an empty cluster."""
+    c["cp1"].okay("down")
+    store = os.path.join(c["cp1"].folder, "store")
+    os.rename(store, store + ".unmounted")
+    os.mkdir(store)
+    done = c["cp1"].run("up")
+    started = os.listdir(store)
+    os.rmdir(store)
+    os.rename(store + ".unmounted", store)
+    assert done.returncode == 1 and "mount their disk" in done.stderr and not started, (done.stderr, started)
+    c["cp1"].okay("up")
+    assert set(c.members()) == set(CONTROL), c.members()
+
+
+@check("ha/names-of-init-reach-other-machines", deadline=120, needs=FORMED)
+def names(c):
+    c["cp2"].okay("init", "--apiserver-cert-extra-sans", "api.example.com,198.51.100.78")
+    c["cp3"].okay("up")
+    found = shell(f"openssl x509 -noout -ext subjectAltName -in {c['cp3'].folder}/pki/apiserver.crt").stdout
+    assert "198.51.100.78" in found and "api.example.com" in found, found
+    before = c["cp3"].pids()
+    c["cp3"].okay("up")
+    assert c["cp3"].pids() == before, "a repeated up restarted something"
+    # It publishes its own address for machines that join.
+    c["cp1"].okay("init")
+
+
+@check("ha/purge-of-a-stopped-member-is-refused", deadline=120, needs=FORMED)
+def purge(c):
+    c["cp3"].okay("down")
+    done = c["cp3"].run("down", "--purge")
+    assert done.returncode == 1 and "`ironclad reset`" in done.stderr, done.stderr
+    c["cp3"].okay("up")
+
+
 @check("ha/reset-removes-a-member", deadline=120, needs=FORMED)
 def removed(c):
     done = c["cp2"].run("reset")
@@ -473,7 +537,11 @@ def removed(c):
     until(lambda: set(c.members()) == {"cp1", "cp3"}, 20)
     k = c.kubectl("cp1")
     assert "cp2" not in k("get", "nodes", "-o", "name"), k("get", "nodes")
-    assert "cp2" not in Kubectl(k.kubeconfig, "kube-system")("get", "endpointslices", "-o", "name")
+    system = Kubectl(k.kubeconfig, "kube-system")
+    assert "cp2" not in system("get", "endpointslices", "-o", "name")
+    # The machine may be a worker with these names later.
+    published = system("get", "configmap", "kubeadm-config", "-o", "jsonpath={.data.ClusterConfiguration}")
+    assert c["cp2"].address not in published and c["cp3"].address in published, published
     until(lambda: c["cp2"].address not in k("get", "endpointslices", "kubernetes", "-o", "json"), 30)
 
 
@@ -500,17 +568,36 @@ def deleted(c):
     c.words = None
 
 
+STEPS = ("issuing certificates", "waiting for the addresses", "adding a member", "starting the store", "waiting until the store")
+
+
+@check("ha/interrupted-join-is-undone", deadline=240, needs=("ha/two-machines-join-at-once",))
+def undone(c):
+    """Ends the command after each of its messages, and removes what it did."""
+    c["cp2"].okay("reset")
+    k = c.kubectl("cp1")
+    command = c["cp2"].command(*c.invite(), "--simulated", "--node-name", "cp2")
+    for step in STEPS:
+        assert interrupt(command, step), step
+        c["cp2"].okay("reset")
+        assert set(c.members()) == {"cp1", "cp3"}, (step, c.members())
+        assert "cp2" not in k("get", "nodes", "-o", "name"), step
+        assert not os.path.exists(c["cp2"].folder), step
+    # A name that is taken.
+    done = c["cp2"].run(*c.invite(), "--simulated", "--node-name", "cp1")
+    assert done.returncode == 1, done.stderr
+    c["cp2"].run("reset")
+    assert "cp1" in k("get", "nodes", "-o", "name") and set(c.members()) == {"cp1", "cp3"}
+    c["cp2"].okay(*c.invite(), "--simulated", "--node-name", "cp2")
+
+
 @check("ha/interrupted-join-continues", deadline=180, needs=("ha/two-machines-join-at-once",))
 def interrupted(c):
     """Ends the command after each of its messages, and repeats it without the token."""
     c["cp2"].okay("reset")
     command = c["cp2"].command(*c.invite(), "--simulated", "--node-name", "cp2")
-    for step in ("issuing certificates", "adding a member", "starting the store", "waiting until the store"):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        for line in process.stderr:
-            if step in line:
-                process.kill()
-        process.wait()
+    for step in STEPS:
+        interrupt(command, step)
         command = c["cp2"].command("join")
     c["cp2"].okay("join")
     assert c.members()["cp2"][1], c.members()
@@ -529,11 +616,16 @@ def first(c):
     assert found["Ready"] == "True", found
 
 
+def cluster_id(c, name):
+    return json.loads(c[name].etcdctl("member", "list", "--write-out=json"))["header"]["cluster_id"]
+
+
 @check("ha/last-machine-is-not-reset", deadline=120, needs=("ha/reset-of-the-first-machine",))
 def last(c):
     c["cp3"].okay("reset")
     done = c["cp2"].run("reset")
     assert done.returncode == 1 and "`ironclad down --purge` removes the cluster" in done.stderr, done.stderr
+    c.restored_from = cluster_id(c, "cp2")
     c["cp2"].okay("backup", os.path.join(c.work, "backup.tar"))
     c["cp2"].okay("down", "--purge")
     assert not os.path.exists(c["cp2"].folder)
@@ -543,6 +635,7 @@ def last(c):
 def restored(c):
     c["cp2"].okay("restore", os.path.join(c.work, "backup.tar"))
     c["cp2"].okay("up")
+    assert cluster_id(c, "cp2") != c.restored_from, "members of the former cluster could write into the restored one"
     assert set(c.members("cp2")) == {"cp2"}, c.members("cp2")
     found, node = conditions(c.kubectl("cp2"), "cp2")
     assert found["Ready"] == "True", found
@@ -566,6 +659,17 @@ def restored(c):
     c["cp3"].okay("certs", "renew")
     until(lambda: all(part["ready"] for part in c["cp3"].components()), 60, 1)
     until(lambda: c.kubectl("cp3").run("get", "--raw", "/readyz", timeout=5), 60, 0.5)
+
+
+@check("ha/commands-work-without-the-load-balancer", deadline=120, needs=("ha/backup-of-a-joined-machine-is-restored",))
+def balancer(c):
+    """Nothing has this address."""
+    c["cp2"].okay("init", "--control-plane-endpoint", "10.213.9.99:6443", timeout=60)
+    words = c["cp2"].okay("token", "create", "--print-join-command", timeout=30)
+    assert "ironclad join 10.213.9.99:6443 " in words, words
+    c["cp3"].okay("up", timeout=60)
+    with open(os.path.join(c["cp3"].folder, "admin.kubeconfig")) as f:
+        assert "https://10.213.9.99:6443" in f.read()
 
 
 if __name__ == "__main__":
