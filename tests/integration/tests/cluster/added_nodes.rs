@@ -19,7 +19,7 @@ const COMPONENTS: [&str; 7] = [
 
 /// Returns free ports; all are held until the last is found, so that they differ.
 fn pick_ports() -> Ports {
-    let held: Vec<_> = (0..11)
+    let held: Vec<_> = (0..12)
         .map(|_| TcpListener::bind("0.0.0.0:0").unwrap())
         .collect();
     let mut ports = held
@@ -38,6 +38,7 @@ fn pick_ports() -> Ports {
         proxy_health: next(),
         dns: next(),
         dns_health: next(),
+        api_proxy: next(),
     }
 }
 
@@ -58,6 +59,7 @@ fn store_cluster(plane: &ControlPlane, dir: &Path) -> Settings {
         node_count: 1,
         node_network: None,
         membership: None,
+        control_plane: None,
     };
     std::fs::create_dir(&settings.bin_dir).unwrap();
     for name in COMPONENTS {
