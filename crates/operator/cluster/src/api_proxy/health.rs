@@ -85,3 +85,39 @@ impl Check {
         self.failures < FAILURES
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::IpAddr;
+
+    use tokio::net::{TcpListener, TcpSocket};
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// The paused clock advances as soon as every task waits.
+    #[tokio::test(start_paused = true)]
+    async fn server_that_hangs_does_not_delay_the_checks_of_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        operator_pki::Authority::ensure(&layout.pki(), "ca", "ca").unwrap();
+        // The kernel accepts connections, and nothing answers.
+        let hanging = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // Bound and not listening.
+        let refusing = TcpSocket::new_v4().unwrap();
+        refusing.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let names = [hanging.local_addr(), refusing.local_addr()];
+        let names = names.map(|address| address.unwrap().to_string());
+        let servers = Arc::new(Servers::new(None, None, &names));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(check_servers(servers.clone(), layout));
+        let began = Instant::now();
+        let refusing: IpAddr = "127.0.0.2".parse().unwrap();
+        while servers.healthy_addresses().contains(&refusing) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let elapsed = began.elapsed();
+        assert!(elapsed < CHECK_TIMEOUT, "{elapsed:?}");
+    }
+}
