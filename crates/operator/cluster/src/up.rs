@@ -17,7 +17,7 @@ use crate::containers;
 use crate::error::Result;
 use crate::image::{busybox_image, pause_image};
 use crate::layout::Layout;
-use crate::plan::{make_plan, member_url};
+use crate::plan::{Process, make_plan, member_url};
 use crate::settings::Settings;
 use crate::store_members::{LocalMember, publish_peer_url};
 use crate::{addons, checks, files, network, store_data};
@@ -54,9 +54,7 @@ pub async fn start_cluster(
     report_progress("starting the components");
     let client = connect_admin(&settings, &layout)?;
     register::register_nodes(&settings, &layout, &client).await?;
-    let plan = make_plan(&settings, &layout);
-    let processes = plan.processes.clone();
-    start::start_processes(&settings, &layout, plan)?;
+    let processes = start_plan(&settings, &layout)?;
     if settings.runs_pods() {
         report_progress("importing images");
         // Before the API server is waited for: the kubelet creates sandboxes as soon as it runs,
@@ -67,11 +65,7 @@ pub async fn start_cluster(
     wait::wait_for_api_server(&client, &layout).await?;
     if settings.control_plane.is_some() {
         // The client's server may be another machine.
-        wait::wait_for_api_server(
-            &connect_admin_at(&local_api_url(&settings), &layout),
-            &layout,
-        )
-        .await?;
+        wait_for_own_server(&settings, &processes, &layout).await?;
     }
     store_data::record_store_data(&layout)?;
     // The API server creates the namespace after it is ready, and the addons are objects in it.
@@ -127,9 +121,30 @@ async fn adopt_control_plane(
     settings.save()?;
     let layout = Layout::for_settings(settings);
     write_files(settings, &layout, Renewal::Due)?;
-    start::start_processes(settings, &layout, make_plan(settings, &layout))?;
-    let local = connect_admin_at(&local_api_url(settings), &layout);
-    wait::wait_for_api_server(&local, &layout).await
+    let processes = start_plan(settings, &layout)?;
+    wait_for_own_server(settings, &processes, &layout).await
+}
+
+/// Starts the processes of the settings; returns them with their stamps.
+fn start_plan(settings: &Settings, layout: &Layout) -> Result<Vec<Process>> {
+    let mut plan = make_plan(settings, layout);
+    plan.set_stamps();
+    let processes = plan.processes.clone();
+    start::start_processes(settings, layout, plan)?;
+    Ok(processes)
+}
+
+/// Waits until the API server of this machine is ready, with its present certificate.
+async fn wait_for_own_server(
+    settings: &Settings,
+    processes: &[Process],
+    layout: &Layout,
+) -> Result<()> {
+    if let Some(server) = processes.iter().find(|p| p.name == "kube-apiserver") {
+        wait::wait_for_replacement(server, layout).await?;
+    }
+    let client = connect_admin_at(&local_api_url(settings), layout);
+    wait::wait_for_api_server(&client, layout).await
 }
 
 /// Publishes the address at which the store's member of this machine listens: that of a cluster which `up`

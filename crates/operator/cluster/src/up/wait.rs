@@ -62,6 +62,17 @@ pub async fn wait_for_process(process: &Process, layout: &Layout) -> Result<()> 
     wait_until(&what, 60, &log, || is_ready(&process.ready)).await
 }
 
+/// Waits until the process of this entry runs. The one of an earlier plan may still accept connections.
+pub async fn wait_for_replacement(process: &Process, layout: &Layout) -> Result<()> {
+    let what = format!("the restart of {}", process.name);
+    let (log, record) = (layout.log(&process.name), layout.record(&process.name));
+    let is_current = |found: Record| found.stamp == process.stamp && found.is_alive();
+    wait_until(&what, 60, &log, async || {
+        Record::load(&record).is_some_and(is_current)
+    })
+    .await
+}
+
 /// Waits until the API server is ready.
 pub async fn wait_for_api_server(client: &Client, layout: &Layout) -> Result<()> {
     wait_until(
