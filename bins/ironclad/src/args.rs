@@ -335,12 +335,45 @@ fn parse_endpoint(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::panic, clippy::unwrap_used)]
     use super::*;
     use clap::CommandFactory;
 
     #[test]
     fn definition_of_the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// The supervisor starts commands of this program.
+    #[test]
+    fn planned_proxy_is_a_valid_command_with_any_verbosity() {
+        use operator_cluster::{ControlPlane, Layout, Settings, make_plan};
+        for verbosity in [0, 3] {
+            let settings: Settings = serde_json::from_value(serde_json::json!({
+                "layout": 3,
+                "dataDir": "/data",
+                "binDir": "/bin",
+                "nodeName": "n1",
+                "nodeAddress": "192.0.2.2",
+                "runtime": "simulated",
+                "podCidr": "10.244.0.0/16",
+                "serviceCidr": "10.96.0.0/16",
+                "domain": "cluster.local",
+                "ports": operator_cluster::Ports::default(),
+                "verbosity": verbosity,
+                "controlPlane": ControlPlane::default(),
+            }))
+            .unwrap();
+            let plan = make_plan(&settings, &Layout::for_settings(&settings));
+            let mut processes = plan.processes.iter();
+            let proxy = processes.find(|process| process.name == "api-proxy");
+            let cli = Cli::try_parse_from(&proxy.unwrap().argv).unwrap();
+            assert_eq!(cli.logs.verbosity, verbosity);
+            let Command::ApiProxy(folder) = cli.command else {
+                panic!("{:?}", cli.command);
+            };
+            assert_eq!(folder.data_dir, settings.data_dir);
+        }
     }
 
     #[test]

@@ -272,15 +272,19 @@ fn stamp_changes_with_arguments_program_and_inputs() {
 
 #[test]
 fn verbosity_is_given_to_every_component_but_containerd() {
-    let verbose = Settings {
-        verbosity: 3,
-        ..Settings::with_nodes(2)
-    };
-    let plan = make_plan(&verbose, &Layout::new(Path::new("/data"), false));
-    for process in &plan.processes {
-        let given = process.argv.iter().any(|argument| argument == "-v=3");
-        let is_own = !process.name.starts_with("containerd");
-        assert_eq!(given, is_own, "{}", process.name);
+    let mut shared = Settings::example_shared();
+    shared.control_plane.as_mut().unwrap().joined = None;
+    for settings in [Settings::with_nodes(2), shared] {
+        let verbose = Settings {
+            verbosity: 3,
+            ..settings
+        };
+        let plan = make_plan(&verbose, &Layout::new(Path::new("/data"), false));
+        for process in &plan.processes {
+            let given = process.argv.iter().any(|argument| argument == "-v=3");
+            let is_own = !process.name.starts_with("containerd");
+            assert_eq!(given, is_own, "{}", process.name);
+        }
     }
 }
 

@@ -59,9 +59,8 @@ impl Builder<'_> {
     ) -> Process {
         let mut argv = vec![path_text(&self.settings.bin_dir.join(name))];
         argv.extend(args);
-        if self.settings.verbosity > 0 {
-            argv.push(format!("-v={}", self.settings.verbosity));
-        }
+        let verbosity = self.settings.verbosity;
+        argv.extend((verbosity > 0).then(|| format!("-v={verbosity}")));
         Process {
             name: name.to_owned(),
             // The control plane runs on the machine itself, which is the first node.
@@ -191,10 +190,11 @@ impl Builder<'_> {
         }
         let ready = Ready::Tcp(loopback_address(self.settings.ports.api_proxy));
         let folder = format!("--data-dir={}", path_text(&self.settings.data_dir));
-        let args = vec!["api-proxy".to_owned(), folder];
         let inputs = [self.pki_path("ca.crt")];
-        let mut process = self.process("ironclad", args, &inputs, ready, &[]);
+        let mut process = self.process("ironclad", Vec::new(), &inputs, ready, &[]);
         process.name = "api-proxy".to_owned();
+        // After the flag for the verbosity, which is one of the program and not of its commands.
+        process.argv.extend(["api-proxy".to_owned(), folder]);
         Some(process)
     }
 
