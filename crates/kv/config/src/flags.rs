@@ -178,6 +178,9 @@ pub struct SnapshotRestore {
     /// Mark the old revisions as compacted
     #[arg(long)]
     pub mark_compacted: bool,
+    /// Omit this key, or all keys with this prefix if it ends with /; can be repeated
+    #[arg(long, value_name = "KEY")]
+    pub omit: Vec<String>,
 }
 
 /// Modes of automatic compaction.

@@ -2,6 +2,7 @@
 
 use crate::print_line;
 use anyhow::{Context, Result, bail};
+use bytes::Bytes;
 use kv_bbolt::FileSource;
 use kv_config::{
     STATE_DIR, SnapshotCommand, SnapshotRestore, SnapshotStatus, WAL_DIR, cluster_id,
@@ -11,6 +12,8 @@ use kv_engine::{Batch, Engine, Table};
 use kv_machine::{AppliedPosition, Members, write_seed};
 use kv_snapshot_file::FileStatus;
 use kv_wal::{DataFolder, Identity, Wal};
+use prost::Message;
+use proto_etcd::mvccpb::KeyValue;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -176,6 +179,15 @@ fn restore_snapshot(flags: &SnapshotRestore) -> Result<()> {
     ))
 }
 
+/// Returns whether the record is one of a key that is omitted.
+fn is_omitted(record: &Bytes, omitted: &[String]) -> Result<bool> {
+    let pair = KeyValue::decode(record.clone()).context("a record is damaged")?;
+    Ok(omitted.iter().any(|name| match name.ends_with('/') {
+        true => pair.key.starts_with(name.as_bytes()),
+        false => pair.key == name.as_bytes(),
+    }))
+}
+
 fn fill_engine(
     engine: &dyn Engine,
     source: &FileSource,
@@ -186,6 +198,9 @@ fn fill_engine(
     let mut batch = Batch::default();
     let contents =
         kv_snapshot_file::import_snapshot::<anyhow::Error>(source, |(_, key, value)| {
+            if !flags.omit.is_empty() && is_omitted(&value, &flags.omit)? {
+                return Ok(());
+            }
             batch.put(Table::Revisions, key.to_vec(), value);
             // Bounds the memory of a restore, whatever the size of the file.
             if batch.size_bytes() > BATCH_BYTES {
@@ -223,8 +238,10 @@ fn fill_engine(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use bytes::BytesMut;
     use kv_engine::MemoryEngine;
-    use kv_machine::{Machine, Options};
+    use kv_machine::{Command, Envelope, Machine, Options, encode_into};
+    use proto_etcd::etcdserverpb::{PutRequest, RangeRequest};
     use std::path::Path;
     use std::time::Duration;
 
@@ -243,8 +260,7 @@ mod tests {
         );
     }
 
-    /// Writes a snapshot file of an empty store.
-    async fn write_snapshot(path: &Path) {
+    fn open_machine(engine: Arc<dyn Engine>) -> Arc<Machine> {
         let options = Options {
             member: 1,
             max_txn_ops: 128,
@@ -255,7 +271,27 @@ mod tests {
             on_store: Arc::new(drop),
             slow_apply: Duration::MAX,
         };
-        let machine = Machine::open(Arc::new(MemoryEngine::default()), options).unwrap();
+        Machine::open(engine, options).unwrap()
+    }
+
+    /// Writes a snapshot file of a store with `keys`.
+    async fn write_snapshot(path: &Path, keys: &[&'static str]) {
+        let machine = open_machine(Arc::new(MemoryEngine::default()));
+        for (index, key) in (1..).zip(keys) {
+            let put = PutRequest {
+                key: Bytes::from_static(key.as_bytes()),
+                ..PutRequest::default()
+            };
+            let envelope = Envelope {
+                internal: true,
+                command: Some(Command::Put(put)),
+                ..Envelope::default()
+            };
+            let mut entry = BytesMut::new();
+            encode_into(&mut entry, &envelope);
+            let position = [u64::to_be_bytes(index), 7_u64.to_be_bytes()].concat();
+            machine.apply(index, position.into(), None, Some(entry.freeze()));
+        }
         let snapshot = machine.start_snapshot().await.unwrap();
         kv_snapshot_file::export_snapshot(snapshot, path).unwrap();
     }
@@ -272,6 +308,7 @@ mod tests {
             skip_hash_check: false,
             bump_revision: 0,
             mark_compacted: false,
+            omit: Vec::new(),
         }
     }
 
@@ -279,7 +316,7 @@ mod tests {
     async fn restored_directory_belongs_to_the_member_and_passes_the_check() {
         let folder = tempfile::tempdir().unwrap();
         let flags = flags(folder.path());
-        write_snapshot(&flags.file).await;
+        write_snapshot(&flags.file, &[]).await;
         restore_snapshot(&flags).unwrap();
         let data = flags.data_dir.as_deref().unwrap();
         let identity = DataFolder::open_existing(data).unwrap().identity().unwrap();
@@ -295,10 +332,44 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn omitted_keys_are_not_restored_and_revisions_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = SnapshotRestore {
+            omit: ["/r/leases/", "/r/slice"].map(str::to_owned).into(),
+            bump_revision: 100,
+            mark_compacted: true,
+            ..flags(folder.path())
+        };
+        let keys = [
+            "/r/leases/a",
+            "/r/slice",
+            "/r/slice-2",
+            "/r/leases",
+            "/r/leases/b",
+        ];
+        write_snapshot(&flags.file, &keys).await;
+        restore_snapshot(&flags).unwrap();
+        let state = flags.data_dir.as_deref().unwrap().join(STATE_DIR);
+        let machine = open_machine(kv_engine::open_engine(&state, None, CACHE).unwrap());
+        let all = RangeRequest {
+            key: "/".into(),
+            range_end: "0".into(),
+            ..RangeRequest::default()
+        };
+        let (response, revision) = machine.store().range(&all).unwrap();
+        let left: Vec<_> = response.kvs.iter().map(|pair| pair.key.clone()).collect();
+        assert_eq!(left, ["/r/leases", "/r/slice-2"]);
+        assert_eq!(
+            revision, 106,
+            "that of the last record, which is omitted, and 100"
+        );
+    }
+
+    #[tokio::test]
     async fn damaged_snapshot_is_rejected_before_anything_is_created() {
         let folder = tempfile::tempdir().unwrap();
         let flags = flags(folder.path());
-        write_snapshot(&flags.file).await;
+        write_snapshot(&flags.file, &[]).await;
         let mut bytes = std::fs::read(&flags.file).unwrap();
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;

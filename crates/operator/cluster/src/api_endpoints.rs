@@ -19,8 +19,8 @@ pub(crate) fn select_slice() -> ListParams {
     ListParams::new().with_fields(format!("metadata.name={SLICE}"))
 }
 
-/// Returns the API servers, sorted, without that of this machine.
-pub(crate) fn read_servers(slices: &[EndpointSlice], own: Option<IpAddr>) -> Vec<SocketAddr> {
+/// Returns the API servers, sorted; none if the cluster publishes none.
+pub(crate) fn read_servers(slices: &[EndpointSlice]) -> Vec<SocketAddr> {
     let mut found = Vec::new();
     let is_written_by_servers =
         |slice: &&EndpointSlice| slice.metadata.name.as_deref() == Some(SLICE);
@@ -43,8 +43,7 @@ pub(crate) fn read_servers(slices: &[EndpointSlice], own: Option<IpAddr>) -> Vec
                 .addresses
                 .iter()
                 .filter_map(|text| text.parse().ok());
-            let others = addresses.filter(|address| Some(*address) != own);
-            found.extend(others.map(|address| SocketAddr::new(address, port)));
+            found.extend(addresses.map(|address: IpAddr| SocketAddr::new(address, port)));
         }
     }
     found.sort();
@@ -71,8 +70,8 @@ mod tests {
         .unwrap()
     }
 
-    fn format_servers(slices: &[EndpointSlice], own: Option<IpAddr>) -> String {
-        let found = read_servers(slices, own).into_iter();
+    fn format_servers(slices: &[EndpointSlice]) -> String {
+        let found = read_servers(slices).into_iter();
         found
             .map(|server| server.to_string())
             .collect::<Vec<_>>()
@@ -80,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_the_ready_endpoints_of_other_machines() {
+    fn servers_are_the_ready_endpoints() {
         let slice: EndpointSlice = serde_json::from_value(json!({
             "metadata": {"name": "kubernetes"},
             "addressType": "IPv4",
@@ -94,11 +93,10 @@ mod tests {
             ],
         }))
         .unwrap();
-        let own = "192.0.2.1".parse().ok();
         let both = [slice.clone(), slice];
-        assert_eq!(format_servers(&both, own), "192.0.2.2:6443 192.0.2.3:6443");
-        assert_eq!(read_servers(&both, None).len(), 3);
-        assert!(read_servers(&[], own).is_empty());
+        let all = "192.0.2.1:6443 192.0.2.2:6443 192.0.2.3:6443";
+        assert_eq!(format_servers(&both), all);
+        assert!(read_servers(&[]).is_empty());
     }
 
     /// The rights of an editor of the namespace suffice for a slice with the label of the Service.
@@ -106,8 +104,8 @@ mod tests {
     fn slices_of_other_clients_and_endless_lists_are_ignored() {
         let foreign = slice("mine", &["198.51.100.1".to_owned()]);
         let own = slice("kubernetes", &["192.0.2.2".to_owned()]);
-        assert_eq!(format_servers(&[foreign, own], None), "192.0.2.2:6443");
+        assert_eq!(format_servers(&[foreign, own]), "192.0.2.2:6443");
         let many: Vec<_> = (1..=200).map(|n| format!("192.0.2.{n}")).collect();
-        assert_eq!(read_servers(&[slice("kubernetes", &many)], None).len(), 32);
+        assert_eq!(read_servers(&[slice("kubernetes", &many)]).len(), 32);
     }
 }

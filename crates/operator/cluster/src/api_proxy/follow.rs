@@ -99,14 +99,9 @@ impl Follower {
     }
 
     fn store_servers(&self, slices: &[EndpointSlice]) {
-        let found: Vec<String> = read_servers(slices, self.own)
-            .iter()
-            .map(SocketAddr::to_string)
-            .collect();
-        // The known servers stay: the last API server of other machines may have been away for a moment only.
-        if found.is_empty() {
+        let Some(found) = list_others(slices, self.own) else {
             return;
-        }
+        };
         self.servers.set_current();
         self.servers.replace(&found);
         let text = serde_json::to_string(&found).unwrap_or_default();
@@ -116,10 +111,56 @@ impl Follower {
     }
 }
 
+/// Returns the API servers of other machines, `HOST:PORT`; None if the cluster publishes none at all: the known
+/// ones stay then, since there must be one that answered. An empty list is one without others, which are forgotten:
+/// they may have become another cluster.
+fn list_others(slices: &[EndpointSlice], own: Option<IpAddr>) -> Option<Vec<String>> {
+    let published = read_servers(slices);
+    let others = published.iter().filter(|server| Some(server.ip()) != own);
+    (!published.is_empty()).then(|| others.map(SocketAddr::to_string).collect())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
     use super::*;
+
+    fn slice(addresses: &[&str]) -> EndpointSlice {
+        let endpoint = |address: &&str| json!({"addresses": [address]});
+        serde_json::from_value(json!({
+            "metadata": {"name": "kubernetes"},
+            "addressType": "IPv4",
+            "ports": [{"name": "https", "port": 6443}],
+            "endpoints": addresses.iter().map(endpoint).collect::<Vec<_>>(),
+        }))
+        .unwrap()
+    }
+
+    /// After a restore the other machines of the former cluster must not be used again.
+    #[test]
+    fn server_that_is_no_longer_published_is_forgotten_also_if_it_was_the_last_other_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let follower = Follower {
+            servers: Arc::new(Servers::new(Some("127.0.0.1:6443".into()), None, &[])),
+            own: "192.0.2.1".parse().ok(),
+            kubeconfig: PathBuf::new(),
+            file: layout.api_servers(),
+        };
+        let both = ["127.0.0.1:6443", "192.0.2.2:6443"];
+        follower.store_servers(&[slice(&["192.0.2.1", "192.0.2.2"])]);
+        assert_eq!(follower.servers.list(), both);
+        for nothing in [&[][..], &[slice(&[])]] {
+            follower.store_servers(nothing);
+            assert_eq!(follower.servers.list(), both, "{nothing:?}");
+        }
+        assert_eq!(load_servers(&layout), ["192.0.2.2:6443"]);
+        follower.store_servers(&[slice(&["192.0.2.1"])]);
+        assert_eq!(follower.servers.list(), ["127.0.0.1:6443"]);
+        assert!(load_servers(&layout).is_empty());
+    }
 
     #[test]
     fn list_is_the_stored_one_and_the_server_of_the_join_is_known_besides() {

@@ -29,6 +29,13 @@ const STORE: &str = "store";
 /// Added to the revision, so that clients with caches notice that the past has changed. etcd recommends this
 /// number.
 const REVISIONS: &str = "1000000000";
+/// Keys of the store that name the API servers of the former cluster: the one of each server, which it renews as long
+/// as it runs, and the slice that is made of these. Clients would use them as servers of the restored cluster. The API
+/// server makes its own again before it is ready.
+const FORMER_SERVERS: [&str; 2] = [
+    "/registry/masterleases/",
+    "/registry/endpointslices/default/kubernetes",
+];
 
 /// Options of `restore_cluster`.
 #[derive(Debug, Clone)]
@@ -234,7 +241,7 @@ fn list_store_arguments(
         Some(_) => member_url(settings.node_address, settings.ports.store_peer),
         None => format!("https://127.0.0.1:{}", settings.ports.store_peer),
     };
-    Ok([
+    let mut arguments = vec![
         "snapshot".to_owned(),
         "restore".to_owned(),
         text_of(prepared.join(SNAPSHOT))?,
@@ -247,8 +254,9 @@ fn list_store_arguments(
         "--bump-revision".to_owned(),
         REVISIONS.to_owned(),
         "--mark-compacted".to_owned(),
-    ]
-    .into())
+    ];
+    arguments.extend(FORMER_SERVERS.map(|key| format!("--omit={key}")));
+    Ok(arguments)
 }
 
 /// Returns the paths of all files that a restore replaces. The list of API servers is none of a backup: that of the
@@ -346,6 +354,12 @@ mod tests {
         let words = list_store_arguments(&settings, Path::new("/p"), &one).unwrap();
         let flag = format!("--initial-cluster-token={one}");
         assert!(words.contains(&flag), "{words:?}");
+        for key in [
+            "/registry/masterleases/",
+            "/registry/endpointslices/default/kubernetes",
+        ] {
+            assert!(words.contains(&format!("--omit={key}")), "{key}: {words:?}");
+        }
         let dir = tempfile::tempdir().unwrap();
         let (settings, layout) = begin(dir.path());
         files::write_file(&layout.api_servers(), b"[\"192.0.2.9:6443\"]").unwrap();

@@ -86,7 +86,8 @@ pub(super) async fn find_store_urls(client: &Client, settings: &Settings) -> Res
         what: "reading the endpoints of the API servers".to_owned(),
         cause,
     })?;
-    let others = read_servers(&slices.items, Some(settings.node_address));
+    let mut others = read_servers(&slices.items);
+    others.retain(|server| server.ip() != settings.node_address);
     let to_url = |server: &SocketAddr| member_url(server.ip(), settings.ports.store);
     match others.is_empty() {
         false => Ok(others.iter().map(to_url).collect()),
