@@ -117,6 +117,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use tokio::io::AsyncReadExt;
 
+    use super::super::servers::CheckResult::{Failed, Passed};
     use super::*;
 
     /// Starts a server that sends its letter on each connection and keeps it open.
@@ -153,15 +154,17 @@ mod tests {
         };
         let (letter, mut first) = open().await;
         assert_eq!(letter, b'l');
-        servers.set_health(&local, false);
+        servers.record_checks(&local, &[Failed]);
+        servers.record_checks(&other, &[Passed]);
+        servers.record_checks(&local, &[Failed]);
         assert!(first.read_u8().await.is_err(), "the connection is closed");
         let (letter, mut second) = open().await;
         assert_eq!(letter, b'o');
-        servers.set_health(&local, true);
+        servers.record_checks(&local, &[Passed]);
         assert_eq!(open().await.0, b'l');
         // Without a healthy server connections stay: the last one may be slow only.
-        servers.set_health(&local, false);
-        servers.set_health(&other, false);
+        servers.record_checks(&local, &[Failed; 2]);
+        servers.record_checks(&other, &[Failed; 2]);
         let closed = timeout(Duration::from_millis(50), second.read_u8()).await;
         assert!(closed.is_err(), "the connection stays");
         assert_eq!(open().await.0, b'l', "all are tried");

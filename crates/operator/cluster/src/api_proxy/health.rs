@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use client::{Client, Config, Request, Source};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
-use super::servers::Servers;
+use super::servers::{CheckResult, Servers};
 use crate::layout::Layout;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
-/// Consecutive failures after which a server is lost. One may be a connection that the server closed.
-const FAILURES: u32 = 2;
 
 /// Checks all servers until it is dropped. Each has its own task: one that hangs does not delay the others.
 pub(super) async fn check_servers(servers: Arc<Servers>, layout: Layout) {
@@ -44,18 +42,18 @@ pub(super) async fn check_servers(servers: Arc<Servers>, layout: Layout) {
     }
 }
 
-async fn check_server(name: String, mut check: Check, servers: Arc<Servers>) {
+async fn check_server(name: String, check: Check, servers: Arc<Servers>) {
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        servers.set_health(&name, check.is_healthy().await);
+        let began = Instant::now();
+        servers.record_check(&name, began, check.run_once().await);
     }
 }
 
 struct Check {
     client: Client,
-    failures: u32,
 }
 
 impl Check {
@@ -66,23 +64,19 @@ impl Check {
             .user_agent("ironclad");
         Self {
             client: Client::new(config),
-            failures: 0,
         }
     }
 
-    /// Returns whether the server is ready, or failed for the first time.
-    async fn is_healthy(&mut self) -> bool {
+    async fn run_once(&self) -> CheckResult {
         let mut request = Request::get("/readyz");
         request.timeout = Some(CHECK_TIMEOUT);
         let response = tokio::time::timeout(CHECK_TIMEOUT, self.client.bytes(request)).await;
         if matches!(response, Ok(Ok(_))) {
-            self.failures = 0;
-            return true;
+            return CheckResult::Passed;
         }
         // A connection whose other end hangs would be used again.
         self.client.reconnect().await;
-        self.failures = self.failures.saturating_add(1);
-        self.failures < FAILURES
+        CheckResult::Failed
     }
 }
 
@@ -92,7 +86,6 @@ mod tests {
     use std::net::IpAddr;
 
     use tokio::net::{TcpListener, TcpSocket};
-    use tokio::time::Instant;
 
     use super::*;
 

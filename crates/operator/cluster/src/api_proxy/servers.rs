@@ -15,14 +15,54 @@ use super::choose::{Candidate, order_servers, parse_address};
 /// completes its requests, and the state of one that hangs is not checked any more.
 const DRAIN_TIME: Duration = Duration::from_secs(60);
 
-/// The state of one API server.
+/// Consecutive failed checks after which a server is lost. One may be a connection that the server closed.
+const FAILURES: u32 = 2;
+
+/// The result of a health check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CheckResult {
+    Passed,
+    Failed,
+}
+
+/// Consecutive failed checks.
+#[derive(Debug, Clone, Copy)]
+struct Failures {
+    count: u32,
+    /// Time of the first.
+    since: Instant,
+}
+
+/// The state of one API server. Without a result it is tried like any other: the first check decides.
 struct Server {
-    /// Answers to its health checks.
-    is_healthy: bool,
+    /// The failed checks after the last one that passed.
+    failures: Option<Failures>,
+    /// Begin of the last check that passed.
+    passed: Option<Instant>,
     /// The cluster publishes it, or it is that of this machine.
     is_listed: bool,
     /// Ends the connections to it.
     lost: CancellationToken,
+}
+
+impl Server {
+    fn is_healthy(&self) -> bool {
+        self.failures
+            .is_none_or(|failures| failures.count < FAILURES)
+    }
+
+    fn record_check(&mut self, began: Instant, result: CheckResult) {
+        match result {
+            CheckResult::Passed => (self.failures, self.passed) = (None, Some(began)),
+            CheckResult::Failed => {
+                let failures = self.failures.get_or_insert_with(|| Failures {
+                    count: 0,
+                    since: Instant::now(),
+                });
+                failures.count = failures.count.saturating_add(1);
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -30,6 +70,22 @@ struct Known {
     servers: BTreeMap<String, Server>,
     /// Ends the connections to servers that are no longer published, at these times.
     drained: Vec<(Instant, CancellationToken)>,
+}
+
+impl Known {
+    /// Returns whether the server is lost and another one is not. A server whose last check passed before this one
+    /// failed is none: a store without a leader fails the checks of all servers within some seconds, and closing
+    /// the connections to each of them would make all clients list again when the store is slow.
+    fn should_leave(&self, name: &str) -> bool {
+        let lost = self.servers.get(name).filter(|server| !server.is_healthy());
+        let Some(failures) = lost.and_then(|server| server.failures) else {
+            return false;
+        };
+        self.servers.values().any(|other| {
+            let passed = other.passed.is_some_and(|began| began >= failures.since);
+            passed && other.is_healthy()
+        })
+    }
 }
 
 /// The API servers, `HOST:PORT`.
@@ -78,8 +134,8 @@ impl Servers {
                 .extend(removed.map(|server| (end, server.lost)));
             for name in wanted {
                 let server = known.servers.entry(name.clone()).or_insert_with(|| Server {
-                    // The first check decides; until then it is tried like any other.
-                    is_healthy: true,
+                    failures: None,
+                    passed: None,
                     is_listed: true,
                     lost: CancellationToken::new(),
                 });
@@ -118,7 +174,7 @@ impl Servers {
         let is_ready = |name: &String| {
             self.with_known(|known| {
                 let server = known.servers.get(name);
-                server.is_some_and(|server| server.is_healthy)
+                server.is_some_and(Server::is_healthy)
             })
         };
         self.is_current.load(Ordering::Relaxed) && local.is_some_and(is_ready)
@@ -128,7 +184,7 @@ impl Servers {
     pub(super) fn healthy_addresses(&self) -> BTreeSet<IpAddr> {
         self.with_known(|known| {
             let listed = known.servers.iter().filter(|(_, server)| server.is_listed);
-            let healthy = listed.filter(|(_, server)| server.is_healthy);
+            let healthy = listed.filter(|(_, server)| server.is_healthy());
             healthy
                 .filter_map(|(name, _)| parse_address(name))
                 .collect()
@@ -143,7 +199,7 @@ impl Servers {
                 .iter()
                 .map(|(name, server)| Candidate {
                     name,
-                    is_healthy: server.is_healthy,
+                    is_healthy: server.is_healthy(),
                     is_listed: server.is_listed,
                 })
                 .collect();
@@ -156,25 +212,35 @@ impl Servers {
         })
     }
 
-    /// Records the result of a health check. The connections to a server that is lost are closed, since
-    /// clients would wait for responses of a process that hangs; but not without another server.
-    pub(super) fn set_health(&self, name: &str, is_healthy: bool) {
+    /// Records the result of a health check that began at `began`. The connections to a server that is lost are
+    /// closed, since clients would wait for responses of a process that hangs; but not without another server.
+    pub(super) fn record_check(&self, name: &str, began: Instant, result: CheckResult) {
         self.with_known(|known| {
-            let has_other = known
-                .servers
-                .iter()
-                .any(|(other, server)| other != name && server.is_healthy);
             let Some(server) = known.servers.get_mut(name) else {
                 return;
             };
-            if server.is_healthy != is_healthy {
+            let was_healthy = server.is_healthy();
+            server.record_check(began, result);
+            let is_healthy = server.is_healthy();
+            if is_healthy != was_healthy {
                 tracing::info!(server = name, is_healthy, "API server");
             }
-            server.is_healthy = is_healthy;
-            if !is_healthy && has_other {
+            if known.should_leave(name)
+                && let Some(server) = known.servers.get_mut(name)
+            {
                 std::mem::take(&mut server.lost).cancel();
             }
         });
+    }
+}
+
+#[cfg(test)]
+impl Servers {
+    /// Records checks that begin now.
+    pub(super) fn record_checks(&self, name: &str, results: &[CheckResult]) {
+        for result in results {
+            self.record_check(name, Instant::now(), *result);
+        }
     }
 }
 
@@ -194,10 +260,52 @@ mod tests {
         assert_eq!(order(&servers), "lb");
         servers.replace(&["z".to_owned()]);
         assert_eq!(order(&servers), "z lb");
-        servers.set_health("z", false);
+        servers.record_checks("z", &[CheckResult::Failed; 2]);
         assert_eq!(order(&servers), "z lb");
         servers.replace(&["lb".to_owned(), "z".to_owned()]);
         assert_eq!(order(&servers), "lb z", "it is one of the list");
+    }
+
+    /// Election of a leader of the store: all servers fail their checks, one after the other.
+    #[tokio::test(start_paused = true)]
+    async fn connections_stay_until_another_server_passes_a_check_after_the_failure() {
+        use CheckResult::{Failed, Passed};
+        let servers = Servers::new(None, None, &["a".to_owned(), "b".to_owned()]);
+        let (_, lost) = servers.in_order(0).swap_remove(0);
+        let check = async |name, result| {
+            tokio::time::advance(Duration::from_millis(100)).await;
+            servers.record_check(name, Instant::now(), result);
+            lost.is_cancelled()
+        };
+        for (name, result, closes) in [
+            ("a", Passed, false),
+            ("b", Passed, false),
+            ("a", Failed, false),
+            ("a", Failed, false),
+            ("b", Failed, false),
+            ("b", Failed, false),
+            ("a", Failed, false),
+            ("b", Passed, false),
+            ("a", Passed, false),
+            ("a", Failed, false),
+            ("b", Passed, false),
+            ("a", Failed, true),
+        ] {
+            assert_eq!(check(name, result).await, closes, "{name} {result:?}");
+        }
+    }
+
+    /// The response to a check may be older than the time at which it arrives.
+    #[tokio::test(start_paused = true)]
+    async fn check_that_began_before_the_failure_says_nothing_about_the_time_after_it() {
+        let servers = Servers::new(None, None, &["a".to_owned(), "b".to_owned()]);
+        let (_, lost) = servers.in_order(0).swap_remove(0);
+        let began = Instant::now();
+        tokio::time::advance(Duration::from_millis(100)).await;
+        servers.record_checks("a", &[CheckResult::Failed; 2]);
+        servers.record_check("b", began, CheckResult::Passed);
+        servers.record_checks("a", &[CheckResult::Failed]);
+        assert!(!lost.is_cancelled());
     }
 
     #[tokio::test(start_paused = true)]
