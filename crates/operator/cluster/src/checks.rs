@@ -9,6 +9,7 @@ use crate::command::find_program;
 use crate::configs::cni_plugins;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::plan::{API_PROXY, Plan};
 use crate::process::Record;
 use crate::restore_state::reject_unfinished_restore;
 use crate::settings::{Runtime, Settings};
@@ -246,10 +247,67 @@ fn check_nodes(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the ports are free, unless this cluster is already running. A live supervisor counts
-/// as running, because it may be starting a component whose record can't be read yet.
+/// A port that must be free, and the flag that chooses another one.
+struct NeededPort {
+    component: &'static str,
+    port: u16,
+    flag: Option<&'static str>,
+}
+
+/// Checks that the ports are free, unless this cluster is already running: a repeated `up` must not complain about
+/// its own components. The proxy to the API servers is one that a running cluster may not have yet.
 fn check_ports(settings: &Settings, layout: &Layout) -> Result<()> {
-    // A repeated `up` must find its own components on the ports, and not complain about them.
+    let mut needed = Vec::new();
+    if !runs_components(layout) {
+        needed.extend(list_component_ports(settings));
+    }
+    if settings.has_api_proxy() && !has_proxy_port(layout) {
+        needed.push(NeededPort {
+            component: "the proxy to the API servers",
+            port: settings.ports.api_proxy,
+            flag: None,
+        });
+    }
+    match needed
+        .iter()
+        .find(|needed| !wait_until_port_free(needed.port))
+    {
+        Some(used) => reject(describe_used_port(used)),
+        None => Ok(()),
+    }
+}
+
+fn list_component_ports(settings: &Settings) -> Vec<NeededPort> {
+    let ports = match settings.membership {
+        Some(_) => settings.ports.of_node().to_vec(),
+        None => settings.ports.all().to_vec(),
+    };
+    // Machines reach each other's control plane at the default ports.
+    let is_fixed = settings.control_plane.is_some();
+    let ports = ports.into_iter().map(|(component, port, flag)| NeededPort {
+        component,
+        port,
+        flag: (!is_fixed).then_some(flag),
+    });
+    ports.collect()
+}
+
+fn describe_used_port(used: &NeededPort) -> String {
+    let NeededPort {
+        component, port, ..
+    } = used;
+    let other = match used.flag {
+        Some(flag) => format!(", or choose other ports with {flag}"),
+        None => String::new(),
+    };
+    format!(
+        "port {port} for {component} is in use by another program; stop it (`ss -ltnp 'sport = :{port}'` names it){other}"
+    )
+}
+
+/// Returns whether the cluster runs. A live supervisor counts, because it may be starting a component whose record
+/// can't be read yet.
+fn runs_components(layout: &Layout) -> bool {
     let components = [
         "kvstore",
         "kube-apiserver",
@@ -258,32 +316,24 @@ fn check_ports(settings: &Settings, layout: &Layout) -> Result<()> {
         "kube-scheduler",
         "kube-controller-manager",
         "cluster-dns",
-        "api-proxy",
-    ]
-    .iter()
-    .any(|name| Record::load(&layout.record(name)).is_some_and(|record| record.is_alive()));
-    if components || running_supervisor(layout).is_some() {
-        return Ok(());
-    }
-    let ports = match settings.membership {
-        Some(_) => settings.ports.of_node().to_vec(),
-        None => settings.ports.all().to_vec(),
+        API_PROXY,
+    ];
+    components.iter().any(|name| is_running(layout, name)) || running_supervisor(layout).is_some()
+}
+
+fn is_running(layout: &Layout, name: &str) -> bool {
+    Record::load(&layout.record(name)).is_some_and(|record| record.is_alive())
+}
+
+/// Returns whether this cluster has the port of the proxy: the proxy runs, or its supervisor keeps the socket.
+fn has_proxy_port(layout: &Layout) -> bool {
+    let is_planned = || {
+        let plan = Plan::load(layout).unwrap_or_default();
+        plan.processes
+            .iter()
+            .any(|process| process.name == API_PROXY)
     };
-    let proxy = (
-        "the proxy to the API servers",
-        settings.ports.api_proxy,
-        "--pick-ports",
-    );
-    let proxy = settings.has_api_proxy().then_some(proxy);
-    for (what, port, flag) in ports.into_iter().chain(proxy) {
-        if !wait_until_port_free(port) {
-            return reject(format!(
-                "port {port} for {what} is in use by another program; stop it (`ss -ltnp 'sport = :{port}'` names it), \
-                 or choose other ports with {flag}"
-            ));
-        }
-    }
-    Ok(())
+    is_running(layout, API_PROXY) || (running_supervisor(layout).is_some() && is_planned())
 }
 
 /// Waits for a port to become free: a process that was just killed counts as dead, but its last
@@ -292,7 +342,7 @@ fn check_ports(settings: &Settings, layout: &Layout) -> Result<()> {
     clippy::disallowed_methods,
     reason = "before the start of the cluster, nothing else runs"
 )]
-fn wait_until_port_free(port: u16) -> bool {
+pub(crate) fn wait_until_port_free(port: u16) -> bool {
     const PORT_TIMEOUT: Duration = Duration::from_millis(1500);
     const PAUSE: Duration = Duration::from_millis(20);
     let began = Instant::now();
@@ -446,6 +496,48 @@ mod tests {
         }
         check_binaries(dir.path(), NODE_BINARIES).unwrap();
         assert!(check_binaries(dir.path(), &BINARIES).is_err());
+    }
+
+    fn write_own_record(layout: &Layout, name: &str) {
+        use crate::process::{read_boot_id, read_start_time};
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let record = Record {
+            pid,
+            start: read_start_time(pid).unwrap(),
+            boot: read_boot_id(),
+            stamp: String::new(),
+            restarts: 0,
+        };
+        let text = serde_json::to_string(&record).unwrap();
+        crate::files::write_file(&layout.record(name), text.as_bytes()).unwrap();
+    }
+
+    /// A pod in the network of the machine may have the port before `ironclad init` makes all components use it.
+    #[test]
+    fn port_of_the_proxy_is_checked_unless_it_is_that_of_the_running_proxy() {
+        let thief = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut settings = Settings::example_shared();
+        settings.ports.api_proxy = thief.local_addr().unwrap().port();
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        write_own_record(&layout, "kubelet");
+        write_own_record(&layout, crate::supervisor_record::NAME);
+        let save_plan = |settings: &Settings| {
+            let plan = crate::plan::make_plan(settings, &layout);
+            let text = serde_json::to_string(&plan).unwrap();
+            crate::files::write_file(&layout.plan(), text.as_bytes()).unwrap();
+        };
+        save_plan(&Settings::example());
+        let error = check_ports(&settings, &layout).unwrap_err().to_string();
+        assert!(error.contains("the proxy to the API servers"), "{error}");
+        assert!(!error.contains("--pick-ports"), "{error}");
+        check_ports(&Settings::example(), &layout).unwrap();
+        settings.control_plane.as_mut().unwrap().joined = None;
+        save_plan(&settings);
+        check_ports(&settings, &layout).unwrap();
+        save_plan(&Settings::example());
+        write_own_record(&layout, API_PROXY);
+        check_ports(&settings, &layout).unwrap();
     }
 
     #[test]

@@ -122,7 +122,7 @@ async fn remove_containers(
         return;
     };
     let mut running = match (own, &settings.runtime) {
-        (Some(process), Runtime::Own) => Running::start(process, cluster, 0).ok(),
+        (Some(process), Runtime::Own) => Running::start(process, cluster, 0, None).ok(),
         _ => None,
     };
     if let Some(process) = own {

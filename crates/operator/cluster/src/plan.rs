@@ -10,10 +10,11 @@ mod process;
 use serde::{Deserialize, Serialize};
 
 use crate::control_plane::JoinedControlPlane;
+use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::settings::{Runtime, Settings};
 use control_plane::Builder;
-pub(crate) use control_plane::member_url;
+pub(crate) use control_plane::{API_PROXY, member_url};
 use node::NodeBuilder;
 use process::process_stamp;
 pub use process::{Process, Ready};
@@ -81,6 +82,13 @@ fn make_joined_plan(build: &Builder<'_>, nodes: &[NodeBuilder<'_>]) -> Plan {
 }
 
 impl Plan {
+    /// Loads the plan that the supervisor follows.
+    pub(crate) fn load(layout: &Layout) -> Result<Self> {
+        let path = layout.plan();
+        let text = std::fs::read(&path).map_err(Error::io(&path))?;
+        serde_json::from_slice(&text).map_err(|cause| Error::Settings { path, cause })
+    }
+
     /// Returns the names of the nodes whose kubelet is in the plan.
     pub fn nodes_with_kubelet(&self) -> impl Iterator<Item = &str> {
         let kubelets = self.processes.iter().filter(|p| p.is_kubelet());

@@ -249,6 +249,7 @@ fn stamp_changes_with_arguments_program_and_inputs() {
                 after: Vec::new(),
                 required: Vec::new(),
                 needs_data: false,
+                socket: None,
                 ready: Ready::Started,
                 inputs: vec![input.clone()],
                 stamp: String::new(),
@@ -477,10 +478,10 @@ fn member_that_joins_starts_alone_until_it_votes() {
 fn clients_of_a_shared_control_plane_wait_for_the_proxy_of_their_machine() {
     let plan = shared_control_plane(None);
     let proxy = plan.processes.iter().find(|p| p.name == "api-proxy");
-    assert_eq!(
-        proxy.unwrap().ready,
-        Ready::Tcp("127.0.0.1:6444".parse().unwrap())
-    );
+    let proxy = proxy.unwrap();
+    let address = "127.0.0.1:6444".parse().unwrap();
+    assert_eq!(proxy.ready, Ready::Tcp(address));
+    assert_eq!(proxy.socket, Some(address), "it stays bound over restarts");
     for name in [
         "kubelet",
         "kube-proxy",

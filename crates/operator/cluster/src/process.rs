@@ -3,13 +3,16 @@
 //! signalled.
 
 use std::fs::{self, OpenOptions};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open, pidfd_send_signal,
+};
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
@@ -108,42 +111,60 @@ fn spawn_on_node(
     }
 }
 
+fn make_command(
+    process: &Process,
+    layout: &Layout,
+    socket: Option<&TcpListener>,
+) -> Result<Command> {
+    let log = layout.log(&process.name);
+    crate::files::create_private_dir(&layout.logs())?;
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&log)
+        .map_err(Error::io(&log))?;
+    let errors = file.try_clone().map_err(Error::io(&log))?;
+    let input = match socket {
+        Some(socket) => Stdio::from(OwnedFd::from(socket.try_clone().map_err(Error::io(&log))?)),
+        None => Stdio::null(),
+    };
+    let (program, args) = process
+        .argv
+        .split_first()
+        .ok_or_else(|| Error::Refused("an empty command".into()))?;
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        // The directory of the caller could otherwise not be unmounted or removed.
+        .current_dir("/")
+        .stdin(input)
+        .stdout(file)
+        .stderr(errors)
+        // A Ctrl-C at the terminal of `ironclad up` must not end the components.
+        .process_group(0);
+    Ok(command)
+}
+
 /// The exit status of a process, as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exit(pub String);
 
 impl Running {
-    /// Starts a process; appends its output to its log.
-    pub fn start(process: &Process, layout: &Layout, restarts: u32) -> Result<Self> {
+    /// Starts a process, whose standard input is the socket; appends its output to its log.
+    pub fn start(
+        process: &Process,
+        layout: &Layout,
+        restarts: u32,
+        socket: Option<&TcpListener>,
+    ) -> Result<Self> {
         if process.needs_data {
             check_store_data(layout)?;
         }
-        let log = layout.log(&process.name);
-        crate::files::create_private_dir(&layout.logs())?;
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(&log)
-            .map_err(Error::io(&log))?;
-        let errors = file.try_clone().map_err(Error::io(&log))?;
-        let (program, args) = process
-            .argv
-            .split_first()
-            .ok_or_else(|| Error::Refused("an empty command".into()))?;
-        let mut command = Command::new(program);
-        command
-            .args(args)
-            // The directory of the caller could otherwise not be unmounted or removed.
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .stdout(file)
-            .stderr(errors)
-            // A Ctrl-C at the terminal of `ironclad up` must not end the components.
-            .process_group(0);
+        let mut command = make_command(process, layout, socket)?;
         let child =
             spawn_on_node(&mut command, process.namespaces.as_deref())?.map_err(|error| {
                 Error::Command {
-                    command: program.clone(),
+                    command: command.get_program().to_string_lossy().into_owned(),
                     reason: error.to_string(),
                 }
             })?;
@@ -193,6 +214,12 @@ impl Running {
         })
     }
 
+    /// Returns a copy of the process's standard input. It needs the right to trace the process.
+    pub fn copy_input(&self) -> std::io::Result<OwnedFd> {
+        let flags = PidfdGetfdFlags::empty();
+        Ok(pidfd_getfd(self.descriptor.get_ref(), 0, flags)?)
+    }
+
     /// Waits for the exit.
     pub async fn wait_for_exit(&mut self) -> Exit {
         let _ = self.descriptor.readable().await;
@@ -235,6 +262,7 @@ mod tests {
             after: Vec::new(),
             required: Vec::new(),
             needs_data: false,
+            socket: None,
             ready: Ready::Started,
             inputs: Vec::new(),
             stamp: "s1".into(),
@@ -245,7 +273,7 @@ mod tests {
     async fn running_process_is_adopted_by_its_record() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path(), false);
-        let mut running = Running::start(&process("exec sleep 60"), &layout, 3).unwrap();
+        let mut running = Running::start(&process("exec sleep 60"), &layout, 3, None).unwrap();
         let record = running.record.clone();
         let adopted = Running::adopt("test", &layout).unwrap();
         assert_eq!(adopted.record, record);
@@ -264,10 +292,10 @@ mod tests {
         std::fs::remove_dir_all(layout.store()).unwrap();
         let mut process = process("exec sleep 60");
         process.needs_data = true;
-        let error = Running::start(&process, &layout, 0).err().unwrap();
+        let error = Running::start(&process, &layout, 0, None).err().unwrap();
         assert!(error.to_string().contains("data of the store"), "{error}");
         process.needs_data = false;
-        let mut running = Running::start(&process, &layout, 0).unwrap();
+        let mut running = Running::start(&process, &layout, 0, None).unwrap();
         running.stop(Duration::from_secs(10)).await;
     }
 
@@ -305,7 +333,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path(), false);
         let script = "trap '' TERM; echo ready; while :; do sleep 1; done";
-        let mut running = Running::start(&process(script), &layout, 0).unwrap();
+        let mut running = Running::start(&process(script), &layout, 0, None).unwrap();
         while fs::read(layout.log("test")).unwrap().is_empty() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -319,7 +347,7 @@ mod tests {
         let layout = Layout::new(dir.path(), false);
         for _ in 0..2 {
             let mut running =
-                Running::start(&process("echo out; echo err >&2"), &layout, 0).unwrap();
+                Running::start(&process("echo out; echo err >&2"), &layout, 0, None).unwrap();
             running.wait_for_exit().await;
         }
         let log = fs::read_to_string(layout.log("test")).unwrap();
@@ -331,7 +359,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut missing = process("");
         missing.argv = vec!["/no/such/program".into()];
-        let error = Running::start(&missing, &Layout::new(dir.path(), false), 0)
+        let error = Running::start(&missing, &Layout::new(dir.path(), false), 0, None)
             .err()
             .unwrap();
         assert!(error.to_string().contains("/no/such/program"), "{error}");

@@ -7,6 +7,7 @@
 
 mod process_loop;
 mod rotate;
+mod sockets;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ use crate::supervisor_record::{NAME, lock_cluster};
 
 use process_loop::Dependencies;
 pub(crate) use process_loop::is_ready;
+use sockets::Sockets;
 
 /// Interval between two checks of certificates.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(12 * 3600);
@@ -93,8 +95,8 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
     if settings.has_pod_network() {
         network::prepare_network(&settings, &layout)?;
     }
-    let mut kept = HashMap::new();
-    adjust_processes(&mut kept, load_plan(&layout)?, &layout).await;
+    let (mut kept, sockets) = (HashMap::new(), Sockets::default());
+    adjust_processes(&mut kept, Plan::load(&layout)?, &layout, &sockets).await;
     let mut routes = start_routes(&settings, &layout);
     let mut identity = IdentityWatch::new(&layout);
     let mut each_minute = tokio::time::interval(MINUTE);
@@ -116,11 +118,11 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
         let current = reload_settings(&settings);
         let plan = match is_renewal {
             true => renew_certificates(&current, &layout),
-            false => load_plan(&layout).map(Some),
+            false => Plan::load(&layout).map(Some),
         };
         match plan {
             Ok(Some(plan)) => {
-                adjust_processes(&mut kept, plan, &layout).await;
+                adjust_processes(&mut kept, plan, &layout, &sockets).await;
                 // The old ones end when they are dropped: their connection has the old certificate.
                 routes = start_routes(&current, &layout);
             }
@@ -180,7 +182,7 @@ fn reload_settings(settings: &Settings) -> Settings {
 fn renew_certificates(settings: &Settings, layout: &Layout) -> Result<Option<Plan>> {
     if settings.membership.is_some() {
         cluster_files::write_plan(settings, layout)?;
-        return load_plan(layout).map(Some);
+        return Plan::load(layout).map(Some);
     }
     let written = cluster_files::write_files(settings, layout, Renewal::Due)?;
     if written.is_empty() {
@@ -188,13 +190,7 @@ fn renew_certificates(settings: &Settings, layout: &Layout) -> Result<Option<Pla
     }
     tracing::info!(?written, "certificates renewed");
     cluster_files::write_plan(settings, layout)?;
-    load_plan(layout).map(Some)
-}
-
-fn load_plan(layout: &Layout) -> Result<Plan> {
-    let path = layout.plan();
-    let text = std::fs::read(&path).map_err(Error::io(&path))?;
-    serde_json::from_slice(&text).map_err(|cause| Error::Settings { path, cause })
+    Plan::load(layout).map(Some)
 }
 
 /// Makes this process the cluster's only supervisor. The kernel releases the lock when the process
@@ -220,6 +216,7 @@ async fn adjust_processes(
     kept: &mut HashMap<String, SupervisedProcess>,
     plan: Plan,
     layout: &Layout,
+    sockets: &Sockets,
 ) {
     let outdated: Vec<String> = kept
         .values()
@@ -233,6 +230,7 @@ async fn adjust_processes(
             old.process_loop.join_next().await;
         }
     }
+    sockets.retain_planned(&plan);
     let all = plan.processes.clone();
     for process in plan.processes {
         if kept.contains_key(&process.name) {
@@ -254,6 +252,7 @@ async fn adjust_processes(
             process.clone(),
             dependencies,
             layout.clone(),
+            sockets.clone(),
             stop.clone(),
         ));
         kept.insert(
@@ -272,6 +271,7 @@ async fn run_after(
     process: Process,
     dependencies: Dependencies,
     layout: Layout,
+    sockets: Sockets,
     stop: CancellationToken,
 ) {
     let name = process.name.clone();
@@ -280,6 +280,7 @@ async fn run_after(
             process.clone(),
             dependencies.clone(),
             layout.clone(),
+            sockets.clone(),
             stop.clone(),
         )
     };
@@ -420,6 +421,7 @@ mod tests {
             after: after.iter().map(|&name| name.to_owned()).collect(),
             required: Vec::new(),
             needs_data: false,
+            socket: None,
             ready: Ready::Started,
             inputs: Vec::new(),
             stamp: stamp.into(),
@@ -440,20 +442,20 @@ mod tests {
     async fn new_plan_restarts_only_the_changed_processes() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path(), false);
-        let mut kept = HashMap::new();
+        let (mut kept, sockets) = (HashMap::new(), Sockets::default());
         let plan = |stamp| Plan {
             processes: vec![sleeping("a", &[], "s"), sleeping("b", &["a"], stamp)],
         };
-        adjust_processes(&mut kept, plan("old"), &layout).await;
+        adjust_processes(&mut kept, plan("old"), &layout, &sockets).await;
         let before = (pid_of(&layout, "a").await, pid_of(&layout, "b").await);
-        adjust_processes(&mut kept, plan("new"), &layout).await;
+        adjust_processes(&mut kept, plan("new"), &layout, &sockets).await;
         let after = (pid_of(&layout, "a").await, pid_of(&layout, "b").await);
         assert_eq!(after.0, before.0);
         assert_ne!(after.1, before.1);
         let less = Plan {
             processes: vec![sleeping("a", &[], "s")],
         };
-        adjust_processes(&mut kept, less, &layout).await;
+        adjust_processes(&mut kept, less, &layout, &sockets).await;
         assert!(!Record::load(&layout.record("b")).is_some_and(|record| record.is_alive()));
         stop_all(&mut kept, &layout).await;
         assert!(Record::load(&layout.record("a")).is_none());

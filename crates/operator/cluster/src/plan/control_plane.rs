@@ -29,6 +29,9 @@ const API_SERVER_FILES: [(&str, &str); 14] = [
     ("proxy-client-key-file", "front-proxy-client.key"),
 ];
 
+/// Name of the proxy to the API servers, and of its subcommand.
+pub(crate) const API_PROXY: &str = "api-proxy";
+
 /// Builds the processes of the control plane.
 pub(super) struct Builder<'a> {
     pub(super) settings: &'a Settings,
@@ -70,6 +73,7 @@ impl Builder<'_> {
             after: after.iter().map(|&name| name.to_owned()).collect(),
             required: Vec::new(),
             needs_data: false,
+            socket: None,
             ready,
             inputs: inputs.to_vec(),
             stamp: String::new(),
@@ -188,13 +192,16 @@ impl Builder<'_> {
         if !self.settings.has_api_proxy() {
             return None;
         }
-        let ready = Ready::Tcp(loopback_address(self.settings.ports.api_proxy));
+        // On the loopback address only: the proxy passes on what it receives without a check.
+        let address = loopback_address(self.settings.ports.api_proxy);
+        let ready = Ready::Tcp(address);
         let folder = format!("--data-dir={}", path_text(&self.settings.data_dir));
         let inputs = [self.pki_path("ca.crt")];
         let mut process = self.process("ironclad", Vec::new(), &inputs, ready, &[]);
-        process.name = "api-proxy".to_owned();
+        process.name = API_PROXY.to_owned();
+        process.socket = Some(address);
         // After the flag for the verbosity, which is one of the program and not of its commands.
-        process.argv.extend(["api-proxy".to_owned(), folder]);
+        process.argv.extend([API_PROXY.to_owned(), folder]);
         Some(process)
     }
 
@@ -202,7 +209,7 @@ impl Builder<'_> {
     pub(super) fn servers(&self) -> Vec<&'static str> {
         let mut all = vec!["kube-apiserver"];
         if self.settings.has_api_proxy() {
-            all.push("api-proxy");
+            all.push(API_PROXY);
         }
         all
     }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::control_plane::Builder;
+use super::control_plane::{API_PROXY, Builder};
 use super::process::{Process, Ready, path_text};
 use crate::layout::Layout;
 use crate::membership::Membership;
@@ -30,7 +30,7 @@ impl<'a> NodeBuilder<'a> {
     fn proxy_dependency(&self) -> Vec<String> {
         let has_proxy = self.cluster.settings.has_api_proxy();
         has_proxy
-            .then(|| "api-proxy".to_owned())
+            .then(|| API_PROXY.to_owned())
             .into_iter()
             .collect()
     }

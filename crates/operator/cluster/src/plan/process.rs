@@ -41,6 +41,10 @@ pub struct Process {
     /// It does not start if its data are missing where it had some.
     #[serde(default)]
     pub needs_data: bool,
+    /// Address at which the supervisor listens for it. The process has the socket as its standard input, and the
+    /// port stays taken while it restarts.
+    #[serde(default)]
+    pub socket: Option<SocketAddr>,
     /// Readiness check.
     pub ready: Ready,
     /// Files whose change requires a restart.

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_util::sync::CancellationToken;
 
+use super::sockets::Sockets;
+use crate::error::Result;
 use crate::layout::Layout;
 use crate::namespaces::accepts_connections;
 use crate::plan::{Process, Ready};
@@ -32,12 +34,13 @@ pub(crate) async fn run_process(
     process: Process,
     dependencies: Dependencies,
     layout: Layout,
+    sockets: Sockets,
     stop: CancellationToken,
 ) {
     let mut pause = INITIAL_BACKOFF;
     let mut restarts = 0;
     // Before the dependencies are waited for: a process that runs has them.
-    let mut adopted = adopt_process(&process, &layout).await;
+    let mut adopted = adopt_process(&process, &layout, &sockets).await;
     loop {
         let began = Instant::now();
         let started = match adopted.take() {
@@ -47,7 +50,7 @@ pub(crate) async fn run_process(
                     () = stop.cancelled() => return,
                     () = wait_for_dependencies(&process, &dependencies) => {}
                 }
-                Running::start(&process, &layout, restarts)
+                start_process(&process, &layout, &sockets, restarts)
             }
         };
         match started {
@@ -80,9 +83,22 @@ pub(crate) async fn run_process(
     }
 }
 
+fn start_process(
+    process: &Process,
+    layout: &Layout,
+    sockets: &Sockets,
+    restarts: u32,
+) -> Result<Running> {
+    let socket = process.socket.map(|address| sockets.open(address));
+    Running::start(process, layout, restarts, socket.transpose()?.as_deref())
+}
+
 /// Adopts the process of an earlier supervisor, unless its stamp differs from the plan's.
-async fn adopt_process(process: &Process, layout: &Layout) -> Option<Running> {
+async fn adopt_process(process: &Process, layout: &Layout, sockets: &Sockets) -> Option<Running> {
     let mut running = Running::adopt(&process.name, layout)?;
+    if let Some(address) = process.socket {
+        sockets.adopt(address, &running);
+    }
     if running.record.stamp == process.stamp {
         tracing::info!(name = process.name, pid = running.record.pid, "adopted");
         return Some(running);
@@ -142,6 +158,7 @@ pub(crate) async fn is_ready(what: &Ready) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::checks::wait_until_port_free;
     use crate::process::Record;
 
     fn process(script: &str, stamp: &str) -> Process {
@@ -153,6 +170,7 @@ mod tests {
             after: Vec::new(),
             required: Vec::new(),
             needs_data: false,
+            socket: None,
             ready: Ready::Started,
             inputs: Vec::new(),
             stamp: stamp.into(),
@@ -177,7 +195,13 @@ mod tests {
             }
         };
         let dependencies = Dependencies::default();
-        let run = run_process(process, dependencies, layout.clone(), stop.clone());
+        let run = run_process(
+            process,
+            dependencies,
+            layout.clone(),
+            Sockets::default(),
+            stop.clone(),
+        );
         let both = async { tokio::join!(run, watch).1 };
         tokio::time::timeout(Duration::from_secs(20), both)
             .await
@@ -198,7 +222,7 @@ mod tests {
         for (stamp, adopted) in [("s", true), ("other", false)] {
             let dir = tempfile::tempdir().unwrap();
             let layout = Layout::new(dir.path(), false);
-            let earlier = Running::start(&process("exec sleep 60", "s"), &layout, 5).unwrap();
+            let earlier = Running::start(&process("exec sleep 60", "s"), &layout, 5, None).unwrap();
             let before = earlier.record.pid;
             // Reaps the child, as the init process does for the one of a supervisor that ended.
             let reaper = async move {
@@ -212,6 +236,39 @@ mod tests {
             assert_eq!(record.pid == before, adopted, "{stamp}");
             assert!(!record.is_alive(), "the loop stops the process");
         }
+    }
+
+    /// A pod in the network of the machine could take the port of the proxy to the API servers.
+    #[tokio::test]
+    async fn port_of_a_process_stays_taken_over_restarts_and_a_new_supervisor() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        // Other tests start processes, which have all sockets for a moment.
+        assert!(wait_until_port_free(address.port()));
+        let is_taken = || std::net::TcpListener::bind(address).is_err();
+        let process = Process {
+            socket: Some(address),
+            ..process("exec sleep 60", "s")
+        };
+        let sockets = Sockets::default();
+        let mut first = start_process(&process, &layout, &sockets, 0).unwrap();
+        first.stop(GRACE).await;
+        assert!(is_taken(), "while it restarts");
+        let mut second = start_process(&process, &layout, &sockets, 1).unwrap();
+        drop(sockets);
+        assert!(is_taken(), "the supervisor was killed");
+        let sockets = Sockets::default();
+        adopt_process(&process, &layout, &sockets).await.unwrap();
+        second.stop(GRACE).await;
+        assert!(
+            is_taken(),
+            "the new supervisor has the socket of the process"
+        );
+        drop(sockets);
+        assert!(wait_until_port_free(address.port()));
     }
 
     /// Pods must not start without the rules of NetworkPolicies, and other processes must not wait for
