@@ -1,7 +1,7 @@
 //! Keeps lookups away from lost machines. Cluster DNS runs on each machine of the control plane, with an
-//! EndpointSlice of its own; the machines that see another one lost set its endpoint to not ready.
+//! EndpointSlice of its own; another machine that sees it lost sets its endpoint to not ready.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,10 +64,10 @@ async fn update_slices(
     };
     let which = ListParams::new().with_labels(CONTROL_PLANE_LABEL);
     let nodes = client.api::<Node>().list(&which).await.map_err(failed)?;
-    let lost = find_lost(&nodes.items, healthy, &settings.node_name);
+    let alive = find_alive(&nodes.items, healthy, &settings.node_name);
     let api = client.namespaced::<EndpointSlice>(NAMESPACE);
     let slices = api.list(&ListParams::new().with_labels(SLICES)).await;
-    for slice in change_slices(slices.map_err(failed)?.items, &lost, &settings.node_name) {
+    for slice in change_slices(slices.map_err(failed)?.items, &alive, &settings.node_name) {
         api.update(&slice).await.map_err(failed)?;
         let name = slice.metadata.name.unwrap_or_default();
         tracing::info!(slice = name, "changed an endpoint of cluster DNS");
@@ -75,45 +75,45 @@ async fn update_slices(
     Ok(())
 }
 
-/// Returns the state of the other machines of the control plane: true for one that is lost.
-fn find_lost(nodes: &[Node], healthy: &BTreeSet<IpAddr>, own: &str) -> BTreeMap<String, bool> {
-    let mut found = BTreeMap::new();
-    for node in nodes {
-        let name = node.metadata.name.clone().unwrap_or_default();
-        let addresses = node
-            .status
-            .as_ref()
-            .and_then(|status| status.addresses.as_ref());
-        let mut addresses = addresses
-            .into_iter()
-            .flatten()
-            .filter_map(|a| a.address.parse().ok());
-        if name != own {
-            found.insert(
-                name,
-                !addresses.any(|address: IpAddr| healthy.contains(&address)),
-            );
-        }
-    }
-    found
+/// Returns the names of the other machines of the control plane that are not lost.
+fn find_alive(nodes: &[Node], healthy: &BTreeSet<IpAddr>, own: &str) -> BTreeSet<String> {
+    let is_alive = |node: &&Node| {
+        let status = node.status.as_ref();
+        let addresses = status.and_then(|status| status.addresses.as_ref());
+        let mut addresses = addresses.into_iter().flatten();
+        addresses.any(|address| {
+            let address = address.address.parse();
+            address.is_ok_and(|address: IpAddr| healthy.contains(&address))
+        })
+    };
+    let names = nodes.iter().filter(is_alive);
+    let names = names.filter_map(|node| node.metadata.name.clone());
+    names.filter(|name| name != own).collect()
 }
 
-/// Returns the slices that differ from the state of their machines, changed. The slice of this machine is
-/// changed by others only.
+/// Returns whether this machine decides about the endpoint of `node`: of the other machines, the first by name that is
+/// not lost does. If two of them disagree because one path is cut, each would set back the change of the other.
+fn decides_about(node: &str, alive: &BTreeSet<String>, own: &str) -> bool {
+    let earlier = |other: &String| other != node && other.as_str() < own;
+    node != own && !alive.iter().any(earlier)
+}
+
+/// Returns the slices about which this machine decides and that differ from the state of their machines, changed.
 fn change_slices(
     slices: Vec<EndpointSlice>,
-    lost: &BTreeMap<String, bool>,
+    alive: &BTreeSet<String>,
     own: &str,
 ) -> Vec<EndpointSlice> {
     let mut changed = Vec::new();
     for mut slice in slices {
         let mut differs = false;
         for endpoint in slice.endpoints.iter_mut().flatten() {
-            let Some(node) = endpoint.node_name.clone().filter(|node| node != own) else {
+            let node = endpoint.node_name.clone();
+            let Some(node) = node.filter(|node| decides_about(node, alive, own)) else {
                 continue;
             };
             // A machine without a Node was removed.
-            let is_ready = !lost.get(&node).copied().unwrap_or(true);
+            let is_ready = alive.contains(&node);
             let conditions = endpoint.conditions.get_or_insert_default();
             if conditions.ready != Some(is_ready) {
                 differs = true;
@@ -163,13 +163,13 @@ mod tests {
         ];
         let change = |healthy: &[&str], ready: [bool; 4]| {
             let healthy = healthy.iter().map(|text| text.parse().unwrap()).collect();
-            let lost = find_lost(&nodes, &healthy, "cp1");
+            let alive = find_alive(&nodes, &healthy, "cp1");
             let names = ["cp1", "cp2", "cp3", "removed"];
             let slices = names
                 .iter()
                 .zip(ready)
                 .map(|(name, ready)| slice(name, ready));
-            let changed = change_slices(slices.collect(), &lost, "cp1");
+            let changed = change_slices(slices.collect(), &alive, "cp1");
             let changed = changed.into_iter().map(|slice| {
                 let endpoint = slice.endpoints.unwrap().remove(0);
                 let is_ready = endpoint.conditions.unwrap().ready.unwrap();
@@ -186,5 +186,52 @@ mod tests {
             change(&[], [true, true, true, false]),
             "cp2 false, cp3 false"
         );
+    }
+
+    /// Returns, for each of three machines, the other ones that decide about its endpoint, with their decisions, if the
+    /// path between two machines is cut.
+    fn decide_with_cut(cut: [&str; 2]) -> String {
+        let machines = ["cp1", "cp2", "cp3"];
+        let sees =
+            |one: &str, other: &str| one != other && !cut.iter().all(|m| [one, other].contains(m));
+        let mut found = Vec::new();
+        for about in machines {
+            for own in machines {
+                let alive = machines.iter().filter(|other| sees(own, other));
+                let alive = alive.map(|&name| name.to_owned()).collect();
+                for slice in change_slices(vec![slice(about, false)], &alive, own) {
+                    assert_eq!(
+                        slice.endpoints.unwrap()[0].node_name.as_deref(),
+                        Some(about)
+                    );
+                    found.push(format!("{own}: {about} ready"));
+                }
+                if !change_slices(vec![slice(about, true)], &alive, own).is_empty() {
+                    found.push(format!("{own}: {about} not ready"));
+                }
+            }
+        }
+        found.join(", ")
+    }
+
+    #[test]
+    fn machines_do_not_disagree_about_an_endpoint_if_one_path_is_cut() {
+        for (cut, decisions) in [
+            (["", ""], "cp2: cp1 ready, cp1: cp2 ready, cp1: cp3 ready"),
+            (
+                ["cp1", "cp2"],
+                "cp2: cp1 not ready, cp1: cp2 not ready, cp1: cp3 ready, cp2: cp3 ready",
+            ),
+            (
+                ["cp1", "cp3"],
+                "cp2: cp1 ready, cp1: cp2 ready, cp3: cp2 ready, cp1: cp3 not ready",
+            ),
+            (
+                ["cp2", "cp3"],
+                "cp2: cp1 ready, cp3: cp1 ready, cp1: cp2 ready, cp1: cp3 ready",
+            ),
+        ] {
+            assert_eq!(decide_with_cut(cut), decisions, "{cut:?}");
+        }
     }
 }
