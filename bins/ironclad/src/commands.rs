@@ -115,7 +115,6 @@ async fn run_down(options: Down) -> anyhow::Result<()> {
         // The supervisor may have been started from another directory.
         data_dir: std::path::absolute(options.folder.data_dir)?,
         purge: options.purge,
-        is_removed: false,
     };
     if !operator_cluster::stop_cluster(&library_options, &print_progress).await? {
         // The library has reported already that there is nothing to stop.

@@ -19,9 +19,50 @@ pub struct ControlPlane {
     /// Addresses of this node's pods, which the cluster has allocated; None for the first range, and before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Ipv4Net>,
+    /// The member of the store on this machine.
+    #[serde(default)]
+    pub member: StoreMember,
     /// The membership of a machine that joined the control plane; None for the machine of `ironclad init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<JoinedControlPlane>,
+}
+
+impl ControlPlane {
+    /// Returns the IDs of the member on this machine; None before its first start, and after its removal.
+    #[must_use]
+    pub fn identity(&self) -> Option<MemberIdentity> {
+        match self.member {
+            StoreMember::Listed(identity) => Some(identity),
+            StoreMember::Unknown | StoreMember::Removed { .. } => None,
+        }
+    }
+}
+
+/// The member of the store on this machine, as its settings know it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StoreMember {
+    /// The store has not listed it yet.
+    #[default]
+    Unknown,
+    /// The store lists it, or did.
+    Listed(MemberIdentity),
+    /// `ironclad reset` has removed it. The objects of this machine are deleted through these API servers of other
+    /// machines.
+    Removed {
+        /// Their URLs.
+        servers: Vec<String>,
+    },
+}
+
+/// The IDs of a member of the store. They stay the same while its name and address change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberIdentity {
+    /// ID of the store's cluster: a restored store has another one.
+    pub cluster: u64,
+    /// ID of the member.
+    pub member: u64,
 }
 
 /// A machine that joined the control plane of another one.
@@ -30,15 +71,8 @@ pub struct ControlPlane {
 pub struct JoinedControlPlane {
     /// URL of the API server through which it joined.
     pub server: String,
-    /// The members of the store at the time of the join, `NAME=URL`, comma-separated; empty until the member of
-    /// this machine was added.
-    #[serde(default)]
-    pub initial_cluster: String,
-    /// URLs for clients of the members at the time of the join.
-    #[serde(default)]
-    pub client_urls: Vec<String>,
-    /// True once the member on this machine votes.
-    pub is_voter: bool,
+    /// The last step of the join that is complete.
+    pub progress: JoinProgress,
     /// Labels with which the node is created: `key=value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
@@ -47,10 +81,42 @@ pub struct JoinedControlPlane {
     pub taints: Vec<String>,
 }
 
+/// The progress of a machine that joins a control plane.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum JoinProgress {
+    /// The cluster was verified, and its keys are here or about to be written.
+    #[default]
+    Verified,
+    /// The member of this machine was added to the store as a learner.
+    Added(StartMembers),
+    /// The member votes.
+    Voting(StartMembers),
+}
+
+/// The members of the store with which that of this machine starts for the first time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StartMembers {
+    /// Names and URLs for peers: `NAME=URL`, comma-separated.
+    pub initial_cluster: String,
+    /// URLs for clients.
+    pub client_urls: Vec<String>,
+}
+
 impl JoinedControlPlane {
-    /// Returns whether the store may start.
+    /// Returns the members with which the store starts; None until that of this machine was added.
     #[must_use]
-    pub fn is_added(&self) -> bool {
-        !self.initial_cluster.is_empty()
+    pub fn start_members(&self) -> Option<&StartMembers> {
+        match &self.progress {
+            JoinProgress::Verified => None,
+            JoinProgress::Added(members) | JoinProgress::Voting(members) => Some(members),
+        }
+    }
+
+    /// Returns whether the member of this machine votes.
+    #[must_use]
+    pub fn is_voter(&self) -> bool {
+        matches!(self.progress, JoinProgress::Voting(_))
     }
 }

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use crate::control_plane::StoreMember;
 use crate::error::{Error, Result};
 use crate::join::{leaving_member, list_store};
 use crate::layout::Layout;
 use crate::mounts::{read_mount_points, unmount_below};
 use crate::plan::{Process, make_plan, member_url};
 use crate::process::Running;
-use crate::settings::{Runtime, Settings};
+use crate::settings::{FILE as SETTINGS, Runtime, Settings};
 use crate::store_members::{LeavingMember, Member, find_leaving};
 use crate::supervisor::is_ready;
 use crate::{cgroups, checks, containers, files, network, systemd};
@@ -23,8 +24,6 @@ pub struct DownOptions {
     pub data_dir: PathBuf,
     /// Remove the data directory too.
     pub purge: bool,
-    /// The machine is no member of a shared control plane any more.
-    pub is_removed: bool,
 }
 
 /// Stops the cluster; returns false if there was none. A missing or empty directory is no error,
@@ -42,17 +41,30 @@ pub async fn stop_cluster(options: &DownOptions, report_progress: &dyn Fn(&str))
         return Ok(false);
     };
     let layout = Layout::for_settings(&settings);
-    if options.purge && !options.is_removed {
+    if options.purge {
         reject_member(&settings, &layout).await?;
     }
-    let processes = make_plan(&settings, &layout).processes;
+    stop_components(&settings, &layout, report_progress).await?;
+    if options.purge {
+        purge_data(&settings, report_progress)?;
+    }
+    Ok(true)
+}
+
+/// Stops the components, and removes the containers and everything that is not in the data directory.
+pub(crate) async fn stop_components(
+    settings: &Settings,
+    layout: &Layout,
+    report_progress: &dyn Fn(&str),
+) -> Result<()> {
+    let processes = make_plan(settings, layout).processes;
     let names: Vec<String> = processes
         .iter()
         .map(|process| process.name.clone())
         .collect();
     report_progress("stopping the components");
     // First: it would start every process again that ends.
-    systemd::stop_supervisor(&settings, &layout, &names).await?;
+    systemd::stop_supervisor(settings, layout, &names).await?;
     if settings.runs_pods() {
         report_progress("removing the containers");
         for node in settings.nodes() {
@@ -60,42 +72,55 @@ pub async fn stop_cluster(options: &DownOptions, report_progress: &dyn Fn(&str))
             let own = processes
                 .iter()
                 .find(|process| process.name == node.process_name("containerd"));
-            remove_containers(&settings, (&layout, &layout_of_node), own).await;
+            remove_containers(settings, (layout, &layout_of_node), own).await;
             // The shims of another containerd belong to its own cluster.
             if settings.runtime == Runtime::Own {
-                network::end_node_processes(&layout, &node);
+                network::end_node_processes(layout, &node);
             }
         }
         // After the shims: a mount that a process uses can only be detached lazily.
         unmount_below(layout.run());
         unmount_below(&settings.data_dir);
         // After the containers: CNI needs the bridge to release their addresses.
-        network::remove_network(&settings)?;
+        network::remove_network(settings)?;
         for node in settings.nodes() {
             cgroups::remove_cgroups(&node);
             files::remove_dir(&layout.for_node(node.number).cni_state())?;
         }
     }
-    files::remove_dir(layout.run())?;
-    if options.purge {
-        report_progress(&format!("removing {}", settings.data_dir.display()));
-        // The kubelet may have been killed before it unmounted the volumes of its pods.
-        check_unmounted(&settings.data_dir)?;
-        files::remove_dir(&settings.data_dir)?;
+    files::remove_dir(layout.run())
+}
+
+/// Removes the data directory. The settings are the last: an interrupted removal is continued with them.
+pub(crate) fn purge_data(settings: &Settings, report_progress: &dyn Fn(&str)) -> Result<()> {
+    let folder = &settings.data_dir;
+    report_progress(&format!("removing {}", folder.display()));
+    // The kubelet may have been killed before it unmounted the volumes of its pods.
+    check_unmounted(folder)?;
+    for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
+        let path = entry.map_err(Error::io(folder))?.path();
+        match path.is_dir() && !path.is_symlink() {
+            true => files::remove_dir(&path)?,
+            false if path.ends_with(SETTINGS) => {}
+            false => files::remove_file(&path)?,
+        }
     }
-    Ok(true)
+    files::remove_dir(folder)
 }
 
 /// Rejects the removal of a machine whose store has other members: they would count it for their quorum. The members
 /// on other machines are asked, too, since that of this machine may be stopped.
 async fn reject_member(settings: &Settings, layout: &Layout) -> Result<()> {
-    if settings.control_plane.is_none() {
-        return Ok(());
+    match &settings.control_plane {
+        None => return Ok(()),
+        Some(shared) if matches!(shared.member, StoreMember::Removed { .. }) => return Ok(()),
+        Some(_) => {}
     }
     // If no store responds, the machine may be what is left of a lost cluster.
-    let Ok((members, _)) = list_store(settings, layout).await else {
+    let Ok((list, _)) = list_store(settings, layout).await else {
         return Ok(());
     };
+    let members = list.members;
     let peer_url = member_url(settings.node_address, settings.ports.store_peer);
     match has_other_members(&members, leaving_member(settings, &peer_url)) {
         false => Ok(()),
@@ -196,7 +221,6 @@ mod tests {
         let options = DownOptions {
             data_dir: dir.path().into(),
             purge: true,
-            is_removed: false,
         };
         assert!(!stop_cluster(&options, &|_| {}).await.unwrap());
         fs::write(dir.path().join("photos"), "").unwrap();

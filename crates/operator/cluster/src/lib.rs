@@ -52,7 +52,9 @@ mod up;
 pub use api_proxy::run_api_proxy;
 pub use backup::{BackupOptions, RestoreOptions, restore_cluster, save_backup};
 pub use certificates::{CertificateFile, Renewer, list_certificates, renew_certificates};
-pub use control_plane::{ControlPlane, JoinedControlPlane};
+pub use control_plane::{
+    ControlPlane, JoinProgress, JoinedControlPlane, MemberIdentity, StartMembers, StoreMember,
+};
 pub use doctor::{Diagnosis, Finding, Severity, diagnose};
 pub use down::{DownOptions, stop_cluster};
 pub use error::{Error, Result};

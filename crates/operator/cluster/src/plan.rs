@@ -41,8 +41,8 @@ pub fn make_plan(settings: &Settings, layout: &Layout) -> Plan {
     if settings.awaits_promotion() {
         // A learner does not serve the reads of an API server.
         let joined = settings.joined_control_plane();
-        let is_added = joined.is_some_and(JoinedControlPlane::is_added);
-        let processes = is_added.then(|| build.store()).into_iter().collect();
+        let members = joined.and_then(JoinedControlPlane::start_members);
+        let processes = members.map(|_| build.store()).into_iter().collect();
         return Plan { processes };
     }
     // In starting order; `after` has the dependencies, and a test compares the two.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::process::path_text;
 use super::*;
+use crate::control_plane::{JoinProgress, StartMembers};
 
 fn settings(runtime: Runtime) -> Settings {
     Settings {
@@ -408,25 +409,29 @@ fn simulated_pods_of_joined_machines_have_other_addresses_than_those_of_the_firs
         argv.find_map(|argument| argument.strip_prefix(flag).map(str::to_owned))
             .unwrap()
     };
-    let mut joined = Settings::example_shared();
-    let shared = joined.control_plane.as_mut().unwrap();
-    shared.joined.as_mut().unwrap().is_voter = true;
+    let mut joined = Settings::example_shared().with_progress(voting(""));
     assert_eq!(network(Settings::example()), "");
     assert!(network(joined.clone()).starts_with("100."), "cp2");
     joined.control_plane.as_mut().unwrap().joined = None;
     assert_eq!(network(joined), "", "the machine of init");
 }
 
-fn shared_control_plane(joined: Option<(&str, bool)>) -> Plan {
+fn start_members(initial_cluster: &str) -> StartMembers {
+    StartMembers {
+        initial_cluster: initial_cluster.to_owned(),
+        client_urls: Vec::new(),
+    }
+}
+
+fn voting(initial_cluster: &str) -> JoinProgress {
+    JoinProgress::Voting(start_members(initial_cluster))
+}
+
+fn shared_control_plane(progress: Option<JoinProgress>) -> Plan {
     let mut settings = Settings::example_shared();
-    let shared = settings.control_plane.as_mut().unwrap();
-    match joined {
-        None => shared.joined = None,
-        Some((initial_cluster, is_voter)) => {
-            let joined = shared.joined.as_mut().unwrap();
-            joined.initial_cluster = initial_cluster.to_owned();
-            joined.is_voter = is_voter;
-        }
+    match progress {
+        None => settings.control_plane.as_mut().unwrap().joined = None,
+        Some(progress) => settings = settings.with_progress(progress),
     }
     make_plan(&settings, &Layout::new(Path::new("/data"), false))
 }
@@ -457,11 +462,11 @@ fn store_of_a_shared_control_plane_listens_on_the_nodes_address_with_certificate
 
 #[test]
 fn member_that_joins_starts_alone_until_it_votes() {
-    assert!(names(&shared_control_plane(Some(("", false)))).is_empty());
+    assert!(names(&shared_control_plane(Some(JoinProgress::Verified))).is_empty());
     let members = "cp1=https://192.0.2.2:2380,cp2=https://192.0.2.3:2380";
-    let learner = shared_control_plane(Some((members, false)));
+    let learner = shared_control_plane(Some(JoinProgress::Added(start_members(members))));
     assert_eq!(names(&learner), ["kvstore"]);
-    let voter = shared_control_plane(Some((members, true)));
+    let voter = shared_control_plane(Some(voting(members)));
     assert_eq!(learner.processes[0], voter.processes[0], "no restart");
     assert!(voter.processes[0].needs_data);
     let argv = &voter.processes[0].argv;

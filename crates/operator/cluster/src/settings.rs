@@ -8,10 +8,14 @@ use std::path::{Path, PathBuf};
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
-use crate::control_plane::{ControlPlane, JoinedControlPlane};
+#[cfg(test)]
+use crate::control_plane::JoinProgress;
+use crate::control_plane::{ControlPlane, JoinedControlPlane, MemberIdentity};
 use crate::error::{Error, Result};
 use crate::membership::Membership;
 
+/// The name of the file in the data directory.
+pub(crate) const FILE: &str = "settings.json";
 /// The newest version of the data directory's layout that this release knows; a newer one is
 /// rejected.
 const NEWEST_LAYOUT: u32 = 3;
@@ -175,7 +179,7 @@ fn one_node() -> u8 {
 impl Settings {
     /// Loads the settings of an earlier `up`; None if there are none.
     pub fn load(data_dir: &Path) -> Result<Option<Self>> {
-        let path = data_dir.join("settings.json");
+        let path = data_dir.join(FILE);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -216,7 +220,7 @@ impl Settings {
     /// Writes `DIR/settings.json`.
     pub fn save(&self) -> Result<()> {
         let text = serde_json::to_string_pretty(self).unwrap_or_default();
-        crate::files::write_file(&self.data_dir.join("settings.json"), text.as_bytes())
+        crate::files::write_file(&self.data_dir.join(FILE), text.as_bytes())
     }
 
     /// Returns whether pods really run.
@@ -237,13 +241,19 @@ impl Settings {
     #[must_use]
     pub fn awaits_promotion(&self) -> bool {
         self.joined_control_plane()
-            .is_some_and(|joined| !joined.is_voter)
+            .is_some_and(|joined| !joined.is_voter())
     }
 
     /// Returns the membership of a machine that joined the control plane of another one.
     #[must_use]
     pub fn joined_control_plane(&self) -> Option<&JoinedControlPlane> {
         self.control_plane.as_ref()?.joined.as_ref()
+    }
+
+    /// Returns the IDs of the store's member on this machine, as far as they are known.
+    #[must_use]
+    pub fn member_identity(&self) -> Option<MemberIdentity> {
+        self.control_plane.as_ref()?.identity()
     }
 
     /// Returns whether this machine's nodes enforce NetworkPolicies: if the pod network is the
@@ -397,6 +407,14 @@ impl Settings {
 
 #[cfg(test)]
 impl Settings {
+    /// Returns these settings with the progress of a join to the control plane.
+    #[allow(clippy::unwrap_used)]
+    pub(crate) fn with_progress(mut self, progress: JoinProgress) -> Self {
+        let shared = self.control_plane.as_mut().unwrap();
+        shared.joined.as_mut().unwrap().progress = progress;
+        self
+    }
+
     /// Returns settings with all defaults.
     #[allow(clippy::unwrap_used)]
     pub(crate) fn example() -> Self {
@@ -450,9 +468,7 @@ impl Settings {
                 pods: "10.244.7.0/24".parse().ok(),
                 joined: Some(JoinedControlPlane {
                     server: "https://192.0.2.2:6443".into(),
-                    initial_cluster: String::new(),
-                    client_urls: Vec::new(),
-                    is_voter: false,
+                    progress: JoinProgress::Verified,
                     labels: Vec::new(),
                     taints: Vec::new(),
                 }),

@@ -5,9 +5,10 @@ mod decide;
 mod requests;
 
 pub(crate) use decide::{
-    JoinStep, LeavingMember, ListSource, LocalMember, Member, RemovalDecision, decide_removal,
-    find_leaving, format_members, is_name_of_another, next_join_step,
+    JoinStep, LeavingMember, ListSource, LocalMember, Member, MemberOrigin, RemovalDecision,
+    decide_removal, find_leaving, find_local, format_members, is_name_of_another, next_join_step,
 };
 pub(crate) use requests::{
-    add_learner, find_responding, list_members, promote_member, publish_peer_url, remove_member,
+    MemberList, add_learner, find_responding, list_members, promote_member, publish_peer_url,
+    remove_member,
 };

@@ -14,12 +14,13 @@ use operator_pki::Renewal;
 use crate::cluster_files::write_files;
 use crate::connect::{connect_admin, connect_admin_at, local_api_url, local_store_url};
 use crate::containers;
+use crate::control_plane::{MemberIdentity, StoreMember};
 use crate::error::Result;
 use crate::image::{busybox_image, pause_image};
 use crate::layout::Layout;
 use crate::plan::{Process, make_plan, member_url};
 use crate::settings::Settings;
-use crate::store_members::{LocalMember, publish_peer_url};
+use crate::store_members::{LocalMember, list_members, publish_peer_url};
 use crate::{addons, checks, files, network, store_data};
 pub use options::{SharedOptions, UpOptions};
 
@@ -69,7 +70,7 @@ pub async fn start_cluster(
     }
     store_data::record_store_data(&layout)?;
     // The API server creates the namespace after it is ready, and the addons are objects in it.
-    share_store(&settings, &layout).await?;
+    share_store(&mut settings, &layout).await?;
     wait::wait_for_system(&client, &settings, &layout).await?;
     adopt_control_plane(&mut settings, options, &client, report_progress).await?;
     match &options.shared {
@@ -148,18 +149,25 @@ async fn wait_for_own_server(
 }
 
 /// Publishes the address at which the store's member of this machine listens: that of a cluster which `up`
-/// started was a loopback address.
-async fn share_store(settings: &Settings, layout: &Layout) -> Result<()> {
-    if settings.control_plane.is_none() {
-        return Ok(());
-    }
+/// started was a loopback address. Stores the IDs of the member.
+async fn share_store(settings: &mut Settings, layout: &Layout) -> Result<()> {
     let peer_url = member_url(settings.node_address, settings.ports.store_peer);
+    let urls = [local_store_url(settings)];
+    let Some(shared) = &mut settings.control_plane else {
+        return Ok(());
+    };
+    let list = list_members(&urls, None, layout).await?;
+    shared.member = StoreMember::Listed(MemberIdentity {
+        cluster: list.cluster,
+        member: list.responder,
+    });
+    settings.save()?;
     let own = LocalMember {
         name: &settings.node_name,
         peer_url: &peer_url,
         has_data: true,
     };
-    publish_peer_url(&[local_store_url(settings)], own, layout).await
+    publish_peer_url(&urls, &list.members, own, layout).await
 }
 
 /// Imports the cluster's own images on every node.

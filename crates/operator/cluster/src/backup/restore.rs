@@ -15,6 +15,7 @@ use super::archive::{Backup, SETTINGS, SNAPSHOT, sync_parent};
 use super::parts::list_parts;
 use crate::checks::find_foreign_file;
 use crate::command::run_command;
+use crate::control_plane::StoreMember;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::layout::Layout;
@@ -114,6 +115,7 @@ fn prepare(
     if let Some(shared) = &mut settings.control_plane {
         // The restored store has one member; the other machines join it again.
         shared.joined = None;
+        shared.member = StoreMember::Unknown;
     }
     settings.bin_dir = choose_bin_dir(options.bin_dir.as_deref(), None, "kvstore")?;
     reject_foreign_disks(&settings)?;

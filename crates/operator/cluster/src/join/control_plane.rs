@@ -17,7 +17,10 @@ use super::requests::{
 };
 use crate::cluster_files::{certificate_names, write_files};
 use crate::connect::{connect_admin_at, local_store_url};
-use crate::control_plane::{CONTROL_PLANE_LABEL, ControlPlane, JoinedControlPlane};
+use crate::control_plane::{
+    CONTROL_PLANE_LABEL, ControlPlane, JoinProgress, JoinedControlPlane, MemberIdentity,
+    StartMembers, StoreMember,
+};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::membership::Membership;
@@ -26,10 +29,10 @@ use crate::settings::{Ports, SHARED_LAYOUT, Settings};
 use crate::shared_keys::{check_keys, download_keys, has_keys, write_keys};
 use crate::store_data::has_store_data;
 use crate::store_members::{
-    JoinStep, LocalMember, Member, add_learner, format_members, list_members, next_join_step,
-    promote_member,
+    JoinStep, LocalMember, Member, MemberList, add_learner, find_local, format_members,
+    list_members, next_join_step, promote_member,
 };
-use crate::up::choose::choose_bin_dir;
+use crate::up::choose::{choose_bin_dir, reject_removed};
 use crate::up::start::start_processes;
 use crate::up::{UpOptions, start_cluster, wait};
 use crate::{addons, checks, published};
@@ -76,8 +79,9 @@ fn find_settings(data_dir: &Path, options: &JoinOptions) -> Result<Option<Settin
             data_dir.display()
         )));
     };
+    reject_removed(&settings)?;
     let is_known = has_keys(&Layout::for_settings(&settings));
-    if joined.is_voter || is_known {
+    if joined.is_voter() || is_known {
         // Certificates and the Node have the stored ones.
         let address = options.node_address.as_ref();
         check_value(
@@ -157,11 +161,10 @@ async fn verify_and_unpack(
             endpoint,
             extra_sans,
             pods: None,
+            member: StoreMember::Unknown,
             joined: Some(JoinedControlPlane {
                 server,
-                initial_cluster: String::new(),
-                client_urls: Vec::new(),
-                is_voter: false,
+                progress: JoinProgress::Verified,
                 labels: lists.labels.clone(),
                 taints: lists.taints.clone(),
             }),
@@ -214,31 +217,46 @@ async fn join_store(
         has_data: has_store_data(layout),
     };
     let urls = find_store_urls(&client, settings).await?;
-    let mut members = list_members(&urls, layout).await?;
-    if decide_step(&members, own)? == JoinStep::Add {
+    let cluster = settings.member_identity().map(|known| known.cluster);
+    let mut list = list_members(&urls, cluster, layout).await?;
+    if decide_step(&list.members, own)? == JoinStep::Add {
         report_progress("adding a member to the store");
         add_learner(&urls, &peer_url, layout).await?;
-        members = list_members(&urls, layout).await?;
+        list = list_members(&urls, cluster, layout).await?;
     }
-    let joined = joined_mut(settings)?;
-    if needs_members(joined, own) {
-        joined.initial_cluster = format_members(&members, own);
-        joined.client_urls = members
-            .iter()
-            .flat_map(|member| member.client_urls.clone())
-            .collect();
-        settings.save()?;
+    if needs_members(joined_mut(settings)?, own) {
+        record_members(settings, &list, own)?;
     }
     report_progress("starting the store");
     start_processes(settings, layout, make_plan(settings, layout))?;
-    if let JoinStep::StartAndPromote(id) = decide_step(&members, own)? {
+    if let JoinStep::StartAndPromote(id) = decide_step(&list.members, own)? {
         report_progress("waiting until the store is in step");
         promote_member(&urls, id, layout).await?;
     }
     wait_for_store(settings, layout).await?;
     // `ironclad init` on this machine, or after a restore of its backup, would grant them again.
     addons::record_granted_rights(layout)?;
-    joined_mut(settings)?.is_voter = true;
+    let joined = joined_mut(settings)?;
+    if let Some(members) = joined.start_members().cloned() {
+        joined.progress = JoinProgress::Voting(members);
+    }
+    settings.save()
+}
+
+/// Stores the members with which the store starts, and the IDs of that of this machine.
+fn record_members(settings: &mut Settings, list: &MemberList, own: LocalMember<'_>) -> Result<()> {
+    let client_urls = list.members.iter().flat_map(|member| &member.client_urls);
+    joined_mut(settings)?.progress = JoinProgress::Added(StartMembers {
+        initial_cluster: format_members(&list.members, own),
+        client_urls: client_urls.cloned().collect(),
+    });
+    let member = find_local(&list.members, own);
+    if let (Some(member), Some(shared)) = (member, &mut settings.control_plane) {
+        shared.member = StoreMember::Listed(MemberIdentity {
+            cluster: list.cluster,
+            member: member.id,
+        });
+    }
     settings.save()
 }
 
@@ -249,7 +267,11 @@ fn decide_step(members: &[Member], own: LocalMember<'_>) -> Result<JoinStep> {
 /// Returns whether the list of members for the first start is to be stored. That of an earlier attempt may have
 /// members that were removed since; once the store has data, it has no effect.
 fn needs_members(joined: &JoinedControlPlane, own: LocalMember<'_>) -> bool {
-    !joined.is_added() || !own.has_data
+    match joined.progress {
+        JoinProgress::Verified => true,
+        JoinProgress::Added(_) => !own.has_data,
+        JoinProgress::Voting(_) => false,
+    }
 }
 
 fn joined_mut(settings: &mut Settings) -> Result<&mut JoinedControlPlane> {
@@ -262,7 +284,7 @@ async fn wait_for_store(settings: &Settings, layout: &Layout) -> Result<()> {
     let urls = [local_store_url(settings)];
     let log = layout.log("kvstore");
     wait::wait_until("the start of the store", 60, &log, async || {
-        list_members(&urls, layout).await.is_ok()
+        list_members(&urls, None, layout).await.is_ok()
     })
     .await
 }
@@ -358,7 +380,10 @@ mod tests {
             has_data,
         };
         assert!(needs_members(&joined, own(false)));
-        joined.initial_cluster = "cp1=https://192.0.2.2:2380".into();
+        joined.progress = JoinProgress::Added(StartMembers {
+            initial_cluster: "cp1=https://192.0.2.2:2380".into(),
+            client_urls: Vec::new(),
+        });
         assert!(
             needs_members(&joined, own(false)),
             "the learner was removed"
@@ -369,13 +394,16 @@ mod tests {
     #[test]
     fn interrupted_join_continues_with_its_name_and_address_only() {
         let dir = tempfile::tempdir().unwrap();
-        let mut settings = Settings {
+        let members = StartMembers {
+            initial_cluster: String::new(),
+            client_urls: Vec::new(),
+        };
+        let settings = Settings {
             data_dir: dir.path().into(),
             bin_dir: dir.path().into(),
             ..Settings::example_shared()
-        };
-        let shared = settings.control_plane.as_mut().unwrap();
-        shared.joined.as_mut().unwrap().is_voter = true;
+        }
+        .with_progress(JoinProgress::Voting(members));
         settings.save().unwrap();
         let find = |name: &str, address: &str| {
             let options = JoinOptions {

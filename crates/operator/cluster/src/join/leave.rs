@@ -1,4 +1,5 @@
-//! Removes the member of the store on this machine from the cluster, before anything of it is stopped.
+//! Removes the member of the store on this machine from the cluster, before anything of it is stopped, and the
+//! objects of the machine after that.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,59 +13,93 @@ use tokio::time::timeout;
 use super::requests::find_store_urls;
 use crate::addons::{change_hosts, dns_slice_name};
 use crate::connect::{connect_admin_at, has_store_certificate, local_store_url};
+use crate::control_plane::{JoinProgress, JoinedControlPlane, MemberIdentity, StoreMember};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::plan::member_url;
 use crate::published::remove_hosts;
 use crate::settings::Settings;
 use crate::store_members::{
-    LeavingMember, ListSource, Member, RemovalDecision, decide_removal, find_leaving,
-    find_responding, is_name_of_another, list_members, remove_member,
+    LeavingMember, ListSource, Member, MemberList, MemberOrigin, RemovalDecision, decide_removal,
+    find_leaving, find_responding, is_name_of_another, list_members, remove_member,
 };
 
 const NAMESPACE: &str = "kube-system";
 /// Time for the list of API servers.
 const API_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Removes the member, and the objects of this machine. Returns whether its Node was deleted.
+/// Removes the member, and stores that in the settings: a repeated command does not depend on the other machines.
 ///
 /// # Errors
 /// The store does not respond, the other members would have no quorum, or the data of the cluster may be on this
 /// machine only.
-pub(super) async fn leave_control_plane(
-    settings: &Settings,
+pub(super) async fn leave_store(
+    settings: &mut Settings,
     report_progress: &dyn Fn(&str),
-) -> Result<bool> {
+) -> Result<()> {
     let layout = Layout::for_settings(settings);
-    if is_unknown_to_cluster(settings, &layout) {
-        return Ok(false);
+    let Some(shared) = &settings.control_plane else {
+        return Ok(());
+    };
+    let is_removed = matches!(shared.member, StoreMember::Removed { .. });
+    if is_removed || is_unknown_to_cluster(settings, &layout) {
+        return Ok(());
     }
     report_progress("removing the member of the store");
     let found = list_store(settings, &layout).await;
-    let (members, source) = found.map_err(|error| describe_no_response(&error, settings))?;
+    let (list, source) = found.map_err(|error| describe_no_response(&error, settings))?;
+    let servers = remove_listed(settings, &layout, &list, source).await?;
+    set_member(settings, StoreMember::Removed { servers })
+}
+
+/// Removes the member if it is in the list. Returns the API servers through which the objects of this machine can be
+/// deleted; none if they are those of another machine.
+async fn remove_listed(
+    settings: &mut Settings,
+    layout: &Layout,
+    list: &MemberList,
+    source: ListSource,
+) -> Result<Vec<String>> {
     let peer_url = member_url(settings.node_address, settings.ports.store_peer);
-    let own = leaving_member(settings, &peer_url);
-    let healthy = find_responding(&members, &layout).await;
-    match decide_removal(&members, own, source, &healthy) {
+    let before = settings.clone();
+    let own = leaving_member(&before, &peer_url);
+    let members = &list.members;
+    let healthy = find_responding(members, layout).await;
+    let others = list_client_urls(members, own);
+    match decide_removal(members, own, source, &healthy) {
         RemovalDecision::Absent => {}
-        RemovalDecision::Remove(id) => {
-            let urls = list_client_urls(&members, own);
-            remove_member(&urls, id, &layout).await?;
+        RemovalDecision::Remove(member) => {
+            // Before the removal: the list of a repeated command, in which the member is missing, is known by these
+            // IDs as that of its cluster.
+            let cluster = list.cluster;
+            set_member(
+                settings,
+                StoreMember::Listed(MemberIdentity { cluster, member }),
+            )?;
+            remove_member(&others, member, layout).await?;
         }
         decision => return Err(describe_refusal(&decision)),
     }
-    if is_name_of_another(&members, own) {
-        return Ok(false);
+    let port = settings.ports.api;
+    let hosts = others.iter().filter_map(|url| Endpoint::from_url(url).ok());
+    Ok(match is_name_of_another(members, own) {
+        true => Vec::new(),
+        false => hosts.map(|host| host_url(&host, port)).collect(),
+    })
+}
+
+fn set_member(settings: &mut Settings, member: StoreMember) -> Result<()> {
+    if let Some(shared) = &mut settings.control_plane {
+        shared.member = member;
     }
-    report_progress("deleting the objects of this machine");
-    Ok(delete_objects(settings, &layout, &members, own).await)
+    settings.save()
 }
 
 /// Returns whether a join was interrupted before this machine had a certificate with which it could change the
 /// store. Missing keys alone are no proof: an administrator may keep them elsewhere.
 fn is_unknown_to_cluster(settings: &Settings, layout: &Layout) -> bool {
     let joined = settings.joined_control_plane();
-    let is_new = joined.is_some_and(|joined| !joined.is_voter && !joined.is_added());
+    let is_new = joined.is_some_and(|joined| joined.progress == JoinProgress::Verified);
     is_new && !has_store_certificate(layout)
 }
 
@@ -74,33 +109,38 @@ pub(crate) fn leaving_member<'a>(settings: &'a Settings, peer_url: &'a str) -> L
     LeavingMember {
         name: &settings.node_name,
         peer_url,
-        has_joined: joined.is_some(),
-        is_added: joined.is_none_or(|joined| joined.is_voter || joined.is_added()),
+        id: settings.member_identity().map(|known| known.member),
+        origin: match joined.map(|joined| &joined.progress) {
+            None => MemberOrigin::First,
+            Some(JoinProgress::Verified) => MemberOrigin::Joining,
+            Some(JoinProgress::Added(_) | JoinProgress::Voting(_)) => MemberOrigin::Added,
+        },
     }
 }
 
 /// Lists the members: from another machine if one responds, since only that knows of a cluster without this
-/// machine.
+/// machine. Only the cluster that the settings know counts.
 pub(crate) async fn list_store(
     settings: &Settings,
     layout: &Layout,
-) -> Result<(Vec<Member>, ListSource)> {
+) -> Result<(MemberList, ListSource)> {
+    let cluster = settings.member_identity().map(|known| known.cluster);
     let others = find_other_urls(settings, layout);
-    if let Ok(members) = list_members(&others, layout).await {
-        return Ok((members, ListSource::OtherMachine));
+    if let Ok(list) = list_members(&others, cluster, layout).await {
+        return Ok((list, ListSource::OtherMachine));
     }
     // The address of the join may be that of a load balancer, which has no store.
     if let Some(joined) = settings.joined_control_plane() {
         let client = connect_admin_at(&joined.server, layout);
         let urls = timeout(API_TIMEOUT, find_store_urls(&client, settings)).await;
         if let Ok(Ok(urls)) = urls
-            && let Ok(members) = list_members(&urls, layout).await
+            && let Ok(list) = list_members(&urls, cluster, layout).await
         {
-            return Ok((members, ListSource::OtherMachine));
+            return Ok((list, ListSource::OtherMachine));
         }
     }
-    let own = list_members(&[local_store_url(settings)], layout).await;
-    own.map(|members| (members, ListSource::ThisMachine))
+    let own = list_members(&[local_store_url(settings)], cluster, layout).await;
+    own.map(|list| (list, ListSource::ThisMachine))
 }
 
 fn describe_no_response(error: &Error, settings: &Settings) -> Error {
@@ -146,8 +186,8 @@ fn find_other_urls(settings: &Settings, layout: &Layout) -> Vec<String> {
     let known = hosts
         .iter()
         .map(|endpoint| host_url(endpoint, settings.ports.store));
-    let joined = joined.map(|joined| joined.client_urls.clone());
-    let joined = joined.unwrap_or_default();
+    let members = joined.and_then(JoinedControlPlane::start_members);
+    let joined = members.map_or_else(Vec::new, |members| members.client_urls.clone());
     let own = member_url(settings.node_address, settings.ports.store);
     let all: BTreeSet<_> = known.chain(joined).filter(|url| *url != own).collect();
     all.into_iter().collect()
@@ -170,22 +210,30 @@ fn list_client_urls(members: &[Member], own: LeavingMember<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Deletes the Node and the endpoint of the DNS server through another API server. Returns whether the Node was
-/// deleted; it does no harm if it stays.
-async fn delete_objects(
+/// Deletes the Node and the endpoint of the DNS server through another API server, when nothing of this machine runs:
+/// its kubelet would register the Node again, and the cluster would start the pods of its containers elsewhere. Returns
+/// whether the Node was deleted; it does no harm if it stays.
+pub(super) async fn delete_objects(
     settings: &Settings,
     layout: &Layout,
-    members: &[Member],
-    own: LeavingMember<'_>,
+    report_progress: &dyn Fn(&str),
 ) -> bool {
-    for url in list_client_urls(members, own) {
-        let Ok(endpoint) = Endpoint::from_url(&url) else {
-            continue;
-        };
-        let client = connect_admin_at(&host_url(&endpoint, settings.ports.api), layout);
-        match delete_through(&client, settings).await {
-            Ok(()) => return true,
-            Err(error) => tracing::warn!(url, %error, "objects of this machine can't be deleted"),
+    let member = settings.control_plane.as_ref().map(|shared| &shared.member);
+    let Some(StoreMember::Removed { servers }) = member else {
+        return false;
+    };
+    if !servers.is_empty() {
+        report_progress("deleting the objects of this machine");
+    }
+    for url in servers {
+        let client = connect_admin_at(url, layout);
+        let deleted = timeout(API_TIMEOUT, delete_through(&client, settings)).await;
+        match deleted {
+            Ok(Ok(())) => return true,
+            Ok(Err(error)) => {
+                tracing::warn!(url, %error, "objects of this machine can't be deleted")
+            }
+            Err(_) => tracing::warn!(url, "objects of this machine can't be deleted: no response"),
         }
     }
     false
@@ -216,23 +264,21 @@ async fn delete_through(client: &Client, settings: &Settings) -> client::Result<
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::control_plane::StartMembers;
+
+    fn added(client_urls: &[&str]) -> JoinProgress {
+        JoinProgress::Added(StartMembers {
+            initial_cluster: "cp1=https://192.0.2.2:2380".into(),
+            client_urls: client_urls.iter().map(|&url| url.to_owned()).collect(),
+        })
+    }
 
     #[test]
     fn members_of_other_machines_are_known_without_the_store_of_this_one() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path(), false);
-        let mut settings = Settings::example_shared();
-        let joined = settings
-            .control_plane
-            .as_mut()
-            .unwrap()
-            .joined
-            .as_mut()
-            .unwrap();
-        joined.client_urls = vec![
-            "https://192.0.2.2:2379".into(),
-            "https://192.0.2.3:2379".into(),
-        ];
+        let urls = ["https://192.0.2.2:2379", "https://192.0.2.3:2379"];
+        let settings = Settings::example_shared().with_progress(added(&urls));
         crate::files::write_file(
             &layout.api_servers(),
             b"[\"192.0.2.4:6443\", \"192.0.2.2:6443\"]",
@@ -284,10 +330,7 @@ mod tests {
         // Its keys are elsewhere, and its data here.
         for known in [
             with(&|shared| shared.joined = None),
-            with(&|shared| shared.joined.as_mut().unwrap().is_voter = true),
-            with(&|shared| {
-                shared.joined.as_mut().unwrap().initial_cluster = "cp1=https://a:1".into();
-            }),
+            new.clone().with_progress(added(&[])),
         ] {
             assert!(!is_unknown_to_cluster(&known, &layout), "{known:?}");
         }

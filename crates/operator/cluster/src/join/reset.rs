@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use super::leave::leave_control_plane;
-use crate::down::{DownOptions, stop_cluster};
+use super::leave::{delete_objects, leave_store};
+use crate::down::{DownOptions, purge_data, stop_cluster, stop_components};
 use crate::error::{Error, Result};
+use crate::layout::Layout;
 use crate::settings::Settings;
 
 /// A machine that was removed from its cluster.
@@ -20,6 +21,8 @@ pub struct RemovedMachine {
 /// of the store on a machine with a shared control plane is removed from the cluster first. Returns None if the
 /// machine has joined no cluster.
 ///
+/// If it is interrupted, it continues when it is repeated: the settings have what is done, and are removed last.
+///
 /// # Errors
 /// The directory holds a cluster, or files of other programs, or the other members of the store would have no
 /// quorum.
@@ -27,33 +30,27 @@ pub async fn reset_machine(
     data_dir: &Path,
     report_progress: &dyn Fn(&str),
 ) -> Result<Option<RemovedMachine>> {
-    let settings = Settings::load(data_dir)?;
-    if settings
-        .as_ref()
-        .is_some_and(|settings| settings.membership.is_none() && settings.control_plane.is_none())
-    {
+    let Some(mut settings) = Settings::load(data_dir)? else {
+        let options = DownOptions {
+            data_dir: data_dir.to_owned(),
+            purge: true,
+        };
+        stop_cluster(&options, report_progress).await?;
+        return Ok(None);
+    };
+    if settings.membership.is_none() && settings.control_plane.is_none() {
         return Err(Error::Refused(format!(
             "{} holds a cluster that `ironclad up` started; `ironclad down --purge` removes it with all its data",
             data_dir.display()
         )));
     }
-    if let Some(settings) = &settings {
-        check_place(data_dir, settings)?;
-    }
-    let is_shared = settings
-        .as_ref()
-        .is_some_and(|found| found.control_plane.is_some());
-    let is_node_deleted = match &settings {
-        Some(settings) if is_shared => leave_control_plane(settings, report_progress).await?,
-        _ => false,
-    };
-    let options = DownOptions {
-        data_dir: data_dir.to_owned(),
-        purge: true,
-        is_removed: true,
-    };
-    let stopped = stop_cluster(&options, report_progress).await?;
-    Ok(settings.filter(|_| stopped).map(|settings| RemovedMachine {
+    check_place(data_dir, &settings)?;
+    leave_store(&mut settings, report_progress).await?;
+    let layout = Layout::for_settings(&settings);
+    stop_components(&settings, &layout, report_progress).await?;
+    let is_node_deleted = delete_objects(&settings, &layout, report_progress).await;
+    purge_data(&settings, report_progress)?;
+    Ok(Some(RemovedMachine {
         node: settings.node_name,
         is_node_deleted,
     }))
@@ -76,6 +73,8 @@ fn check_place(data_dir: &Path, settings: &Settings) -> Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::control_plane::StoreMember;
+    use crate::settings::Runtime;
 
     #[tokio::test]
     async fn directory_of_a_cluster_or_of_others_is_left_alone() {
@@ -93,6 +92,37 @@ mod tests {
         let error = reset_machine(cluster.path(), &|_| {}).await.unwrap_err();
         assert!(error.to_string().contains("down --purge"), "{error}");
         assert!(cluster.path().join("settings.json").exists());
+    }
+
+    /// Its disk could not be unmounted, for example: the store does not list it any more, and is not asked again.
+    #[tokio::test]
+    async fn first_machine_whose_member_was_removed_is_reset_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        let mut settings = Settings {
+            data_dir: path.clone(),
+            runtime: Runtime::Simulated,
+            ..Settings::example_shared()
+        };
+        let shared = settings.control_plane.as_mut().unwrap();
+        shared.joined = None;
+        std::fs::create_dir_all(path.join("store")).unwrap();
+        // No store responds.
+        settings.save().unwrap();
+        let error = reset_machine(&path, &|_| {}).await.unwrap_err().to_string();
+        assert!(
+            error.contains("apiserver-etcd-client") || error.contains("etcd/ca.crt"),
+            "{error}"
+        );
+        assert!(path.join("store").exists());
+        let shared = settings.control_plane.as_mut().unwrap();
+        shared.member = StoreMember::Removed {
+            servers: Vec::new(),
+        };
+        settings.save().unwrap();
+        let removed = reset_machine(&path, &|_| {}).await.unwrap().unwrap();
+        assert_eq!(removed.node, settings.node_name);
+        assert!(!removed.is_node_deleted && !path.exists());
     }
 
     #[tokio::test]

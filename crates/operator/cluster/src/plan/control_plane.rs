@@ -99,7 +99,10 @@ impl Builder<'_> {
         };
         let joined = self.settings.joined_control_plane();
         let initial = match joined {
-            Some(joined) => joined.initial_cluster.clone(),
+            Some(joined) => {
+                let members = joined.start_members();
+                members.map_or_else(String::new, |members| members.initial_cluster.clone())
+            }
             None => format!("{}={peer}", self.settings.node_name),
         };
         // Members authenticate each other: a peer may write anything to the store.

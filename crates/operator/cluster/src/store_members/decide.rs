@@ -76,8 +76,7 @@ pub(crate) fn next_join_step(
     members: &[Member],
     own: LocalMember<'_>,
 ) -> Result<JoinStep, JoinDefect> {
-    let at_address = |member: &&Member| member.peer_urls.iter().any(|url| url == own.peer_url);
-    if let Some(member) = members.iter().find(at_address) {
+    if let Some(member) = find_local(members, own) {
         if !member.name.is_empty() && member.name != own.name {
             return Err(JoinDefect::Address {
                 name: member.name.clone(),
@@ -118,6 +117,12 @@ pub(crate) fn next_join_step(
     Ok(JoinStep::Add)
 }
 
+/// Returns the member at the address of this machine.
+pub(crate) fn find_local<'a>(members: &'a [Member], own: LocalMember<'_>) -> Option<&'a Member> {
+    let at_address = |member: &&Member| member.peer_urls.iter().any(|url| url == own.peer_url);
+    members.iter().find(at_address)
+}
+
 /// Returns the value of `--initial-cluster` for a member that joins: all members, this machine's with its
 /// name, which the cluster does not know yet.
 pub(crate) fn format_members(members: &[Member], own: LocalMember<'_>) -> String {
@@ -149,11 +154,20 @@ pub(crate) fn find_update(members: &[Member], own: LocalMember<'_>) -> Option<u6
 pub(crate) struct LeavingMember<'a> {
     pub name: &'a str,
     pub peer_url: &'a str,
-    /// The machine joined the control plane of another one.
-    pub has_joined: bool,
-    /// The addition of its member is complete, so a member with its name at another address is that of this
-    /// machine, too: the cluster does not know its new address yet.
-    pub is_added: bool,
+    /// Its ID in the cluster of the list; None if it is not known.
+    pub id: Option<u64>,
+    pub origin: MemberOrigin,
+}
+
+/// The origin of the member of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MemberOrigin {
+    /// It began the cluster, or the cluster was restored on its machine.
+    First,
+    /// Its machine began to join, and its addition is not complete.
+    Joining,
+    /// It was added to the cluster of other machines.
+    Added,
 }
 
 /// The source of a list of members.
@@ -185,15 +199,19 @@ pub(crate) fn find_leaving<'a>(
     members: &'a [Member],
     own: LeavingMember<'_>,
 ) -> Option<&'a Member> {
+    let has_id = |member: &&Member| own.id == Some(member.id);
     // A machine whose join was refused may have the address or the name of another one.
     let at_address = |member: &&Member| {
         let is_own = member.name.is_empty() || member.name == own.name;
         is_own && member.peer_urls.iter().any(|url| url == own.peer_url)
     };
-    let has_name = |member: &&Member| own.is_added && member.name == own.name;
-    let mut all = members.iter();
-    let found = all.find(at_address);
-    found.or_else(|| members.iter().find(has_name))
+    // The cluster may not know its new address yet.
+    let is_named = own.id.is_none() && own.origin != MemberOrigin::Joining;
+    let has_name = |member: &&Member| is_named && member.name == own.name;
+    let find = |matches: &dyn Fn(&&Member) -> bool| members.iter().find(|member| matches(member));
+    find(&has_id)
+        .or_else(|| find(&at_address))
+        .or_else(|| find(&has_name))
 }
 
 /// Returns whether another machine has the name of one that leaves: the objects with that name are those of the
@@ -213,9 +231,11 @@ pub(crate) fn decide_removal(
     healthy: &BTreeSet<u64>,
 ) -> RemovalDecision {
     let Some(member) = find_leaving(members, own) else {
-        // Only another machine can know that the cluster exists without this one.
+        // Only another machine can know that the cluster exists without this one. The first member must be one that
+        // was in this very cluster: else its data may be the only ones.
+        let was_member = own.id.is_some() || own.origin != MemberOrigin::First;
         let voters = members.iter().filter(|member| !member.is_learner).count();
-        return match (own.has_joined, source) {
+        return match (was_member, source) {
             (true, ListSource::OtherMachine) => RemovalDecision::Absent,
             _ if voters <= 1 => RemovalDecision::Last,
             _ => RemovalDecision::Unlisted,
@@ -368,8 +388,8 @@ mod tests {
         LeavingMember {
             name: "cp2",
             peer_url: "https://192.0.2.2:2380",
-            has_joined: true,
-            is_added: true,
+            id: None,
+            origin: MemberOrigin::Added,
         }
     }
 
@@ -420,7 +440,7 @@ mod tests {
     fn member_whose_new_address_is_not_published_is_not_absent() {
         use ListSource::{OtherMachine, ThisMachine};
         let first = LeavingMember {
-            has_joined: false,
+            origin: MemberOrigin::First,
             ..leaving()
         };
         let alone = [member(2, "cp2", "127.0.0.1", false)];
@@ -449,10 +469,42 @@ mod tests {
         }
     }
 
+    /// `reset` was interrupted after the removal, on the machine of `init` or on one with a restored store.
+    #[test]
+    fn first_member_that_was_removed_is_absent_from_its_own_cluster() {
+        use ListSource::{OtherMachine, ThisMachine};
+        let first = LeavingMember {
+            id: Some(2),
+            origin: MemberOrigin::First,
+            ..leaving()
+        };
+        let others = [
+            member(1, "cp1", "192.0.2.1", false),
+            member(3, "cp3", "192.0.2.3", false),
+        ];
+        // Another machine took its name since.
+        let renamed = [others[0].clone(), member(4, "cp2", "192.0.2.4", false)];
+        for (members, source, expected) in [
+            (&others[..], OtherMachine, RemovalDecision::Absent),
+            (&others[..1], OtherMachine, RemovalDecision::Absent),
+            (&renamed, OtherMachine, RemovalDecision::Absent),
+            (&others, ThisMachine, RemovalDecision::Unlisted),
+            (&others[..1], ThisMachine, RemovalDecision::Last),
+        ] {
+            let found = decide_removal(members, first, source, &[1, 3].into());
+            assert_eq!(found, expected, "{members:?} {source:?}");
+        }
+        assert!(is_name_of_another(&renamed, first));
+        // It was not removed yet, and has another address and name in the list.
+        let listed = [others[0].clone(), member(2, "x", "127.0.0.1", false)];
+        let found = decide_removal(&listed, first, OtherMachine, &[1].into());
+        assert_eq!(found, RemovalDecision::Remove(2));
+    }
+
     #[test]
     fn machine_whose_join_was_refused_removes_no_other_member() {
         let refused = LeavingMember {
-            is_added: false,
+            origin: MemberOrigin::Joining,
             ..leaving()
         };
         let named = [member(1, "cp2", "192.0.2.9", false)];

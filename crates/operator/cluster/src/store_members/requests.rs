@@ -7,8 +7,8 @@ use std::time::Duration;
 use proto_etcd::etcdserverpb::cluster_client::ClusterClient;
 use proto_etcd::etcdserverpb::maintenance_client::MaintenanceClient;
 use proto_etcd::etcdserverpb::{
-    MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
-    MemberUpdateRequest, StatusRequest,
+    MemberAddRequest, MemberListRequest, MemberListResponse, MemberPromoteRequest,
+    MemberRemoveRequest, MemberUpdateRequest, StatusRequest,
 };
 use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
@@ -27,27 +27,58 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 const PROMOTE_TIMEOUT: Duration = Duration::from_secs(600);
 const RETRY: Duration = Duration::from_millis(500);
 
-/// Lists the members, by the first of these URLs that responds.
+/// A list of the members, as one member returns it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MemberList {
+    /// ID of the store's cluster.
+    pub cluster: u64,
+    /// ID of the member that responded.
+    pub responder: u64,
+    pub members: Vec<Member>,
+}
+
+impl MemberList {
+    /// Returns whether the list is that of a cluster; any list is if the ID is not known.
+    fn is_of(&self, cluster: Option<u64>) -> bool {
+        cluster.is_none_or(|cluster| cluster == self.cluster)
+    }
+}
+
+/// Lists the members, by the first of these URLs that responds. With the ID of a `cluster`, members of other clusters
+/// do not count: a machine of a former cluster may have the address.
 ///
 /// # Errors
 /// None responds.
-pub(crate) async fn list_members(urls: &[String], layout: &Layout) -> Result<Vec<Member>> {
+pub(crate) async fn list_members(
+    urls: &[String],
+    cluster: Option<u64>,
+    layout: &Layout,
+) -> Result<MemberList> {
     let mut failures = Vec::new();
     for url in urls {
-        let mut cluster = ClusterClient::new(connect_store(url, layout)?);
+        let mut client = ClusterClient::new(connect_store(url, layout)?);
         let request = MemberListRequest { linearizable: true };
-        match limit_time(cluster.member_list(request)).await {
-            Ok(reply) => {
-                let members = reply.into_inner().members;
-                return Ok(members.into_iter().map(read_member).collect());
-            }
+        let reply = limit_time(client.member_list(request)).await;
+        match reply.map(|reply| read_list(reply.into_inner())) {
+            Ok(list) if list.is_of(cluster) => return Ok(list),
+            Ok(list) => failures.push(format!("{url}: it is in cluster {:x}", list.cluster)),
             Err(status) => failures.push(format!("{url}: {}", status.message())),
         }
     }
+    let expected = cluster.map_or_else(String::new, |cluster| format!(" of cluster {cluster:x}"));
     Err(Error::Refused(format!(
-        "no member of the store lists the members ({})",
+        "no member of the store lists the members{expected} ({})",
         failures.join("; ")
     )))
+}
+
+fn read_list(reply: MemberListResponse) -> MemberList {
+    let header = reply.header.unwrap_or_default();
+    MemberList {
+        cluster: header.cluster_id,
+        responder: header.member_id,
+        members: reply.members.into_iter().map(read_member).collect(),
+    }
 }
 
 fn read_member(member: proto_etcd::etcdserverpb::Member) -> Member {
@@ -119,13 +150,14 @@ pub(crate) async fn remove_member(urls: &[String], id: u64, layout: &Layout) -> 
     .await
 }
 
-/// Publishes the address at which the member of this machine listens, if the cluster knows another one.
+/// Publishes the address at which the member of this machine listens, if the `members` have another one.
 pub(crate) async fn publish_peer_url(
     urls: &[String],
+    members: &[Member],
     own: LocalMember<'_>,
     layout: &Layout,
 ) -> Result<()> {
-    let Some(id) = find_update(&list_members(urls, layout).await?, own) else {
+    let Some(id) = find_update(members, own) else {
         return Ok(());
     };
     let peer_url = own.peer_url.to_owned();
@@ -204,4 +236,22 @@ pub(crate) async fn find_responding(members: &[Member], layout: &Layout) -> BTre
     });
     let found = futures::future::join_all(checks).await;
     found.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After a restore the machines of the former cluster have the same addresses, CA and names.
+    #[test]
+    fn list_of_a_former_cluster_does_not_count() {
+        let list = MemberList {
+            cluster: 7,
+            responder: 1,
+            members: Vec::new(),
+        };
+        for (cluster, expected) in [(Some(7), true), (Some(8), false), (None, true)] {
+            assert_eq!(list.is_of(cluster), expected, "{cluster:?}");
+        }
+    }
 }

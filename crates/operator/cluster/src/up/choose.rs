@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ipnet::Ipv4Net;
 
 use crate::checks::why_simulated;
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{ControlPlane, StoreMember};
 use crate::error::{Error, Result};
 use crate::network::choose_node_network;
 use crate::settings::{LAYOUT, Ports, Runtime, SHARED_LAYOUT, Settings};
@@ -87,11 +87,24 @@ fn refuse_joined(before: Option<&Settings>, data_dir: &Path) -> Result<()> {
     )))
 }
 
+/// Rejects a machine that its cluster does not list any more.
+pub(crate) fn reject_removed(settings: &Settings) -> Result<()> {
+    let member = settings.control_plane.as_ref().map(|shared| &shared.member);
+    match member {
+        Some(StoreMember::Removed { .. }) => Err(Error::Refused(
+            "`ironclad reset` was interrupted here after it had removed this machine from the control plane; run it again"
+                .to_owned(),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Returns the shared control plane: that of the options, and what is stored for those that are absent.
 fn choose_control_plane(
     options: &UpOptions,
     before: Option<&Settings>,
 ) -> Result<Option<ControlPlane>> {
+    before.map_or(Ok(()), reject_removed)?;
     let known = before.and_then(|before| before.control_plane.clone());
     if before.is_some_and(Settings::awaits_promotion) {
         return Err(Error::Refused(
@@ -485,6 +498,16 @@ mod tests {
         for options in [None, Some(SharedOptions::default())] {
             assert_eq!(choose(options, Some(&shared)).unwrap(), chosen);
         }
+        let mut removed = Settings::example_shared();
+        let shared = removed.control_plane.as_mut().unwrap();
+        shared.member = StoreMember::Removed {
+            servers: Vec::new(),
+        };
+        let error = choose(None, Some(&removed)).unwrap_err().to_string();
+        assert!(
+            error.contains("`ironclad reset` was interrupted"),
+            "{error}"
+        );
         let joining = Settings::example_shared();
         let error = choose(None, Some(&joining)).unwrap_err().to_string();
         assert!(error.contains("ironclad join"), "{error}");
