@@ -60,7 +60,7 @@ pub async fn publish_cluster(client: &Client, settings: &Settings, layout: &Layo
         &role_binding("system:cluster-dns", "system:cluster-dns", DNS_USER),
     )
     .await?;
-    if settings.enforces_policies() {
+    if settings.cluster_enforces_policies() {
         ensure_object(client.api::<ClusterRole>(), &policy_role()).await?;
         let binding = role_binding(POLICY_ROLE, POLICY_ROLE, PROXY_USER);
         ensure_object(client.api::<ClusterRoleBinding>(), &binding).await?;
@@ -216,7 +216,7 @@ async fn publish_join_configuration(
         ensure_object(client.api::<ClusterRole>(), &role).await?;
     }
     let for_policies = settings
-        .enforces_policies()
+        .cluster_enforces_policies()
         .then(|| join::bind_to_nodes(POLICY_ROLE));
     for binding in join::cluster_bindings().into_iter().chain(for_policies) {
         ensure_object(client.api::<ClusterRoleBinding>(), &binding).await?;

@@ -19,6 +19,8 @@ pub struct ControlPlane {
     /// Addresses of this node's pods, which the cluster has allocated; None for the first range, and before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Ipv4Net>,
+    /// True if the cluster's nodes enforce NetworkPolicies: those of the first machine did at `ironclad init`.
+    pub enforces_policies: bool,
     /// The member of the store on this machine.
     #[serde(default)]
     pub member: StoreMember,

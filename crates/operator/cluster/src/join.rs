@@ -167,7 +167,6 @@ async fn verify_and_configure(
     let client = connect_with_token(&cluster, discovery);
     let parameters =
         published::read_cluster_config(&read_map(&client, published::CLUSTER_CONFIG).await?)?;
-    let enforces_policies = parameters.enforces_policies;
     let kubelet =
         published::read_kubelet_config(&read_map(&client, published::KUBELET_CONFIG).await?)?;
     let endpoint = match &discovery.source {
@@ -182,12 +181,7 @@ async fn verify_and_configure(
     };
     let settings =
         choose::choose_settings(options, before.as_ref(), data_dir, membership, parameters).await?;
-    if enforces_policies && settings.runs_pods() && !settings.enforces_policies() {
-        report_progress(
-            "warning: the cluster's NetworkPolicies are not enforced for pods of this machine unless its runtime's \
-             network plugin does it",
-        );
-    }
+    warn_about_policies(&settings, report_progress);
     let layout = Layout::for_settings(&settings);
     // Before the first file is written: a rejected join leaves nothing behind.
     checks::check_host(&settings, &layout)?;
@@ -206,6 +200,15 @@ async fn verify_and_configure(
     };
     files::write_credentials(&layout, (&server, &cluster.ca), &discovery.token, &kubelet)?;
     Ok(settings)
+}
+
+fn warn_about_policies(settings: &Settings, report_progress: &dyn Fn(&str)) {
+    if settings.lacks_policies() {
+        report_progress(
+            "warning: the cluster's NetworkPolicies are not enforced for pods of this machine unless its runtime's \
+             network plugin does it",
+        );
+    }
 }
 
 /// Waits for the kubelet's certificate; returns a client with it.

@@ -98,7 +98,7 @@ fn config_map(name: &str, key: &str, tree: &Value) -> Value {
 pub fn cluster_config(settings: &Settings, hosts: &[String]) -> Value {
     let endpoint = settings.join_url();
     let endpoint = endpoint.strip_prefix("https://").unwrap_or(&endpoint);
-    let enforced = settings.enforces_policies().to_string();
+    let enforced = settings.cluster_enforces_policies().to_string();
     let api_server = json!({
         "certSANs": hosts,
         "extraArgs": [{ "name": ENFORCED_ARGUMENT, "value": enforced }],
@@ -314,6 +314,20 @@ mod tests {
         let changed = to_map(replace_hosts(&map, &hosts).unwrap());
         assert_eq!(read_hosts(&changed), hosts);
         assert_eq!(changed.metadata.resource_version.as_deref(), Some("7"));
+        // `init` on a further machine with another runtime: the cluster enforces them as before.
+        for is_enforced in [true, false] {
+            let mut other = Settings {
+                runtime: match is_enforced {
+                    true => Runtime::Endpoint("unix:///c.sock".into()),
+                    false => Runtime::Own,
+                },
+                ..Settings::example_shared()
+            };
+            let shared = other.control_plane.as_mut().unwrap();
+            shared.enforces_policies = is_enforced;
+            let read = read_cluster_config(&to_map(cluster_config(&other, &[]))).unwrap();
+            assert_eq!(read.enforces_policies, is_enforced);
+        }
         let settings = own;
         let kubelet = read_kubelet_config(&to_map(kubelet_config(&settings))).unwrap();
         assert_eq!(kubelet["clusterDNS"], json!(["10.96.0.10"]));

@@ -256,13 +256,28 @@ impl Settings {
         self.control_plane.as_ref()?.identity()
     }
 
-    /// Returns whether this machine's nodes enforce NetworkPolicies: if the pod network is the
+    /// Returns whether the nodes of the cluster enforce NetworkPolicies. A machine with another runtime does not
+    /// change that for the others.
+    #[must_use]
+    pub fn cluster_enforces_policies(&self) -> bool {
+        match (&self.membership, &self.control_plane) {
+            (Some(membership), _) => membership.enforces_policies,
+            (None, Some(shared)) => shared.enforces_policies,
+            (None, None) => self.runtime == Runtime::Own,
+        }
+    }
+
+    /// Returns whether this machine's nodes enforce NetworkPolicies: if the cluster's do, and the pod network is the
     /// cluster's own. A runtime of another owner has a network plugin of its own.
     #[must_use]
     pub fn enforces_policies(&self) -> bool {
-        let membership = self.membership.as_ref();
-        self.runtime == Runtime::Own
-            && membership.is_none_or(|membership| membership.enforces_policies)
+        self.runtime == Runtime::Own && self.cluster_enforces_policies()
+    }
+
+    /// Returns whether the pods of this machine are not isolated by NetworkPolicies, unlike those of other nodes.
+    #[must_use]
+    pub(crate) fn lacks_policies(&self) -> bool {
+        self.runs_pods() && self.cluster_enforces_policies() && !self.enforces_policies()
     }
 
     /// Returns whether pods really run, and the range of this machine's pods is known: that of a joined
@@ -466,6 +481,7 @@ impl Settings {
             node_address: "192.0.2.3".parse().unwrap(),
             control_plane: Some(ControlPlane {
                 pods: "10.244.7.0/24".parse().ok(),
+                enforces_policies: true,
                 joined: Some(JoinedControlPlane {
                     server: "https://192.0.2.2:6443".into(),
                     progress: JoinProgress::Verified,
@@ -604,6 +620,37 @@ mod tests {
         fs::write(dir.path().join("settings.json"), tree.to_string()).unwrap();
         let loaded = Settings::load(dir.path()).unwrap().unwrap();
         assert_eq!(loaded, settings_in(dir.path()));
+    }
+
+    #[test]
+    fn policies_are_enforced_if_the_cluster_does_and_the_pod_network_is_its_own() {
+        let foreign = Runtime::Endpoint("unix:///c.sock".into());
+        let shared = |is_enforced: bool| {
+            let mut settings = Settings::example_shared();
+            settings.control_plane.as_mut().unwrap().enforces_policies = is_enforced;
+            settings
+        };
+        for (settings, runtime, cluster, own) in [
+            (Settings::example(), Runtime::Own, true, true),
+            (Settings::example(), foreign.clone(), false, false),
+            (Settings::example_joined(), Runtime::Own, true, true),
+            (Settings::example_joined(), foreign.clone(), true, false),
+            (shared(true), Runtime::Own, true, true),
+            (shared(true), foreign.clone(), true, false),
+            (shared(true), Runtime::Simulated, true, false),
+            (shared(false), Runtime::Own, false, false),
+            (shared(false), foreign.clone(), false, false),
+        ] {
+            let settings = Settings {
+                runtime,
+                ..settings
+            };
+            let found = (
+                settings.cluster_enforces_policies(),
+                settings.enforces_policies(),
+            );
+            assert_eq!(found, (cluster, own), "{settings:?}");
+        }
     }
 
     #[test]

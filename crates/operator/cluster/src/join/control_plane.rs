@@ -137,18 +137,7 @@ async fn verify_and_unpack(
     let chosen =
         super::choose::choose_settings(options, before.as_ref(), data_dir, membership, parameters)
             .await?;
-    if chosen.enforces_policies()
-        != chosen
-            .membership
-            .as_ref()
-            .is_some_and(|m| m.enforces_policies)
-        && chosen.runs_pods()
-    {
-        report_progress(
-            "warning: the cluster's NetworkPolicies are not enforced for pods of this machine unless its runtime's \
-             network plugin does it",
-        );
-    }
+    super::warn_about_policies(&chosen, report_progress);
     let lists = chosen.membership.clone().unwrap_or_default();
     let settings = Settings {
         layout: SHARED_LAYOUT,
@@ -161,6 +150,7 @@ async fn verify_and_unpack(
             endpoint,
             extra_sans,
             pods: None,
+            enforces_policies: chosen.cluster_enforces_policies(),
             member: StoreMember::Unknown,
             joined: Some(JoinedControlPlane {
                 server,

@@ -173,7 +173,7 @@ impl Builder<'_> {
                 .iter()
                 .map(|(flag, file)| format!("--{flag}={}", path_text(&self.pki_path(file)))),
         );
-        if self.settings.enforces_policies() {
+        if self.settings.cluster_enforces_policies() {
             args.push("--network-policies-enforced".to_owned());
         }
         let mut inputs: Vec<_> = API_SERVER_FILES

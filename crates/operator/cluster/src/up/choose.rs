@@ -19,7 +19,7 @@ pub fn choose_settings(options: &UpOptions) -> Result<(Settings, Option<String>)
     let before = Settings::load(&data_dir)?;
     refuse_joined(before.as_ref(), &data_dir)?;
     let (runtime, remark) = choose_runtime(options, before.as_ref());
-    let control_plane = choose_control_plane(options, before.as_ref())?;
+    let control_plane = choose_control_plane(options, before.as_ref(), &runtime)?;
     let settings = Settings {
         layout: match control_plane {
             Some(_) => SHARED_LAYOUT,
@@ -103,6 +103,7 @@ pub(crate) fn reject_removed(settings: &Settings) -> Result<()> {
 fn choose_control_plane(
     options: &UpOptions,
     before: Option<&Settings>,
+    runtime: &Runtime,
 ) -> Result<Option<ControlPlane>> {
     before.map_or(Ok(()), reject_removed)?;
     let known = before.and_then(|before| before.control_plane.clone());
@@ -114,7 +115,10 @@ fn choose_control_plane(
     let Some(shared) = &options.shared else {
         return Ok(known);
     };
-    let mut all = known.unwrap_or_default();
+    let mut all = known.unwrap_or_else(|| ControlPlane {
+        enforces_policies: *runtime == Runtime::Own,
+        ..ControlPlane::default()
+    });
     if shared.endpoint.is_some() {
         all.endpoint.clone_from(&shared.endpoint);
     }
@@ -480,11 +484,13 @@ mod tests {
                 shared,
                 ..UpOptions::default()
             };
-            choose_control_plane(&options, before)
+            choose_control_plane(&options, before, &Runtime::Own)
         };
         let plain = Settings::example();
         assert_eq!(choose(None, None).unwrap(), None);
         assert_eq!(choose(None, Some(&plain)).unwrap(), None);
+        let new = choose(Some(SharedOptions::default()), Some(&plain));
+        assert!(new.unwrap().unwrap().enforces_policies);
         let given = SharedOptions {
             endpoint: Some("api.example.com:6443".into()),
             extra_sans: vec!["192.0.2.77".into()],
