@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use api_bootstrap::BootstrapToken;
-use operator_cluster::{ControlPlaneKey, DiscoveryOptions, DiscoverySource, JoinOptions, Layout};
+use operator_cluster::{
+    ControlPlaneKey, DiscoveryOptions, DiscoverySource, JoinOptions, Layout, NodeObject,
+};
 use operator_discovery::Trust;
 
 use crate::args::{Folder, Join};
@@ -63,7 +65,7 @@ pub async fn run_reset(folder: Folder) -> anyhow::Result<()> {
         return Ok(());
     };
     print_progress("removed");
-    if removed.is_node_deleted {
+    if removed.object != NodeObject::Listed {
         return Ok(());
     }
     let node = removed.node;

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// The label of nodes with a control plane: that of kubeadm.
 pub(crate) const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
 
+/// The annotation of a Node with the ID of the join that created it.
+pub(crate) const JOIN_ANNOTATION: &str = "ironclad.local/join-id";
+
 /// A shared control plane: what `ironclad init` and `join --control-plane` chose.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -52,7 +55,7 @@ pub enum StoreMember {
     /// `ironclad reset` has removed it. The objects of this machine are deleted through these API servers of other
     /// machines.
     Removed {
-        /// Their URLs.
+        /// Their URLs; none if this machine has no objects.
         servers: Vec<String>,
     },
 }
@@ -75,6 +78,9 @@ pub struct JoinedControlPlane {
     pub server: String,
     /// The last step of the join that is complete.
     pub progress: JoinProgress,
+    /// A random ID of this join. The Node that this machine creates has it in an annotation; one without it is that of
+    /// another machine.
+    pub id: String,
     /// Labels with which the node is created: `key=value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,

@@ -7,13 +7,12 @@ use tokio::time::timeout;
 
 use crate::control_plane::StoreMember;
 use crate::error::{Error, Result};
-use crate::join::{leaving_member, list_store};
 use crate::layout::Layout;
 use crate::mounts::{read_mount_points, unmount_below};
 use crate::plan::{Process, make_plan, member_url};
 use crate::process::Running;
 use crate::settings::{FILE as SETTINGS, Runtime, Settings};
-use crate::store_members::{LeavingMember, Member, find_leaving};
+use crate::store_members::{LeavingMember, Member, find_leaving, leaving_member, list_store};
 use crate::supervisor::is_ready;
 use crate::{cgroups, checks, containers, files, network, systemd};
 

@@ -30,7 +30,7 @@ use crate::up::choose::{absolute_path, choose_bin_dir};
 use crate::up::start::start_processes;
 use crate::up::{self, wait};
 use crate::{checks, network, published};
-pub(crate) use leave::{leaving_member, list_store};
+pub use leave::NodeObject;
 pub use options::{ControlPlaneKey, DiscoveryOptions, DiscoverySource, JoinOptions};
 use requests::{check_name_is_free, connect_with_token, discover, read_map, wait_for_pods};
 pub use reset::{RemovedMachine, reset_machine};
@@ -181,7 +181,7 @@ async fn verify_and_configure(
     };
     let settings =
         choose::choose_settings(options, before.as_ref(), data_dir, membership, parameters).await?;
-    warn_about_policies(&settings, report_progress);
+    choose::warn_about_policies(&settings, report_progress);
     let layout = Layout::for_settings(&settings);
     // Before the first file is written: a rejected join leaves nothing behind.
     checks::check_host(&settings, &layout)?;
@@ -200,15 +200,6 @@ async fn verify_and_configure(
     };
     files::write_credentials(&layout, (&server, &cluster.ca), &discovery.token, &kubelet)?;
     Ok(settings)
-}
-
-fn warn_about_policies(settings: &Settings, report_progress: &dyn Fn(&str)) {
-    if settings.lacks_policies() {
-        report_progress(
-            "warning: the cluster's NetworkPolicies are not enforced for pods of this machine unless its runtime's \
-             network plugin does it",
-        );
-    }
 }
 
 /// Waits for the kubelet's certificate; returns a client with it.

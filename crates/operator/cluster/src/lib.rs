@@ -60,8 +60,8 @@ pub use down::{DownOptions, stop_cluster};
 pub use error::{Error, Result};
 pub use image::{Archive, busybox_image, pause_image};
 pub use join::{
-    ControlPlaneKey, DiscoveryOptions, DiscoverySource, JoinOptions, RemovedMachine, join_cluster,
-    reset_machine,
+    ControlPlaneKey, DiscoveryOptions, DiscoverySource, JoinOptions, NodeObject, RemovedMachine,
+    join_cluster, reset_machine,
 };
 pub use layout::Layout;
 pub use membership::Membership;

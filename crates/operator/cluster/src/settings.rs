@@ -485,6 +485,7 @@ impl Settings {
                 joined: Some(JoinedControlPlane {
                     server: "https://192.0.2.2:6443".into(),
                     progress: JoinProgress::Verified,
+                    id: "j1".into(),
                     labels: Vec::new(),
                     taints: Vec::new(),
                 }),

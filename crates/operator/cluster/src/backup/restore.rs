@@ -9,7 +9,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use ring::rand::{SecureRandom, SystemRandom};
 
 use super::archive::{Backup, SETTINGS, SNAPSHOT, sync_parent};
 use super::parts::list_parts;
@@ -20,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::files;
 use crate::layout::Layout;
 use crate::plan::member_url;
+use crate::random_token::generate_bytes;
 use crate::restore_state::{RestoreState, STATE};
 use crate::settings::Settings;
 use crate::status::cluster_status;
@@ -220,11 +220,7 @@ fn make_store(settings: &Settings, prepared: &Path) -> Result<()> {
 /// Returns a random text that distinguishes the restored store from that of the backup: its IDs are derived from
 /// it. With the same IDs, machines of the former cluster that boot later would have a quorum and write into it.
 fn generate_cluster_token() -> Result<String> {
-    let mut bytes = [0; 16];
-    let filled = SystemRandom::new().fill(&mut bytes);
-    filled
-        .map_err(|_| Error::Refused("the system's source of random numbers failed".to_owned()))?;
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = files::to_hex(&generate_bytes::<16>()?);
     Ok(format!("restored-{digits}"))
 }
 

@@ -77,6 +77,16 @@ pub(super) async fn choose_settings(
     })
 }
 
+/// Reports that pods of this machine are not isolated, unlike those of other nodes.
+pub(super) fn warn_about_policies(settings: &Settings, report_progress: &dyn Fn(&str)) {
+    if settings.lacks_policies() {
+        report_progress(
+            "warning: the cluster's NetworkPolicies are not enforced for pods of this machine unless its runtime's \
+             network plugin does it",
+        );
+    }
+}
+
 /// Returns the labels and taints of an earlier join, as a worker or to the control plane.
 fn stored_lists(before: &Settings) -> (&[String], &[String]) {
     match (&before.membership, before.joined_control_plane()) {

@@ -13,24 +13,26 @@ use serde_json::{Map, Value, json};
 use super::options::{ControlPlaneKey, JoinOptions};
 use super::repeated::check_value;
 use super::requests::{
-    check_name_is_free, connect_with_token, discover, find_store_urls, read_map, wait_for_pods,
+    check_node_is_absent, connect_with_token, describe_foreign_node, discover, read_map,
+    wait_for_pods,
 };
 use crate::cluster_files::{certificate_names, write_files};
 use crate::connect::{connect_admin_at, local_store_url};
 use crate::control_plane::{
-    CONTROL_PLANE_LABEL, ControlPlane, JoinProgress, JoinedControlPlane, MemberIdentity,
-    StartMembers, StoreMember,
+    CONTROL_PLANE_LABEL, ControlPlane, JOIN_ANNOTATION, JoinProgress, JoinedControlPlane,
+    MemberIdentity, StartMembers, StoreMember,
 };
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::membership::Membership;
 use crate::plan::{make_plan, member_url};
+use crate::random_token::generate_bytes;
 use crate::settings::{Ports, SHARED_LAYOUT, Settings};
 use crate::shared_keys::{check_keys, download_keys, has_keys, write_keys};
 use crate::store_data::has_store_data;
 use crate::store_members::{
-    JoinStep, LocalMember, Member, MemberList, add_learner, find_local, format_members,
-    list_members, next_join_step, promote_member,
+    JoinStep, LocalMember, MemberList, decide_step, ensure_member, find_local, find_store_urls,
+    format_members, list_members, promote_member,
 };
 use crate::up::choose::{choose_bin_dir, reject_removed};
 use crate::up::start::start_processes;
@@ -137,7 +139,7 @@ async fn verify_and_unpack(
     let chosen =
         super::choose::choose_settings(options, before.as_ref(), data_dir, membership, parameters)
             .await?;
-    super::warn_about_policies(&chosen, report_progress);
+    super::choose::warn_about_policies(&chosen, report_progress);
     let lists = chosen.membership.clone().unwrap_or_default();
     let settings = Settings {
         layout: SHARED_LAYOUT,
@@ -155,6 +157,7 @@ async fn verify_and_unpack(
             joined: Some(JoinedControlPlane {
                 server,
                 progress: JoinProgress::Verified,
+                id: crate::files::to_hex(&generate_bytes::<16>()?),
                 labels: lists.labels.clone(),
                 taints: lists.taints.clone(),
             }),
@@ -170,7 +173,7 @@ async fn verify_and_unpack(
     let layout = Layout::for_settings(&settings);
     // Before the first file is written: a rejected join leaves nothing behind.
     checks::check_host(&settings, &layout)?;
-    check_name_is_free(&client, &settings.node_name).await?;
+    check_node_is_absent(&client, &settings.node_name).await?;
     crate::files::create_dir(&settings.data_dir, 0o711)?;
     // First of all files: `reset` finds the machine by it.
     settings.save()?;
@@ -191,7 +194,7 @@ async fn join_store(
     let shared = settings.control_plane.as_ref();
     if shared.is_none_or(|shared| shared.pods.is_none()) {
         report_progress("waiting for the addresses of its pods");
-        create_node(&client, settings).await?;
+        ensure_node(&client, settings).await?;
         let pods = wait_for_pods(&client, settings, layout).await?;
         if let Some(shared) = &mut settings.control_plane {
             shared.pods = Some(pods);
@@ -199,30 +202,8 @@ async fn join_store(
         settings.save()?;
     }
     write_files(settings, layout, Renewal::Due)?;
-    let peer_url = member_url(settings.node_address, settings.ports.store_peer);
-    let name = settings.node_name.clone();
-    let own = LocalMember {
-        name: &name,
-        peer_url: &peer_url,
-        has_data: has_store_data(layout),
-    };
     let urls = find_store_urls(&client, settings).await?;
-    let cluster = settings.member_identity().map(|known| known.cluster);
-    let mut list = list_members(&urls, cluster, layout).await?;
-    if decide_step(&list.members, own)? == JoinStep::Add {
-        report_progress("adding a member to the store");
-        add_learner(&urls, &peer_url, layout).await?;
-        list = list_members(&urls, cluster, layout).await?;
-    }
-    if needs_members(joined_mut(settings)?, own) {
-        record_members(settings, &list, own)?;
-    }
-    report_progress("starting the store");
-    start_processes(settings, layout, make_plan(settings, layout))?;
-    if let JoinStep::StartAndPromote(id) = decide_step(&list.members, own)? {
-        report_progress("waiting until the store is in step");
-        promote_member(&urls, id, layout).await?;
-    }
+    start_member(settings, &urls, layout, report_progress).await?;
     wait_for_store(settings, layout).await?;
     // `ironclad init` on this machine, or after a restore of its backup, would grant them again.
     addons::record_granted_rights(layout)?;
@@ -231,6 +212,43 @@ async fn join_store(
         joined.progress = JoinProgress::Voting(members);
     }
     settings.save()
+}
+
+/// Adds the member of the store, starts it, and promotes it.
+async fn start_member(
+    settings: &mut Settings,
+    urls: &[String],
+    layout: &Layout,
+    report_progress: &dyn Fn(&str),
+) -> Result<()> {
+    let peer_url = member_url(settings.node_address, settings.ports.store_peer);
+    let name = settings.node_name.clone();
+    let own = || LocalMember {
+        name: &name,
+        peer_url: &peer_url,
+        has_data: has_store_data(layout),
+    };
+    report_progress("adding a member to the store");
+    let cluster = settings.member_identity().map(|known| known.cluster);
+    let list = ensure_member(urls, cluster, own(), layout).await?;
+    if needs_members(joined_mut(settings)?, own()) {
+        record_members(settings, &list, own())?;
+    }
+    report_progress("starting the store");
+    start_processes(settings, layout, make_plan(settings, layout))?;
+    if let JoinStep::StartAndPromote(id) = decide_step(&list.members, own())? {
+        report_progress("waiting until the store is in step");
+        promote_member(urls, id, layout).await?;
+    }
+    // It may have been removed since.
+    let list = list_members(urls, Some(list.cluster), layout).await?;
+    match decide_step(&list.members, own())? {
+        JoinStep::Done => Ok(()),
+        JoinStep::Add | JoinStep::StartAndPromote(_) => Err(Error::Refused(
+            "the member of the store was removed while it started; run the command again"
+                .to_owned(),
+        )),
+    }
 }
 
 /// Stores the members with which the store starts, and the IDs of that of this machine.
@@ -248,10 +266,6 @@ fn record_members(settings: &mut Settings, list: &MemberList, own: LocalMember<'
         });
     }
     settings.save()
-}
-
-fn decide_step(members: &[Member], own: LocalMember<'_>) -> Result<JoinStep> {
-    next_join_step(members, own).map_err(|defect| Error::Refused(defect.to_string()))
 }
 
 /// Returns whether the list of members for the first start is to be stored. That of an earlier attempt may have
@@ -280,33 +294,52 @@ async fn wait_for_store(settings: &Settings, layout: &Layout) -> Result<()> {
 }
 
 /// Creates the Node, so that the cluster allocates the addresses of its pods before anything starts.
-async fn create_node(client: &Client, settings: &Settings) -> Result<()> {
-    let failed = |cause| Error::Api {
-        what: format!("creating Node {}", settings.node_name),
-        cause,
+///
+/// # Errors
+/// Another machine created a Node of that name.
+async fn ensure_node(client: &Client, settings: &Settings) -> Result<()> {
+    let name = &settings.node_name;
+    let failed = |what: &str| {
+        let what = format!("{what} Node {name}");
+        move |cause| Error::Api { what, cause }
     };
-    let joined = settings.joined_control_plane();
-    let lists = joined.map(|joined| (&joined.labels[..], &joined.taints[..]));
-    let (labels, taints) = lists.unwrap_or_default();
-    let tree = format_node(&settings.node_name, labels, taints);
-    let node: Node = serde_json::from_value(tree).map_err(|error| {
-        Error::Refused(format!("{} can't be built: {error}", settings.node_name))
-    })?;
-    match client.api::<Node>().create(&node).await {
-        Err(error) if error.is_already_exists() => Ok(()),
-        done => done.map(drop).map_err(failed),
+    let Some(joined) = settings.joined_control_plane() else {
+        return Ok(());
+    };
+    let node: Node = serde_json::from_value(format_node(name, joined))
+        .map_err(|error| Error::Refused(format!("{name} can't be built: {error}")))?;
+    let nodes = client.api::<Node>();
+    match nodes.create(&node).await {
+        Err(error) if error.is_already_exists() => {
+            let found = nodes.get(name).await.map_err(failed("reading"))?;
+            match is_own_node(joined, &found) {
+                true => Ok(()),
+                false => Err(describe_foreign_node(name)),
+            }
+        }
+        created => created.map(drop).map_err(failed("creating")),
     }
+}
+
+/// Returns whether this machine created a Node of its name.
+pub(super) fn is_own_node(joined: &JoinedControlPlane, found: &Node) -> bool {
+    let annotations = found.metadata.annotations.as_ref();
+    annotations.and_then(|all| all.get(JOIN_ANNOTATION)) == Some(&joined.id)
 }
 
 /// Returns the Node as the kubelet would register it. It has no taint but those of the command: pods run on
 /// the machines of the control plane as they do on the first one.
-fn format_node(name: &str, labels: &[String], taints: &[String]) -> Value {
+fn format_node(name: &str, joined: &JoinedControlPlane) -> Value {
     let mut all = Map::new();
     all.insert("kubernetes.io/hostname".to_owned(), name.into());
     all.insert(CONTROL_PLANE_LABEL.to_owned(), "".into());
-    let given = labels.iter().filter_map(|label| label.split_once('='));
+    let given = joined
+        .labels
+        .iter()
+        .filter_map(|label| label.split_once('='));
     all.extend(given.map(|(key, value)| (key.to_owned(), value.into())));
-    let taints: Vec<Value> = taints
+    let taints: Vec<Value> = joined
+        .taints
         .iter()
         .filter_map(|taint| parse_taint(taint))
         .collect();
@@ -316,7 +349,10 @@ fn format_node(name: &str, labels: &[String], taints: &[String]) -> Value {
         "metadata": {
             "name": name,
             "labels": all,
-            "annotations": { "volumes.kubernetes.io/controller-managed-attach-detach": "true" },
+            "annotations": {
+                "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+                JOIN_ANNOTATION: joined.id,
+            },
         },
         "spec": { "taints": taints },
     })
@@ -333,14 +369,22 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn example_join() -> JoinedControlPlane {
+        let shared = Settings::example_shared().control_plane.unwrap();
+        shared.joined.unwrap()
+    }
+
     #[test]
     fn node_has_the_role_and_the_labels_and_taints_of_the_command() {
-        let taint = [
-            "node-role.kubernetes.io/control-plane:NoSchedule".to_owned(),
-            "a=b:NoExecute".to_owned(),
-        ];
-        let node: Node =
-            serde_json::from_value(format_node("cp2", &["disk=ssd".to_owned()], &taint)).unwrap();
+        let joined = JoinedControlPlane {
+            labels: vec!["disk=ssd".into()],
+            taints: vec![
+                "node-role.kubernetes.io/control-plane:NoSchedule".into(),
+                "a=b:NoExecute".into(),
+            ],
+            ..example_join()
+        };
+        let node: Node = serde_json::from_value(format_node("cp2", &joined)).unwrap();
         let labels = node.metadata.labels.unwrap();
         assert_eq!(
             (
@@ -357,13 +401,24 @@ mod tests {
         assert_eq!(taints[1].value.as_deref(), Some("b"));
     }
 
+    /// Two machines of one image would share a Node and the range of its pods.
+    #[test]
+    fn node_of_another_machine_is_not_taken_over() {
+        let joined = example_join();
+        let mut node = Node::default();
+        assert!(!is_own_node(&joined, &node));
+        for (id, expected) in [("j2", false), ("j1", true)] {
+            let annotation = (JOIN_ANNOTATION.to_owned(), id.to_owned());
+            node.metadata.annotations = Some([annotation].into());
+            assert_eq!(is_own_node(&joined, &node), expected, "{id}");
+        }
+        let created = serde_json::from_value(format_node("cp2", &joined)).unwrap();
+        assert!(is_own_node(&joined, &created));
+    }
+
     #[test]
     fn members_of_an_earlier_attempt_are_replaced_until_the_store_has_data() {
-        let mut joined = Settings::example_shared()
-            .control_plane
-            .unwrap()
-            .joined
-            .unwrap();
+        let mut joined = example_join();
         let own = |has_data| LocalMember {
             name: "cp2",
             peer_url: "https://192.0.2.3:2380",

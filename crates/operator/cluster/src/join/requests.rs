@@ -1,18 +1,13 @@
 //! The requests of a machine that joins.
 
-use std::net::SocketAddr;
-
 use client::{Client, Config, Source};
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use operator_discovery::{Cluster, KeyPin, discover_cluster, pin_certificates};
 
 use super::options::{DiscoveryOptions, DiscoverySource};
-use crate::api_endpoints::{self, read_servers, select_slice};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::plan::member_url;
 use crate::published;
 use crate::settings::Settings;
 use crate::up::wait;
@@ -63,37 +58,41 @@ pub(super) async fn read_map(client: &Client, name: &str) -> Result<ConfigMap> {
 
 /// Rejects the name of a Ready node, because the token can request that node's certificate.
 pub(super) async fn check_name_is_free(client: &Client, name: &str) -> Result<()> {
-    match client.api::<Node>().get(name).await {
-        Ok(node) if wait::is_node_ready(&node) => Err(Error::Refused(format!(
+    match find_node(client, name).await? {
+        Some(node) if wait::is_node_ready(&node) => Err(Error::Refused(format!(
             "the cluster has a node {name} that is Ready; give another name with --node-name, or delete that node with \
              `kubectl delete node {name}` if it no longer exists"
         ))),
-        Ok(_) => Ok(()),
+        _ => Ok(()),
+    }
+}
+
+/// Rejects the name of any node: a machine of the control plane creates its own, and that of a machine which joins
+/// at the same time is not Ready yet.
+pub(super) async fn check_node_is_absent(client: &Client, name: &str) -> Result<()> {
+    match find_node(client, name).await? {
+        Some(_) => Err(describe_foreign_node(name)),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn describe_foreign_node(name: &str) -> Error {
+    Error::Refused(format!(
+        "the cluster has a node {name} that this machine did not create; if that is another machine, join with another \
+         --node-name (after `ironclad reset`, if the command had begun); if it no longer exists, run `kubectl delete node {name}`, \
+         and then this command again"
+    ))
+}
+
+async fn find_node(client: &Client, name: &str) -> Result<Option<Node>> {
+    match client.api::<Node>().get(name).await {
+        Ok(node) => Ok(Some(node)),
         // An administrator may have removed the token's right to read nodes.
-        Err(error) if error.is_not_found() || error.is_forbidden() => Ok(()),
+        Err(error) if error.is_not_found() || error.is_forbidden() => Ok(None),
         Err(cause) => Err(Error::Api {
             what: format!("reading Node {name}"),
             cause,
         }),
-    }
-}
-
-/// Returns the URLs of the store's members on the other machines, which are those of the API servers.
-pub(super) async fn find_store_urls(client: &Client, settings: &Settings) -> Result<Vec<String>> {
-    let slices = client.namespaced::<EndpointSlice>(api_endpoints::NAMESPACE);
-    let slices = slices.list(&select_slice()).await;
-    let slices = slices.map_err(|cause| Error::Api {
-        what: "reading the endpoints of the API servers".to_owned(),
-        cause,
-    })?;
-    let mut others = read_servers(&slices.items);
-    others.retain(|server| server.ip() != settings.node_address);
-    let to_url = |server: &SocketAddr| member_url(server.ip(), settings.ports.store);
-    match others.is_empty() {
-        false => Ok(others.iter().map(to_url).collect()),
-        true => Err(Error::Refused(
-            "the Service kubernetes has no endpoint on another machine; run `ironclad status` there".to_owned(),
-        )),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::leave::{delete_objects, leave_store};
+use super::leave::{NodeObject, delete_objects, leave_store};
 use crate::down::{DownOptions, purge_data, stop_cluster, stop_components};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -13,8 +13,8 @@ use crate::settings::Settings;
 pub struct RemovedMachine {
     /// The name of its node.
     pub node: String,
-    /// The Node object was deleted, too.
-    pub is_node_deleted: bool,
+    /// Its Node object.
+    pub object: NodeObject,
 }
 
 /// Stops everything that `join` started, and removes its files, mounts, devices, routes and tables. The member
@@ -48,11 +48,11 @@ pub async fn reset_machine(
     leave_store(&mut settings, report_progress).await?;
     let layout = Layout::for_settings(&settings);
     stop_components(&settings, &layout, report_progress).await?;
-    let is_node_deleted = delete_objects(&settings, &layout, report_progress).await;
+    let object = delete_objects(&settings, &layout, report_progress).await;
     purge_data(&settings, report_progress)?;
     Ok(Some(RemovedMachine {
         node: settings.node_name,
-        is_node_deleted,
+        object,
     }))
 }
 
@@ -122,7 +122,8 @@ mod tests {
         settings.save().unwrap();
         let removed = reset_machine(&path, &|_| {}).await.unwrap().unwrap();
         assert_eq!(removed.node, settings.node_name);
-        assert!(!removed.is_node_deleted && !path.exists());
+        assert_eq!(removed.object, NodeObject::Absent);
+        assert!(!path.exists());
     }
 
     #[tokio::test]

@@ -84,6 +84,11 @@ pub(crate) fn next_join_step(
                 id: member.id,
             });
         }
+        // Two machines of one image join at once. The store would not start with two addresses for one name.
+        let is_namesake = |other: &&Member| other.id != member.id && other.name == own.name;
+        if let Some(other) = members.iter().find(is_namesake) {
+            return Err(describe_namesake(other));
+        }
         // A member gets its name when it starts. Without its log it would vote twice in a term.
         let has_started = !member.is_learner || !member.name.is_empty();
         if has_started && !own.has_data {
@@ -94,12 +99,8 @@ pub(crate) fn next_join_step(
             false => JoinStep::Done,
         });
     }
-    let url_of = |member: &Member| member.peer_urls.first().cloned().unwrap_or_default();
     if let Some(member) = members.iter().find(|member| member.name == own.name) {
-        return Err(JoinDefect::Name {
-            name: member.name.clone(),
-            url: url_of(member),
-        });
+        return Err(describe_namesake(member));
     }
     if own.has_data {
         return Err(JoinDefect::Removed);
@@ -111,10 +112,21 @@ pub(crate) fn next_join_step(
     {
         return Err(JoinDefect::Loopback {
             name: member.name.clone(),
-            url: url_of(member),
+            url: first_url(member),
         });
     }
     Ok(JoinStep::Add)
+}
+
+fn describe_namesake(member: &Member) -> JoinDefect {
+    JoinDefect::Name {
+        name: member.name.clone(),
+        url: first_url(member),
+    }
+}
+
+fn first_url(member: &Member) -> String {
+    member.peer_urls.first().cloned().unwrap_or_default()
 }
 
 /// Returns the member at the address of this machine.
@@ -342,6 +354,15 @@ mod tests {
                 vec![member(1, "cp1", "127.0.0.1", false)],
                 false,
                 "ironclad init",
+            ),
+            // A clone of this machine joined at the same time.
+            (
+                vec![
+                    member(1, "cp2", "192.0.2.9", false),
+                    member(2, "", "192.0.2.2", true),
+                ],
+                false,
+                "--node-name",
             ),
             // The machine was installed again.
             (

@@ -13,7 +13,7 @@ use proto_etcd::etcdserverpb::{
 use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
 
-use super::decide::{LocalMember, Member, find_update};
+use super::decide::{JoinDefect, JoinStep, LocalMember, Member, find_update, next_join_step};
 use crate::connect::connect_store;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -100,54 +100,133 @@ async fn limit_time<T>(
     }
 }
 
-/// Adds this machine as a learner. The store accepts one learner at a time, and refuses while a member
-/// is not connected for some seconds.
-pub(crate) async fn add_learner(urls: &[String], peer_url: &str, layout: &Layout) -> Result<()> {
-    let peer_url = peer_url.to_owned();
-    request_change(
-        urls,
-        layout,
-        "adding the member",
-        CHANGE_TIMEOUT,
-        |mut cluster| {
-            let request = MemberAddRequest {
-                peer_ur_ls: vec![peer_url.clone()],
-                is_learner: true,
-            };
-            async move { cluster.member_add(request).await.map(drop) }
-        },
-    )
-    .await
+/// A change of the members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Change {
+    AddLearner { peer_url: String },
+    Promote { id: u64 },
+    Remove { id: u64 },
+    Update { id: u64, peer_url: String },
+}
+
+/// The meaning of an error for a change that may be an attempt after one whose response was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// The change was made already.
+    Done,
+    /// A later attempt may succeed.
+    Retry,
+    /// No attempt can succeed.
+    Final,
+}
+
+impl Change {
+    fn describe(&self) -> &'static str {
+        match self {
+            Self::AddLearner { .. } => "adding the member",
+            Self::Promote { .. } => "promoting the member",
+            Self::Remove { .. } => "removing the member",
+            Self::Update { .. } => "updating the member",
+        }
+    }
+
+    fn timeout(&self) -> Duration {
+        match self {
+            Self::Promote { .. } => PROMOTE_TIMEOUT,
+            Self::AddLearner { .. } | Self::Remove { .. } | Self::Update { .. } => CHANGE_TIMEOUT,
+        }
+    }
+
+    fn judge(&self, code: Code, message: &str) -> Verdict {
+        let is_unknown = code == Code::NotFound && message.contains("member not found");
+        let is_taken =
+            code == Code::FailedPrecondition && message.contains("Peer URLs already exists");
+        let is_voter = code == Code::FailedPrecondition
+            && message.ends_with("can only promote a learner member");
+        match self {
+            Self::AddLearner { .. } if is_taken => Verdict::Done,
+            Self::Promote { .. } if is_voter => Verdict::Done,
+            Self::Remove { .. } if is_unknown => Verdict::Done,
+            Self::Promote { .. } | Self::Update { .. } if is_unknown || is_taken => Verdict::Final,
+            _ => Verdict::Retry,
+        }
+    }
+
+    async fn send(&self, url: &str, layout: &Layout) -> Result<std::result::Result<(), Status>> {
+        let mut cluster = ClusterClient::new(connect_store(url, layout)?);
+        let sent = async {
+            match self.clone() {
+                Self::AddLearner { peer_url } => {
+                    let request = MemberAddRequest {
+                        peer_ur_ls: vec![peer_url],
+                        is_learner: true,
+                    };
+                    cluster.member_add(request).await.map(drop)
+                }
+                Self::Promote { id } => {
+                    let request = MemberPromoteRequest { id };
+                    cluster.member_promote(request).await.map(drop)
+                }
+                Self::Remove { id } => {
+                    let request = MemberRemoveRequest { id };
+                    cluster.member_remove(request).await.map(drop)
+                }
+                Self::Update { id, peer_url } => {
+                    let request = MemberUpdateRequest {
+                        id,
+                        peer_ur_ls: vec![peer_url],
+                    };
+                    cluster.member_update(request).await.map(drop)
+                }
+            }
+        };
+        Ok(limit_time(sent).await)
+    }
+}
+
+/// Adds this machine as a learner, unless it is listed. Decides again before each attempt: the store accepts one
+/// learner at a time, and the one before may be a machine with the same name.
+///
+/// # Errors
+/// This machine can't join, or no member accepts the change for a minute.
+pub(crate) async fn ensure_member(
+    urls: &[String],
+    cluster: Option<u64>,
+    own: LocalMember<'_>,
+    layout: &Layout,
+) -> Result<MemberList> {
+    let change = Change::AddLearner {
+        peer_url: own.peer_url.to_owned(),
+    };
+    let began = Instant::now();
+    loop {
+        let list = list_members(urls, cluster, layout).await?;
+        if decide_step(&list.members, own)? != JoinStep::Add {
+            return Ok(list);
+        }
+        let attempt = attempt_change(urls, &change, layout).await?;
+        if let Some(last) = attempt {
+            retry_later(&change, began, &last).await?;
+        }
+    }
+}
+
+/// Returns the next step of a machine that joins.
+pub(crate) fn decide_step(members: &[Member], own: LocalMember<'_>) -> Result<JoinStep> {
+    next_join_step(members, own).map_err(|defect| Error::Refused(defect.to_string()))
 }
 
 /// Makes a learner a member that votes, as soon as it is in step.
+///
+/// # Errors
+/// The member was removed, or is not in step for 10 minutes.
 pub(crate) async fn promote_member(urls: &[String], id: u64, layout: &Layout) -> Result<()> {
-    request_change(
-        urls,
-        layout,
-        "promoting the member",
-        PROMOTE_TIMEOUT,
-        |mut cluster| {
-            let request = MemberPromoteRequest { id };
-            async move { cluster.member_promote(request).await.map(drop) }
-        },
-    )
-    .await
+    request_change(urls, &Change::Promote { id }, layout).await
 }
 
 /// Removes a member.
 pub(crate) async fn remove_member(urls: &[String], id: u64, layout: &Layout) -> Result<()> {
-    request_change(
-        urls,
-        layout,
-        "removing the member",
-        CHANGE_TIMEOUT,
-        |mut cluster| {
-            let request = MemberRemoveRequest { id };
-            async move { cluster.member_remove(request).await.map(drop) }
-        },
-    )
-    .await
+    request_change(urls, &Change::Remove { id }, layout).await
 }
 
 /// Publishes the address at which the member of this machine listens, if the `members` have another one.
@@ -161,69 +240,62 @@ pub(crate) async fn publish_peer_url(
         return Ok(());
     };
     let peer_url = own.peer_url.to_owned();
-    request_change(
-        urls,
-        layout,
-        "updating the member",
-        CHANGE_TIMEOUT,
-        |mut cluster| {
-            let request = MemberUpdateRequest {
-                id,
-                peer_ur_ls: vec![peer_url.clone()],
-            };
-            async move { cluster.member_update(request).await.map(drop) }
-        },
-    )
-    .await
+    request_change(urls, &Change::Update { id, peer_url }, layout).await
 }
 
-/// Requests a change of the members from one URL after the other until one accepts it.
-async fn request_change<F>(
-    urls: &[String],
-    layout: &Layout,
-    what: &str,
-    longest: Duration,
-    request: impl Fn(ClusterClient<tonic::transport::Channel>) -> F,
-) -> Result<()>
-where
-    F: Future<Output = std::result::Result<(), Status>>,
-{
+/// Requests a change of the members until one accepts it.
+async fn request_change(urls: &[String], change: &Change, layout: &Layout) -> Result<()> {
     let began = Instant::now();
-    loop {
-        let mut last = String::new();
-        for url in urls {
-            let cluster = ClusterClient::new(connect_store(url, layout)?);
-            match limit_time(request(cluster)).await {
-                Ok(()) => return Ok(()),
-                // An earlier attempt whose response was lost. The caller examines the list again.
-                Err(status) if is_done(&status) => return Ok(()),
-                Err(status) => {
-                    tracing::debug!(url, message = status.message(), "{what}");
-                    last = format!("{url}: {}", status.message());
-                }
-            }
-        }
-        if began.elapsed() >= longest {
-            return Err(Error::Refused(format!(
-                "{what} failed for {} s: {last}",
-                longest.as_secs()
-            )));
-        }
-        tokio::time::sleep(RETRY).await;
+    while let Some(last) = attempt_change(urls, change, layout).await? {
+        retry_later(change, began, &last).await?;
     }
+    Ok(())
 }
 
-/// Returns whether a change was made already.
-fn is_done(status: &Status) -> bool {
-    let message = status.message();
-    match status.code() {
-        Code::NotFound => message.contains("member not found"),
-        Code::FailedPrecondition => {
-            message.contains("Peer URLs already exists")
-                || message.ends_with("can only promote a learner member")
+/// Requests a change from one URL after the other until one accepts it. Returns the last error if none does.
+///
+/// # Errors
+/// No later attempt can succeed.
+async fn attempt_change(
+    urls: &[String],
+    change: &Change,
+    layout: &Layout,
+) -> Result<Option<String>> {
+    let what = change.describe();
+    let mut last = String::new();
+    for url in urls {
+        let Err(status) = change.send(url, layout).await? else {
+            return Ok(None);
+        };
+        let message = status.message();
+        match change.judge(status.code(), message) {
+            Verdict::Done => return Ok(None),
+            Verdict::Final => return Err(describe_final(change, message)),
+            Verdict::Retry => tracing::debug!(url, message, "{what}"),
         }
-        _ => false,
+        last = format!("{url}: {message}");
     }
+    Ok(Some(last))
+}
+
+fn describe_final(change: &Change, message: &str) -> Error {
+    Error::Refused(match change {
+        Change::Promote { .. } => JoinDefect::Removed.to_string(),
+        _ => format!("{} failed: {message}", change.describe()),
+    })
+}
+
+async fn retry_later(change: &Change, began: Instant, last: &str) -> Result<()> {
+    let longest = change.timeout();
+    if began.elapsed() >= longest {
+        return Err(Error::Refused(format!(
+            "{} failed for {} s: {last}",
+            change.describe(),
+            longest.as_secs()
+        )));
+    }
+    tokio::time::sleep(RETRY).await;
+    Ok(())
 }
 
 /// Returns the members that respond and know a leader.
@@ -253,5 +325,50 @@ mod tests {
         for (cluster, expected) in [(Some(7), true), (Some(8), false), (None, true)] {
             assert_eq!(list.is_of(cluster), expected, "{cluster:?}");
         }
+    }
+
+    #[test]
+    fn repeated_change_is_done_only_if_the_list_is_as_requested() {
+        let peer_url = || "https://192.0.2.2:2380".to_owned();
+        let add = Change::AddLearner {
+            peer_url: peer_url(),
+        };
+        let (promote, remove) = (Change::Promote { id: 7 }, Change::Remove { id: 7 });
+        let update = Change::Update {
+            id: 7,
+            peer_url: peer_url(),
+        };
+        let unknown = (Code::NotFound, "etcdserver: member not found");
+        let taken = (
+            Code::FailedPrecondition,
+            "etcdserver: Peer URLs already exists",
+        );
+        let voter = (
+            Code::FailedPrecondition,
+            "etcdserver: can only promote a learner member",
+        );
+        let behind = (
+            Code::FailedPrecondition,
+            "etcdserver: can only promote a learner member which is in sync with leader",
+        );
+        let none = (Code::Unavailable, "etcdserver: unhealthy cluster");
+        for (change, (code, message), expected) in [
+            (&add, taken, Verdict::Done),
+            (&add, none, Verdict::Retry),
+            (&promote, voter, Verdict::Done),
+            (&promote, behind, Verdict::Retry),
+            // An administrator removed the learner while it was loading the data.
+            (&promote, unknown, Verdict::Final),
+            (&remove, unknown, Verdict::Done),
+            (&remove, none, Verdict::Retry),
+            (&update, unknown, Verdict::Final),
+            (&update, taken, Verdict::Final),
+            (&update, none, Verdict::Retry),
+        ] {
+            let verdict = change.judge(code, message);
+            assert_eq!(verdict, expected, "{change:?} {message}");
+        }
+        let error = describe_final(&promote, unknown.1).to_string();
+        assert!(error.contains("it was removed"), "{error}");
     }
 }
