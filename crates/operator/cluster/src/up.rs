@@ -1,5 +1,6 @@
 //! Starts or repairs a cluster: every step checks the state and does only what is missing.
 
+mod address;
 pub(crate) mod choose;
 mod options;
 mod register;
@@ -34,6 +35,7 @@ pub async fn start_cluster(
     let layout = Layout::for_settings(&settings);
     // Before the first file is written: a rejected start leaves nothing behind.
     checks::check_host(&settings, &layout)?;
+    address::check_address(&settings, &layout).await?;
     store_data::check_store_data(&layout)?;
     register::check_added_nodes(&settings, &layout).await?;
     for remark in remark

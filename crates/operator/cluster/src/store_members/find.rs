@@ -83,7 +83,7 @@ pub(crate) async fn find_store_urls(client: &Client, settings: &Settings) -> Res
 
 /// Returns the URLs of members on other machines: those of the join, and those of the API servers that the
 /// proxy has learned since.
-fn find_other_urls(settings: &Settings, layout: &Layout) -> Vec<String> {
+pub(crate) fn find_other_urls(settings: &Settings, layout: &Layout) -> Vec<String> {
     let stored = std::fs::read(layout.api_servers()).unwrap_or_default();
     let stored: Vec<String> = serde_json::from_slice(&stored).unwrap_or_default();
     let mut hosts: Vec<Endpoint> = stored
