@@ -8,9 +8,12 @@ use crate::layout::Layout;
 const MARKER_TEXT: &str = "The store of this machine has had data. If this file is removed, `ironclad up` begins an empty store \
     where the data are missing.\n";
 
-/// Returns whether the store on this machine has data.
+/// The file by which the store claims its directory, before anything else is in it.
+const IDENTITY: &str = "identity";
+
+/// Returns whether the store on this machine has data, or at least the IDs of a member.
 pub(crate) fn has_store_data(layout: &Layout) -> bool {
-    layout.store().join("member").exists()
+    layout.store().join(IDENTITY).exists()
 }
 
 /// Records that the store has data.
@@ -18,10 +21,17 @@ pub(crate) fn record_store_data(layout: &Layout) -> Result<()> {
     files::write_if_changed(&layout.store_marker(), MARKER_TEXT.as_bytes()).map(drop)
 }
 
-/// Rejects the start of the store if it had data and they are missing.
+/// Rejects the start of the store if it had data and they are missing. Records them if they are there: after an
+/// upgrade from a release without the record, the first start of any kind writes it.
 pub(crate) fn check_store_data(layout: &Layout) -> Result<()> {
+    if has_store_data(layout) {
+        if let Err(error) = record_store_data(layout) {
+            tracing::warn!(%error, "the record that the store has data can't be written");
+        }
+        return Ok(());
+    }
     let marker = layout.store_marker();
-    if has_store_data(layout) || !marker.exists() {
+    if !marker.exists() {
         return Ok(());
     }
     Err(Error::Refused(format!(
@@ -42,12 +52,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path(), false);
         check_store_data(&layout).unwrap();
-        let data = layout.store().join("member");
-        std::fs::create_dir_all(&data).unwrap();
-        record_store_data(&layout).unwrap();
+        assert!(!layout.store_marker().exists());
+        let data = layout.store().join("identity");
+        files::write_file(&data, b"{}").unwrap();
+        assert!(has_store_data(&layout), "claimed, without a log yet");
+        // No `up` has recorded them.
         check_store_data(&layout).unwrap();
         // The directory in which the disk is mounted stays.
-        std::fs::remove_dir(&data).unwrap();
+        std::fs::remove_file(&data).unwrap();
         let error = check_store_data(&layout).unwrap_err().to_string();
         assert!(error.contains("mount their disk"), "{error}");
         std::fs::remove_file(layout.store_marker()).unwrap();
