@@ -14,7 +14,9 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use operator_discovery::pin_certificates;
-use operator_pki::{CertificateKey, find_mismatched_ca, list_shared_files, write_shared_file};
+use operator_pki::{
+    CertificateKey, KeyMismatch, find_mismatched_key, list_shared_files, write_shared_file,
+};
 use serde_json::{Value, json};
 
 use crate::addons::ensure_object;
@@ -192,10 +194,10 @@ pub(crate) fn check_keys(keys: &BTreeMap<String, Vec<u8>>, verified_ca: &str) ->
             "the Secret {SECRET} has another CA than the cluster; {create}"
         )));
     }
-    match find_mismatched_ca(keys) {
+    match find_mismatched_key(keys) {
         None => Ok(()),
-        Some(ca) => Err(Error::Refused(format!(
-            "the Secret {SECRET}: {ca}.key is not the key of {ca}.crt; {create}"
+        Some(KeyMismatch { private, public }) => Err(Error::Refused(format!(
+            "the Secret {SECRET}: {private} is not the key of {public}; {create}"
         ))),
     }
 }
@@ -278,6 +280,10 @@ mod tests {
     fn keys_of_another_cluster_are_rejected() {
         let read = |dir: &std::path::Path| {
             let mut keys = BTreeMap::new();
+            operator_pki::ensure_service_account_key(dir).unwrap();
+            for entry in ["sa.key", "sa.pub"] {
+                keys.insert(entry.to_owned(), std::fs::read(dir.join(entry)).unwrap());
+            }
             for ca in ["ca", "front-proxy-ca", "etcd-ca"] {
                 operator_pki::Authority::ensure(dir, ca, ca).unwrap();
                 for extension in ["crt", "key"] {
@@ -295,9 +301,14 @@ mod tests {
         let error = check_keys(&keys, &ca(&other)).unwrap_err().to_string();
         assert!(error.contains("another CA"), "{error}");
         let verified = ca(&keys);
+        let one_key = keys["ca.key"].clone();
         keys.insert("ca.key".to_owned(), other["ca.key"].clone());
         let error = check_keys(&keys, &verified).unwrap_err().to_string();
         assert!(error.contains("ca.key is not the key"), "{error}");
+        keys.insert("ca.key".to_owned(), one_key);
+        keys.insert("sa.key".to_owned(), other["sa.key"].clone());
+        let error = check_keys(&keys, &verified).unwrap_err().to_string();
+        assert!(error.contains("sa.key is not the key of sa.pub"), "{error}");
     }
 
     #[test]

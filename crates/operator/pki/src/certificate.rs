@@ -189,6 +189,32 @@ pub(crate) fn belongs_to_key(certificate: &str, key: &str) -> bool {
     })
 }
 
+/// Returns whether the public keys of a PEM text include that of the private key. A private or public key in PKCS#1, as
+/// kubeadm writes it, is accepted without a comparison.
+pub(crate) fn includes_key(public: &str, key: &str) -> bool {
+    let blocks = |text: &str| -> Vec<x509_parser::pem::Pem> {
+        let blocks = x509_parser::pem::Pem::iter_from_buffer(text.as_bytes());
+        blocks.flatten().collect()
+    };
+    let publics = blocks(public);
+    let are_public = publics
+        .iter()
+        .all(|block| block.label.ends_with("PUBLIC KEY"));
+    if publics.is_empty() || !are_public {
+        return false;
+    }
+    match KeyPair::from_pem(key) {
+        Ok(pair) => {
+            let own = pair.subject_public_key_info();
+            let mut all = publics.iter();
+            all.any(|block| block.contents == own || block.label == "RSA PUBLIC KEY")
+        }
+        Err(_) => blocks(key)
+            .iter()
+            .any(|block| block.label == "RSA PRIVATE KEY"),
+    }
+}
+
 /// Names and expiration of a certificate, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateSummary {

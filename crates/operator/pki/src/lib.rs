@@ -20,7 +20,7 @@ pub use certificate::{
 pub use error::Error;
 pub use kubeconfig::{Kubeconfig, encode_base64};
 pub use sealed::{
-    CertificateKey, InvalidCertificateKey, KeyFile, SealError, find_mismatched_ca,
+    CertificateKey, InvalidCertificateKey, KeyFile, KeyMismatch, SealError, find_mismatched_key,
     list_shared_files, write_shared_file,
 };
 pub use set::{

@@ -10,7 +10,7 @@ use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::Error;
-use crate::certificate::belongs_to_key;
+use crate::certificate::{belongs_to_key, includes_key};
 use crate::files::{write_private, write_public};
 
 const KEY_LENGTH: usize = 32;
@@ -59,20 +59,37 @@ pub fn write_shared_file(folder: &Path, file: KeyFile, content: &[u8]) -> Result
     }
 }
 
-/// Returns the name of the first CA whose key does not fit its certificate; None if all do. `contents` are the shared
-/// files by the names of their entries.
+/// A private key that is not that of its certificate or public key: the names of their entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyMismatch {
+    /// The private key.
+    pub private: &'static str,
+    /// The certificate or public key.
+    pub public: &'static str,
+}
+
+/// Returns the first private key that does not fit; None if all do. `contents` are the shared files by the names of their
+/// entries, of which each is encrypted alone: they could be in each other's place.
 #[must_use]
-pub fn find_mismatched_ca(contents: &BTreeMap<String, Vec<u8>>) -> Option<&'static str> {
-    let text = |entry: String| {
-        let content = contents.get(&entry)?;
+pub fn find_mismatched_key(contents: &BTreeMap<String, Vec<u8>>) -> Option<KeyMismatch> {
+    let text = |entry: &str| {
+        let content = contents.get(entry)?;
         std::str::from_utf8(content).ok()
     };
-    ["ca", "front-proxy-ca", "etcd-ca"].into_iter().find(|ca| {
-        let (certificate, key) = (text(format!("{ca}.crt")), text(format!("{ca}.key")));
-        !certificate
-            .zip(key)
-            .is_some_and(|(certificate, key)| belongs_to_key(certificate, key))
-    })
+    type Check = fn(&str, &str) -> bool;
+    let pairs: [(&str, &str, Check); 4] = [
+        ("ca.crt", "ca.key", belongs_to_key),
+        ("front-proxy-ca.crt", "front-proxy-ca.key", belongs_to_key),
+        ("etcd-ca.crt", "etcd-ca.key", belongs_to_key),
+        ("sa.pub", "sa.key", includes_key),
+    ];
+    let fits = |public, private, check: Check| {
+        let both = text(public).zip(text(private));
+        both.is_some_and(|(public, private)| check(public, private))
+    };
+    let mut all = pairs.into_iter();
+    let found = all.find(|(public, private, check)| !fits(public, private, *check));
+    found.map(|(public, private, _)| KeyMismatch { private, public })
 }
 
 /// The key under which the control plane's keys are encrypted. It is printed once and stored nowhere.
@@ -241,27 +258,62 @@ mod tests {
         }
     }
 
-    #[test]
-    fn key_of_another_ca_is_noticed() {
+    fn read_contents() -> BTreeMap<String, Vec<u8>> {
         let dir = tempfile::tempdir().unwrap();
-        let mut contents = BTreeMap::new();
+        crate::set::ensure_service_account_key(dir.path()).unwrap();
         for ca in ["ca", "front-proxy-ca", "etcd-ca"] {
             crate::Authority::ensure(dir.path(), ca, ca).unwrap();
-            for extension in ["crt", "key"] {
-                let entry = format!("{ca}.{extension}");
-                let content = std::fs::read(dir.path().join(&entry)).unwrap();
-                contents.insert(entry, content);
-            }
         }
-        assert_eq!(find_mismatched_ca(&contents), None);
-        let mut mixed = contents.clone();
-        mixed.insert("etcd-ca.key".to_owned(), contents["ca.key"].clone());
-        assert_eq!(find_mismatched_ca(&mixed), Some("etcd-ca"));
-        let mut damaged = contents.clone();
-        damaged.insert("ca.crt".to_owned(), b"x".to_vec());
-        assert_eq!(find_mismatched_ca(&damaged), Some("ca"));
-        contents.remove("front-proxy-ca.key");
-        assert_eq!(find_mismatched_ca(&contents), Some("front-proxy-ca"));
+        let entries = list_shared_files().map(|file| file.entry);
+        let read = |entry: &str| {
+            (
+                entry.to_owned(),
+                std::fs::read(dir.path().join(entry)).unwrap(),
+            )
+        };
+        entries.into_iter().map(read).collect()
+    }
+
+    #[test]
+    fn key_in_the_place_of_another_one_is_noticed() {
+        let contents = read_contents();
+        assert_eq!(find_mismatched_key(&contents), None);
+        for (entry, other, expected) in [
+            ("etcd-ca.key", "ca.key", "etcd-ca.key"),
+            ("front-proxy-ca.crt", "ca.crt", "front-proxy-ca.key"),
+            ("sa.key", "ca.key", "sa.key"),
+            ("sa.key", "ca.crt", "sa.key"),
+            ("sa.pub", "ca.crt", "sa.key"),
+            ("sa.pub", "sa.key", "sa.key"),
+        ] {
+            let mut mixed = contents.clone();
+            mixed.insert(entry.to_owned(), contents[other].clone());
+            let found = find_mismatched_key(&mixed).map(|found| found.private);
+            assert_eq!(found, Some(expected), "{other} as {entry}");
+        }
+        for entry in ["ca.crt", "sa.key", "sa.pub", "front-proxy-ca.key"] {
+            let mut damaged = contents.clone();
+            damaged.insert(entry.to_owned(), b"x".to_vec());
+            assert!(find_mismatched_key(&damaged).is_some(), "{entry}");
+            damaged.remove(entry);
+            assert!(find_mismatched_key(&damaged).is_some(), "{entry}");
+        }
+    }
+
+    /// A former key stays in `sa.pub` until its tokens have expired.
+    #[test]
+    fn public_keys_of_former_tokens_are_accepted() {
+        let (mut contents, other) = (read_contents(), read_contents());
+        let both = [other["sa.pub"].clone(), contents["sa.pub"].clone()].concat();
+        contents.insert("sa.pub".to_owned(), both);
+        assert_eq!(find_mismatched_key(&contents), None);
+        contents.insert("sa.pub".to_owned(), other["sa.pub"].clone());
+        let found = find_mismatched_key(&contents).unwrap();
+        assert_eq!((found.private, found.public), ("sa.key", "sa.pub"));
+        // A key of kubeadm, which is compared by no reader of keys here.
+        let key = "-----BEGIN RSA PRIVATE KEY-----\nMAA=\n-----END RSA PRIVATE KEY-----\n";
+        contents.insert("sa.key".to_owned(), key.into());
+        assert_eq!(find_mismatched_key(&contents), None);
     }
 
     #[test]
