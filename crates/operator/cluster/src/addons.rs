@@ -196,7 +196,7 @@ async fn publish_join_configuration(
     let maps = || client.namespaced::<ConfigMap>(published::NAMESPACE);
     publish_cluster_config(client, settings, &read_server_hosts(layout)?).await?;
     // Created once: an administrator may change it for the machines that join later.
-    create_object(maps(), &published::kubelet_config(settings)).await?;
+    create_unless_present(maps(), &published::kubelet_config(settings)).await?;
     let marker = layout.join_marker();
     if marker.exists() {
         return Ok(());
@@ -298,28 +298,46 @@ pub fn read_ca(layout: &Layout) -> Result<String> {
 /// Patches the object if it differs, or creates it. (Not the other way round: creating a Service
 /// with an allocated address fails for that reason, even if the Service itself has it.)
 pub(crate) async fn ensure_object<K: Object>(api: client::Api<K>, desired: &Value) -> Result<()> {
-    let name = object_name(desired);
     // A merge keeps fields that the API server or a user has set.
-    match api
-        .patch(name, &client::Patch::Merge(desired.clone()))
-        .await
-    {
-        Ok(_) => return Ok(()),
-        Err(error) if error.is_not_found() => {}
-        Err(error) => return Err(describe_failure(&api, desired, error)),
+    let patch = client::Patch::Merge(desired.clone());
+    let object: K = decode_object(desired)?;
+    let mut attempts = 1..=ATTEMPTS;
+    loop {
+        match api.patch(object_name(desired), &patch).await {
+            Err(error) if error.is_not_found() => {}
+            done => {
+                return done
+                    .map(drop)
+                    .map_err(|cause| describe_failure(&api, desired, cause));
+            }
+        }
+        match api.create(&object).await {
+            // Another machine has created it since, with other values.
+            Err(error) if error.is_already_exists() && attempts.next() != Some(ATTEMPTS) => {}
+            done => {
+                return done
+                    .map(drop)
+                    .map_err(|cause| describe_failure(&api, desired, cause));
+            }
+        }
     }
-    create_object(api, desired).await
 }
 
 /// Creates the object unless there is one of its name.
-async fn create_object<K: Object>(api: client::Api<K>, desired: &Value) -> Result<()> {
-    let name = object_name(desired);
-    let object = K::decode_tree(desired)
-        .map_err(|error| Error::Refused(format!("{name} can't be built: {error}")))?;
-    match api.create(&object).await {
-        Err(error) if !error.is_already_exists() => Err(describe_failure(&api, desired, error)),
-        _ => Ok(()),
+async fn create_unless_present<K: Object>(api: client::Api<K>, desired: &Value) -> Result<()> {
+    match api.create(&decode_object::<K>(desired)?).await {
+        Err(error) if error.is_already_exists() => Ok(()),
+        done => done
+            .map(drop)
+            .map_err(|cause| describe_failure(&api, desired, cause)),
     }
+}
+
+fn decode_object<K: Object>(desired: &Value) -> Result<K> {
+    K::decode_tree(desired).map_err(|error| {
+        let name = object_name(desired);
+        Error::Refused(format!("{name} can't be built: {error}"))
+    })
 }
 
 fn object_name(object: &Value) -> &str {
@@ -517,6 +535,50 @@ mod tests {
         let layout = Layout::new(dir.path(), false);
         record_granted_rights(&layout).unwrap();
         assert!(layout.bootstrap_marker().exists() && layout.join_marker().exists());
+    }
+
+    /// Serves these responses, one a connection; returns the methods of the requests.
+    async fn serve(listener: tokio::net::TcpListener, responses: &[(&str, Value)]) -> Vec<String> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut methods = Vec::new();
+        for (status, body) in responses {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = vec![0; 65536];
+            let read = stream.read(&mut request).await.unwrap();
+            let head = String::from_utf8_lossy(&request[..read]).into_owned();
+            methods.extend(head.split(' ').next().map(str::to_owned));
+            let body = body.to_string();
+            let reply = format!(
+                "HTTP/1.1 {status}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(reply.as_bytes()).await.unwrap();
+            let _ = stream.shutdown().await;
+        }
+        methods
+    }
+
+    /// Two machines print a certificate key each, and the Secret has the keys of the last one that was printed.
+    #[tokio::test]
+    async fn object_that_another_machine_creates_meanwhile_is_changed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let client = Client::new(client::Config::builder(&server));
+        let failure = |code: u16, reason: &str| json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code});
+        let desired = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "c", "namespace": "kube-system"},
+        });
+        let responses = [
+            ("404 Not Found", failure(404, "NotFound")),
+            ("409 Conflict", failure(409, "AlreadyExists")),
+            ("200 OK", desired.clone()),
+        ];
+        let ensured = ensure_object(client.namespaced::<ConfigMap>("kube-system"), &desired);
+        let (ensured, methods) = tokio::join!(ensured, serve(listener, &responses));
+        ensured.unwrap();
+        assert_eq!(methods, ["PATCH", "POST", "PATCH"]);
     }
 
     #[test]
