@@ -5,6 +5,7 @@
 //! request the certificate of a kubelet, and kube-proxy works with that certificate.
 
 mod choose;
+mod clock;
 mod control_plane;
 mod files;
 mod leave;

@@ -147,7 +147,8 @@ pub(crate) async fn download_keys(
             Error::Refused(format!("the token is one for workers; {create}"))
         } else if cause.is_not_found() {
             Error::Refused(format!(
-                "the cluster has no keys for machines that join its control plane; they expire after 2 hours; {create}"
+                "the cluster has no keys for machines that join its control plane; they expire after 2 hours; if they \
+                 were created later than that, the clocks of its machines differ; {create}"
             ))
         } else {
             Error::Api {

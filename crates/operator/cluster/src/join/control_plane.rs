@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use operator_pki::Renewal;
 use serde_json::{Map, Value, json};
 
+use super::clock::check_clock;
 use super::options::{ControlPlaneKey, JoinOptions};
 use super::repeated::check_value;
 use super::requests::{
@@ -120,6 +121,7 @@ async fn verify_and_unpack(
     let cluster = discover(discovery, report_progress).await?;
     report_progress("reading the keys and the configuration of the control plane");
     let client = connect_with_token(&cluster, discovery);
+    check_clock(&client).await?;
     let map = read_map(&client, published::CLUSTER_CONFIG).await?;
     let parameters = published::read_cluster_config(&map)?;
     if !parameters.is_shared {
