@@ -125,11 +125,14 @@ fn describe_no_response(error: &Error, settings: &Settings) -> Error {
 
 fn describe_refusal(decision: &RemovalDecision) -> Error {
     Error::Refused(match decision {
-        RemovalDecision::NoQuorum(names) => format!(
-            "without this machine the store would have no quorum, because of members that do not respond: {}; \
-             start them first, or remove them with `ironclad reset` on their machines",
-            names.join(", ")
-        ),
+        RemovalDecision::NoQuorum(members) => {
+            let name = |member: &Member| format!("{} (ID {:x})", member.name, member.id);
+            format!(
+                "without this machine the store would have no quorum, because of members that do not respond: {}; start them \
+                 first. The member of a machine that is lost for good is removed by `etcdctl member remove ID`",
+                members.iter().map(name).collect::<Vec<_>>().join(", ")
+            )
+        }
         RemovalDecision::Unlisted => {
             "the store lists no member with the name or the address of this machine, and the data here may be those \
              of the cluster; compare `etcdctl member list` with `ironclad status`, and remove the member by its ID. \
@@ -230,10 +233,17 @@ mod tests {
 
     #[test]
     fn refusal_names_the_remedy() {
+        let lost = Member {
+            id: 0xa3,
+            name: "cp3".into(),
+            peer_urls: Vec::new(),
+            client_urls: Vec::new(),
+            is_learner: false,
+        };
         for (decision, expected) in [
             (
-                RemovalDecision::NoQuorum(vec!["cp3".into()]),
-                "do not respond: cp3",
+                RemovalDecision::NoQuorum(vec![lost]),
+                "do not respond: cp3 (ID a3); start them",
             ),
             (RemovalDecision::Last, "down --purge"),
             (RemovalDecision::Unlisted, "member list"),

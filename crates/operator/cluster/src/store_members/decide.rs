@@ -202,8 +202,8 @@ pub(crate) enum RemovalDecision {
     Last,
     /// It is not in the list, and the data on this machine may be those of the cluster.
     Unlisted,
-    /// The remaining members would have no quorum: the names of those that do not respond.
-    NoQuorum(Vec<String>),
+    /// The remaining members would have no quorum: those that do not respond.
+    NoQuorum(Vec<Member>),
 }
 
 /// Returns the member of a machine that leaves.
@@ -272,8 +272,10 @@ pub(crate) fn decide_removal(
     if responding >= quorum {
         return RemovalDecision::Remove(member.id);
     }
-    let unresponsive = rest.iter().filter(|other| !healthy.contains(&other.id));
-    RemovalDecision::NoQuorum(unresponsive.map(|other| other.name.clone()).collect())
+    let unresponsive = rest
+        .into_iter()
+        .filter(|other| !healthy.contains(&other.id));
+    RemovalDecision::NoQuorum(unresponsive.cloned().collect())
 }
 
 #[cfg(test)]
@@ -427,9 +429,7 @@ mod tests {
             let healthy = healthy.iter().copied().collect();
             decide_removal(members, leaving(), ListSource::OtherMachine, &healthy)
         };
-        let no_quorum = |names: &[&str]| {
-            RemovalDecision::NoQuorum(names.iter().map(|name| (*name).to_owned()).collect())
-        };
+        let no_quorum = |index: usize| RemovalDecision::NoQuorum(vec![all(false)[index].clone()]);
         for (members, healthy, expected) in [
             (
                 all(false).to_vec(),
@@ -437,13 +437,13 @@ mod tests {
                 RemovalDecision::Remove(2),
             ),
             // Its own member does not count.
-            (all(false).to_vec(), &[1, 2], no_quorum(&["cp3"])),
+            (all(false).to_vec(), &[1, 2], no_quorum(2)),
             (
                 all(false)[..2].to_vec(),
                 &[1, 2],
                 RemovalDecision::Remove(2),
             ),
-            (all(false)[..2].to_vec(), &[2], no_quorum(&["cp1"])),
+            (all(false)[..2].to_vec(), &[2], no_quorum(0)),
             (all(false)[1..2].to_vec(), &[2], RemovalDecision::Last),
             (all(true).to_vec(), &[1], RemovalDecision::Remove(2)),
             (all(false)[..1].to_vec(), &[1], RemovalDecision::Absent),
