@@ -529,6 +529,17 @@ def purge(c):
     c["cp3"].okay("up")
 
 
+@check("ha/address-of-a-member-of-several-stays", deadline=60, needs=FORMED)
+def address(c):
+    """The others dial it at the address that they know."""
+    before = c["cp3"].pids()
+    done = c["cp3"].run("up", "--node-ip", "10.213.9.77")
+    assert done.returncode == 1 and "its address can't become 10.213.9.77" in done.stderr, done.stderr
+    assert c["cp3"].pids() == before
+    with open(os.path.join(c["cp3"].folder, "settings.json")) as f:
+        assert json.load(f)["nodeAddress"] == c["cp3"].address
+
+
 @check("ha/reset-removes-a-member", deadline=120, needs=FORMED)
 def removed(c):
     done = c["cp2"].run("reset")
@@ -545,10 +556,28 @@ def removed(c):
     until(lambda: c["cp2"].address not in k("get", "endpointslices", "kubernetes", "-o", "json"), 30)
 
 
-@check("ha/two-machines-join-at-once", deadline=180, needs=("ha/reset-removes-a-member",))
+def clones(c):
+    """Machines of one image have one host name."""
+    k = c.kubectl("cp1")
+    commands = {name: c[name].command(*c.invite(), "--simulated", "--node-name", "clone") for name in ("cp2", "cp3")}
+    started = {name: subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+               for name, command in commands.items()}
+    errors = {name: process.communicate(timeout=100)[1] for name, process in started.items()}
+    joined = [name for name, process in started.items() if process.returncode == 0]
+    assert len(joined) == 1, errors
+    refused = "cp3" if joined == ["cp2"] else "cp2"
+    assert "--node-name" in errors[refused], errors[refused]
+    c[refused].okay("reset")
+    assert "clone" in k("get", "nodes", "-o", "name") and c.members()["clone"][1], "the reset of one clone removed the other"
+    c[joined[0]].okay("reset")
+    assert "clone" not in k("get", "nodes", "-o", "name") and set(c.members()) == {"cp1"}
+
+
+@check("ha/two-machines-join-at-once", deadline=240, needs=("ha/reset-removes-a-member",))
 def rejoined(c):
     c["cp3"].okay("reset")
     assert set(c.members()) == {"cp1"}, c.members()
+    clones(c)
     commands = [c[name].command(*c.invite(), "--simulated", "--node-name", name) for name in ("cp2", "cp3")]
     started = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for command in commands]
     for process in started:
@@ -607,7 +636,14 @@ def interrupted(c):
 @check("ha/reset-of-the-first-machine", deadline=120,
        needs=("ha/worker-joins-and-reaches-all-servers", "ha/two-machines-join-at-once"))
 def first(c):
+    """The command is ended twice, and continues."""
+    for step in ("removing the member", "stopping the components"):
+        assert interrupt(c["cp1"].command("reset"), step), step
+    done = c["cp1"].run("up")
+    assert done.returncode == 1 and "`ironclad reset` was interrupted" in done.stderr, done.stderr
     c["cp1"].okay("reset")
+    assert not os.path.exists(c["cp1"].folder), os.listdir(c["cp1"].folder)
+    assert "cp1" not in c.kubectl("cp2")("get", "nodes", "-o", "name")
     until(lambda: set(c.members("cp3")) == {"cp2", "cp3"}, 20)
     c["cp2"].okay("init")
     info = Kubectl(c.kubectl("cp2").kubeconfig, "kube-public")("get", "configmap", "cluster-info", "-o", "json")
