@@ -13,6 +13,7 @@ mod options;
 mod repeated;
 mod requests;
 mod reset;
+mod unpack;
 
 use std::path::Path;
 use std::time::Instant;

@@ -159,11 +159,14 @@ async fn share_store(settings: &mut Settings, layout: &Layout) -> Result<()> {
         return Ok(());
     };
     let list = list_members(&urls, None, layout).await?;
-    shared.member = StoreMember::Listed(MemberIdentity {
+    let member = StoreMember::Listed(MemberIdentity {
         cluster: list.cluster,
         member: list.responder,
     });
-    settings.save()?;
+    if shared.member != member {
+        shared.member = member;
+        settings.save()?;
+    }
     let own = LocalMember {
         name: &settings.node_name,
         peer_url: &peer_url,

@@ -10,26 +10,21 @@ use k8s_openapi::api::core::v1::Node;
 use operator_pki::Renewal;
 use serde_json::{Map, Value, json};
 
-use super::clock::check_clock;
-use super::options::{ControlPlaneKey, JoinOptions};
+use super::options::JoinOptions;
 use super::repeated::check_value;
-use super::requests::{
-    check_node_is_absent, connect_with_token, describe_foreign_node, discover, read_map,
-    wait_for_pods,
-};
+use super::requests::{describe_foreign_node, wait_for_pods};
+use super::unpack::unpack_keys;
 use crate::cluster_files::{certificate_names, write_files};
 use crate::connect::{connect_admin_at, local_store_url};
 use crate::control_plane::{
-    CONTROL_PLANE_LABEL, ControlPlane, JOIN_ANNOTATION, JoinProgress, JoinedControlPlane,
-    MemberIdentity, StartMembers, StoreMember,
+    CONTROL_PLANE_LABEL, JOIN_ANNOTATION, JoinProgress, JoinedControlPlane, MemberIdentity,
+    StartMembers, StoreMember,
 };
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::membership::Membership;
 use crate::plan::{make_plan, member_url};
-use crate::random_token::generate_bytes;
-use crate::settings::{Ports, SHARED_LAYOUT, Settings};
-use crate::shared_keys::{check_keys, download_keys, has_keys, write_keys};
+use crate::settings::Settings;
+use crate::shared_keys::has_keys;
 use crate::store_data::has_store_data;
 use crate::store_members::{
     JoinStep, LocalMember, MemberList, decide_step, ensure_member, find_local, find_store_urls,
@@ -38,7 +33,7 @@ use crate::store_members::{
 use crate::up::choose::{choose_bin_dir, reject_removed};
 use crate::up::start::start_processes;
 use crate::up::{UpOptions, start_cluster, wait};
-use crate::{addons, checks, published};
+use crate::{addons, checks};
 
 /// Joins the control plane, or continues with it or repairs it.
 pub(super) async fn join_control_plane(
@@ -48,7 +43,7 @@ pub(super) async fn join_control_plane(
 ) -> Result<Settings> {
     let mut settings = match find_settings(data_dir, options)? {
         Some(settings) => settings,
-        None => verify_and_unpack(options, data_dir, report_progress).await?,
+        None => unpack_keys(options, data_dir, report_progress).await?,
     };
     if settings.awaits_promotion() {
         let layout = Layout::for_settings(&settings);
@@ -97,90 +92,6 @@ fn find_settings(data_dir: &Path, options: &JoinOptions) -> Result<Option<Settin
         return Ok(Some(settings));
     }
     Ok(None)
-}
-
-/// Verifies the cluster, decrypts the keys, and writes the settings and then the keys.
-async fn verify_and_unpack(
-    options: &JoinOptions,
-    data_dir: &Path,
-    report_progress: &dyn Fn(&str),
-) -> Result<Settings> {
-    let needed = || {
-        Error::Refused(
-            "this machine has no keys of the control plane; run the command that `ironclad token create --control-plane \
-             --print-join-command` prints"
-                .to_owned(),
-        )
-    };
-    let discovery = options.discovery.as_ref().ok_or_else(needed)?;
-    let Some(ControlPlaneKey::Key(key)) = &options.control_plane else {
-        return Err(needed());
-    };
-    let before = Settings::load(data_dir)?;
-    super::choose::choose_runtime(options, before.as_ref())?;
-    let cluster = discover(discovery, report_progress).await?;
-    report_progress("reading the keys and the configuration of the control plane");
-    let client = connect_with_token(&cluster, discovery);
-    check_clock(&client).await?;
-    let map = read_map(&client, published::CLUSTER_CONFIG).await?;
-    let parameters = published::read_cluster_config(&map)?;
-    if !parameters.is_shared {
-        return Err(Error::Refused(
-            "the store of this cluster listens on its own machine only; run `ironclad init` there first".to_owned(),
-        ));
-    }
-    let endpoint = parameters.endpoint.clone();
-    let extra_sans = parameters.extra_sans.clone();
-    let keys = download_keys(&client, key).await?;
-    check_keys(&keys, &cluster.ca)?;
-    let server = cluster.server.url();
-    let membership = Membership {
-        server: server.clone(),
-        ..Membership::default()
-    };
-    let chosen =
-        super::choose::choose_settings(options, before.as_ref(), data_dir, membership, parameters)
-            .await?;
-    super::choose::warn_about_policies(&chosen, report_progress);
-    let lists = chosen.membership.clone().unwrap_or_default();
-    let settings = Settings {
-        layout: SHARED_LAYOUT,
-        ports: Ports {
-            kubelet: chosen.ports.kubelet,
-            ..Ports::default()
-        },
-        membership: None,
-        control_plane: Some(ControlPlane {
-            endpoint,
-            extra_sans,
-            pods: None,
-            enforces_policies: chosen.cluster_enforces_policies(),
-            member: StoreMember::Unknown,
-            joined: Some(JoinedControlPlane {
-                server,
-                progress: JoinProgress::Verified,
-                id: crate::files::to_hex(&generate_bytes::<16>()?),
-                labels: lists.labels.clone(),
-                taints: lists.taints.clone(),
-            }),
-        }),
-        ..chosen
-    };
-    if settings.node_address.is_loopback() {
-        return Err(Error::Refused(format!(
-            "{} can't be this machine's address, because the other machines do not reach it; give one with --node-ip",
-            settings.node_address
-        )));
-    }
-    let layout = Layout::for_settings(&settings);
-    // Before the first file is written: a rejected join leaves nothing behind.
-    checks::check_host(&settings, &layout)?;
-    check_node_is_absent(&client, &settings.node_name).await?;
-    crate::files::create_dir(&settings.data_dir, 0o711)?;
-    // First of all files: `reset` finds the machine by it.
-    settings.save()?;
-    write_keys(&layout, &keys)?;
-    Ok(settings)
 }
 
 /// Registers the node, adds the member of the store, starts it, and waits until it votes.

@@ -59,7 +59,11 @@ pub(super) async fn leave_store(
     let found = list_store(settings, &layout).await;
     let (list, source) = found.map_err(|error| describe_no_response(&error, settings))?;
     let servers = remove_listed(settings, &layout, &list, source).await?;
-    set_member(settings, StoreMember::Removed { servers })
+    if let Err(error) = set_member(settings, StoreMember::Removed { servers }) {
+        // A full disk, which the rest of the command empties. A repeated one finds that the member is missing.
+        tracing::warn!(%error, "the removal of the member can't be stored");
+    }
+    Ok(())
 }
 
 /// Removes the member if it is in the list. Returns the API servers through which the objects of this machine can be
@@ -99,8 +103,9 @@ async fn remove_listed(
 }
 
 fn set_member(settings: &mut Settings, member: StoreMember) -> Result<()> {
-    if let Some(shared) = &mut settings.control_plane {
-        shared.member = member;
+    match &mut settings.control_plane {
+        Some(shared) if shared.member != member => shared.member = member,
+        _ => return Ok(()),
     }
     settings.save()
 }

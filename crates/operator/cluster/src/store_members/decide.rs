@@ -1,6 +1,9 @@
 //! Decisions about the members of the store.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use operator_discovery::Endpoint;
 
 /// A member of the store, as a member lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,7 +108,11 @@ pub(crate) fn next_join_step(
     if own.has_data {
         return Err(JoinDefect::Removed);
     }
-    let is_loopback = |url: &String| url.contains("//127.") || url.contains("//[::1]");
+    let is_loopback = |url: &String| {
+        let host = Endpoint::from_url(url).ok();
+        let address = host.and_then(|endpoint| endpoint.host().parse::<IpAddr>().ok());
+        address.is_some_and(|address| address.is_loopback())
+    };
     if let Some(member) = members
         .iter()
         .find(|member| member.peer_urls.iter().any(is_loopback))
