@@ -33,44 +33,17 @@ pub async fn start_cluster(
     let (began, started) = (Instant::now(), wait::Began::now());
     let (mut settings, remark) = choose::choose_settings(options)?;
     let layout = Layout::for_settings(&settings);
-    // Before the first file is written: a rejected start leaves nothing behind.
-    checks::check_host(&settings, &layout)?;
-    address::check_address(&settings, &layout).await?;
-    store_data::check_store_data(&layout)?;
-    register::check_added_nodes(&settings, &layout).await?;
+    check_start(&settings, &layout).await?;
     for remark in remark
         .into_iter()
         .chain(checks::remark_on_address(&settings))
     {
         report_progress(&remark);
     }
-    files::create_dir(&settings.data_dir, 0o711)?;
-    // First of all files: `down` finds the cluster by it, also if the rest of the start fails.
-    settings.save()?;
-    report_progress("certificates and configuration");
-    write_files(&settings, &layout, Renewal::Due)?;
-    // Before a process starts: the administrator may have brought the file.
-    addons::read_ca(&layout)?;
-    if settings.runs_pods() {
-        network::prepare_network(&settings, &layout)?;
-    }
+    prepare_machine(&settings, &layout, report_progress)?;
     report_progress("starting the components");
     let client = connect_admin(&settings, &layout)?;
-    register::register_nodes(&settings, &layout, &client).await?;
-    let processes = start_plan(&settings, &layout)?;
-    if settings.runs_pods() {
-        report_progress("importing images");
-        // Before the API server is waited for: the kubelet creates sandboxes as soon as it runs,
-        // and they need the pause image.
-        import_images(&settings, &layout).await?;
-    }
-    report_progress("waiting for the API server");
-    wait::wait_for_api_server(&client, &layout).await?;
-    if settings.control_plane.is_some() {
-        // The client's server may be another machine.
-        wait_for_own_server(&settings, &processes, &layout).await?;
-    }
-    store_data::record_store_data(&layout)?;
+    let processes = start_components(&settings, &layout, &client, report_progress).await?;
     // The API server creates the namespace after it is ready, and the addons are objects in it.
     share_store(&mut settings, &layout).await?;
     wait::wait_for_system(&client, &settings, &layout).await?;
@@ -88,18 +61,80 @@ pub async fn start_cluster(
     for node in &nodes {
         wait::wait_for_node(&client, node, &processes, &layout, started).await?;
     }
-    if settings.control_plane.is_some() {
-        register::label_control_plane(&settings, &client).await?;
-    }
-    register::publish_gateways(&settings, &client).await?;
-    report_progress("waiting for cluster DNS");
-    // Last: a user's first pod looks up names, and a failed lookup may be cached.
-    wait::wait_for_dns(&settings, &layout).await?;
+    complete_nodes(&settings, &layout, &client, report_progress).await?;
     report_progress(&format!(
         "ready after {:.1} s",
         began.elapsed().as_secs_f32()
     ));
     Ok(settings)
+}
+
+/// Rejects a start before the first file is written: it leaves nothing behind.
+async fn check_start(settings: &Settings, layout: &Layout) -> Result<()> {
+    checks::check_host(settings, layout)?;
+    address::check_address(settings, layout).await?;
+    store_data::check_store_data(layout)?;
+    register::check_added_nodes(settings, layout).await
+}
+
+/// Writes the settings, certificates and configurations, and sets up the network.
+fn prepare_machine(
+    settings: &Settings,
+    layout: &Layout,
+    report_progress: &dyn Fn(&str),
+) -> Result<()> {
+    files::create_dir(&settings.data_dir, 0o711)?;
+    // First of all files: `down` finds the cluster by it, also if the rest of the start fails.
+    settings.save()?;
+    report_progress("certificates and configuration");
+    write_files(settings, layout, Renewal::Due)?;
+    // Before a process starts: the administrator may have brought the file.
+    addons::read_ca(layout)?;
+    match settings.runs_pods() {
+        true => network::prepare_network(settings, layout),
+        false => Ok(()),
+    }
+}
+
+/// Starts the processes, and waits for the API server. Returns the processes.
+async fn start_components(
+    settings: &Settings,
+    layout: &Layout,
+    client: &Client,
+    report_progress: &dyn Fn(&str),
+) -> Result<Vec<Process>> {
+    register::register_nodes(settings, layout, client).await?;
+    let processes = start_plan(settings, layout)?;
+    if settings.runs_pods() {
+        report_progress("importing images");
+        // Before the API server is waited for: the kubelet creates sandboxes as soon as it runs,
+        // and they need the pause image.
+        import_images(settings, layout).await?;
+    }
+    report_progress("waiting for the API server");
+    wait::wait_for_api_server(client, layout).await?;
+    if settings.control_plane.is_some() {
+        // The client's server may be another machine.
+        wait_for_own_server(settings, &processes, layout).await?;
+    }
+    store_data::record_store_data(layout)?;
+    Ok(processes)
+}
+
+/// Labels the nodes, and waits for cluster DNS.
+async fn complete_nodes(
+    settings: &Settings,
+    layout: &Layout,
+    client: &Client,
+    report_progress: &dyn Fn(&str),
+) -> Result<()> {
+    if settings.control_plane.is_some() {
+        register::label_control_plane(settings, client).await?;
+    }
+    register::publish_gateways(settings, client).await?;
+    report_progress("waiting for cluster DNS");
+    // Last: a user's first pod looks up names, and a failed lookup may be cached.
+    wait::wait_for_dns(settings, layout).await
 }
 
 /// Stores the load balancer and the names of API servers that another machine has published since, and issues the
