@@ -155,7 +155,8 @@ async fn run_restore(options: Restore) -> anyhow::Result<()> {
         ));
     }
     print_progress(
-        "restored; `ironclad up` starts the cluster, on another machine with --node-ip and --node-name if they differ",
+        "restored; `ironclad up` starts the cluster, on another machine with --node-ip if its address differs, and with \
+         --node-name if its name does and the cluster was not made by `ironclad init`",
     );
     Ok(())
 }
