@@ -80,27 +80,7 @@ pub(crate) fn next_join_step(
     own: LocalMember<'_>,
 ) -> Result<JoinStep, JoinDefect> {
     if let Some(member) = find_local(members, own) {
-        if !member.name.is_empty() && member.name != own.name {
-            return Err(JoinDefect::Address {
-                name: member.name.clone(),
-                url: own.peer_url.to_owned(),
-                id: member.id,
-            });
-        }
-        // Two machines of one image join at once. The store would not start with two addresses for one name.
-        let is_namesake = |other: &&Member| other.id != member.id && other.name == own.name;
-        if let Some(other) = members.iter().find(is_namesake) {
-            return Err(describe_namesake(other));
-        }
-        // A member gets its name when it starts. Without its log it would vote twice in a term.
-        let has_started = !member.is_learner || !member.name.is_empty();
-        if has_started && !own.has_data {
-            return Err(JoinDefect::DataMissing { id: member.id });
-        }
-        return Ok(match member.is_learner {
-            true => JoinStep::StartAndPromote(member.id),
-            false => JoinStep::Done,
-        });
+        return next_listed_step(members, member, own);
     }
     if let Some(member) = members.iter().find(|member| member.name == own.name) {
         return Err(describe_namesake(member));
@@ -123,6 +103,35 @@ pub(crate) fn next_join_step(
         });
     }
     Ok(JoinStep::Add)
+}
+
+/// Returns the next step of a machine whose member is listed.
+fn next_listed_step(
+    members: &[Member],
+    member: &Member,
+    own: LocalMember<'_>,
+) -> Result<JoinStep, JoinDefect> {
+    if !member.name.is_empty() && member.name != own.name {
+        return Err(JoinDefect::Address {
+            name: member.name.clone(),
+            url: own.peer_url.to_owned(),
+            id: member.id,
+        });
+    }
+    // Two machines of one image join at once. The store would not start with two addresses for one name.
+    let is_namesake = |other: &&Member| other.id != member.id && other.name == own.name;
+    if let Some(other) = members.iter().find(is_namesake) {
+        return Err(describe_namesake(other));
+    }
+    // A member gets its name when it starts. Without its log it would vote twice in a term.
+    let has_started = !member.is_learner || !member.name.is_empty();
+    if has_started && !own.has_data {
+        return Err(JoinDefect::DataMissing { id: member.id });
+    }
+    Ok(match member.is_learner {
+        true => JoinStep::StartAndPromote(member.id),
+        false => JoinStep::Done,
+    })
 }
 
 fn describe_namesake(member: &Member) -> JoinDefect {
@@ -250,15 +259,7 @@ pub(crate) fn decide_removal(
     healthy: &BTreeSet<u64>,
 ) -> RemovalDecision {
     let Some(member) = find_leaving(members, own) else {
-        // Only another machine can know that the cluster exists without this one. The first member must be one that
-        // was in this very cluster: else its data may be the only ones.
-        let was_member = own.id.is_some() || own.origin != MemberOrigin::First;
-        let voters = members.iter().filter(|member| !member.is_learner).count();
-        return match (was_member, source) {
-            (true, ListSource::OtherMachine) => RemovalDecision::Absent,
-            _ if voters <= 1 => RemovalDecision::Last,
-            _ => RemovalDecision::Unlisted,
-        };
+        return decide_unlisted(members, own, source);
     };
     if member.is_learner {
         return RemovalDecision::Remove(member.id);
@@ -283,6 +284,23 @@ pub(crate) fn decide_removal(
         .into_iter()
         .filter(|other| !healthy.contains(&other.id));
     RemovalDecision::NoQuorum(unresponsive.cloned().collect())
+}
+
+/// Decides about a machine whose member is not in the list.
+fn decide_unlisted(
+    members: &[Member],
+    own: LeavingMember<'_>,
+    source: ListSource,
+) -> RemovalDecision {
+    // Only another machine can know that the cluster exists without this one. The first member must be one that
+    // was in this very cluster: else its data may be the only ones.
+    let was_member = own.id.is_some() || own.origin != MemberOrigin::First;
+    let voters = members.iter().filter(|member| !member.is_learner).count();
+    match (was_member, source) {
+        (true, ListSource::OtherMachine) => RemovalDecision::Absent,
+        _ if voters <= 1 => RemovalDecision::Last,
+        _ => RemovalDecision::Unlisted,
+    }
 }
 
 #[cfg(test)]
