@@ -5,6 +5,7 @@ use std::path::Path;
 
 use api_meta::names;
 use api_semantics::nodes::may_set_label;
+use k8s_openapi::api::core::v1::Taint;
 use operator_discovery::Endpoint;
 
 use super::options::JoinOptions;
@@ -177,17 +178,31 @@ fn check_label(label: &str) -> Result<()> {
 
 /// Rejects a taint that can't be parsed.
 fn check_taint(taint: &str) -> Result<()> {
-    let effect = taint
-        .rsplit_once(':')
-        .map(|(key, effect)| (!key.is_empty(), effect));
-    match effect {
-        Some((true, "NoSchedule" | "PreferNoSchedule" | "NoExecute")) if !taint.contains(',') => {
-            Ok(())
-        }
-        _ => Err(Error::Refused(format!(
+    match parse_taint(taint) {
+        Some(_) => Ok(()),
+        None => Err(Error::Refused(format!(
             "--register-with-taints: {taint:?} is no taint such as key=value:NoSchedule"
         ))),
     }
+}
+
+/// Parses a taint: `KEY=VALUE:EFFECT` or `KEY:EFFECT`.
+pub(super) fn parse_taint(taint: &str) -> Option<Taint> {
+    let (pair, effect) = taint.rsplit_once(':')?;
+    let is_effect = matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute");
+    if pair.is_empty() || taint.contains(',') || !is_effect {
+        return None;
+    }
+    let (key, value) = match pair.split_once('=') {
+        Some((key, value)) => (key, Some(value.to_owned())),
+        None => (pair, None),
+    };
+    Some(Taint {
+        key: key.to_owned(),
+        value,
+        effect: effect.to_owned(),
+        time_added: None,
+    })
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@
 use std::path::Path;
 
 use client::Client;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Taint};
 use operator_pki::Renewal;
 use serde_json::{Map, Value, json};
 
+use super::choose::parse_taint;
 use super::options::JoinOptions;
 use super::repeated::check_value;
 use super::requests::{describe_foreign_node, wait_for_pods};
@@ -251,7 +252,7 @@ fn format_node(name: &str, joined: &JoinedControlPlane) -> Value {
         .iter()
         .filter_map(|label| label.split_once('='));
     all.extend(given.map(|(key, value)| (key.to_owned(), value.into())));
-    let taints: Vec<Value> = joined
+    let taints: Vec<Taint> = joined
         .taints
         .iter()
         .filter_map(|taint| parse_taint(taint))
@@ -269,12 +270,6 @@ fn format_node(name: &str, joined: &JoinedControlPlane) -> Value {
         },
         "spec": { "taints": taints },
     })
-}
-
-fn parse_taint(taint: &str) -> Option<Value> {
-    let (pair, effect) = taint.rsplit_once(':')?;
-    let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-    Some(json!({ "key": key, "value": value, "effect": effect }))
 }
 
 #[cfg(test)]
