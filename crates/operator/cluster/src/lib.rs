@@ -31,6 +31,7 @@ mod mounts;
 mod namespaces;
 mod network;
 mod node;
+mod operations;
 mod plan;
 mod process;
 mod published;
@@ -49,30 +50,29 @@ mod systemd;
 mod token;
 mod up;
 
-pub use api_proxy::run_api_proxy;
-pub use backup::{BackupOptions, RestoreOptions, restore_cluster, save_backup};
+pub use backup::{BackupOptions, RestoreOptions};
 pub use certificates::{CertificateFile, Renewer, list_certificates, renew_certificates};
 pub use control_plane::{
     ControlPlane, JoinProgress, JoinedControlPlane, MemberIdentity, StartMembers, StoreMember,
 };
-pub use doctor::{Diagnosis, Finding, Severity, diagnose};
-pub use down::{DownOptions, stop_cluster};
+pub use doctor::{Diagnosis, Finding, Severity};
+pub use down::DownOptions;
 pub use error::{Error, Result};
 pub use image::{Archive, busybox_image, pause_image};
 pub use join::{
     ControlPlaneKey, DiscoveryOptions, DiscoverySource, JoinOptions, NodeObject, RemovedMachine,
-    join_cluster, reset_machine,
 };
 pub use layout::Layout;
 pub use membership::Membership;
 pub use node::{ClusterNode, MAX_NODES};
+pub use operations::{
+    Operation, ReportProgress, cluster_status, create_control_plane_token, create_token,
+    delete_token, diagnose, join_cluster, list_tokens, reset_machine, restore_cluster,
+    run_api_proxy, run_supervisor, save_backup, start_cluster, stop_cluster,
+};
 pub use plan::{Plan, Process, Ready, make_plan};
 pub use random_token::generate_token;
 pub use settings::{Ports, Runtime, Settings, default_data_dir};
-pub use status::{Component, Report, cluster_status};
-pub use supervisor::run_supervisor;
-pub use token::{
-    TokenOptions, create_control_plane_token, create_token, delete_token, format_join_command,
-    list_tokens,
-};
-pub use up::{SharedOptions, UpOptions, start_cluster};
+pub use status::{Component, Report};
+pub use token::{TokenOptions, format_join_command};
+pub use up::{SharedOptions, UpOptions};

@@ -1,0 +1,120 @@
+//! The operations of this crate as boxed futures. The code of an async function is compiled in the crate that awaits
+//! it: here, while cargo compiles other crates, and not in the program, which is compiled last.
+
+use std::path::{Path, PathBuf};
+
+use api_bootstrap::{BootstrapToken, TokenSecret};
+use futures::future::LocalBoxFuture;
+use operator_pki::CertificateKey;
+use tokio_util::sync::CancellationToken;
+
+use crate::backup::{self, BackupOptions, RestoreOptions};
+use crate::doctor::{self, Diagnosis};
+use crate::down::{self, DownOptions};
+use crate::error::Result;
+use crate::join::{self, JoinOptions, RemovedMachine};
+use crate::settings::Settings;
+use crate::status::{self, Report};
+use crate::token::{self, TokenOptions};
+use crate::up::{self, UpOptions};
+use crate::{api_proxy, supervisor};
+
+/// An operation that has not ended.
+pub type Operation<'a, T> = LocalBoxFuture<'a, Result<T>>;
+
+/// Receives the steps of an operation, for people.
+pub type ReportProgress<'a> = &'a dyn Fn(&str);
+
+/// Starts the cluster and waits until its nodes are Ready.
+pub fn start_cluster<'a>(
+    options: &'a UpOptions,
+    report_progress: ReportProgress<'a>,
+) -> Operation<'a, Settings> {
+    Box::pin(up::start_cluster(options, report_progress))
+}
+
+/// Stops the cluster; returns false if there was none.
+pub fn stop_cluster<'a>(
+    options: &'a DownOptions,
+    report_progress: ReportProgress<'a>,
+) -> Operation<'a, bool> {
+    Box::pin(down::stop_cluster(options, report_progress))
+}
+
+/// Joins the cluster, or repairs a machine that has joined, and waits until its node is Ready.
+pub fn join_cluster<'a>(
+    options: &'a JoinOptions,
+    report_progress: ReportProgress<'a>,
+) -> Operation<'a, Settings> {
+    Box::pin(join::join_cluster(options, report_progress))
+}
+
+/// Removes this machine from the cluster that it has joined; returns None if it has joined none.
+pub fn reset_machine<'a>(
+    data_dir: &'a Path,
+    report_progress: ReportProgress<'a>,
+) -> Operation<'a, Option<RemovedMachine>> {
+    Box::pin(join::reset_machine(data_dir, report_progress))
+}
+
+/// Saves the objects, keys and settings of a running cluster. Returns the size of the file.
+pub fn save_backup<'a>(
+    options: &'a BackupOptions,
+    report_progress: ReportProgress<'a>,
+) -> Operation<'a, u64> {
+    Box::pin(backup::save_backup(options, report_progress))
+}
+
+/// Makes a data directory from a backup. Returns the directory with the replaced files.
+pub fn restore_cluster<'a>(
+    options: &'a RestoreOptions,
+    report_progress: ReportProgress<'a>,
+) -> Operation<'a, Option<PathBuf>> {
+    Box::pin(backup::restore_cluster(options, report_progress))
+}
+
+/// Reads the status of the cluster in `data_dir`.
+pub fn cluster_status(data_dir: &Path) -> Operation<'_, Report> {
+    Box::pin(status::cluster_status(data_dir))
+}
+
+/// Examines the cluster in `data_dir`, or this machine's part of another cluster. Changes nothing.
+pub fn diagnose(data_dir: &Path) -> Operation<'_, Diagnosis> {
+    Box::pin(doctor::diagnose(data_dir))
+}
+
+/// Creates a token with which machines join the cluster in `data_dir`.
+pub fn create_token<'a>(
+    data_dir: &'a Path,
+    options: &'a TokenOptions,
+) -> Operation<'a, BootstrapToken> {
+    Box::pin(token::create_token(data_dir, options))
+}
+
+/// Creates a token with which machines join the control plane, and the key that decrypts the cluster's keys.
+pub fn create_control_plane_token<'a>(
+    data_dir: &'a Path,
+    options: &'a TokenOptions,
+) -> Operation<'a, (BootstrapToken, CertificateKey)> {
+    Box::pin(token::create_control_plane_token(data_dir, options))
+}
+
+/// Returns the tokens of the cluster in `data_dir`, in the order of their IDs.
+pub fn list_tokens(data_dir: &Path) -> Operation<'_, Vec<TokenSecret>> {
+    Box::pin(token::list_tokens(data_dir))
+}
+
+/// Deletes a token of the cluster in `data_dir`.
+pub fn delete_token<'a>(data_dir: &'a Path, id: &'a str) -> Operation<'a, ()> {
+    Box::pin(token::delete_token(data_dir, id))
+}
+
+/// Supervises the cluster of `data_dir` until `shutdown`.
+pub fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Operation<'_, ()> {
+    Box::pin(supervisor::run_supervisor(data_dir, shutdown))
+}
+
+/// Runs the proxy of the cluster in `data_dir` until `shutdown`.
+pub fn run_api_proxy(data_dir: &Path, shutdown: CancellationToken) -> Operation<'_, ()> {
+    Box::pin(api_proxy::run_api_proxy(data_dir, shutdown))
+}
