@@ -26,7 +26,7 @@ use servers::Servers;
 /// Runs the proxy of the cluster in `data_dir` until `shutdown`.
 ///
 /// # Errors
-/// The machine has no proxy, or the supervisor did not start this process.
+/// The machine has no proxy, or the port of the proxy is in use.
 pub async fn run_api_proxy(data_dir: &Path, shutdown: CancellationToken) -> Result<()> {
     let settings = Settings::load_existing(data_dir)?;
     if !settings.has_api_proxy() {
@@ -42,7 +42,10 @@ pub async fn run_api_proxy(data_dir: &Path, shutdown: CancellationToken) -> Resu
     let joined = follow::find_join_server(&settings);
     let servers = Arc::new(Servers::new(local, joined, &follow::load_servers(&layout)));
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, settings.ports.api_proxy));
-    let listener = take_socket(std::io::stdin().as_fd(), address)?;
+    let listener = match take_socket(std::io::stdin().as_fd(), address)? {
+        Some(listener) => listener,
+        None => bind_without_supervisor(address).await?,
+    };
     tracing::info!(%address, servers = servers.list().join(", "), "connecting to API servers");
     let mut tasks = JoinSet::new();
     let limit = forward::limit_connections(raise_file_limit());
@@ -68,23 +71,31 @@ pub async fn run_api_proxy(data_dir: &Path, shutdown: CancellationToken) -> Resu
     }
 }
 
-/// Returns the socket that the supervisor passes as standard input.
-fn take_socket(input: BorrowedFd<'_>, address: SocketAddr) -> Result<TcpListener> {
-    let failed = Error::io(address.to_string());
+/// Returns the socket that the supervisor passes as standard input; None if the input is none at `address`.
+fn take_socket(input: BorrowedFd<'_>, address: SocketAddr) -> Result<Option<TcpListener>> {
     let input = input.try_clone_to_owned().map(std::net::TcpListener::from);
-    let socket = input
-        .ok()
-        .filter(|socket| socket.local_addr().ok() == Some(address));
-    let socket = socket.ok_or_else(|| {
-        Error::Refused(format!(
-            "the standard input is not the socket of {address}, which the supervisor passes to the proxy; `ironclad up` or \
-             `ironclad join` starts both"
-        ))
-    })?;
-    socket
+    let is_passed =
+        |socket: &std::net::TcpListener| socket.local_addr().is_ok_and(|found| found == address);
+    let Some(socket) = input.ok().filter(is_passed) else {
+        return Ok(None);
+    };
+    let listener = socket
         .set_nonblocking(true)
-        .and_then(|()| TcpListener::from_std(socket))
-        .map_err(failed)
+        .and_then(|()| TcpListener::from_std(socket));
+    listener.map(Some).map_err(Error::io(address.to_string()))
+}
+
+/// Binds the port as long as a supervisor of an earlier release runs, which passes no socket: a new release does not
+/// replace it before the machine starts again.
+async fn bind_without_supervisor(address: SocketAddr) -> Result<TcpListener> {
+    tracing::warn!(
+        %address,
+        "the supervisor is one of an earlier release and does not keep the port; replace it as \
+         docs/operations/upgrade.md describes"
+    );
+    TcpListener::bind(address)
+        .await
+        .map_err(Error::io(address.to_string()))
 }
 
 /// Raises the limit of open files to the highest that the process may have; returns it. Without systemd it is
@@ -110,18 +121,30 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn socket_of_another_address_and_other_inputs_are_rejected() {
+    async fn socket_of_another_address_and_other_inputs_are_not_taken() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        let listener = take_socket(socket.as_fd(), address).unwrap();
+        let listener = take_socket(socket.as_fd(), address).unwrap().unwrap();
         let (connected, accepted) =
             tokio::join!(tokio::net::TcpStream::connect(address), listener.accept());
         assert!(connected.is_ok() && accepted.is_ok());
         let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let file = std::fs::File::open("/dev/null").unwrap();
         for input in [other.as_fd(), file.as_fd()] {
-            let error = take_socket(input, address).unwrap_err().to_string();
-            assert!(error.contains("the supervisor passes"), "{error}");
+            assert!(take_socket(input, address).unwrap().is_none());
         }
+    }
+
+    /// `ironclad init` with a new release while the supervisor is one of the release before.
+    #[tokio::test]
+    async fn proxy_of_an_earlier_supervisor_binds_its_port() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        assert!(bind_without_supervisor(address).await.is_err());
+        drop(free);
+        // Other tests start processes, which have all sockets for a moment.
+        assert!(crate::checks::wait_until_port_free(address.port()));
+        let listener = bind_without_supervisor(address).await.unwrap();
+        assert_eq!(listener.local_addr().unwrap(), address);
     }
 }

@@ -121,10 +121,13 @@ fn is_unknown_to_cluster(settings: &Settings, layout: &Layout) -> bool {
 fn describe_no_response(error: &Error, settings: &Settings) -> Error {
     let remedy = match settings.awaits_promotion() {
         true => "run the command again when another machine of the control plane responds",
-        false => "start this machine with `ironclad up` first",
+        false => {
+            "start this machine with `ironclad up` first, unless the cluster was restored from a backup"
+        }
     };
     Error::Refused(format!(
-        "{error}; {remedy}. If the other machines are lost for good, `ironclad down --purge` removes what is here"
+        "{error}; {remedy}. If it was restored, or the other machines are lost for good, `ironclad down --purge` removes \
+         what is here"
     ))
 }
 
@@ -206,7 +209,21 @@ async fn delete_through(client: &Client, settings: &Settings) -> client::Result<
     let slices = client.namespaced::<EndpointSlice>(NAMESPACE);
     let params = DeleteParams::new();
     ignore_absent(slices.delete(&dns_slice_name(settings), &params).await)?;
-    delete_node(client, settings).await
+    match find_node(client, &settings.node_name).await? {
+        Some(node) if is_node_of_machine(settings, &node) => delete_node(client, settings).await,
+        _ => Ok(NodeObject::Absent),
+    }
+}
+
+/// Returns whether a Node with the name of this machine is that of this machine: another one may have joined under the
+/// name after this one was removed.
+fn is_node_of_machine(settings: &Settings, node: &Node) -> bool {
+    let joined = settings.joined_control_plane();
+    let status = node.status.as_ref();
+    let addresses = status.and_then(|status| status.addresses.as_ref());
+    let own = settings.node_address.to_string();
+    joined.is_some_and(|joined| is_own_node(joined, node))
+        || addresses.is_some_and(|all| all.iter().any(|address| address.address == own))
 }
 
 async fn find_node(client: &Client, name: &str) -> client::Result<Option<Node>> {
@@ -234,7 +251,7 @@ fn ignore_absent(deleted: client::Result<()>) -> client::Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::control_plane::{JoinProgress, StartMembers};
+    use crate::control_plane::{JOIN_ANNOTATION, JoinProgress, StartMembers};
 
     #[test]
     fn refusal_names_the_remedy() {
@@ -255,6 +272,28 @@ mod tests {
         ] {
             let error = describe_refusal(&decision).to_string();
             assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn node_of_another_machine_with_the_name_is_kept() {
+        let settings = Settings::example_shared();
+        let joined = settings.joined_control_plane().unwrap();
+        let node = |address: &str, join: &str| -> Node {
+            serde_json::from_value(serde_json::json!({
+                "metadata": {"name": settings.node_name, "annotations": {JOIN_ANNOTATION: join}},
+                "status": {"addresses": [{"type": "InternalIP", "address": address}]},
+            }))
+            .unwrap()
+        };
+        let own = settings.node_address.to_string();
+        for (address, join, expected) in [
+            (own.as_str(), "", true),
+            ("203.0.113.9", joined.id.as_str(), true),
+            ("203.0.113.9", "", false),
+        ] {
+            let found = is_node_of_machine(&settings, &node(address, join));
+            assert_eq!(found, expected, "{address} {join}");
         }
     }
 
