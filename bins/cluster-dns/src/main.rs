@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use base_cli::CancellationToken;
@@ -34,6 +35,9 @@ struct Cli {
     /// File with the node's resolvers
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     resolv_conf: PathBuf,
+    /// Maximum seconds for which answers of resolvers are cached; 0 disables the cache
+    #[arg(long, value_name = "SECONDS", default_value = "30")]
+    cache_ttl: u32,
     /// Range of clients to serve; may be repeated [default: private and loopback addresses]
     #[arg(long, value_name = "CIDR")]
     allow: Vec<IpNet>,
@@ -65,6 +69,7 @@ async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
         listen: cli.listen,
         domain: cli.domain,
         upstreams,
+        cache_ttl: (cli.cache_ttl > 0).then(|| Duration::from_secs(cli.cache_ttl.into())),
         allow: cli.allow,
         health: cli.health_address,
         user: cli.user,
@@ -72,7 +77,7 @@ async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
     let tasks = Tasks::new(shutdown);
     let ran = net_dns::run(&Client::new(config), settings, tasks.clone()).await;
     // The tasks are awaited even if the server failed, and the server's error is reported first.
-    let finished = tasks.finish(std::time::Duration::from_secs(5)).await;
+    let finished = tasks.finish(Duration::from_secs(5)).await;
     ran?;
     Ok(finished?)
 }

@@ -1,26 +1,56 @@
-//! The allowed clients, and limits of their TCP connections.
+//! The allowed clients, and limits of what each of them uses.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use parking_lot::Mutex;
 
-/// Maximum number of TCP connections: of all clients, and of one address.
-const MAX_CONNECTIONS: usize = 256;
-const MAX_CONNECTIONS_PER_CLIENT: usize = 16;
+/// Limits of TCP connections.
+const CONNECTIONS: Limit = Limit {
+    total: 256,
+    per_client: 16,
+};
+/// Limits of requests that wait for upstream resolvers. One pod whose names never resolve leaves
+/// three quarters of the questions (`MAX_QUESTIONS`) to the others.
+const QUESTIONS: Limit = Limit {
+    total: 1024,
+    per_client: 128,
+};
 
 /// The clients of the server.
 #[derive(Debug)]
 pub(crate) struct Clients {
     allowed: Vec<IpNet>,
-    connections: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    connections: Slots,
+    questions: Slots,
 }
 
-/// A TCP connection; counted until it is dropped.
+/// Maximum numbers of something that clients use.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    total: usize,
+    per_client: usize,
+}
+
+/// Counts what clients use.
 #[derive(Debug)]
-pub(crate) struct ConnectionSlot {
-    connections: Arc<Mutex<HashMap<IpAddr, usize>>>,
+struct Slots {
+    limit: Limit,
+    used: Arc<Mutex<Used>>,
+}
+
+#[derive(Debug, Default)]
+struct Used {
+    total: usize,
+    by_client: HashMap<IpAddr, usize>,
+}
+
+/// One use, counted until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    used: Arc<Mutex<Used>>,
     client: IpAddr,
 }
 
@@ -36,7 +66,8 @@ impl Clients {
         };
         Self {
             allowed,
-            connections: Arc::default(),
+            connections: Slots::new(CONNECTIONS),
+            questions: Slots::new(QUESTIONS),
         }
     }
 
@@ -47,36 +78,49 @@ impl Clients {
     }
 
     /// Counts a TCP connection; None if the client has reached a limit.
-    pub(crate) fn admit(&self, client: IpAddr) -> Option<ConnectionSlot> {
+    pub(crate) fn admit_connection(&self, client: IpAddr) -> Option<Slot> {
+        self.connections.admit(client)
+    }
+
+    /// Counts a request that waits for an upstream resolver; None if the client has reached a
+    /// limit.
+    pub(crate) fn admit_question(&self, client: IpAddr) -> Option<Slot> {
+        self.questions.admit(client)
+    }
+}
+
+impl Slots {
+    fn new(limit: Limit) -> Self {
+        Self {
+            limit,
+            used: Arc::default(),
+        }
+    }
+
+    fn admit(&self, client: IpAddr) -> Option<Slot> {
         let client = client.to_canonical();
-        let mut connections = self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let own = connections.get(&client).copied().unwrap_or_default();
-        // One pod must not take the connections of all others.
-        if own >= MAX_CONNECTIONS_PER_CLIENT
-            || connections.values().sum::<usize>() >= MAX_CONNECTIONS
-        {
+        let mut used = self.used.lock();
+        let own = used.by_client.get(&client).copied().unwrap_or_default();
+        // One pod must not take the places of all others.
+        if own >= self.limit.per_client || used.total >= self.limit.total {
             return None;
         }
-        connections.insert(client, own + 1);
-        Some(ConnectionSlot {
-            connections: self.connections.clone(),
+        used.total += 1;
+        used.by_client.insert(client, own + 1);
+        Some(Slot {
+            used: self.used.clone(),
             client,
         })
     }
 }
 
-impl Drop for ConnectionSlot {
+impl Drop for Slot {
     fn drop(&mut self) {
-        let mut connections = self
-            .connections
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        match connections.get_mut(&self.client) {
+        let mut used = self.used.lock();
+        used.total = used.total.saturating_sub(1);
+        match used.by_client.get_mut(&self.client) {
             Some(count) if *count > 1 => *count -= 1,
-            _ => drop(connections.remove(&self.client)),
+            _ => drop(used.by_client.remove(&self.client)),
         }
     }
 }
@@ -134,20 +178,26 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_limited_for_each_client_and_in_all() {
-        let clients = Clients::new(Vec::new());
-        let of_one: Vec<_> = std::iter::from_fn(|| clients.admit(ip("10.0.0.1"))).collect();
-        assert_eq!(of_one.len(), MAX_CONNECTIONS_PER_CLIENT);
+    fn slots_are_limited_for_each_client_and_in_all() {
+        let limit = Limit {
+            total: 64,
+            per_client: 16,
+        };
+        let slots = Slots::new(limit);
+        let of_one: Vec<_> = std::iter::from_fn(|| slots.admit(ip("10.0.0.1"))).collect();
+        assert_eq!(of_one.len(), limit.per_client);
         assert!(
-            clients.admit(ip("::ffff:10.0.0.1")).is_none(),
+            slots.admit(ip("::ffff:10.0.0.1")).is_none(),
             "the same client by another spelling"
         );
         let others: Vec<_> = (0..=255)
-            .flat_map(|n| [n; 2])
-            .filter_map(|n| clients.admit(IpAddr::from([10, 1, 0, n])))
+            .filter_map(|n| slots.admit(IpAddr::from([10, 1, 0, n])))
             .collect();
-        assert_eq!(of_one.len() + others.len(), MAX_CONNECTIONS);
+        assert_eq!(of_one.len() + others.len(), limit.total);
         drop(of_one);
-        assert!(clients.admit(ip("10.0.0.1")).is_some());
+        assert!(slots.admit(ip("10.0.0.1")).is_some());
+        drop(others);
+        assert_eq!(slots.used.lock().total, 0);
+        assert!(slots.used.lock().by_client.is_empty());
     }
 }

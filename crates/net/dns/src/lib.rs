@@ -4,17 +4,25 @@
 //! The specification is Kubernetes' DNS-Based Service Discovery 1.1.0. A pure function
 //! ([`zone::resolve_name`]) resolves a name over a read-only view of the cluster; sockets and
 //! forwarding are separate. There is no cache of the cluster's own names: the informers' stores
-//! serve as one, and an answer is never older than they are.
+//! serve as one, and an answer is never older than they are. Answers of upstream resolvers are
+//! cached.
 
+mod answer_cache;
 mod clients;
-mod forward;
+mod forwarded_answer;
+mod forwarder;
 mod health;
+mod question;
 mod reply;
 mod run;
 mod server;
+mod sockets;
+#[cfg(test)]
+mod test_resolver;
+mod upstream;
 mod view;
 pub mod zone;
 
-pub use forward::{Upstreams, parse_name_servers};
 pub use run::{Settings, drop_privileges, run};
+pub use upstream::{Upstreams, parse_name_servers};
 pub use view::InformerView;

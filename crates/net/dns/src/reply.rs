@@ -1,13 +1,64 @@
 //! Computes the reply to a DNS request.
 
-use hickory_proto::op::{Edns, Message, MessageType, OpCode, ResponseCode};
-use hickory_proto::rr::{DNSClass, Name, Record, RecordType};
+use hickory_proto::op::{Edns, Header, Message, MessageType, Metadata, OpCode, ResponseCode};
+use hickory_proto::rr::{DNSClass, Name, RecordType};
+use hickory_proto::serialize::binary::BinDecodable;
 
 use crate::zone::{Answer, View};
 use crate::zone::{resolve_name, soa_record};
 
 /// Maximum size of a UDP response that passes everywhere without fragmentation (DNS Flag Day 2020).
-const SAFE_PAYLOAD: u16 = 1232;
+pub const SAFE_PAYLOAD: u16 = 1232;
+/// The smallest record: the root's name or a pointer, type, class, TTL and length.
+const MIN_RECORD: usize = 11;
+
+/// The transport of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// In a packet, whose source address can be forged.
+    Udp,
+    /// Over a connection.
+    Tcp,
+}
+
+/// The result of a check of the first twelve bytes of a request.
+pub enum HeaderCheck {
+    /// Parse the rest.
+    Accept,
+    /// Respond with an error.
+    Reject(Metadata, ResponseCode),
+    /// Respond with nothing.
+    Ignore,
+}
+
+/// Checks a header before the rest is parsed. The limits are those of CoreDNS's library.
+pub fn check_header(bytes: &[u8]) -> HeaderCheck {
+    let Ok(Header { metadata, counts }) = Header::from_bytes(bytes) else {
+        return HeaderCheck::Ignore;
+    };
+    // A response to a response could be one of an endless series.
+    if metadata.message_type != MessageType::Query {
+        return HeaderCheck::Ignore;
+    }
+    if metadata.op_code != OpCode::Query {
+        return HeaderCheck::Reject(metadata, ResponseCode::NotImp);
+    }
+    // Servers answer one question only; RFC 9619 makes that the standard. Additional records are
+    // OPT and TSIG.
+    if counts.queries != 1 || counts.answers > 1 || counts.authorities > 1 || counts.additionals > 2
+    {
+        return HeaderCheck::Reject(metadata, ResponseCode::FormErr);
+    }
+    HeaderCheck::Accept
+}
+
+/// Builds an error without a question.
+pub fn build_error(request: Metadata, code: ResponseCode) -> Message {
+    let mut message = Message::response(request.id, request.op_code);
+    message.metadata.recursion_desired = request.recursion_desired;
+    message.metadata.response_code = code;
+    message
+}
 
 /// The reply to a request.
 pub enum Reply {
@@ -33,7 +84,12 @@ pub fn build_reply(view: &dyn View, domain: &Name, request: &Message, synced: bo
     let [query] = request.queries.as_slice() else {
         return Reply::Ready(Box::new(empty_response(request, ResponseCode::FormErr)));
     };
-    if query.query_class() != DNSClass::IN {
+    if request.version() > 0 {
+        return Reply::Ready(Box::new(empty_response(request, ResponseCode::BADVERS)));
+    }
+    // Zone transfers are not for clients of a resolver.
+    let kind = query.query_type();
+    if query.query_class() != DNSClass::IN || is_transfer(kind) {
         return Reply::Ready(Box::new(empty_response(request, ResponseCode::Refused)));
     }
     // Reverse names are not in the zone; until the sync they are forwarded.
@@ -43,7 +99,6 @@ pub fn build_reply(view: &dyn View, domain: &Name, request: &Message, synced: bo
         // the client retry.
         return Reply::Ready(Box::new(empty_response(request, ResponseCode::ServFail)));
     }
-    let kind = query.query_type();
     let mut message = empty_response(request, ResponseCode::NoError);
     message.metadata.authoritative = true;
     match resolve_name(view, domain, query.name(), kind) {
@@ -70,6 +125,10 @@ pub fn build_reply(view: &dyn View, domain: &Name, request: &Message, synced: bo
     Reply::Ready(Box::new(message))
 }
 
+fn is_transfer(kind: RecordType) -> bool {
+    matches!(kind, RecordType::AXFR | RecordType::IXFR)
+}
+
 /// Builds an empty response. It repeats only the first question: a request may hold thousands, and
 /// a client that sends more than one gets an error.
 pub fn empty_response(request: &Message, code: ResponseCode) -> Message {
@@ -78,9 +137,11 @@ pub fn empty_response(request: &Message, code: ResponseCode) -> Message {
     message.metadata.recursion_available = true;
     message.metadata.response_code = code;
     message.queries.extend(request.queries.first().cloned());
-    if request.edns.is_some() {
+    if let Some(requested) = &request.edns {
         let mut edns = Edns::new();
         edns.set_max_payload(SAFE_PAYLOAD);
+        // RFC 3225, section 3: the bit is copied.
+        edns.set_dnssec_ok(requested.flags().dnssec_ok);
         message.set_edns(edns);
     }
     message
@@ -88,30 +149,46 @@ pub fn empty_response(request: &Message, code: ResponseCode) -> Message {
 
 /// Encodes a response. Over UDP, records that do not fit are omitted and the response is marked as
 /// truncated, so that the client retries over TCP.
-pub fn encode_message(request: &Message, mut message: Message, udp: bool) -> Option<Vec<u8>> {
-    let limit = usize::from(request.max_payload().clamp(512, SAFE_PAYLOAD));
-    let bytes = message.to_vec().ok()?;
-    if !udp || bytes.len() <= limit {
-        return Some(bytes);
+pub fn encode_message(
+    request: &Message,
+    mut message: Message,
+    transport: Transport,
+) -> Option<Vec<u8>> {
+    if transport == Transport::Tcp {
+        return encode_for_tcp(message);
     }
-    // Additional records only save a second request; omitting them is no truncation (RFC 2181,
-    // section 9).
-    if !message.additionals.is_empty() {
-        message.additionals.clear();
+    let limit = usize::from(request.max_payload().clamp(512, SAFE_PAYLOAD));
+    // Of thousands of endpoints, most would only be encoded to be omitted.
+    let most = limit / MIN_RECORD;
+    if message.answers.len() <= most {
         let bytes = message.to_vec().ok()?;
         if bytes.len() <= limit {
             return Some(bytes);
         }
+        // Additional records only save a second request; omitting them is no truncation (RFC 2181,
+        // section 9).
+        if !message.additionals.is_empty() {
+            message.additionals.clear();
+            let bytes = message.to_vec().ok()?;
+            if bytes.len() <= limit {
+                return Some(bytes);
+            }
+        }
     }
-    let mut answers: Vec<Record> = std::mem::take(&mut message.answers);
+    message.answers.truncate(most);
+    truncate_message(message, limit)
+}
+
+/// Encodes the records that fit into `limit` bytes, and marks the message as truncated.
+fn truncate_message(mut message: Message, limit: usize) -> Option<Vec<u8>> {
     message.metadata.truncation = true;
-    while !answers.is_empty() {
+    message.additionals.clear();
+    message.authorities.clear();
+    while !message.answers.is_empty() {
         // Halving needs few encodings; how many records remain does not matter, because the client
         // retries over TCP.
-        answers.truncate(answers.len() / 2);
-        let mut shorter = message.clone();
-        shorter.add_answers(answers.iter().cloned());
-        let bytes = shorter.to_vec().ok()?;
+        message.answers.truncate(message.answers.len() / 2);
+        let bytes = message.to_vec().ok()?;
         if bytes.len() <= limit {
             return Some(bytes);
         }
@@ -119,11 +196,22 @@ pub fn encode_message(request: &Message, mut message: Message, udp: bool) -> Opt
     message.to_vec().ok()
 }
 
+/// Encodes a response of at most 64 KiB, the maximum over TCP.
+fn encode_for_tcp(message: Message) -> Option<Vec<u8>> {
+    let limit = usize::from(u16::MAX);
+    let bytes = message.to_vec().ok()?;
+    if bytes.len() <= limit {
+        return Some(bytes);
+    }
+    truncate_message(message, limit)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use hickory_proto::op::Query;
+    use hickory_proto::rr::Record;
 
     #[test]
     fn answer_repeats_only_the_first_of_many_questions() {
@@ -134,7 +222,12 @@ mod tests {
             .collect();
         let response = empty_response(&request, ResponseCode::FormErr);
         assert_eq!(response.queries, [Query::query(name(0), RecordType::A)]);
-        assert!(encode_message(&request, response, false).unwrap().len() < 100);
+        assert!(
+            encode_message(&request, response, Transport::Tcp)
+                .unwrap()
+                .len()
+                < 100
+        );
     }
 
     fn query(name: &str, kind: RecordType) -> Message {
@@ -222,14 +315,15 @@ mod tests {
             let data = hickory_proto::rr::RData::TXT(text());
             Record::from_rdata(name.clone(), 5, data)
         }));
-        let udp = encode_message(&request, message.clone(), true).unwrap();
+        let udp = encode_message(&request, message.clone(), Transport::Udp).unwrap();
         let short = Message::from_vec(&udp).unwrap();
         assert!(
             udp.len() <= 512 && short.metadata.truncation,
             "{}",
             udp.len()
         );
-        let tcp = Message::from_vec(&encode_message(&request, message, false).unwrap()).unwrap();
+        let tcp =
+            Message::from_vec(&encode_message(&request, message, Transport::Tcp).unwrap()).unwrap();
         assert!(tcp.answers.len() == 40 && !tcp.metadata.truncation);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use base_task::Tasks;
@@ -10,9 +11,12 @@ use hickory_proto::rr::Name;
 use ipnet::IpNet;
 use nix::unistd::{Gid, Uid, geteuid, setgid, setgroups, setuid};
 
+use crate::answer_cache::AnswerCache;
 use crate::clients::Clients;
-use crate::forward::Upstreams;
-use crate::server::{Server, bind_sockets, serve_dns};
+use crate::forwarder::Forwarder;
+use crate::server::Server;
+use crate::sockets::{Sockets, serve_dns};
+use crate::upstream::Upstreams;
 use crate::view::InformerView;
 
 /// The server's settings.
@@ -24,6 +28,8 @@ pub struct Settings {
     pub domain: String,
     /// Resolvers of all other names.
     pub upstreams: Vec<SocketAddr>,
+    /// Maximum time for which answers of resolvers are cached; if None, they are not.
+    pub cache_ttl: Option<Duration>,
     /// Ranges of allowed clients; empty for private and loopback addresses.
     pub allow: Vec<IpNet>,
     /// Listen address of health checks.
@@ -38,7 +44,7 @@ pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::R
     let domain = Name::from_ascii(format!("{}.", settings.domain.trim_matches('.')))
         .with_context(|| format!("{:?} is not a domain name", settings.domain))?;
     // Before the privileges are dropped: port 53 needs them.
-    let sockets = bind_sockets(settings.listen).await?;
+    let sockets = Sockets::bind(settings.listen).await?;
     // Started at once: syncing takes longer than everything else.
     let view = InformerView::start(client, &tasks);
     if let Some(address) = settings.health {
@@ -49,12 +55,12 @@ pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::R
         drop_privileges(user).with_context(|| format!("can't become user {user}"))?;
     }
     let upstreams = Upstreams::new(settings.upstreams, settings.listen);
-    let clients = Clients::new(settings.allow);
+    let cache = settings.cache_ttl.map(AnswerCache::new);
     let server = Arc::new(Server {
         view: Box::new(view.clone()),
         domain,
-        upstreams,
-        clients,
+        forwarder: Forwarder::new(upstreams, cache),
+        clients: Clients::new(settings.allow),
     });
     tracing::info!(listen = %settings.listen, "serving names");
     // Serves before the informers have synced: names outside of the zone can be forwarded.

@@ -1,0 +1,104 @@
+//! Resolves names outside of the cluster: from the cache, or by an upstream resolver.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{OnceCell, Semaphore};
+use tokio::time::{Instant, timeout};
+
+use crate::answer_cache::AnswerCache;
+use crate::forwarded_answer::ForwardedAnswer;
+use crate::question::Question;
+use crate::upstream::Upstreams;
+
+/// Maximum number of questions to upstream resolvers at one time; more are rejected rather than
+/// queued. Each has a socket, and a process may usually have 1,024 files.
+const MAX_QUESTIONS: usize = 512;
+/// Timeout of a question, all resolvers together. Clients wait as long.
+const QUESTION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The result of a question.
+#[derive(Debug, Clone)]
+pub(crate) enum Resolution {
+    /// A resolver responded, now or earlier.
+    Answer(Arc<ForwardedAnswer>),
+    /// No resolver responded.
+    Failed,
+    /// Too many questions wait for resolvers.
+    Rejected,
+}
+
+/// Upstream resolvers behind a cache.
+#[derive(Debug)]
+pub(crate) struct Forwarder {
+    upstreams: Upstreams,
+    cache: Option<AnswerCache>,
+    /// Questions that wait for a resolver. Further requests with the same question wait for the
+    /// same result.
+    asked: Mutex<HashMap<Question, Arc<OnceCell<Resolution>>>>,
+    permits: Semaphore,
+}
+
+impl Forwarder {
+    /// Creates a forwarder.
+    pub fn new(upstreams: Upstreams, cache: Option<AnswerCache>) -> Self {
+        Self {
+            upstreams,
+            cache,
+            asked: Mutex::default(),
+            permits: Semaphore::new(MAX_QUESTIONS),
+        }
+    }
+
+    /// Returns a cached answer.
+    pub fn find_cached(&self, question: &Question, now: Instant) -> Option<Arc<ForwardedAnswer>> {
+        self.cache.as_ref()?.get(question, now)
+    }
+
+    /// Asks the upstream resolvers, once for all requests with the same question at one time.
+    pub async fn resolve(&self, question: Question, client: IpAddr) -> Resolution {
+        let result = self
+            .asked
+            .lock()
+            .entry(question.clone())
+            .or_default()
+            .clone();
+        // The first caller asks. If its task is cancelled, the next one does.
+        let resolution = result
+            .get_or_init(|| self.ask_upstream(&question, client))
+            .await
+            .clone();
+        let mut asked = self.asked.lock();
+        if asked
+            .get(&question)
+            .is_some_and(|other| Arc::ptr_eq(other, &result))
+        {
+            asked.remove(&question);
+        }
+        resolution
+    }
+
+    async fn ask_upstream(&self, question: &Question, client: IpAddr) -> Resolution {
+        // Not queued: the client stops waiting after a few seconds, and its retry would wait behind
+        // its own request.
+        let Ok(_permit) = self.permits.try_acquire() else {
+            return Resolution::Rejected;
+        };
+        let asked = timeout(QUESTION_TIMEOUT, self.upstreams.ask(question)).await;
+        let Ok(Some(response)) = asked else {
+            return Resolution::Failed;
+        };
+        let now = Instant::now();
+        let max_ttl = self.cache.as_ref().map(AnswerCache::max_ttl);
+        let answer = ForwardedAnswer::from_response(question, response, max_ttl, now);
+        let answer = Arc::new(answer);
+        // Before the question is removed: a request in between would be forwarded once more.
+        if let Some(cache) = &self.cache {
+            cache.insert(client, question.clone(), answer.clone(), now);
+        }
+        Resolution::Answer(answer)
+    }
+}

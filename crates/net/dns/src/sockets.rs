@@ -1,0 +1,153 @@
+//! The sockets: UDP and TCP on one address.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base_task::Tasks;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::time::timeout;
+
+use crate::reply::Transport;
+use crate::server::{Server, Step};
+
+/// Idle timeout of a TCP connection, and timeout of one request or response.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of requests over one TCP connection, as CoreDNS's: a client that sends more
+/// connects again and competes with the others.
+const MAX_CONNECTION_REQUESTS: usize = 128;
+/// Maximum size of a request, in bytes. A request has one question and one or two records; what is
+/// longer does not parse or is closed.
+const MAX_REQUEST: usize = 4096;
+
+/// The server's sockets, both on one address and port.
+pub(crate) struct Sockets {
+    tcp: TcpListener,
+    udp: UdpSocket,
+}
+
+impl Sockets {
+    /// Binds both sockets; port 0 picks one free port for both.
+    pub async fn bind(listen: SocketAddr) -> anyhow::Result<Self> {
+        let tcp = base_serve::bind_listener(listen).await?;
+        // With port 0 the kernel has chosen one for TCP; UDP must have the same.
+        let listen = tcp.local_addr()?;
+        let udp = UdpSocket::bind(listen)
+            .await
+            .map_err(|error| anyhow::anyhow!("UDP port {listen} can't be listened on: {error}"))?;
+        Ok(Self { tcp, udp })
+    }
+}
+
+/// Serves on both sockets until shutdown.
+pub(crate) fn serve_dns(server: &Arc<Server>, sockets: Sockets, tasks: &Tasks) {
+    let Sockets { tcp, udp } = sockets;
+    tasks.spawn_critical(
+        "dns udp",
+        udp_loop(server.clone(), Arc::new(udp), tasks.clone()),
+    );
+    tasks.spawn_critical("dns tcp", tcp_loop(server.clone(), tcp, tasks.clone()));
+}
+
+async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks) {
+    let shutdown = tasks.shutdown().clone();
+    let mut buffer = vec![0; MAX_REQUEST];
+    loop {
+        let received = tokio::select! {
+            () = shutdown.cancelled() => return,
+            received = socket.recv_from(&mut buffer) => received,
+        };
+        // An ICMP error of an earlier response shows up here; ignore it.
+        let Ok((length, peer)) = received else {
+            continue;
+        };
+        let Some(bytes) = buffer
+            .get(..length)
+            .filter(|_| server.clients.allows(peer.ip()))
+        else {
+            continue;
+        };
+        // Names of the cluster and cached answers are answered in this task: a task for each would
+        // cost more than the lookup.
+        match server.start_request(bytes, peer.ip(), Transport::Udp) {
+            Step::Respond(response) => drop(socket.send_to(&response, peer).await),
+            Step::Ignore => {}
+            Step::Wait(pending) => {
+                let (server, socket) = (server.clone(), socket.clone());
+                tasks.spawn_isolated("dns forward", async move {
+                    if let Some(response) = server.finish_request(*pending).await {
+                        let _ = socket.send_to(&response, peer).await;
+                    }
+                });
+            }
+        }
+    }
+}
+
+async fn tcp_loop(server: Arc<Server>, listener: TcpListener, tasks: Tasks) {
+    let shutdown = tasks.shutdown().clone();
+    loop {
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((stream, peer)) = accepted else {
+            // Without file descriptors accept fails at once and would spin.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        if !server.clients.allows(peer.ip()) {
+            continue;
+        }
+        // Closed without a response: the client retries, and the other clients keep their
+        // connections.
+        let Some(slot) = server.clients.admit_connection(peer.ip()) else {
+            continue;
+        };
+        let (server, shutdown) = (server.clone(), shutdown.clone());
+        tasks.spawn_isolated("dns connection", async move {
+            let _slot = slot;
+            tokio::select! {
+                _ = serve_connection(&server, stream, peer) => {}
+                () = shutdown.cancelled() => {}
+            }
+        });
+    }
+}
+
+/// Serves requests until the client closes the connection, violates a limit, or gets no response.
+async fn serve_connection(server: &Server, mut stream: TcpStream, peer: SocketAddr) -> Option<()> {
+    // RFC 7766: clients may send several requests over one connection.
+    for _ in 0..MAX_CONNECTION_REQUESTS {
+        let request = timeout(IDLE_TIMEOUT, read_request(&mut stream))
+            .await
+            .ok()??;
+        let response = match server.start_request(&request, peer.ip(), Transport::Tcp) {
+            Step::Respond(response) => response,
+            Step::Ignore => return None,
+            Step::Wait(pending) => server.finish_request(*pending).await?,
+        };
+        let length = u16::try_from(response.len()).ok()?;
+        let framed = [&length.to_be_bytes()[..], &response].concat();
+        timeout(IDLE_TIMEOUT, stream.write_all(&framed))
+            .await
+            .ok()?
+            .ok()?;
+    }
+    None
+}
+
+async fn read_request(stream: &mut TcpStream) -> Option<Vec<u8>> {
+    let length = usize::from(stream.read_u16().await.ok()?);
+    if length > MAX_REQUEST {
+        return None;
+    }
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).await.ok()?;
+    Some(bytes)
+}
+
+#[cfg(test)]
+#[path = "sockets_tests.rs"]
+mod tests;

@@ -1,0 +1,434 @@
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, clippy::print_stdout)]
+use std::net::{IpAddr, Ipv4Addr};
+
+use base_task::CancellationToken;
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::{Name, RecordType};
+use tokio::net::TcpSocket;
+
+use super::*;
+use crate::answer_cache::AnswerCache;
+use crate::clients::Clients;
+use crate::forwarder::Forwarder;
+use crate::test_resolver::{TestResolver, addresses, response_to, soa, text};
+use crate::upstream::Upstreams;
+use crate::zone::tests::cluster;
+
+const SOON: Duration = Duration::from_millis(300);
+
+async fn start(allow: &str) -> (SocketAddr, Tasks) {
+    start_with(allow, Vec::new()).await
+}
+
+async fn start_with(allow: &str, upstreams: Vec<SocketAddr>) -> (SocketAddr, Tasks) {
+    let tasks = Tasks::new(CancellationToken::new());
+    let upstreams = Upstreams::new(upstreams, SocketAddr::from(([127, 0, 0, 1], 53)));
+    let cache = AnswerCache::new(Duration::from_secs(30));
+    let server = Server {
+        view: Box::new(cluster()),
+        domain: Name::from_ascii("cluster.local.").unwrap(),
+        forwarder: Forwarder::new(upstreams, Some(cache)),
+        clients: Clients::new(vec![allow.parse().unwrap()]),
+    };
+    let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+        .await
+        .unwrap();
+    let address = sockets.tcp.local_addr().unwrap();
+    serve_dns(&Arc::new(server), sockets, &tasks);
+    (address, tasks)
+}
+
+async fn start_forwarding(resolver: &TestResolver) -> (SocketAddr, Tasks) {
+    start_with("127.0.0.0/8", vec![resolver.address]).await
+}
+
+fn request(name: &str, kind: RecordType) -> Message {
+    let mut request = Message::new(1, MessageType::Query, OpCode::Query);
+    request.metadata.recursion_desired = true;
+    request.add_query(Query::query(Name::from_ascii(name).unwrap(), kind));
+    request
+}
+
+fn question(name: &str) -> Vec<u8> {
+    request(name, RecordType::A).to_vec().unwrap()
+}
+
+async fn ask(server: SocketAddr, bytes: &[u8]) -> Option<Message> {
+    ask_from([127, 0, 0, 1], server, bytes, SOON).await
+}
+
+async fn ask_from(
+    from: [u8; 4],
+    server: SocketAddr,
+    bytes: &[u8],
+    patience: Duration,
+) -> Option<Message> {
+    let bytes = ask_raw(from, server, bytes, patience).await?;
+    Some(Message::from_vec(&bytes).unwrap())
+}
+
+async fn ask_raw(
+    from: [u8; 4],
+    server: SocketAddr,
+    bytes: &[u8],
+    patience: Duration,
+) -> Option<Vec<u8>> {
+    let socket = UdpSocket::bind((Ipv4Addr::from(from), 0)).await.unwrap();
+    socket.send_to(bytes, server).await.unwrap();
+    let mut buffer = [0; 4096];
+    let length = timeout(patience, socket.recv(&mut buffer))
+        .await
+        .ok()?
+        .unwrap();
+    Some(buffer[..length].to_vec())
+}
+
+async fn connect(from: [u8; 4], server: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(IpAddr::from(from), 0)).unwrap();
+    socket.connect(server).await.unwrap()
+}
+
+/// Returns the length of the response over TCP; None if the server closed the connection.
+async fn ask_over(stream: &mut TcpStream) -> Option<u16> {
+    let bytes = question("w.ns.svc.cluster.local.");
+    let framed = [
+        &u16::try_from(bytes.len()).unwrap().to_be_bytes()[..],
+        &bytes,
+    ]
+    .concat();
+    stream.write_all(&framed).await.ok()?;
+    timeout(SOON, stream.read_u16()).await.ok()?.ok()
+}
+
+#[tokio::test]
+async fn client_outside_the_ranges_gets_no_answer() {
+    let (server, _tasks) = start("127.0.0.2/32").await;
+    assert_eq!(
+        ask(server, &question("w.ns.svc.cluster.local.")).await,
+        None
+    );
+    assert_eq!(
+        ask_over(&mut connect([127, 0, 0, 1], server).await).await,
+        None
+    );
+    assert!(
+        ask_over(&mut connect([127, 0, 0, 2], server).await)
+            .await
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn one_client_cannot_take_all_connections() {
+    let (server, _tasks) = start("127.0.0.0/8").await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(connect([127, 0, 0, 1], server).await);
+    }
+    assert!(
+        ask_over(&mut connect([127, 0, 0, 2], server).await)
+            .await
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn request_that_panics_stops_nothing_else() {
+    let (server, tasks) = start("127.0.0.0/8").await;
+    assert_eq!(
+        ask(server, &question("planted-panic.svc.cluster.local.")).await,
+        None
+    );
+    assert!(
+        ask(server, &question("w.ns.svc.cluster.local."))
+            .await
+            .is_some()
+    );
+    assert_eq!(tasks.failure(), None);
+}
+
+/// Sends a request over TCP and returns the response.
+async fn ask_tcp(server: SocketAddr, request: &Message) -> Option<Message> {
+    let mut stream = connect([127, 0, 0, 1], server).await;
+    let bytes = request.to_vec().unwrap();
+    let length = u16::try_from(bytes.len()).unwrap();
+    stream.write_all(&length.to_be_bytes()).await.unwrap();
+    stream.write_all(&bytes).await.unwrap();
+    let length = timeout(SOON, stream.read_u16()).await.ok()?.ok()?;
+    let mut response = vec![0; usize::from(length)];
+    stream.read_exact(&mut response).await.unwrap();
+    Some(Message::from_vec(&response).unwrap())
+}
+
+#[tokio::test]
+async fn cached_answer_has_the_parts_of_each_client() {
+    let resolver = TestResolver::start(|request, _| vec![addresses(request, 3600, &[1])]).await;
+    let (server, _tasks) = start_forwarding(&resolver).await;
+    let mut plain = request("WWW.example.COM.", RecordType::A);
+    plain.metadata.id = 0x1111;
+    let mut extended = request("www.Example.com.", RecordType::A);
+    extended.metadata.id = 0x2222;
+    extended.set_edns(Edns::new());
+    for request in [&plain, &extended, &plain] {
+        let response = ask(server, &request.to_vec().unwrap()).await.unwrap();
+        assert_eq!(response.metadata.id, request.metadata.id);
+        let [asked, returned] = [request, &response].map(|m| m.queries[0].name().clone());
+        assert!(asked.eq_case(&returned), "{asked} {returned}");
+        assert_eq!(response.edns.is_some(), request.edns.is_some());
+        assert_eq!(response.answers.len(), 1);
+        assert!(response.answers[0].ttl <= 30, "{}", response.answers[0]);
+    }
+    assert_eq!(resolver.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn denial_is_cached_with_the_soa_record() {
+    let resolver = TestResolver::start(|request, _| {
+        let mut response = response_to(request, ResponseCode::NXDomain);
+        response.add_authority(soa("example.com.", 60, 60));
+        vec![response]
+    })
+    .await;
+    let (server, _tasks) = start_forwarding(&resolver).await;
+    for _ in 0..3 {
+        let response = ask(server, &question("x.example.com.")).await.unwrap();
+        assert_eq!(response.metadata.response_code, ResponseCode::NXDomain);
+        assert_eq!(response.authorities.len(), 1);
+    }
+    assert_eq!(resolver.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn requests_at_one_time_share_one_question() {
+    let delay = Duration::from_millis(100);
+    // A TTL of 0: nothing is cached.
+    let resolver =
+        TestResolver::start_slow(delay, |request, _| vec![addresses(request, 0, &[1])]).await;
+    let (server, _tasks) = start_forwarding(&resolver).await;
+    let mut waiting = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        waiting.spawn(async move {
+            let bytes = question("www.example.com.");
+            ask_from([127, 0, 0, 1], server, &bytes, Duration::from_secs(3)).await
+        });
+    }
+    for response in waiting.join_all().await {
+        assert_eq!(response.unwrap().answers.len(), 1);
+    }
+    assert_eq!(resolver.requests().len(), 1);
+    ask(server, &question("www.example.com.")).await.unwrap();
+    assert_eq!(resolver.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn large_answer_is_fetched_once_and_truncated_for_udp() {
+    let resolver = TestResolver::start(|request, transport| {
+        let mut response = response_to(request, ResponseCode::NoError);
+        let name = request.queries[0].name();
+        response.add_answers((0..20).map(|_| text(name, 200)));
+        if transport == Transport::Udp {
+            response.answers.clear();
+            response.metadata.truncation = true;
+        }
+        vec![response]
+    })
+    .await;
+    let (server, _tasks) = start_forwarding(&resolver).await;
+    let mut large = request("big.example.com.", RecordType::TXT);
+    for (payload, limit) in [(None, 512), (Some(4096), 1232), (Some(100), 512)] {
+        large.edns = payload.map(|payload| {
+            let mut edns = Edns::new();
+            edns.set_max_payload(payload);
+            edns
+        });
+        let bytes = large.to_vec().unwrap();
+        let response = ask_raw([127, 0, 0, 1], server, &bytes, SOON).await.unwrap();
+        assert!(response.len() <= limit, "{} of {limit}", response.len());
+        assert!(Message::from_vec(&response).unwrap().metadata.truncation);
+    }
+    let complete = ask_tcp(server, &large).await.unwrap();
+    assert!(complete.answers.len() == 20 && !complete.metadata.truncation);
+    let transports: Vec<_> = resolver.requests().iter().map(|(t, _)| *t).collect();
+    assert_eq!(transports, [Transport::Udp, Transport::Tcp]);
+}
+
+/// The answers to such requests are the largest: forged source addresses would amplify traffic.
+#[tokio::test]
+async fn any_is_answered_over_tcp_only() {
+    let resolver = TestResolver::start(|request, _| vec![addresses(request, 60, &[1, 2])]).await;
+    let (server, _tasks) = start_forwarding(&resolver).await;
+    let any = request("example.com.", RecordType::ANY);
+    let response = ask(server, &any.to_vec().unwrap()).await.unwrap();
+    assert!(response.metadata.truncation && response.answers.is_empty());
+    assert!(resolver.requests().is_empty());
+    assert_eq!(ask_tcp(server, &any).await.unwrap().answers.len(), 2);
+}
+
+#[tokio::test]
+async fn waiting_requests_of_one_client_leave_room_for_others() {
+    let resolver = TestResolver::start(|request, _| {
+        let slow = request.queries[0].name().to_ascii().starts_with("slow");
+        if slow {
+            return Vec::new();
+        }
+        vec![addresses(request, 60, &[1])]
+    })
+    .await;
+    let (server, _tasks) = start_forwarding(&resolver).await;
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let mut refused = 0;
+    let mut buffer = [0; 512];
+    for n in 0..200 {
+        let bytes = question(&format!("slow{n}.example.com."));
+        socket.send_to(&bytes, server).await.unwrap();
+        // Refusals come at once.
+        let wait = Duration::from_millis(if n < 128 { 1 } else { 300 });
+        if let Ok(length) = timeout(wait, socket.recv(&mut buffer)).await {
+            let response = Message::from_vec(&buffer[..length.unwrap()]).unwrap();
+            assert_eq!(response.metadata.response_code, ResponseCode::Refused);
+            refused += 1;
+        }
+    }
+    assert!((60..=72).contains(&refused), "{refused}");
+    let fast = question("fast.example.com.");
+    let other = ask_from([127, 0, 0, 2], server, &fast, SOON).await.unwrap();
+    assert_eq!(other.answers.len(), 1);
+    // Cached answers and names of the cluster need no resolver.
+    for name in ["fast.example.com.", "w.ns.svc.cluster.local."] {
+        let own = ask(server, &question(name)).await.unwrap();
+        assert_eq!(own.answers.len(), 1, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn external_name_is_resolved_through_the_cache() {
+    let resolver = TestResolver::start(|request, _| vec![addresses(request, 60, &[1])]).await;
+    let (server, _tasks) = start_forwarding(&resolver).await;
+    for _ in 0..2 {
+        let response = ask(server, &question("out.ns.svc.cluster.local."))
+            .await
+            .unwrap();
+        let kinds: Vec<_> = response.answers.iter().map(|r| r.record_type()).collect();
+        assert_eq!(kinds, [RecordType::CNAME, RecordType::A]);
+    }
+    assert_eq!(resolver.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn malformed_requests_get_an_error_or_no_response() {
+    let (server, _tasks) = start("127.0.0.0/8").await;
+    let known = || request("w.ns.svc.cluster.local.", RecordType::A);
+    let change = |change: &dyn Fn(&mut Message)| {
+        let mut request = known();
+        change(&mut request);
+        request.to_vec().unwrap()
+    };
+    let records = |count: u8| {
+        let name = Name::from_ascii("x.").unwrap();
+        (0..count).map(move |n| crate::test_resolver::address(&name, 1, n))
+    };
+    let two = change(&|m| {
+        m.add_query(m.queries[0].clone());
+    });
+    let mut looped = question("w.ns.svc.cluster.local.");
+    // The name is a pointer to itself.
+    looped.splice(12.., [0xc0, 12, 0, 1, 0, 1]);
+    use ResponseCode::{BADVERS, FormErr, NotImp, Refused};
+    for (case, bytes, expected) in [
+        ("two questions", two, Some(FormErr)),
+        ("no question", change(&|m| m.queries.clear()), Some(FormErr)),
+        (
+            "answers",
+            change(&|m| {
+                m.add_answers(records(2));
+            }),
+            Some(FormErr),
+        ),
+        (
+            "many records",
+            change(&|m| {
+                m.add_additionals(records(3));
+            }),
+            Some(FormErr),
+        ),
+        (
+            "update",
+            change(&|m| m.metadata.op_code = OpCode::Update),
+            Some(NotImp),
+        ),
+        (
+            "version",
+            change(&|m| {
+                let mut edns = Edns::new();
+                edns.set_version(1);
+                m.set_edns(edns);
+            }),
+            Some(BADVERS),
+        ),
+        (
+            "transfer",
+            change(&|m| {
+                m.queries[0].set_query_type(RecordType::AXFR);
+            }),
+            Some(Refused),
+        ),
+        (
+            "response",
+            change(&|m| m.metadata.message_type = MessageType::Response),
+            None,
+        ),
+        ("short", vec![0, 1, 2], None),
+        ("endless name", looped, None),
+    ] {
+        let response = ask(server, &bytes).await;
+        // As numbers: BADVERS and BADSIG are the same one.
+        let code = response.map(|m| u16::from(m.metadata.response_code));
+        assert_eq!(code, expected.map(u16::from), "{case}");
+    }
+    assert!(ask(server, &known().to_vec().unwrap()).await.is_some());
+}
+
+#[tokio::test]
+async fn random_bytes_stop_nothing() {
+    use rand::{Rng, SeedableRng};
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+    let (server, tasks) = start("127.0.0.0/8").await;
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let valid = question("w.ns.svc.cluster.local.");
+    for _ in 0..5000 {
+        let mut bytes = valid.clone();
+        for _ in 0..random.random_range(1..6) {
+            let at = random.random_range(0..bytes.len());
+            bytes[at] = random.random();
+        }
+        bytes.truncate(random.random_range(0..=bytes.len()));
+        socket.send_to(&bytes, server).await.unwrap();
+    }
+    assert!(
+        ask_from([127, 0, 0, 1], server, &valid, Duration::from_secs(3))
+            .await
+            .is_some()
+    );
+    assert_eq!(tasks.failure(), None);
+}
+
+#[tokio::test]
+async fn connection_ends_after_its_requests_or_with_a_large_one() {
+    let (server, _tasks) = start("127.0.0.0/8").await;
+    let mut stream = connect([127, 0, 0, 1], server).await;
+    let mut answered = 0;
+    while let Some(length) = ask_over(&mut stream).await {
+        let mut rest = vec![0; usize::from(length)];
+        stream.read_exact(&mut rest).await.unwrap();
+        answered += 1;
+    }
+    assert_eq!(answered, MAX_CONNECTION_REQUESTS);
+    let mut stream = connect([127, 0, 0, 1], server).await;
+    let length = u16::try_from(MAX_REQUEST + 1).unwrap();
+    stream.write_all(&length.to_be_bytes()).await.unwrap();
+    let closed = timeout(SOON, stream.read_u16()).await.unwrap();
+    assert!(closed.is_err());
+}

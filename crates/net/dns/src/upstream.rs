@@ -1,0 +1,161 @@
+//! Exchanges with upstream resolvers, one after another, each with a short timeout.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hickory_proto::op::{Message, ResponseCode};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::timeout;
+
+use crate::question::{Extension, Question};
+
+/// Timeout of one resolver. Two of them fit well into a client's usual five seconds.
+const SERVER_TIMEOUT: Duration = Duration::from_millis(1500);
+const ROUNDS: usize = 2;
+/// Larger than the payload that requests announce.
+const UDP_BUFFER: usize = 4096;
+
+/// Resolvers that know the same names.
+#[derive(Debug)]
+pub struct Upstreams {
+    servers: Vec<SocketAddr>,
+    /// Index of the resolver that responded last. A resolver that is down costs its timeout once
+    /// and not for every question.
+    preferred: AtomicUsize,
+}
+
+/// Parses the name servers of a resolv.conf. Keeps those on loopback: the server runs in the node's
+/// network.
+#[must_use]
+pub fn parse_name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
+    resolv_conf
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("nameserver"))
+        .filter_map(|rest| {
+            rest.split_whitespace()
+                .next()?
+                .split('%')
+                .next()?
+                .parse::<IpAddr>()
+                .ok()
+        })
+        .map(|ip| SocketAddr::new(ip, 53))
+        // The limit of the C library's resolver.
+        .take(3)
+        .collect()
+}
+
+impl Upstreams {
+    /// Creates the set without the server's own address, which would cause a forwarding loop.
+    #[must_use]
+    pub fn new(servers: Vec<SocketAddr>, own: SocketAddr) -> Self {
+        let servers = servers
+            .into_iter()
+            .filter(|server| !is_own_address(*server, own))
+            .collect();
+        Self {
+            servers,
+            preferred: AtomicUsize::new(0),
+        }
+    }
+
+    /// Asks one resolver after another and returns the first response; None if none responded.
+    pub(crate) async fn ask(&self, question: &Question) -> Option<Message> {
+        let first = self.preferred.load(Ordering::Relaxed);
+        // All servers first, and then once more: a lost packet is more likely than a resolver that
+        // is down.
+        for attempt in 0..self.servers.len() * ROUNDS {
+            let index = (first + attempt) % self.servers.len();
+            let server = *self.servers.get(index)?;
+            match timeout(SERVER_TIMEOUT, exchange(server, question)).await {
+                Ok(Ok(response)) => {
+                    self.preferred.store(index, Ordering::Relaxed);
+                    return Some(response);
+                }
+                Ok(Err(error)) => tracing::debug!(%server, %error, "upstream failed"),
+                Err(_) => tracing::debug!(%server, "upstream did not respond in time"),
+            }
+        }
+        None
+    }
+}
+
+fn is_own_address(server: SocketAddr, own: SocketAddr) -> bool {
+    let reaches_all = own.ip().is_unspecified() && server.ip().is_loopback();
+    server == own || (reaches_all && server.port() == own.port())
+}
+
+/// Asks a resolver over UDP, and over TCP if the response does not fit.
+async fn exchange(server: SocketAddr, question: &Question) -> io::Result<Message> {
+    let mut response = ask_over_udp(server, question, Extension::Edns).await?;
+    // RFC 6891, section 7: a resolver without EDNS responds with FORMERR and no OPT record.
+    if response.metadata.response_code == ResponseCode::FormErr && response.edns.is_none() {
+        response = ask_over_udp(server, question, Extension::Plain).await?;
+    }
+    if !response.metadata.truncation {
+        return Ok(response);
+    }
+    // The truncated response still sends clients over UDP to TCP.
+    Ok(ask_over_tcp(server, question).await.unwrap_or(response))
+}
+
+/// Uses a new socket for each request: its port is hard to guess, and the kernel drops responses
+/// from other addresses.
+async fn ask_over_udp(
+    server: SocketAddr,
+    question: &Question,
+    extension: Extension,
+) -> io::Result<Message> {
+    let any: IpAddr = if server.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
+    let request = question.build_request(extension);
+    let bytes = request.to_vec().map_err(io::Error::other)?;
+    let socket = UdpSocket::bind((any, 0)).await?;
+    // A connected socket also gets ICMP errors: a resolver that is down fails at once instead of
+    // after the timeout.
+    socket.connect(server).await?;
+    socket.send(&bytes).await?;
+    let mut buffer = vec![0; UDP_BUFFER];
+    loop {
+        let length = socket.recv(&mut buffer).await?;
+        let received = buffer.get(..length).unwrap_or_default();
+        // Forged responses are ignored: the resolver's one may still arrive. Those with another ID
+        // are not even parsed.
+        if received.get(..2) != bytes.get(..2) {
+            continue;
+        }
+        if let Ok(response) = Message::from_vec(received)
+            && question.is_answered_by(request.metadata.id, &response)
+        {
+            return Ok(response);
+        }
+    }
+}
+
+async fn ask_over_tcp(server: SocketAddr, question: &Question) -> io::Result<Message> {
+    let request = question.build_request(Extension::Edns);
+    let bytes = request.to_vec().map_err(io::Error::other)?;
+    let mut stream = TcpStream::connect(server).await?;
+    let length = u16::try_from(bytes.len()).map_err(io::Error::other)?;
+    stream
+        .write_all(&[&length.to_be_bytes()[..], &bytes].concat())
+        .await?;
+    let length = stream.read_u16().await?;
+    let mut response = vec![0; usize::from(length)];
+    stream.read_exact(&mut response).await?;
+    let response = Message::from_vec(&response).map_err(io::Error::other)?;
+    if !question.is_answered_by(request.metadata.id, &response) {
+        return Err(io::Error::other("the response belongs to another request"));
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+#[path = "upstream_tests.rs"]
+mod tests;

@@ -1,0 +1,161 @@
+#![allow(clippy::unwrap_used)]
+use hickory_proto::op::{MessageType, OpCode, Query};
+use hickory_proto::rr::RecordType;
+
+use super::*;
+use crate::reply::Transport;
+use crate::test_resolver::{TestResolver, address, addresses, name, response_to};
+
+#[test]
+fn name_servers_of_a_resolv_conf_are_parsed() {
+    let text = "# x\nsearch a.b\nnameserver 192.0.2.1\nnameserver fe80::1%eth0\noptions ndots:1\n";
+    let found: Vec<String> = parse_name_servers(text)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(found, ["192.0.2.1:53", "[fe80::1]:53"]);
+}
+
+fn question() -> Question {
+    let mut request = Message::new(1, MessageType::Query, OpCode::Query);
+    request.add_query(Query::query(name("www.example.com."), RecordType::A));
+    Question::from_request(&request).unwrap()
+}
+
+fn own() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 53))
+}
+
+async fn ask(servers: Vec<SocketAddr>) -> Option<Message> {
+    Upstreams::new(servers, own()).ask(&question()).await
+}
+
+async fn closed_port() -> SocketAddr {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    socket.local_addr().unwrap()
+}
+
+/// A packet that does not fit the request may come from an attacker who guesses.
+#[tokio::test]
+async fn forged_responses_are_ignored() {
+    let resolver = TestResolver::start(|request, _| {
+        let forge = |change: &dyn Fn(&mut Message)| {
+            let mut forged = addresses(request, 60, &[66]);
+            change(&mut forged);
+            forged
+        };
+        vec![
+            forge(&|m| m.metadata.id ^= 1),
+            forge(&|m| m.metadata.message_type = MessageType::Query),
+            forge(&|m| m.metadata.op_code = OpCode::Update),
+            forge(&|m| m.queries.clear()),
+            forge(&|m| {
+                m.queries[0].set_name(name("bank.example."));
+            }),
+            forge(&|m| {
+                m.queries[0].set_query_type(RecordType::AAAA);
+            }),
+            addresses(request, 60, &[1]),
+        ]
+    })
+    .await;
+    let response = ask(vec![resolver.address]).await.unwrap();
+    assert_eq!(
+        response.answers,
+        [address(&name("www.example.com."), 60, 1)]
+    );
+}
+
+#[tokio::test]
+async fn requests_have_random_ids_and_no_option_of_clients() {
+    let resolver = TestResolver::start(|request, _| vec![addresses(request, 60, &[1])]).await;
+    for _ in 0..8 {
+        ask(vec![resolver.address]).await.unwrap();
+    }
+    let requests = resolver.requests();
+    let mut ids: Vec<_> = requests.iter().map(|(_, m)| m.metadata.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert!(ids.len() > 6, "{ids:?}");
+    let edns = requests[0].1.edns.clone().unwrap();
+    assert!(edns.options().options.is_empty());
+}
+
+#[tokio::test]
+async fn next_resolver_is_used_if_one_does_not_listen() {
+    let resolver = TestResolver::start(|request, _| vec![addresses(request, 60, &[1])]).await;
+    assert!(
+        ask(vec![closed_port().await, resolver.address])
+            .await
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn resolver_that_responds_is_preferred() {
+    let silent = TestResolver::start(|_, _| Vec::new()).await;
+    let resolver = TestResolver::start(|request, _| vec![addresses(request, 60, &[1])]).await;
+    let upstreams = Upstreams::new(vec![silent.address, resolver.address], own());
+    for _ in 0..3 {
+        upstreams.ask(&question()).await.unwrap();
+    }
+    assert_eq!((silent.requests().len(), resolver.requests().len()), (1, 3));
+}
+
+#[tokio::test]
+async fn resolver_without_edns_is_asked_again_without() {
+    let resolver = TestResolver::start(|request, _| {
+        vec![if request.edns.is_some() {
+            response_to(request, ResponseCode::FormErr)
+        } else {
+            addresses(request, 60, &[1])
+        }]
+    })
+    .await;
+    let response = ask(vec![resolver.address]).await.unwrap();
+    assert_eq!(response.answers.len(), 1);
+}
+
+#[tokio::test]
+async fn truncated_response_is_completed_over_tcp() {
+    let truncate = |request: &Message, transport| {
+        let mut response = addresses(request, 60, &[1, 2, 3]);
+        if transport == Transport::Udp {
+            response.answers.clear();
+            response.metadata.truncation = true;
+        }
+        vec![response]
+    };
+    let resolver = TestResolver::start(truncate).await;
+    let response = ask(vec![resolver.address]).await.unwrap();
+    assert!(response.answers.len() == 3 && !response.metadata.truncation);
+    // A forged one over TCP is not used; the truncated response sends the client to TCP.
+    let forged = TestResolver::start(move |request, transport| {
+        let mut responses = truncate(request, transport);
+        if transport == Transport::Tcp {
+            responses[0].queries[0].set_name(name("bank.example."));
+        }
+        responses
+    })
+    .await;
+    let response = ask(vec![forged.address]).await.unwrap();
+    assert!(response.answers.is_empty() && response.metadata.truncation);
+}
+
+#[test]
+fn own_address_is_no_upstream() {
+    let any = SocketAddr::from(([0, 0, 0, 0], 53));
+    let other = SocketAddr::from(([127, 0, 0, 1], 5353));
+    for (case, servers, own, kept) in [
+        ("the same", vec![own(), other], own(), 1),
+        ("loopback, all addresses", vec![own(), other], any, 1),
+        (
+            "another host",
+            vec![SocketAddr::from(([192, 0, 2, 1], 53))],
+            any,
+            1,
+        ),
+    ] {
+        assert_eq!(Upstreams::new(servers, own).servers.len(), kept, "{case}");
+    }
+}
