@@ -41,7 +41,7 @@ struct Cli {
     /// Range of clients to serve; may be repeated [default: private and loopback addresses]
     #[arg(long, value_name = "CIDR")]
     allow: Vec<IpNet>,
-    /// Address of health checks
+    /// Address of health checks and metrics
     #[arg(long, value_name = "IP:PORT")]
     health_address: Option<SocketAddr>,
     /// User and group ID to switch to after the ports are bound, if started as root

@@ -42,7 +42,6 @@ pub(crate) struct AnswerCache {
 struct Part {
     answers: Cache<Question, Arc<Entry>, EntryWeighter, RandomState, CountEvictions>,
     hits: AtomicU64,
-    #[cfg_attr(not(test), expect(dead_code))]
     evictions: Arc<AtomicU64>,
 }
 
@@ -53,7 +52,6 @@ struct Entry {
 }
 
 /// Figures of one part of the cache.
-#[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PartFigures {
     pub entries: usize,
@@ -111,13 +109,11 @@ impl AnswerCache {
     }
 
     /// Returns the number of lookups.
-    #[cfg(test)]
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
     /// Returns the figures of the answers with an outcome.
-    #[cfg(test)]
     pub fn figures(&self, outcome: Outcome) -> PartFigures {
         let part = match outcome {
             Outcome::Success => &self.success,

@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_telemetry::MetricsPage;
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::{Instant, timeout};
 
 use crate::answer_cache::AnswerCache;
 use crate::forwarded_answer::ForwardedAnswer;
+use crate::metrics::{Metrics, ResolverMetrics};
 use crate::question::Question;
 use crate::upstream::Upstreams;
 
@@ -56,6 +58,16 @@ impl Forwarder {
     /// Returns a cached answer.
     pub fn find_cached(&self, question: &Question, now: Instant) -> Option<Arc<ForwardedAnswer>> {
         self.cache.as_ref()?.get(question, now)
+    }
+
+    /// Writes the metrics of the cache and of the resolvers.
+    pub fn write_metrics(&self, metrics: &Metrics, page: &mut MetricsPage) {
+        if let Some(cache) = &self.cache {
+            metrics.write_cache(cache, page);
+        }
+        let help = "Duration of each request to a resolver.";
+        page.head(ResolverMetrics::NAME, "histogram", help);
+        self.upstreams.write_metrics(page);
     }
 
     /// Asks the upstream resolvers, once for all requests with the same question at one time.

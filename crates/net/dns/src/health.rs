@@ -1,20 +1,16 @@
-//! `/health` while the process lives, `/ready` once the informers have synced.
+//! `/health` while the process lives, `/ready` once the informers have synced, `/metrics`.
 
-use std::net::SocketAddr;
+use std::sync::Arc;
 
 use base_task::Tasks;
 use component::{Endpoints, Page, text_page};
 use http::StatusCode;
+use tokio::net::TcpListener;
 
-use crate::view::InformerView;
-use crate::zone::View;
+use crate::server::Server;
 
-/// Serves both paths.
-pub async fn serve_health(
-    address: SocketAddr,
-    view: InformerView,
-    tasks: &Tasks,
-) -> Result<(), base_serve::ListenError> {
+/// Serves the pages.
+pub(crate) fn serve_health(listener: TcpListener, server: &Arc<Server>, tasks: &Tasks) {
     let alive = || text_page(StatusCode::OK, "OK");
     let mut endpoints =
         Endpoints::new().with_fallback(|| text_page(StatusCode::NOT_FOUND, "not found"));
@@ -22,12 +18,12 @@ pub async fn serve_health(
         endpoints = endpoints.with_page(path, alive);
     }
     for path in ["/ready", "/readyz"] {
-        let view = view.clone();
-        endpoints = endpoints.with_page(path, move || readiness_page(view.has_synced()));
+        let server = server.clone();
+        endpoints = endpoints.with_page(path, move || readiness_page(server.view.has_synced()));
     }
-    let listener = base_serve::bind_listener(address).await?;
+    let server = server.clone();
+    endpoints = endpoints.with_metrics(move || server.write_metrics());
     endpoints.serve_pages("health", listener, base_serve::Options::default(), tasks);
-    Ok(())
 }
 
 fn readiness_page(synced: bool) -> Page {

@@ -12,6 +12,7 @@ mod clients;
 mod forwarded_answer;
 mod forwarder;
 mod health;
+mod metrics;
 mod question;
 mod reply;
 mod run;

@@ -14,6 +14,8 @@ use nix::unistd::{Gid, Uid, geteuid, setgid, setgroups, setuid};
 use crate::answer_cache::AnswerCache;
 use crate::clients::Clients;
 use crate::forwarder::Forwarder;
+use crate::health::serve_health;
+use crate::metrics::Metrics;
 use crate::server::Server;
 use crate::sockets::{Sockets, serve_dns};
 use crate::upstream::Upstreams;
@@ -32,7 +34,7 @@ pub struct Settings {
     pub cache_ttl: Option<Duration>,
     /// Ranges of allowed clients; empty for private and loopback addresses.
     pub allow: Vec<IpNet>,
-    /// Listen address of health checks.
+    /// Listen address of health checks and metrics.
     pub health: Option<SocketAddr>,
     /// User and group to switch to once the ports are bound; if None, or if the process is not
     /// root, it keeps its user.
@@ -45,15 +47,12 @@ pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::R
         .with_context(|| format!("{:?} is not a domain name", settings.domain))?;
     // Before the privileges are dropped: port 53 needs them.
     let sockets = Sockets::bind(settings.listen).await?;
+    let health = match settings.health {
+        Some(address) => Some(base_serve::bind_listener(address).await?),
+        None => None,
+    };
     // Started at once: syncing takes longer than everything else.
     let view = InformerView::start(client, &tasks);
-    if let Some(address) = settings.health {
-        crate::health::serve_health(address, view.clone(), &tasks).await?;
-    }
-    // After all sockets are bound, and before the first packet of a pod is parsed.
-    if let Some(user) = settings.user {
-        drop_privileges(user).with_context(|| format!("can't become user {user}"))?;
-    }
     let upstreams = Upstreams::new(settings.upstreams, settings.listen);
     let cache = settings.cache_ttl.map(AnswerCache::new);
     let server = Arc::new(Server {
@@ -61,7 +60,15 @@ pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::R
         domain,
         forwarder: Forwarder::new(upstreams, cache),
         clients: Clients::new(settings.allow),
+        metrics: Metrics::new(settings.listen),
     });
+    if let Some(listener) = health {
+        serve_health(listener, &server, &tasks);
+    }
+    // After all sockets are bound, and before the first packet of a pod is parsed.
+    if let Some(user) = settings.user {
+        drop_privileges(user).with_context(|| format!("can't become user {user}"))?;
+    }
     tracing::info!(listen = %settings.listen, "serving names");
     // Serves before the informers have synced: names outside of the zone can be forwarded.
     serve_dns(&server, sockets, &tasks);

@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use base_telemetry::{FileDescriptors, MetricsPage};
 use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
 use tokio::time::Instant;
 
 use crate::clients::{Clients, Slot};
-use crate::forwarded_answer::ForwardedAnswer;
 use crate::forwarder::{Forwarder, Resolution};
+use crate::metrics::{Metrics, Observed, Source};
 use crate::question::Question;
 use crate::reply::{
     HeaderCheck, Reply, Transport, build_error, build_reply, check_header, empty_response,
@@ -23,6 +24,7 @@ pub(crate) struct Server {
     pub domain: Name,
     pub forwarder: Forwarder,
     pub clients: Clients,
+    pub metrics: Metrics,
 }
 
 /// The next step for a request.
@@ -37,14 +39,18 @@ pub(crate) enum Step {
 
 /// A request that an upstream resolver must answer.
 pub(crate) struct Pending {
-    request: Message,
-    /// The response so far: empty, or an alias of the cluster.
-    response: Message,
+    draft: Draft,
     question: Question,
-    client: IpAddr,
-    transport: Transport,
     /// Counts the request for its client.
     _slot: Slot,
+}
+
+/// A request with its response so far.
+struct Draft {
+    request: Message,
+    /// Empty, an alias of the cluster, or complete.
+    response: Message,
+    observed: Observed,
 }
 
 impl Server {
@@ -54,68 +60,78 @@ impl Server {
             self.start_unguarded(bytes, client, transport)
         }))
         .unwrap_or_else(|_| {
+            self.metrics.count_panic();
             tracing::error!("answering a request panicked; the request is dropped");
             Step::Ignore
         })
     }
 
     fn start_unguarded(&self, bytes: &[u8], client: IpAddr, transport: Transport) -> Step {
+        let started = Instant::now();
         match check_header(bytes) {
             HeaderCheck::Accept => {}
             HeaderCheck::Reject(header, code) => {
-                return encode_step(build_error(header, code).to_vec().ok());
+                let response = build_error(header, code).to_vec().ok();
+                return response.map_or(Step::Ignore, Step::Respond);
             }
             HeaderCheck::Ignore => return Step::Ignore,
         }
         let Ok(request) = Message::from_vec(bytes) else {
             return Step::Ignore;
         };
+        let Some(question) = Question::from_request(&request) else {
+            return Step::Ignore;
+        };
+        let observed = Observed {
+            started,
+            client,
+            transport,
+            kind: question.kind,
+        };
         let synced = self.view.has_synced();
-        match build_reply(self.view.as_ref(), &self.domain, &request, synced) {
-            Reply::Ready(message) => encode_step(encode_message(&request, *message, transport)),
-            Reply::Ignore => Step::Ignore,
+        let reply = build_reply(self.view.as_ref(), &self.domain, &request, synced);
+        let draft = |request, response| Draft {
+            request,
+            response,
+            observed,
+        };
+        match reply {
+            Reply::Ready(response) => self.respond(draft(request, *response), Source::Cluster),
+            Reply::Reject(code) => {
+                let response = empty_response(&request, code);
+                self.respond(draft(request, response), Source::Server)
+            }
             Reply::Forward => {
-                let Some(question) = Question::from_request(&request) else {
-                    return Step::Ignore;
-                };
                 let response = empty_response(&request, ResponseCode::NoError);
-                self.start_forward(request, response, question, client, transport)
+                self.start_forward(draft(request, response), question)
             }
             Reply::Follow(response, target, kind) => {
                 let question = Question::about(&request, &target, kind);
-                self.start_forward(request, *response, question, client, transport)
+                self.start_forward(draft(request, *response), question)
             }
         }
     }
 
-    fn start_forward(
-        &self,
-        request: Message,
-        mut response: Message,
-        question: Question,
-        client: IpAddr,
-        transport: Transport,
-    ) -> Step {
-        if question.kind == RecordType::ANY && transport == Transport::Udp {
+    fn start_forward(&self, mut draft: Draft, question: Question) -> Step {
+        if question.kind == RecordType::ANY && draft.observed.transport == Transport::Udp {
             // RFC 8482: the largest answers there are. Over TCP the client's address is verified,
             // so that nothing is amplified.
-            response.metadata.truncation = true;
-            return encode_step(encode_message(&request, response, transport));
+            draft.response.metadata.truncation = true;
+            return self.respond(draft, Source::Server);
         }
-        let now = Instant::now();
+        let now = draft.observed.started;
         if let Some(answer) = self.forwarder.find_cached(&question, now) {
-            return encode_step(respond_with(&request, response, &answer, transport, now));
+            answer.write_to(&draft.request, &mut draft.response, now);
+            return self.respond(draft, Source::Cache);
         }
-        let Some(slot) = self.clients.admit_question(client) else {
-            response.metadata.response_code = ResponseCode::Refused;
-            return encode_step(encode_message(&request, response, transport));
+        let Some(slot) = self.clients.admit_question(draft.observed.client) else {
+            self.metrics.count_reject();
+            draft.response.metadata.response_code = ResponseCode::Refused;
+            return self.respond(draft, Source::Server);
         };
         Step::Wait(Box::new(Pending {
-            request,
-            response,
+            draft,
             question,
-            client,
-            transport,
             _slot: slot,
         }))
     }
@@ -123,40 +139,53 @@ impl Server {
     /// Waits for an upstream resolver and returns the response.
     pub async fn finish_request(&self, pending: Pending) -> Option<Vec<u8>> {
         let Pending {
-            request,
-            mut response,
+            mut draft,
             question,
-            client,
-            transport,
             _slot,
         } = pending;
+        let client = draft.observed.client;
         let failure = match self.forwarder.resolve(question, client).await {
             Resolution::Answer(answer) => {
-                return respond_with(&request, response, &answer, transport, Instant::now());
+                answer.write_to(&draft.request, &mut draft.response, Instant::now());
+                return self.encode(draft, Source::Upstream);
             }
             Resolution::Failed => ResponseCode::ServFail,
-            // As CoreDNS's `max_concurrent`.
-            Resolution::Rejected => ResponseCode::Refused,
+            Resolution::Rejected => {
+                self.metrics.count_reject();
+                // As CoreDNS's `max_concurrent`.
+                ResponseCode::Refused
+            }
         };
         // An alias alone is still correct.
-        if response.answers.is_empty() {
-            response.metadata.response_code = failure;
+        if draft.response.answers.is_empty() {
+            draft.response.metadata.response_code = failure;
         }
-        encode_message(&request, response, transport)
+        self.encode(draft, Source::Server)
     }
-}
 
-fn respond_with(
-    request: &Message,
-    mut response: Message,
-    answer: &ForwardedAnswer,
-    transport: Transport,
-    now: Instant,
-) -> Option<Vec<u8>> {
-    answer.write_to(request, &mut response, now);
-    encode_message(request, response, transport)
-}
+    fn respond(&self, draft: Draft, source: Source) -> Step {
+        self.encode(draft, source)
+            .map_or(Step::Ignore, Step::Respond)
+    }
 
-fn encode_step(bytes: Option<Vec<u8>>) -> Step {
-    bytes.map_or(Step::Ignore, Step::Respond)
+    fn encode(&self, draft: Draft, source: Source) -> Option<Vec<u8>> {
+        let Draft {
+            request,
+            response,
+            observed,
+        } = draft;
+        let code = response.metadata.response_code;
+        let bytes = encode_message(&request, response, observed.transport)?;
+        self.metrics.count_response(&observed, code, source);
+        Some(bytes)
+    }
+
+    /// Returns the page of metrics.
+    pub fn write_metrics(&self) -> String {
+        let mut page = MetricsPage::default();
+        self.metrics.write_to(&mut page);
+        self.forwarder.write_metrics(&self.metrics, &mut page);
+        page.write_process(FileDescriptors::read());
+        page.finish()
+    }
 }

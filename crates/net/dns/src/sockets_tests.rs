@@ -10,6 +10,7 @@ use super::*;
 use crate::answer_cache::AnswerCache;
 use crate::clients::Clients;
 use crate::forwarder::Forwarder;
+use crate::metrics::Metrics;
 use crate::test_resolver::{TestResolver, addresses, response_to, soa, text};
 use crate::upstream::Upstreams;
 use crate::zone::tests::cluster;
@@ -21,6 +22,17 @@ async fn start(allow: &str) -> (SocketAddr, Tasks) {
 }
 
 async fn start_with(allow: &str, upstreams: Vec<SocketAddr>) -> (SocketAddr, Tasks) {
+    let started = start_server(allow, upstreams).await;
+    (started.address, started.tasks)
+}
+
+struct Started {
+    server: Arc<Server>,
+    address: SocketAddr,
+    tasks: Tasks,
+}
+
+async fn start_server(allow: &str, upstreams: Vec<SocketAddr>) -> Started {
     let tasks = Tasks::new(CancellationToken::new());
     let upstreams = Upstreams::new(upstreams, SocketAddr::from(([127, 0, 0, 1], 53)));
     let cache = AnswerCache::new(Duration::from_secs(30));
@@ -29,13 +41,19 @@ async fn start_with(allow: &str, upstreams: Vec<SocketAddr>) -> (SocketAddr, Tas
         domain: Name::from_ascii("cluster.local.").unwrap(),
         forwarder: Forwarder::new(upstreams, Some(cache)),
         clients: Clients::new(vec![allow.parse().unwrap()]),
+        metrics: Metrics::new(SocketAddr::from(([127, 0, 0, 1], 53))),
     };
+    let server = Arc::new(server);
     let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
         .await
         .unwrap();
     let address = sockets.tcp.local_addr().unwrap();
-    serve_dns(&Arc::new(server), sockets, &tasks);
-    (address, tasks)
+    serve_dns(&server, sockets, &tasks);
+    Started {
+        server,
+        address,
+        tasks,
+    }
 }
 
 async fn start_forwarding(resolver: &TestResolver) -> (SocketAddr, Tasks) {
@@ -431,4 +449,79 @@ async fn connection_ends_after_its_requests_or_with_a_large_one() {
     stream.write_all(&length.to_be_bytes()).await.unwrap();
     let closed = timeout(SOON, stream.read_u16()).await.unwrap();
     assert!(closed.is_err());
+}
+
+/// Returns a page of the health server.
+async fn fetch(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).await.unwrap();
+    page
+}
+
+#[tokio::test]
+async fn metrics_have_the_names_and_labels_of_coredns() {
+    let resolver = TestResolver::start(|request, _| vec![addresses(request, 60, &[1])]).await;
+    let started = start_server("127.0.0.0/8", vec![resolver.address]).await;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let health = listener.local_addr().unwrap();
+    crate::health::serve_health(listener, &started.server, &started.tasks);
+    for (name, kind) in [
+        ("www.example.com.", RecordType::A),
+        ("www.example.com.", RecordType::A),
+        ("x.ns.svc.cluster.local.", RecordType::AAAA),
+        ("w.ns.svc.cluster.local.", RecordType::Unknown(12345)),
+        ("w.ns.svc.cluster.local.", RecordType::AXFR),
+    ] {
+        let bytes = request(name, kind).to_vec().unwrap();
+        ask(started.address, &bytes).await.unwrap();
+    }
+    let known = request("w.ns.svc.cluster.local.", RecordType::A);
+    ask_tcp(started.address, &known).await.unwrap();
+    ask(
+        started.address,
+        &question("planted-panic.svc.cluster.local."),
+    )
+    .await;
+    let page = fetch(health, "/metrics").await;
+    let server = "server=\"dns://127.0.0.1:53\",view=\"\"";
+    for line in [
+        format!(
+            "coredns_dns_requests_total{{{server},zone=\".\",proto=\"udp\",family=\"1\",type=\"A\"}} 2"
+        ),
+        format!(
+            "coredns_dns_requests_total{{{server},zone=\".\",proto=\"tcp\",family=\"1\",type=\"A\"}} 1"
+        ),
+        format!(
+            "coredns_dns_requests_total{{{server},zone=\".\",proto=\"udp\",family=\"1\",type=\"other\"}} 1"
+        ),
+        format!(
+            "coredns_dns_responses_total{{{server},zone=\".\",rcode=\"NXDOMAIN\",plugin=\"kubernetes\"}} 1"
+        ),
+        format!(
+            "coredns_dns_responses_total{{{server},zone=\".\",rcode=\"NOERROR\",plugin=\"cache\"}} 1"
+        ),
+        format!(
+            "coredns_dns_responses_total{{{server},zone=\".\",rcode=\"NOERROR\",plugin=\"forward\"}} 1"
+        ),
+        format!(
+            "coredns_dns_responses_total{{{server},zone=\".\",rcode=\"REFUSED\",plugin=\"\"}} 1"
+        ),
+        format!("coredns_dns_request_duration_seconds_count{{{server},zone=\".\"}} 6"),
+        format!("coredns_cache_entries{{{server},type=\"success\",zones=\".\"}} 1"),
+        format!("coredns_cache_hits_total{{{server},type=\"success\",zones=\".\"}} 1"),
+        format!("coredns_cache_requests_total{{{server},zones=\".\"}} 2"),
+        format!("coredns_cache_misses_total{{{server},zones=\".\"}} 1"),
+        format!(
+            "coredns_proxy_request_duration_seconds_count{{proxy_name=\"forward\",to=\"{}\",rcode=\"NOERROR\"}} 1",
+            resolver.address
+        ),
+        "coredns_forward_max_concurrent_rejects_total 0".to_owned(),
+        "coredns_panics_total 1".to_owned(),
+        "# TYPE process_resident_memory_bytes gauge".to_owned(),
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
+    }
 }

@@ -5,11 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use base_telemetry::MetricsPage;
 use hickory_proto::op::{Message, ResponseCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use crate::metrics::ResolverMetrics;
 use crate::question::{Extension, Question};
 
 /// Timeout of one resolver. Two of them fit well into a client's usual five seconds.
@@ -21,10 +23,16 @@ const UDP_BUFFER: usize = 4096;
 /// Resolvers that know the same names.
 #[derive(Debug)]
 pub struct Upstreams {
-    servers: Vec<SocketAddr>,
+    servers: Vec<Resolver>,
     /// Index of the resolver that responded last. A resolver that is down costs its timeout once
     /// and not for every question.
     preferred: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Resolver {
+    address: SocketAddr,
+    metrics: ResolverMetrics,
 }
 
 /// Parses the name servers of a resolv.conf. Keeps those on loopback: the server runs in the node's
@@ -55,6 +63,10 @@ impl Upstreams {
         let servers = servers
             .into_iter()
             .filter(|server| !is_own_address(*server, own))
+            .map(|address| Resolver {
+                address,
+                metrics: ResolverMetrics::default(),
+            })
             .collect();
         Self {
             servers,
@@ -69,9 +81,11 @@ impl Upstreams {
         // is down.
         for attempt in 0..self.servers.len() * ROUNDS {
             let index = (first + attempt) % self.servers.len();
-            let server = *self.servers.get(index)?;
+            let Resolver { address, metrics } = self.servers.get(index)?;
+            let (server, started) = (*address, Instant::now());
             match timeout(SERVER_TIMEOUT, exchange(server, question)).await {
                 Ok(Ok(response)) => {
+                    metrics.count_response(response.metadata.response_code, started);
                     self.preferred.store(index, Ordering::Relaxed);
                     return Some(response);
                 }
@@ -80,6 +94,13 @@ impl Upstreams {
             }
         }
         None
+    }
+
+    /// Writes the samples of all resolvers.
+    pub(crate) fn write_metrics(&self, page: &mut MetricsPage) {
+        for Resolver { address, metrics } in &self.servers {
+            metrics.write_to(*address, page);
+        }
     }
 }
 
