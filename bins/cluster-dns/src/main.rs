@@ -12,7 +12,7 @@ use base_telemetry::LogOptions;
 use clap::Parser;
 use client::{Client, Config};
 use ipnet::IpNet;
-use net_dns::Settings;
+use net_dns::{Settings, StubDomain};
 
 /// Serves DNS for Services and pods, and forwards other names to upstream resolvers
 #[derive(Debug, Parser)]
@@ -32,6 +32,9 @@ struct Cli {
     /// Upstream resolver; may be repeated [default: those of --resolv-conf]
     #[arg(long, value_name = "IP:PORT")]
     upstream: Vec<SocketAddr>,
+    /// Domain with resolvers of its own; may be repeated, the longest domain applies
+    #[arg(long, value_name = "DOMAIN=IP[:PORT],...")]
+    stub_domain: Vec<StubDomain>,
     /// File with the node's resolvers
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     resolv_conf: PathBuf,
@@ -69,6 +72,7 @@ async fn run(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
         listen: cli.listen,
         domain: cli.domain,
         upstreams,
+        stub_domains: cli.stub_domain,
         cache_ttl: (cli.cache_ttl > 0).then(|| Duration::from_secs(cli.cache_ttl.into())),
         allow: cli.allow,
         health: cli.health_address,
@@ -98,6 +102,12 @@ mod tests {
         ]);
         let counts = repeated.map(|cli| (cli.upstream.len(), cli.allow.len()));
         assert_eq!(counts.ok(), Some((2, 1)));
+        let stubs = [
+            "--stub-domain=a.corp=10.0.0.53,10.0.0.54:5353",
+            "--stub-domain=b=fd00::1",
+        ];
+        assert_eq!(parse(&stubs).map(|cli| cli.stub_domain.len()).ok(), Some(2));
         assert!(parse(&["--allow=10.0.0.0/33"]).is_err());
+        assert!(parse(&["--stub-domain=a.corp"]).is_err());
     }
 }

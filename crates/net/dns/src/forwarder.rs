@@ -1,11 +1,12 @@
 //! Resolves names outside of the cluster: from the cache, or by an upstream resolver.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use base_telemetry::MetricsPage;
+use hickory_proto::rr::Name;
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::{Instant, timeout};
@@ -14,7 +15,8 @@ use crate::answer_cache::AnswerCache;
 use crate::forwarded_answer::ForwardedAnswer;
 use crate::metrics::{Metrics, ResolverMetrics};
 use crate::question::Question;
-use crate::upstream::Upstreams;
+use crate::stub_domain::StubDomain;
+use crate::upstream::{Resolvers, Upstreams};
 
 /// Maximum number of questions to upstream resolvers at one time; more are rejected rather than
 /// queued. Each has a socket, and a process may usually have 1,024 files.
@@ -33,10 +35,19 @@ pub(crate) enum Resolution {
     Rejected,
 }
 
+/// A domain and the resolvers of its names.
+#[derive(Debug)]
+struct Route {
+    domain: Name,
+    upstreams: Upstreams,
+}
+
 /// Upstream resolvers behind a cache.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
-    upstreams: Upstreams,
+    /// By domain, the longest ones first, and the root with the resolvers of all other names last.
+    routes: Vec<Route>,
+    resolvers: Resolvers,
     cache: Option<AnswerCache>,
     /// Questions that wait for a resolver. Further requests with the same question wait for the
     /// same result.
@@ -45,10 +56,28 @@ pub(crate) struct Forwarder {
 }
 
 impl Forwarder {
-    /// Creates a forwarder.
-    pub fn new(upstreams: Upstreams, cache: Option<AnswerCache>) -> Self {
+    /// Creates a forwarder to `upstreams`, except for names in the sorted stub domains. `own` is
+    /// the server's address.
+    pub fn new(
+        upstreams: Vec<SocketAddr>,
+        stub_domains: Vec<StubDomain>,
+        own: SocketAddr,
+        cache: Option<AnswerCache>,
+    ) -> Self {
+        let mut resolvers = Resolvers::new();
+        let stubs = stub_domains
+            .into_iter()
+            .map(|stub| (stub.domain, stub.servers));
+        let routes = stubs.chain([(Name::root(), upstreams)]);
+        let routes = routes
+            .map(|(domain, servers)| Route {
+                domain,
+                upstreams: Upstreams::new(servers, own, &mut resolvers),
+            })
+            .collect();
         Self {
-            upstreams,
+            routes,
+            resolvers,
             cache,
             asked: Mutex::default(),
             permits: Semaphore::new(MAX_QUESTIONS),
@@ -67,7 +96,26 @@ impl Forwarder {
         }
         let help = "Duration of each request to a resolver.";
         page.head(ResolverMetrics::NAME, "histogram", help);
-        self.upstreams.write_metrics(page);
+        for (server, metrics) in &self.resolvers {
+            metrics.write_to(*server, page);
+        }
+    }
+
+    /// Returns the domains with resolvers of their own, as they index metrics; the last one is the
+    /// root.
+    pub fn domains(&self) -> impl Iterator<Item = &Name> {
+        self.routes.iter().map(|route| &route.domain)
+    }
+
+    /// Returns the index of the domain of all names that are in no other one.
+    pub fn root_domain(&self) -> usize {
+        self.routes.len() - 1
+    }
+
+    /// Returns the index of the domain whose resolvers know a name.
+    pub fn find_domain(&self, name: &Name) -> usize {
+        let found = self.domains().position(|domain| domain.zone_of(name));
+        found.unwrap_or(self.root_domain())
     }
 
     /// Asks the upstream resolvers, once for all requests with the same question at one time.
@@ -99,7 +147,11 @@ impl Forwarder {
         let Ok(_permit) = self.permits.try_acquire() else {
             return Resolution::Rejected;
         };
-        let asked = timeout(QUESTION_TIMEOUT, self.upstreams.ask(question)).await;
+        // The resolvers of a stub domain alone: others must not learn its names.
+        let Some(route) = self.routes.get(self.find_domain(&question.name)) else {
+            return Resolution::Failed;
+        };
+        let asked = timeout(QUESTION_TIMEOUT, route.upstreams.ask(question)).await;
         let Ok(Some(response)) = asked else {
             return Resolution::Failed;
         };

@@ -18,6 +18,7 @@ mod reply;
 mod run;
 mod server;
 mod sockets;
+mod stub_domain;
 #[cfg(test)]
 mod test_resolver;
 mod upstream;
@@ -25,5 +26,6 @@ mod view;
 pub mod zone;
 
 pub use run::{Settings, drop_privileges, run};
-pub use upstream::{Upstreams, parse_name_servers};
+pub use stub_domain::{InvalidStubDomain, StubDomain};
+pub use upstream::parse_name_servers;
 pub use view::InformerView;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base_telemetry::{Histogram, MetricsPage, format_labels};
 use hickory_proto::op::ResponseCode;
-use hickory_proto::rr::RecordType;
+use hickory_proto::rr::{Name, RecordType};
 use tokio::time::Instant;
 
 use crate::answer_cache::{AnswerCache, PartFigures};
@@ -75,17 +75,27 @@ pub(crate) struct Observed {
     pub client: IpAddr,
     pub transport: Transport,
     pub kind: RecordType,
+    /// Index of the domain whose resolvers know the name.
+    pub domain: usize,
 }
 
 /// Counts of requests. Every counter exists from the start: a request takes no lock.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     server: String,
+    zones: Vec<ZoneMetrics>,
+    rejects: AtomicU64,
+    panics: AtomicU64,
+}
+
+/// Counts of requests for names of a domain with resolvers of its own, or of all others: in CoreDNS,
+/// each has a server block.
+#[derive(Debug)]
+struct ZoneMetrics {
+    zone: String,
     requests: Table<{ TRANSPORTS.len() * FAMILIES.len() * KINDS.len() }>,
     responses: Table<{ CODES.len() * PLUGINS.len() }>,
     durations: Histogram,
-    rejects: AtomicU64,
-    panics: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -113,13 +123,17 @@ impl<const N: usize> Table<N> {
 }
 
 impl Metrics {
-    /// Creates counters for a server on an address.
-    pub fn new(listen: SocketAddr) -> Self {
-        Self {
-            server: format!("dns://{listen}"),
+    /// Creates counters for a server on an address, whose forwarder has these domains.
+    pub fn new<'a>(listen: SocketAddr, domains: impl Iterator<Item = &'a Name>) -> Self {
+        let zones = domains.map(|domain| ZoneMetrics {
+            zone: domain.to_ascii(),
             requests: Table::default(),
             responses: Table::default(),
             durations: Histogram::new(&BOUNDS),
+        });
+        Self {
+            server: format!("dns://{listen}"),
+            zones: zones.collect(),
             rejects: AtomicU64::new(0),
             panics: AtomicU64::new(0),
         }
@@ -127,14 +141,17 @@ impl Metrics {
 
     /// Counts a request with its response.
     pub fn count_response(&self, request: &Observed, code: ResponseCode, source: Source) {
+        let Some(zone) = self.zones.get(request.domain) else {
+            return;
+        };
         let transport = usize::from(request.transport == Transport::Tcp);
         let family = usize::from(request.client.to_canonical().is_ipv6());
         let kind = position(&KINDS, |kind| *kind == request.kind);
-        self.requests
+        zone.requests
             .add((transport * FAMILIES.len() + family) * KINDS.len() + kind);
         let code = code_index(code);
-        self.responses.add(code * PLUGINS.len() + source as usize);
-        self.durations.observe_duration(request.started.elapsed());
+        zone.responses.add(code * PLUGINS.len() + source as usize);
+        zone.durations.observe_duration(request.started.elapsed());
     }
 
     /// Counts a request that was rejected because too many wait for resolvers.
@@ -153,7 +170,12 @@ impl Metrics {
         self.write_responses(page);
         let name = "coredns_dns_request_duration_seconds";
         page.head(name, "histogram", "Duration of each request.");
-        page.histogram(name, &self.labels(&[("zone", ".")]), &self.durations);
+        for ZoneMetrics {
+            zone, durations, ..
+        } in &self.zones
+        {
+            page.histogram(name, &self.labels(&[("zone", zone)]), durations);
+        }
         page.counter(
             "coredns_forward_max_concurrent_rejects_total",
             "Requests rejected because too many waited for resolvers.",
@@ -173,29 +195,36 @@ impl Metrics {
             "counter",
             "Requests by transport, address family and type.",
         );
-        for (index, count) in self.requests.counts() {
-            let (rest, kind) = (index / KINDS.len(), index % KINDS.len());
-            let (transport, family) = (rest / FAMILIES.len(), rest % FAMILIES.len());
-            let labels = self.labels(&[
-                ("zone", "."),
-                ("proto", label(&TRANSPORTS, transport)),
-                ("family", label(&FAMILIES, family)),
-                ("type", KINDS.get(kind).map_or("other", |row| row.1)),
-            ]);
-            page.sample(name, &labels, count);
+        for ZoneMetrics { zone, requests, .. } in &self.zones {
+            for (index, count) in requests.counts() {
+                let (rest, kind) = (index / KINDS.len(), index % KINDS.len());
+                let (transport, family) = (rest / FAMILIES.len(), rest % FAMILIES.len());
+                let labels = self.labels(&[
+                    ("zone", zone),
+                    ("proto", label(&TRANSPORTS, transport)),
+                    ("family", label(&FAMILIES, family)),
+                    ("type", KINDS.get(kind).map_or("other", |row| row.1)),
+                ]);
+                page.sample(name, &labels, count);
+            }
         }
     }
 
     fn write_responses(&self, page: &mut MetricsPage) {
         let name = "coredns_dns_responses_total";
         page.head(name, "counter", "Responses by response code.");
-        for (index, count) in self.responses.counts() {
-            let labels = self.labels(&[
-                ("zone", "."),
-                ("rcode", code_label(index / PLUGINS.len())),
-                ("plugin", label(&PLUGINS, index % PLUGINS.len())),
-            ]);
-            page.sample(name, &labels, count);
+        for ZoneMetrics {
+            zone, responses, ..
+        } in &self.zones
+        {
+            for (index, count) in responses.counts() {
+                let labels = self.labels(&[
+                    ("zone", zone),
+                    ("rcode", code_label(index / PLUGINS.len())),
+                    ("plugin", label(&PLUGINS, index % PLUGINS.len())),
+                ]);
+                page.sample(name, &labels, count);
+            }
         }
     }
 

@@ -18,7 +18,7 @@ use crate::health::serve_health;
 use crate::metrics::Metrics;
 use crate::server::Server;
 use crate::sockets::{Sockets, serve_dns};
-use crate::upstream::Upstreams;
+use crate::stub_domain::{StubDomain, sort_stub_domains};
 use crate::view::InformerView;
 
 /// The server's settings.
@@ -28,8 +28,10 @@ pub struct Settings {
     pub listen: SocketAddr,
     /// DNS domain of the cluster.
     pub domain: String,
-    /// Resolvers of all other names.
+    /// Resolvers of names outside of the cluster and of all stub domains.
     pub upstreams: Vec<SocketAddr>,
+    /// Domains with resolvers of their own.
+    pub stub_domains: Vec<StubDomain>,
     /// Maximum time for which answers of resolvers are cached; if None, they are not.
     pub cache_ttl: Option<Duration>,
     /// Ranges of allowed clients; empty for private and loopback addresses.
@@ -45,6 +47,7 @@ pub struct Settings {
 pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::Result<()> {
     let domain = Name::from_ascii(format!("{}.", settings.domain.trim_matches('.')))
         .with_context(|| format!("{:?} is not a domain name", settings.domain))?;
+    let stub_domains = sort_stub_domains(settings.stub_domains, &domain)?;
     // Before the privileges are dropped: port 53 needs them.
     let sockets = Sockets::bind(settings.listen).await?;
     let health = match settings.health {
@@ -53,14 +56,15 @@ pub async fn run(client: &Client, settings: Settings, tasks: Tasks) -> anyhow::R
     };
     // Started at once: syncing takes longer than everything else.
     let view = InformerView::start(client, &tasks);
-    let upstreams = Upstreams::new(settings.upstreams, settings.listen);
     let cache = settings.cache_ttl.map(AnswerCache::new);
+    let forwarder = Forwarder::new(settings.upstreams, stub_domains, settings.listen, cache);
+    let metrics = Metrics::new(settings.listen, forwarder.domains());
     let server = Arc::new(Server {
         view: Box::new(view.clone()),
         domain,
-        forwarder: Forwarder::new(upstreams, cache),
+        forwarder,
         clients: Clients::new(settings.allow),
-        metrics: Metrics::new(settings.listen),
+        metrics,
     });
     if let Some(listener) = health {
         serve_health(listener, &server, &tasks);

@@ -87,6 +87,7 @@ impl Server {
             client,
             transport,
             kind: question.kind,
+            domain: self.find_domain(&question.name),
         };
         let synced = self.view.has_synced();
         let reply = build_reply(self.view.as_ref(), &self.domain, &request, synced);
@@ -110,6 +111,15 @@ impl Server {
                 self.start_forward(draft(request, *response), question)
             }
         }
+    }
+
+    /// Returns the index of the domain that metrics count a name for.
+    fn find_domain(&self, name: &Name) -> usize {
+        // The cluster's domain may be in a stub domain, whose resolvers do not know it.
+        if self.domain.zone_of(name) {
+            return self.forwarder.root_domain();
+        }
+        self.forwarder.find_domain(name)
     }
 
     fn start_forward(&self, mut draft: Draft, question: Question) -> Step {

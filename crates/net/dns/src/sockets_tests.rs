@@ -11,8 +11,8 @@ use crate::answer_cache::AnswerCache;
 use crate::clients::Clients;
 use crate::forwarder::Forwarder;
 use crate::metrics::Metrics;
+use crate::stub_domain::{StubDomain, sort_stub_domains};
 use crate::test_resolver::{TestResolver, addresses, response_to, soa, text};
-use crate::upstream::Upstreams;
 use crate::zone::tests::cluster;
 
 const SOON: Duration = Duration::from_millis(300);
@@ -22,7 +22,7 @@ async fn start(allow: &str) -> (SocketAddr, Tasks) {
 }
 
 async fn start_with(allow: &str, upstreams: Vec<SocketAddr>) -> (SocketAddr, Tasks) {
-    let started = start_server(allow, upstreams).await;
+    let started = start_server(allow, upstreams, Vec::new()).await;
     (started.address, started.tasks)
 }
 
@@ -32,16 +32,23 @@ struct Started {
     tasks: Tasks,
 }
 
-async fn start_server(allow: &str, upstreams: Vec<SocketAddr>) -> Started {
+async fn start_server(
+    allow: &str,
+    upstreams: Vec<SocketAddr>,
+    stub_domains: Vec<StubDomain>,
+) -> Started {
     let tasks = Tasks::new(CancellationToken::new());
-    let upstreams = Upstreams::new(upstreams, SocketAddr::from(([127, 0, 0, 1], 53)));
     let cache = AnswerCache::new(Duration::from_secs(30));
+    let domain = Name::from_ascii("cluster.local.").unwrap();
+    let stub_domains = sort_stub_domains(stub_domains, &domain).unwrap();
+    let own = SocketAddr::from(([127, 0, 0, 1], 53));
+    let forwarder = Forwarder::new(upstreams, stub_domains, own, Some(cache));
     let server = Server {
         view: Box::new(cluster()),
-        domain: Name::from_ascii("cluster.local.").unwrap(),
-        forwarder: Forwarder::new(upstreams, Some(cache)),
+        domain,
+        metrics: Metrics::new(own, forwarder.domains()),
+        forwarder,
         clients: Clients::new(vec![allow.parse().unwrap()]),
-        metrics: Metrics::new(SocketAddr::from(([127, 0, 0, 1], 53))),
     };
     let server = Arc::new(server);
     let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
@@ -464,7 +471,7 @@ async fn fetch(address: SocketAddr, path: &str) -> String {
 #[tokio::test]
 async fn metrics_have_the_names_and_labels_of_coredns() {
     let resolver = TestResolver::start(|request, _| vec![addresses(request, 60, &[1])]).await;
-    let started = start_server("127.0.0.0/8", vec![resolver.address]).await;
+    let started = start_server("127.0.0.0/8", vec![resolver.address], Vec::new()).await;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let health = listener.local_addr().unwrap();
     crate::health::serve_health(listener, &started.server, &started.tasks);
@@ -523,5 +530,57 @@ async fn metrics_have_the_names_and_labels_of_coredns() {
         "# TYPE process_resident_memory_bytes gauge".to_owned(),
     ] {
         assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
+    }
+}
+
+#[tokio::test]
+async fn names_of_stub_domains_reach_their_resolvers_only() {
+    let start = |last| TestResolver::start(move |request, _| vec![addresses(request, 60, &[last])]);
+    let (outer, corp, deep) = (start(1).await, start(2).await, start(3).await);
+    let silent = TestResolver::start(|_, _| Vec::new()).await;
+    let stub = |domain: &str, resolver: &TestResolver| {
+        format!("{domain}={}", resolver.address).parse().unwrap()
+    };
+    let stubs = vec![
+        stub("corp", &corp),
+        stub("deep.corp", &deep),
+        // Shorter than the cluster's domain, which comes first.
+        stub("local", &corp),
+        stub("down", &silent),
+    ];
+    let started = start_server("127.0.0.0/8", vec![outer.address], stubs).await;
+    for (name, expected) in [
+        ("a.corp.", Some("192.0.2.2")),
+        ("corp.", Some("192.0.2.2")),
+        ("A.Deep.Corp.", Some("192.0.2.3")),
+        ("acorp.", Some("192.0.2.1")),
+        ("printer.local.", Some("192.0.2.2")),
+        ("w.ns.svc.cluster.local.", Some("10.96.0.7")),
+        ("x.ns.svc.cluster.local.", None),
+    ] {
+        let response = ask(started.address, &question(name)).await.unwrap();
+        let found = response
+            .answers
+            .first()
+            .map(|record| record.data.to_string());
+        assert_eq!(found.as_deref(), expected, "{name}");
+    }
+    let wait = Duration::from_secs(7);
+    let response = ask_from([127, 0, 0, 1], started.address, &question("a.down."), wait).await;
+    assert_eq!(
+        response.unwrap().metadata.response_code,
+        ResponseCode::ServFail
+    );
+    let names: Vec<_> = outer
+        .requests()
+        .iter()
+        .map(|(_, m)| m.queries[0].name().to_ascii())
+        .collect();
+    assert_eq!(names, ["acorp."]);
+    let page = started.server.write_metrics();
+    for (zone, count) in [("corp.", 2), ("deep.corp.", 1), ("local.", 1), (".", 3)] {
+        let rest = "proto=\"udp\",family=\"1\",type=\"A\"";
+        let line = format!("zone=\"{zone}\",{rest}}} {count}");
+        assert!(page.contains(&line), "{line} in\n{page}");
     }
 }

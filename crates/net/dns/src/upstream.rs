@@ -1,11 +1,12 @@
 //! Exchanges with upstream resolvers, one after another, each with a short timeout.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use base_telemetry::MetricsPage;
 use hickory_proto::op::{Message, ResponseCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
@@ -22,7 +23,7 @@ const UDP_BUFFER: usize = 4096;
 
 /// Resolvers that know the same names.
 #[derive(Debug)]
-pub struct Upstreams {
+pub(crate) struct Upstreams {
     servers: Vec<Resolver>,
     /// Index of the resolver that responded last. A resolver that is down costs its timeout once
     /// and not for every question.
@@ -32,8 +33,11 @@ pub struct Upstreams {
 #[derive(Debug)]
 struct Resolver {
     address: SocketAddr,
-    metrics: ResolverMetrics,
+    metrics: Arc<ResolverMetrics>,
 }
+
+/// Metrics of all resolvers. A resolver of several domains has one row.
+pub(crate) type Resolvers = BTreeMap<SocketAddr, Arc<ResolverMetrics>>;
 
 /// Parses the name servers of a resolv.conf. Keeps those on loopback: the server runs in the node's
 /// network.
@@ -58,14 +62,13 @@ pub fn parse_name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
 
 impl Upstreams {
     /// Creates the set without the server's own address, which would cause a forwarding loop.
-    #[must_use]
-    pub fn new(servers: Vec<SocketAddr>, own: SocketAddr) -> Self {
+    pub(crate) fn new(servers: Vec<SocketAddr>, own: SocketAddr, known: &mut Resolvers) -> Self {
         let servers = servers
             .into_iter()
             .filter(|server| !is_own_address(*server, own))
             .map(|address| Resolver {
                 address,
-                metrics: ResolverMetrics::default(),
+                metrics: known.entry(address).or_default().clone(),
             })
             .collect();
         Self {
@@ -94,13 +97,6 @@ impl Upstreams {
             }
         }
         None
-    }
-
-    /// Writes the samples of all resolvers.
-    pub(crate) fn write_metrics(&self, page: &mut MetricsPage) {
-        for Resolver { address, metrics } in &self.servers {
-            metrics.write_to(*address, page);
-        }
     }
 }
 

@@ -27,7 +27,9 @@ fn own() -> SocketAddr {
 }
 
 async fn ask(servers: Vec<SocketAddr>) -> Option<Message> {
-    Upstreams::new(servers, own()).ask(&question()).await
+    Upstreams::new(servers, own(), &mut Resolvers::new())
+        .ask(&question())
+        .await
 }
 
 async fn closed_port() -> SocketAddr {
@@ -95,7 +97,11 @@ async fn next_resolver_is_used_if_one_does_not_listen() {
 async fn resolver_that_responds_is_preferred() {
     let silent = TestResolver::start(|_, _| Vec::new()).await;
     let resolver = TestResolver::start(|request, _| vec![addresses(request, 60, &[1])]).await;
-    let upstreams = Upstreams::new(vec![silent.address, resolver.address], own());
+    let upstreams = Upstreams::new(
+        vec![silent.address, resolver.address],
+        own(),
+        &mut Resolvers::new(),
+    );
     for _ in 0..3 {
         upstreams.ask(&question()).await.unwrap();
     }
@@ -156,6 +162,12 @@ fn own_address_is_no_upstream() {
             1,
         ),
     ] {
-        assert_eq!(Upstreams::new(servers, own).servers.len(), kept, "{case}");
+        assert_eq!(
+            Upstreams::new(servers, own, &mut Resolvers::new())
+                .servers
+                .len(),
+            kept,
+            "{case}"
+        );
     }
 }
