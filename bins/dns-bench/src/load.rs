@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use hickory_proto::op::ResponseCode;
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval_at, timeout};
 
 use crate::workload::Workload;
 
@@ -70,6 +70,8 @@ pub async fn run_load(
             socket,
             requests: requests.clone(),
             expected,
+            clients: u32::try_from(clients)?,
+            number: u32::try_from(number)?,
             // Clients ask for different names at one time.
             next: number * requests.len() / clients,
         };
@@ -108,12 +110,18 @@ struct Client {
     socket: UdpSocket,
     requests: Arc<Vec<Vec<u8>>>,
     expected: Expected,
+    clients: u32,
+    number: u32,
     next: usize,
 }
 
 impl Client {
     async fn run(mut self, period: Option<Duration>, end: Instant) -> anyhow::Result<Outcome> {
-        let mut ticks = period.map(interval);
+        // Not all clients at one time.
+        let mut ticks = period.map(|period| {
+            let first = tokio::time::Instant::now() + period * self.number / self.clients;
+            interval_at(first, period)
+        });
         if let Some(ticks) = &mut ticks {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         }

@@ -155,6 +155,9 @@ pub fn encode_message(
     let limit = usize::from(request.max_payload().clamp(512, SAFE_PAYLOAD));
     // Of thousands of endpoints, most would only be encoded to be omitted.
     let most = limit / MIN_RECORD;
+    if message.answers.len() + message.additionals.len() > most {
+        message.additionals.clear();
+    }
     if message.answers.len() <= most {
         let bytes = message.to_vec().ok()?;
         if bytes.len() <= limit {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use base_task::Tasks;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::reply::Transport;
@@ -24,7 +25,7 @@ const MAX_REQUEST: usize = 4096;
 /// The server's sockets, both on one address and port.
 pub(crate) struct Sockets {
     tcp: TcpListener,
-    udp: UdpSocket,
+    udp: std::net::UdpSocket,
 }
 
 impl Sockets {
@@ -36,21 +37,42 @@ impl Sockets {
         let udp = UdpSocket::bind(listen)
             .await
             .map_err(|error| anyhow::anyhow!("UDP port {listen} can't be listened on: {error}"))?;
-        Ok(Self { tcp, udp })
+        Ok(Self {
+            tcp,
+            udp: udp.into_std()?,
+        })
     }
 }
 
 /// Serves on both sockets until shutdown.
 pub(crate) fn serve_dns(server: &Arc<Server>, sockets: Sockets, tasks: &Tasks) {
     let Sockets { tcp, udp } = sockets;
-    tasks.spawn_critical(
-        "dns udp",
-        udp_loop(server.clone(), Arc::new(udp), tasks.clone()),
-    );
+    tasks.spawn_critical("dns udp", serve_udp(server.clone(), udp, tasks.clone()));
     tasks.spawn_critical("dns tcp", tcp_loop(server.clone(), tcp, tasks.clone()));
 }
 
-async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks) {
+/// Runs the loop for UDP on a thread with its own reactor: with the shared one, each packet wakes
+/// another thread of the runtime while this one is responding, for a third of the processor time.
+async fn serve_udp(server: Arc<Server>, socket: std::net::UdpSocket, tasks: Tasks) {
+    let shared = Handle::current();
+    let thread = tokio::task::spawn_blocking(move || -> std::io::Result<()> {
+        let reactor = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()?;
+        reactor.block_on(async move {
+            let socket = Arc::new(UdpSocket::from_std(socket)?);
+            udp_loop(server, socket, tasks, shared).await;
+            Ok(())
+        })
+    });
+    match thread.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!(%error, "the UDP socket can't be served"),
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
+}
+
+async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks, shared: Handle) {
     let shutdown = tasks.shutdown().clone();
     let mut buffer = vec![0; MAX_REQUEST];
     loop {
@@ -75,6 +97,7 @@ async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks) {
             Step::Ignore => {}
             Step::Wait(pending) => {
                 let (server, socket) = (server.clone(), socket.clone());
+                let _shared = shared.enter();
                 tasks.spawn_isolated("dns forward", async move {
                     if let Some(response) = server.finish_request(*pending).await {
                         let _ = socket.send_to(&response, peer).await;

@@ -5,6 +5,7 @@ use base_task::CancellationToken;
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
 use tokio::net::TcpSocket;
+use tokio_util::sync::DropGuard;
 
 use super::*;
 use crate::answer_cache::AnswerCache;
@@ -17,19 +18,21 @@ use crate::zone::tests::cluster;
 
 const SOON: Duration = Duration::from_millis(300);
 
-async fn start(allow: &str) -> (SocketAddr, Tasks) {
+async fn start(allow: &str) -> (SocketAddr, Started) {
     start_with(allow, Vec::new()).await
 }
 
-async fn start_with(allow: &str, upstreams: Vec<SocketAddr>) -> (SocketAddr, Tasks) {
+async fn start_with(allow: &str, upstreams: Vec<SocketAddr>) -> (SocketAddr, Started) {
     let started = start_server(allow, upstreams, Vec::new()).await;
-    (started.address, started.tasks)
+    (started.address, started)
 }
 
 struct Started {
     server: Arc<Server>,
     address: SocketAddr,
     tasks: Tasks,
+    /// Ends the thread for UDP, which the end of a test waits for.
+    _shutdown: DropGuard,
 }
 
 async fn start_server(
@@ -59,11 +62,12 @@ async fn start_server(
     Started {
         server,
         address,
+        _shutdown: tasks.shutdown().clone().drop_guard(),
         tasks,
     }
 }
 
-async fn start_forwarding(resolver: &TestResolver) -> (SocketAddr, Tasks) {
+async fn start_forwarding(resolver: &TestResolver) -> (SocketAddr, Started) {
     start_with("127.0.0.0/8", vec![resolver.address]).await
 }
 
@@ -160,7 +164,7 @@ async fn one_client_cannot_take_all_connections() {
 
 #[tokio::test]
 async fn request_that_panics_stops_nothing_else() {
-    let (server, tasks) = start("127.0.0.0/8").await;
+    let (server, started) = start("127.0.0.0/8").await;
     assert_eq!(
         ask(server, &question("planted-panic.svc.cluster.local.")).await,
         None
@@ -170,7 +174,7 @@ async fn request_that_panics_stops_nothing_else() {
             .await
             .is_some()
     );
-    assert_eq!(tasks.failure(), None);
+    assert_eq!(started.tasks.failure(), None);
 }
 
 /// Sends a request over TCP and returns the response.
@@ -420,7 +424,7 @@ async fn random_bytes_stop_nothing() {
     let seed: u64 = rand::random();
     println!("seed {seed}");
     let mut random = rand::rngs::StdRng::seed_from_u64(seed);
-    let (server, tasks) = start("127.0.0.0/8").await;
+    let (server, started) = start("127.0.0.0/8").await;
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let valid = question("w.ns.svc.cluster.local.");
     for _ in 0..5000 {
@@ -437,7 +441,7 @@ async fn random_bytes_stop_nothing() {
             .await
             .is_some()
     );
-    assert_eq!(tasks.failure(), None);
+    assert_eq!(started.tasks.failure(), None);
 }
 
 #[tokio::test]

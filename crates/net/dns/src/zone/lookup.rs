@@ -1,28 +1,48 @@
 //! Resolves a Service's name to targets, and targets to records.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use api_semantics::endpoints::is_endpoint_ready;
 use hickory_proto::rr::rdata::{A, AAAA, SRV};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::ServiceSpec;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
 use super::answer::{Answer, TTL, View};
 use super::names::{dashed_address, name_under, parse_dashed};
 
-/// An address with its name and ports.
+/// An address with its ports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
-    pub name: Name,
-    pub address: IpAddr,
-    pub ports: Vec<u16>,
+    /// Host name of an endpoint, if it has one; endpoints without are named by their addresses.
+    host: Option<String>,
+    address: IpAddr,
+    ports: Vec<u16>,
+}
+
+/// The targets of a Service.
+#[derive(Debug)]
+pub struct Targets<'a> {
+    service: &'a str,
+    namespace: &'a str,
+    level: Level,
+    targets: Vec<Target>,
+}
+
+/// The level of the names of targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    /// The Service's name.
+    Service,
+    /// A host name below the Service's name.
+    Endpoint,
 }
 
 /// The result of a lookup.
-pub enum Found {
+pub enum Found<'a> {
     Nothing,
-    Targets(Vec<Target>),
+    Targets(Targets<'a>),
     Alias(Name),
 }
 
@@ -64,78 +84,42 @@ impl<'a> NamePart<'a> {
 
 impl Lookup<'_> {
     /// Returns the targets of a Service, or of the part of it that `labels` name.
-    pub fn resolve_service(&self, labels: &[&str], name: &str, namespace: &str) -> Found {
+    pub fn resolve_service<'n>(
+        &self,
+        labels: &[&str],
+        service: &'n str,
+        namespace: &'n str,
+    ) -> Found<'n> {
         let Some(part) = NamePart::parse(labels) else {
             return Found::Nothing;
         };
-        let Some(service) = self.view.find_service(namespace, name) else {
+        let object = self.view.find_service(namespace, service);
+        // Not cloned: a Service is much larger than its answer.
+        let Some(spec) = object.as_ref().and_then(|object| object.spec.as_ref()) else {
             return Found::Nothing;
         };
-        let spec = service.spec.clone().unwrap_or_default();
         if spec.type_.as_deref() == Some("ExternalName") {
-            let target = spec
-                .external_name
-                .as_deref()
-                .unwrap_or_default()
-                .trim_end_matches('.');
-            return match (part, Name::from_ascii(format!("{target}."))) {
-                (NamePart::Whole, Ok(target)) if !target.is_root() => Found::Alias(target),
-                _ => Found::Nothing,
-            };
+            return find_alias(&part, spec);
         }
         let headless = spec.cluster_ip.as_deref() == Some("None");
         // A host name below a Service with a cluster IP names an endpoint as well.
-        let by_endpoint = headless || matches!(part, NamePart::Host(_));
-        let targets = if by_endpoint {
-            self.endpoint_targets(&part, name, namespace)
+        let (level, targets) = if headless || matches!(part, NamePart::Host(_)) {
+            let targets = self.endpoint_targets(&part, service, namespace);
+            (Level::Endpoint, targets)
         } else {
-            self.cluster_targets(&part, &service, name, namespace)
+            (Level::Service, cluster_targets(&part, spec))
         };
         // A headless Service without endpoints has a name without records; CoreDNS responds with
         // NXDOMAIN, and so does this server.
         if targets.is_empty() {
-            Found::Nothing
-        } else {
-            Found::Targets(targets)
+            return Found::Nothing;
         }
-    }
-
-    fn cluster_targets(
-        &self,
-        part: &NamePart<'_>,
-        service: &Service,
-        name: &str,
-        namespace: &str,
-    ) -> Vec<Target> {
-        let spec = service.spec.clone().unwrap_or_default();
-        let ports: Vec<u16> = spec
-            .ports
-            .iter()
-            .flatten()
-            .filter(|port| {
-                let protocol = port.protocol.as_deref().unwrap_or("TCP");
-                part.selects_port(port.name.as_deref().unwrap_or_default(), protocol)
-            })
-            .filter_map(|port| u16::try_from(port.port).ok())
-            .collect();
-        let Some(full) = name_under(self.domain, &[name, namespace, "svc"]) else {
-            return Vec::new();
-        };
-        if matches!(part, NamePart::Port { .. }) && ports.is_empty() {
-            return Vec::new();
-        }
-        let addresses = spec
-            .cluster_ips
-            .unwrap_or_else(|| spec.cluster_ip.into_iter().collect());
-        addresses
-            .iter()
-            .filter_map(|text| text.parse().ok())
-            .map(|address| Target {
-                name: full.clone(),
-                address,
-                ports: ports.clone(),
-            })
-            .collect()
+        Found::Targets(Targets {
+            service,
+            namespace,
+            level,
+            targets,
+        })
     }
 
     fn endpoint_targets(&self, part: &NamePart<'_>, name: &str, namespace: &str) -> Vec<Target> {
@@ -146,17 +130,19 @@ impl Lookup<'_> {
                 continue;
             }
             for (endpoint, address) in ready_endpoints(&slice) {
-                let host = endpoint_host(endpoint, address);
-                if matches!(part, NamePart::Host(requested) if *requested != host) {
+                let host = host_name(endpoint);
+                let is_named = |requested: &str| match host {
+                    Some(host) => host == requested,
+                    None => dashed_address(address) == requested,
+                };
+                if matches!(part, NamePart::Host(requested) if !is_named(requested)) {
                     continue;
                 }
-                if let Some(full) = name_under(self.domain, &[&host, name, namespace, "svc"]) {
-                    targets.push(Target {
-                        name: full,
-                        address,
-                        ports: ports.clone(),
-                    });
-                }
+                targets.push(Target {
+                    host: host.map(ToOwned::to_owned),
+                    address,
+                    ports: ports.clone(),
+                });
             }
         }
         // A slice that is being split has an endpoint twice for a moment.
@@ -165,35 +151,47 @@ impl Lookup<'_> {
     }
 
     /// Builds records of one type for some targets.
-    pub fn build_answer(&self, name: &Name, targets: &[Target], kind: RecordType) -> Answer {
-        let answers: Vec<Record> = match kind {
+    pub fn build_answer(&self, name: &Name, found: &Targets<'_>, kind: RecordType) -> Answer {
+        let targets = &found.targets;
+        match kind {
             RecordType::A | RecordType::AAAA => {
                 let mut addresses: Vec<IpAddr> =
                     targets.iter().map(|target| target.address).collect();
                 // Several ports of one endpoint are several targets, but its address is one record.
-                addresses.sort();
+                addresses.sort_unstable();
                 addresses.dedup();
-                addresses
-                    .into_iter()
-                    .filter_map(|address| address_record(name, address, kind))
-                    .collect()
+                let records = addresses.into_iter();
+                answer_records(
+                    records.filter_map(|address| address_record(name, address, kind)),
+                    Vec::new(),
+                )
             }
-            RecordType::SRV => srv_records(name, targets),
-            _ => Vec::new(),
-        };
-        if answers.is_empty() {
-            return Answer::NoData;
+            RecordType::SRV => {
+                let named = targets.iter().filter_map(|target| {
+                    let name = self.target_name(found, target)?;
+                    Some((name, target))
+                });
+                let named: Vec<(Name, &Target)> = named.collect();
+                let additional = named
+                    .iter()
+                    .map(|(name, target)| any_address_record(name, target.address));
+                answer_records(srv_records(name, &named).into_iter(), additional.collect())
+            }
+            _ => Answer::NoData,
         }
-        let additional = match kind {
-            RecordType::SRV => targets
-                .iter()
-                .filter_map(|t| any_address_record(&t.name, t.address))
-                .collect(),
-            _ => Vec::new(),
-        };
-        Answer::Records {
-            answers,
-            additional,
+    }
+
+    fn target_name(&self, found: &Targets<'_>, target: &Target) -> Option<Name> {
+        let below = [found.service, found.namespace, "svc"];
+        match (found.level, target.host.as_deref()) {
+            (Level::Service, _) => name_under(self.domain, &below),
+            (Level::Endpoint, Some(host)) => {
+                name_under(self.domain, &[&[host], &below[..]].concat())
+            }
+            (Level::Endpoint, None) => {
+                let host = dashed_address(target.address);
+                name_under(self.domain, &[&[host.as_str()], &below[..]].concat())
+            }
         }
     }
 
@@ -248,6 +246,55 @@ impl Lookup<'_> {
     }
 }
 
+fn find_alias<'n>(part: &NamePart<'_>, spec: &ServiceSpec) -> Found<'n> {
+    let target = spec.external_name.as_deref().unwrap_or_default();
+    let target = Name::from_ascii(format!("{}.", target.trim_end_matches('.')));
+    match (part, target) {
+        (NamePart::Whole, Ok(target)) if !target.is_root() => Found::Alias(target),
+        _ => Found::Nothing,
+    }
+}
+
+fn cluster_targets(part: &NamePart<'_>, spec: &ServiceSpec) -> Vec<Target> {
+    let ports: Vec<u16> = spec
+        .ports
+        .iter()
+        .flatten()
+        .filter(|port| {
+            let protocol = port.protocol.as_deref().unwrap_or("TCP");
+            part.selects_port(port.name.as_deref().unwrap_or_default(), protocol)
+        })
+        .filter_map(|port| u16::try_from(port.port).ok())
+        .collect();
+    if matches!(part, NamePart::Port { .. }) && ports.is_empty() {
+        return Vec::new();
+    }
+    let addresses = match &spec.cluster_ips {
+        Some(addresses) => addresses.as_slice(),
+        None => spec.cluster_ip.as_slice(),
+    };
+    addresses
+        .iter()
+        .filter_map(|text| text.parse().ok())
+        .map(|address| Target {
+            host: None,
+            address,
+            ports: ports.clone(),
+        })
+        .collect()
+}
+
+fn answer_records(records: impl Iterator<Item = Record>, additional: Vec<Record>) -> Answer {
+    let answers: Vec<Record> = records.collect();
+    if answers.is_empty() {
+        return Answer::NoData;
+    }
+    Answer::Records {
+        answers,
+        additional,
+    }
+}
+
 /// Yields the ready endpoints, which are the only ones with names (with `publishNotReadyAddresses`
 /// all count as ready).
 fn ready_endpoints(slice: &EndpointSlice) -> impl Iterator<Item = (&Endpoint, IpAddr)> {
@@ -264,12 +311,12 @@ fn ready_endpoints(slice: &EndpointSlice) -> impl Iterator<Item = (&Endpoint, Ip
         })
 }
 
+fn host_name(endpoint: &Endpoint) -> Option<&str> {
+    endpoint.hostname.as_deref().filter(|name| !name.is_empty())
+}
+
 fn endpoint_host(endpoint: &Endpoint, address: IpAddr) -> String {
-    endpoint
-        .hostname
-        .clone()
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| dashed_address(address))
+    host_name(endpoint).map_or_else(|| dashed_address(address), ToOwned::to_owned)
 }
 
 fn slice_ports(slice: &EndpointSlice, part: &NamePart<'_>) -> Vec<u16> {
@@ -286,36 +333,36 @@ fn slice_ports(slice: &EndpointSlice, part: &NamePart<'_>) -> Vec<u16> {
 fn address_record(name: &Name, address: IpAddr, kind: RecordType) -> Option<Record> {
     match (address, kind) {
         (IpAddr::V4(_), RecordType::A) | (IpAddr::V6(_), RecordType::AAAA) => {
-            any_address_record(name, address)
+            Some(any_address_record(name, address))
         }
         _ => None,
     }
 }
 
-fn any_address_record(name: &Name, address: IpAddr) -> Option<Record> {
+fn any_address_record(name: &Name, address: IpAddr) -> Record {
     let data = match address {
         IpAddr::V4(ip) => RData::A(A(ip)),
         IpAddr::V6(ip) => RData::AAAA(AAAA(ip)),
     };
-    Some(Record::from_rdata(name.clone(), TTL, data))
+    Record::from_rdata(name.clone(), TTL, data)
 }
 
-fn srv_records(name: &Name, targets: &[Target]) -> Vec<Record> {
+fn srv_records(name: &Name, targets: &[(Name, &Target)]) -> Vec<Record> {
     // The specification leaves the weight open; CoreDNS divides 100 as well.
     let weight = u16::try_from(100 / targets.len().max(1))
         .unwrap_or(1)
         .max(1);
-    let mut seen = Vec::new();
-    for target in targets {
+    let mut seen = HashSet::new();
+    let mut records = Vec::new();
+    for (target_name, target) in targets {
         for port in &target.ports {
-            let data = RData::SRV(SRV::new(0, weight, *port, target.name.clone()));
-            let record = Record::from_rdata(name.clone(), TTL, data);
-            if !seen.contains(&record) {
-                seen.push(record);
+            if seen.insert((target_name, *port)) {
+                let data = SRV::new(0, weight, *port, target_name.clone());
+                records.push(Record::from_rdata(name.clone(), TTL, RData::SRV(data)));
             }
         }
     }
-    seen
+    records
 }
 
 /// Returns the name of the Service that a slice belongs to.
