@@ -204,11 +204,12 @@ impl Shares {
     fn admit(&mut self, client: IpAddr, bytes: u64, now: Instant) -> bool {
         if self
             .started
-            .is_none_or(|started| now - started >= Self::PERIOD)
+            .is_none_or(|started| now.saturating_duration_since(started) >= Self::PERIOD)
         {
             self.started = Some(now);
             self.added.clear();
         }
+        let client = client.to_canonical();
         let known = self.added.len() < Self::CLIENTS || self.added.contains_key(&client);
         let rest = IpAddr::from([0, 0, 0, 0]);
         let added = self

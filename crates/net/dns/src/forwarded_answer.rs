@@ -64,8 +64,15 @@ impl ForwardedAnswer {
             .filter(|record| belongs_to_denial(question, &names, record))
             .map(cap_ttl)
             .collect();
+        let code = metadata.response_code;
         let mut answer = Self {
-            code: metadata.response_code,
+            // The upper bits of an extended code concern the EDNS of this server, and are lost for
+            // clients without EDNS: BADVERS would become NOERROR.
+            code: if code.high() == 0 {
+                code
+            } else {
+                ResponseCode::ServFail
+            },
             outcome: Outcome::Denial,
             lifetime: Duration::ZERO,
             authentic: metadata.authentic_data,

@@ -27,7 +27,7 @@ fn answer_of(
 
 #[test]
 fn lifetime_follows_the_records_and_the_response_code() {
-    use ResponseCode::{NXDomain, NoError, Refused, ServFail};
+    use ResponseCode::{BADVERS, NXDomain, NoError, Refused, ServFail};
     let www = name("www.example.com.");
     let a = |ttl| vec![address(&www, ttl, 1)];
     let soa_of = |ttl, minimum| vec![soa("example.com.", ttl, minimum)];
@@ -79,12 +79,14 @@ fn lifetime_follows_the_records_and_the_response_code() {
             0,
             Outcome::Denial,
         ),
+        ("extended code", BADVERS, vec![], vec![], 5, Outcome::Denial),
         ("failure", ServFail, vec![], vec![], 5, Outcome::Denial),
         ("refused", Refused, vec![], vec![], 0, Outcome::Denial),
     ] {
         let answer = answer_of(code, answers, authorities);
         assert_eq!(answer.lifetime, Duration::from_secs(seconds), "{case}");
         assert_eq!(answer.outcome, outcome, "{case}");
+        assert_eq!(answer.code.high(), 0, "{case}");
     }
 }
 

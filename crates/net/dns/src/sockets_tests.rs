@@ -436,11 +436,15 @@ async fn random_bytes_stop_nothing() {
         bytes.truncate(random.random_range(0..=bytes.len()));
         socket.send_to(&bytes, server).await.unwrap();
     }
-    assert!(
-        ask_from([127, 0, 0, 1], server, &valid, Duration::from_secs(3))
-            .await
-            .is_some()
-    );
+    // Full socket buffers may have dropped a request.
+    let mut response = None;
+    for _ in 0..20 {
+        response = ask(server, &valid).await;
+        if response.is_some() {
+            break;
+        }
+    }
+    assert!(response.is_some());
     assert_eq!(started.tasks.failure(), None);
 }
 

@@ -85,6 +85,8 @@ async fn serve_tcp(
     requests: Arc<Mutex<Vec<(Transport, Message)>>>,
     respond: Arc<Respond>,
 ) {
+    // Kept open: without a response, a connection hangs.
+    let mut silent = Vec::new();
     while let Ok((mut stream, _)) = listener.accept().await {
         let length = stream.read_u16().await.unwrap();
         let mut bytes = vec![0; usize::from(length)];
@@ -97,6 +99,7 @@ async fn serve_tcp(
             stream.write_all(&length.to_be_bytes()).await.unwrap();
             stream.write_all(&bytes).await.unwrap();
         }
+        silent.push(stream);
     }
 }
 

@@ -15,8 +15,10 @@ use tokio::time::{Instant, timeout};
 use crate::metrics::ResolverMetrics;
 use crate::question::{Extension, Question};
 
-/// Timeout of one resolver. Two of them fit well into a client's usual five seconds.
+/// Timeout of one resolver over UDP. Two of them fit well into a client's usual five seconds.
 const SERVER_TIMEOUT: Duration = Duration::from_millis(1500);
+/// Timeout of a connection to a resolver whose response over UDP was truncated.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 2;
 /// Larger than the payload that requests announce.
 const UDP_BUFFER: usize = 4096;
@@ -86,14 +88,13 @@ impl Upstreams {
             let index = (first + attempt) % self.servers.len();
             let Resolver { address, metrics } = self.servers.get(index)?;
             let (server, started) = (*address, Instant::now());
-            match timeout(SERVER_TIMEOUT, exchange(server, question)).await {
-                Ok(Ok(response)) => {
+            match exchange(server, question).await {
+                Ok(response) => {
                     metrics.count_response(response.metadata.response_code, started);
                     self.preferred.store(index, Ordering::Relaxed);
                     return Some(response);
                 }
-                Ok(Err(error)) => tracing::debug!(%server, %error, "upstream failed"),
-                Err(_) => tracing::debug!(%server, "upstream did not respond in time"),
+                Err(error) => tracing::debug!(%server, %error, "upstream failed"),
             }
         }
         None
@@ -107,16 +108,27 @@ fn is_own_address(server: SocketAddr, own: SocketAddr) -> bool {
 
 /// Asks a resolver over UDP, and over TCP if the response does not fit.
 async fn exchange(server: SocketAddr, question: &Question) -> io::Result<Message> {
-    let mut response = ask_over_udp(server, question, Extension::Edns).await?;
+    let mut response = ask_with_timeout(server, question, Extension::Edns).await?;
     // RFC 6891, section 7: a resolver without EDNS responds with FORMERR and no OPT record.
     if response.metadata.response_code == ResponseCode::FormErr && response.edns.is_none() {
-        response = ask_over_udp(server, question, Extension::Plain).await?;
+        response = ask_with_timeout(server, question, Extension::Plain).await?;
     }
     if !response.metadata.truncation {
         return Ok(response);
     }
-    // The truncated response still sends clients over UDP to TCP.
-    Ok(ask_over_tcp(server, question).await.unwrap_or(response))
+    match timeout(CONNECTION_TIMEOUT, ask_over_tcp(server, question)).await {
+        Ok(Ok(complete)) => Ok(complete),
+        // A part of the records is more than none.
+        _ => Ok(response),
+    }
+}
+
+async fn ask_with_timeout(
+    server: SocketAddr,
+    question: &Question,
+    extension: Extension,
+) -> io::Result<Message> {
+    timeout(SERVER_TIMEOUT, ask_over_udp(server, question, extension)).await?
 }
 
 /// Uses a new socket for each request: its port is hard to guess, and the kernel drops responses

@@ -171,3 +171,20 @@ fn own_address_is_no_upstream() {
         );
     }
 }
+
+/// Firewalls often drop packets of TCP: the port does not even reject a connection.
+#[tokio::test]
+async fn truncated_response_is_used_if_the_connection_hangs() {
+    let resolver = TestResolver::start(|request, transport| {
+        let mut response = addresses(request, 60, &[1]);
+        response.metadata.truncation = true;
+        match transport {
+            Transport::Udp => vec![response],
+            Transport::Tcp => Vec::new(),
+        }
+    })
+    .await;
+    let response = ask(vec![resolver.address]).await.unwrap();
+    assert!(response.answers.len() == 1 && response.metadata.truncation);
+    assert_eq!(resolver.requests().len(), 2);
+}
