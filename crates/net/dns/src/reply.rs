@@ -1,8 +1,9 @@
 //! Computes the reply to a DNS request.
 
 use hickory_proto::op::{Edns, Header, Message, MessageType, Metadata, OpCode, ResponseCode};
-use hickory_proto::rr::{DNSClass, Name, RecordType};
+use hickory_proto::rr::{DNSClass, Name, Record, RecordType};
 use hickory_proto::serialize::binary::BinDecodable;
+use rand::seq::SliceRandom;
 
 use crate::zone::{Answer, View};
 use crate::zone::{resolve_name, soa_record};
@@ -142,6 +143,22 @@ pub fn empty_response(request: &Message, code: ResponseCode) -> Message {
     message
 }
 
+/// Shuffles the address records at the end of an answer, as CoreDNS's `loadbalance`: many clients
+/// connect to the first address.
+pub fn shuffle_addresses(answers: &mut [Record]) {
+    let is_address =
+        |record: &Record| matches!(record.record_type(), RecordType::A | RecordType::AAAA);
+    // Aliases come first, and stay there.
+    let aliases = answers.iter().take_while(|record| !is_address(record));
+    let first = aliases.count();
+    if let Some(addresses) = answers.get_mut(first..)
+        && addresses.len() > 1
+        && addresses.iter().all(is_address)
+    {
+        addresses.shuffle(&mut rand::rng());
+    }
+}
+
 /// Encodes a response. Over UDP, records that do not fit are omitted and the response is marked as
 /// truncated, so that the client retries over TCP.
 pub fn encode_message(
@@ -209,7 +226,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use hickory_proto::op::Query;
-    use hickory_proto::rr::Record;
 
     #[test]
     fn answer_repeats_only_the_first_of_many_questions() {
@@ -295,6 +311,27 @@ mod tests {
             assert_eq!(kinds, [RecordType::SOA], "{name}");
             assert!(message.answers.is_empty(), "{name}");
         }
+    }
+
+    #[test]
+    fn addresses_are_shuffled_behind_the_aliases() {
+        use crate::test_resolver::{address, alias, name};
+        let target = name("b.");
+        let addresses = (0..20).map(|n| address(&target, 5, n));
+        let sorted: Vec<_> = [alias("a.", "b.", 5)]
+            .into_iter()
+            .chain(addresses)
+            .collect();
+        let mut shuffled = sorted.clone();
+        shuffle_addresses(&mut shuffled);
+        assert_eq!(shuffled[0], sorted[0]);
+        assert_ne!(shuffled, sorted);
+        shuffled.sort_by_key(|record| record.data.ip_addr());
+        assert_eq!(shuffled, sorted);
+        // Signatures belong to the records before them.
+        let mut mixed = [&sorted[1..3], &sorted[..1]].concat();
+        shuffle_addresses(&mut mixed);
+        assert_eq!(mixed, [&sorted[1..3], &sorted[..1]].concat());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::metrics::{Metrics, Observed, Source};
 use crate::question::Question;
 use crate::reply::{
     HeaderCheck, Reply, Transport, build_error, build_reply, check_header, empty_response,
-    encode_message,
+    encode_message, shuffle_addresses,
 };
 use crate::zone::View;
 
@@ -181,9 +181,10 @@ impl Server {
     fn encode(&self, draft: Draft, source: Source) -> Option<Vec<u8>> {
         let Draft {
             request,
-            response,
+            mut response,
             observed,
         } = draft;
+        shuffle_addresses(&mut response.answers);
         let code = response.metadata.response_code;
         let bytes = encode_message(&request, response, observed.transport)?;
         self.metrics.count_response(&observed, code, source);
