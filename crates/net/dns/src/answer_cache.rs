@@ -66,7 +66,7 @@ impl AnswerCache {
             success: Part::new(SUCCESS_BYTES),
             denial: Part::new(DENIAL_BYTES),
             max_ttl,
-            shares: Mutex::default(),
+            shares: Mutex::new(Shares::new(max_ttl)),
             requests: AtomicU64::new(0),
         }
     }
@@ -95,13 +95,15 @@ impl AnswerCache {
         if answer.lifetime.is_zero() || memory > MAX_ANSWER_BYTES {
             return;
         }
-        if !self.shares.lock().admit(client, memory as u64, now) {
-            return;
-        }
         let (part, other) = match answer.outcome {
             Outcome::Success => (&self.success, &self.denial),
             Outcome::Denial => (&self.denial, &self.success),
         };
+        // A renewed answer takes the place of the stale one.
+        let is_new = !part.answers.contains_key(&question);
+        if is_new && !self.shares.lock().admit(client, memory as u64, now) {
+            return;
+        }
         // The newer answer replaces one of the other outcome.
         other.answers.remove(&question);
         part.answers
@@ -185,26 +187,35 @@ impl Lifecycle<Question, Arc<Entry>> for CountEvictions {
 }
 
 /// Memory that each client added to the cache in a period.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shares {
+    /// Time after which counting starts again: earlier answers are stale then.
+    period: Duration,
     started: Option<Instant>,
     added: HashMap<IpAddr, u64>,
 }
 
 impl Shares {
-    /// Period after which counting starts again: answers of an earlier one have mostly expired.
-    const PERIOD: Duration = Duration::from_secs(30);
+    const MIN_PERIOD: Duration = Duration::from_secs(30);
     /// An eighth of the cache. Answers beyond it are not cached, so that a pod that asks for many
     /// names cannot evict the answers of all other pods.
     const BYTES: u64 = (SUCCESS_BYTES + DENIAL_BYTES) / 8;
     /// Further clients share one count.
     const CLIENTS: usize = 16_384;
 
+    fn new(max_ttl: Duration) -> Self {
+        Self {
+            period: max_ttl.max(Self::MIN_PERIOD),
+            started: None,
+            added: HashMap::new(),
+        }
+    }
+
     /// Counts an answer; false if the client has used up its share.
     fn admit(&mut self, client: IpAddr, bytes: u64, now: Instant) -> bool {
         if self
             .started
-            .is_none_or(|started| now.saturating_duration_since(started) >= Self::PERIOD)
+            .is_none_or(|started| now.saturating_duration_since(started) >= self.period)
         {
             self.started = Some(now);
             self.added.clear();

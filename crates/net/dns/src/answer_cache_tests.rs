@@ -104,7 +104,13 @@ fn one_client_cannot_fill_the_cache() {
         fill(other, "b", now) > first,
         "another client has its own share"
     );
-    let later = now + Shares::PERIOD;
+    // Renewed answers are not counted again.
+    let renewed = success("b1.example.");
+    let soon = now + Duration::from_secs(29);
+    insert(&cache, other, "b1.example.", renewed, soon);
+    let asked = question("b1.example.").0;
+    assert!(cache.get(&asked, soon + Duration::from_secs(20)).is_some());
+    let later = now + Shares::MIN_PERIOD;
     let before = cache.success.answers.weight();
     assert!(
         fill(POD, "c", later) > before,

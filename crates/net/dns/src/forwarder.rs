@@ -55,6 +55,24 @@ pub(crate) struct Forwarder {
     permits: Semaphore,
 }
 
+/// A question in flight; removed when it is dropped, also by a panic.
+struct Flight<'a> {
+    forwarder: &'a Forwarder,
+    question: Question,
+    result: Arc<OnceCell<Resolution>>,
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        let mut asked = self.forwarder.asked.lock();
+        // There may be a newer flight with the same question.
+        let is_own = |other: &Arc<_>| Arc::ptr_eq(other, &self.result);
+        if asked.get(&self.question).is_some_and(is_own) {
+            asked.remove(&self.question);
+        }
+    }
+}
+
 impl Forwarder {
     /// Creates a forwarder to `upstreams`, except for names in the sorted stub domains. `own` is
     /// the server's address.
@@ -126,19 +144,14 @@ impl Forwarder {
             .entry(question.clone())
             .or_default()
             .clone();
-        // The first caller asks. If its task is cancelled, the next one does.
-        let resolution = result
-            .get_or_init(|| self.ask_upstream(&question, client))
-            .await
-            .clone();
-        let mut asked = self.asked.lock();
-        if asked
-            .get(&question)
-            .is_some_and(|other| Arc::ptr_eq(other, &result))
-        {
-            asked.remove(&question);
-        }
-        resolution
+        let flight = Flight {
+            forwarder: self,
+            question,
+            result,
+        };
+        // The first caller asks. If its task is cancelled or panics, the next one does.
+        let ask = || self.ask_upstream(&flight.question, client);
+        flight.result.get_or_init(ask).await.clone()
     }
 
     async fn ask_upstream(&self, question: &Question, client: IpAddr) -> Resolution {

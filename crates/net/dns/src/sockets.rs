@@ -68,7 +68,12 @@ async fn serve_udp(server: Arc<Server>, socket: std::net::UdpSocket, tasks: Task
     match thread.await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::error!(%error, "the UDP socket can't be served"),
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(error) => {
+                tracing::debug!(%error, "the runtime ended before the UDP socket was served")
+            }
+        },
     }
 }
 
