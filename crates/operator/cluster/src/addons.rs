@@ -18,12 +18,11 @@ use serde_json::{Value, json};
 
 pub use bootstrap::TOKEN_GROUP;
 
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{ControlPlane, SharedOptions};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::published::{self, ClusterParameters};
 use crate::settings::Settings;
-use crate::up::SharedOptions;
 
 const NAMESPACE: &str = "kube-system";
 const MARKER_TEXT: &str = "The roles and bindings for joining nodes have been created. If this file is removed, \

@@ -9,6 +9,15 @@ pub(crate) const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-pl
 /// The annotation of a Node with the ID of the join that created it.
 pub(crate) const JOIN_ANNOTATION: &str = "ironclad.local/join-id";
 
+/// Options of `ironclad init`.
+#[derive(Debug, Clone, Default)]
+pub struct SharedOptions {
+    /// Address of a load balancer before the API servers, `HOST:PORT`.
+    pub endpoint: Option<String>,
+    /// Additional names and addresses in the API server's certificate.
+    pub extra_sans: Vec<String>,
+}
+
 /// A shared control plane: what `ironclad init` and `join --control-plane` chose.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -53,7 +53,8 @@ mod up;
 pub use backup::{BackupOptions, RestoreOptions};
 pub use certificates::{CertificateFile, Renewer, list_certificates, renew_certificates};
 pub use control_plane::{
-    ControlPlane, JoinProgress, JoinedControlPlane, MemberIdentity, StartMembers, StoreMember,
+    ControlPlane, JoinProgress, JoinedControlPlane, MemberIdentity, SharedOptions, StartMembers,
+    StoreMember,
 };
 pub use doctor::{Diagnosis, Finding, Severity};
 pub use down::DownOptions;
@@ -75,4 +76,4 @@ pub use random_token::generate_token;
 pub use settings::{Ports, Runtime, Settings, default_data_dir};
 pub use status::{Component, Report};
 pub use token::{TokenOptions, format_join_command};
-pub use up::{SharedOptions, UpOptions};
+pub use up::UpOptions;

@@ -23,7 +23,7 @@ use crate::plan::{Process, make_plan, member_url};
 use crate::settings::Settings;
 use crate::store_members::{LocalMember, list_members, publish_peer_url};
 use crate::{addons, checks, files, network, store_data};
-pub use options::{SharedOptions, UpOptions};
+pub use options::UpOptions;
 
 /// Starts the cluster and waits until its nodes are Ready. Reports each step to `report_progress`.
 pub async fn start_cluster(

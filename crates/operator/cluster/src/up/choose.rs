@@ -396,7 +396,7 @@ pub(crate) fn pick_ports() -> Result<Ports> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::up::options::SharedOptions;
+    use crate::control_plane::SharedOptions;
 
     #[test]
     fn node_names_are_dns_subdomains() {

@@ -1,16 +1,8 @@
 //! Options of `ironclad up`.
 
+use crate::control_plane::SharedOptions;
 use ipnet::Ipv4Net;
 use std::path::PathBuf;
-
-/// Options of `ironclad init`.
-#[derive(Debug, Clone, Default)]
-pub struct SharedOptions {
-    /// Address of a load balancer before the API servers, `HOST:PORT`.
-    pub endpoint: Option<String>,
-    /// Additional names and addresses in the API server's certificate.
-    pub extra_sans: Vec<String>,
-}
 
 /// Options of `start_cluster`. An absent option keeps the stored value, or the default.
 #[derive(Debug, Clone, Default)]
