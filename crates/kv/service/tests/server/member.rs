@@ -4,18 +4,22 @@ use base_task::CancellationToken;
 use clap::Parser;
 use kv_service::Flags;
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 
-/// Returns a port that is free at the moment.
+/// Returns a port that is free at the moment, and that the kernel gives to no other socket: it takes
+/// the ports of connections and of listeners without a port from 32768 on.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    // Programs with tests that run at the same time begin at different ports.
+    let first = 20_000 + u16::try_from(std::process::id() % 100).unwrap() * 100;
+    let next = || first + TAKEN.fetch_add(1, Ordering::Relaxed) % 2_000;
+    let mut ports = std::iter::repeat_with(next);
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.find(is_free).unwrap()
 }
 
 /// Runs a store with these flags until it exits.
