@@ -21,8 +21,8 @@ const SUCCESS_BYTES: u64 = 8 << 20;
 const DENIAL_BYTES: u64 = 4 << 20;
 /// Estimate of an entry's memory besides its answer, in bytes.
 const ENTRY_BYTES: usize = 2 * size_of::<Question>();
-/// Larger answers are not cached.
-const MAX_ANSWER_BYTES: usize = 64 << 10;
+/// Larger answers are not cached: a hit copies the answer in the thread that serves all packets.
+const MAX_ANSWER_BYTES: usize = 16 << 10;
 /// The number of parts with a lock of their own. A part must have room for the largest answer.
 const SHARDS: usize = 16;
 
@@ -99,13 +99,15 @@ impl AnswerCache {
             Outcome::Success => (&self.success, &self.denial),
             Outcome::Denial => (&self.denial, &self.success),
         };
-        // A renewed answer takes the place of the stale one.
-        let is_new = !part.answers.contains_key(&question);
-        if is_new && !self.shares.lock().admit(client, memory as u64, now) {
+        // A renewed answer takes the place of the stale one; only its growth is counted.
+        let stale = part.answers.peek(&question);
+        let growth = memory.saturating_sub(stale.map_or(0, |entry| entry.memory));
+        // Before the newer one is added, which would count as an eviction of the older one.
+        part.answers.remove(&question);
+        other.answers.remove(&question);
+        if growth > 0 && !self.shares.lock().admit(client, growth as u64, now) {
             return;
         }
-        // The newer answer replaces one of the other outcome.
-        other.answers.remove(&question);
         part.answers
             .insert(question, Arc::new(Entry { answer, memory }));
     }

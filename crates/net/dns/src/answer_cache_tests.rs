@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
-use hickory_proto::rr::RecordType;
+use hickory_proto::rr::rdata::TXT;
+use hickory_proto::rr::{RData, Record, RecordType};
 
 use super::*;
 use crate::test_resolver::{address, name, response_to, soa, text};
@@ -116,6 +117,47 @@ fn one_client_cannot_fill_the_cache() {
         fill(POD, "c", later) > before,
         "the share is one of a period"
     );
+}
+
+/// A tenant may control the zone, and with it the size of each answer.
+#[test]
+fn growing_renewals_are_counted_for_the_share_of_a_client() {
+    let cache = AnswerCache::new(MAX_TTL);
+    let now = Instant::now();
+    for round in 0..2_u8 {
+        for n in 0..1_500 {
+            let owner = format!("a{n}.example.");
+            let mut response = success(&owner);
+            let more = (0..40 * round).map(|n| address(&name(&owner), 60, n));
+            response.add_answers(more);
+            insert(&cache, POD, &owner, response, now);
+        }
+        let weight = cache.success.answers.weight();
+        assert!(weight <= Shares::BYTES, "round {round}: {weight}");
+    }
+    assert_eq!(cache.figures(Outcome::Success).evictions, 0);
+}
+
+/// Each string of a TXT record has an allocation of its own, however short it is.
+#[test]
+fn short_strings_are_weighed_by_their_memory() {
+    let cache = AnswerCache::new(MAX_TTL);
+    let now = Instant::now();
+    let mut request = Message::new(7, MessageType::Query, OpCode::Query);
+    request.add_query(Query::query(name("a.example."), RecordType::TXT));
+    let asked = Question::from_request(&request).unwrap();
+    let answer = |strings: usize| {
+        let mut response = response_to(&request, ResponseCode::NoError);
+        let texts = TXT::new(vec!["x".to_owned(); strings]);
+        let record = Record::from_rdata(name("a.example."), 60, RData::TXT(texts));
+        response.add_answer(record);
+        ForwardedAnswer::from_response(&asked, response, Some(MAX_TTL), now)
+    };
+    assert!(answer(400).estimate_memory() > 400 * 48);
+    cache.insert(POD, asked.clone(), Arc::new(answer(400)), now);
+    assert!(cache.get(&asked, now).is_none(), "as large as a long text");
+    cache.insert(POD, asked.clone(), Arc::new(answer(30)), now);
+    assert!(cache.get(&asked, now).is_some());
 }
 
 #[test]

@@ -151,15 +151,18 @@ impl ForwardedAnswer {
             .extend(self.authorities.iter().map(shorten_ttl));
     }
 
-    /// Returns an estimate of the memory, in bytes: the records themselves and their data on the
-    /// wire, which is about what they have on the heap.
+    /// Returns an estimate of the memory, in bytes: the records themselves, and on the heap twice
+    /// their data on the wire, their names, and an allocation for each string.
     pub fn estimate_memory(&self) -> usize {
         let mut message = Message::response(0, hickory_proto::op::OpCode::Query);
         message.answers.clone_from(&self.answers);
         message.authorities.clone_from(&self.authorities);
         let records = self.answers.len() + self.authorities.len();
         let wire = message.to_vec().map_or(usize::MAX, |bytes| bytes.len());
-        wire.saturating_add(size_of::<Self>() + records * size_of::<Record>())
+        let all = self.answers.iter().chain(&self.authorities);
+        let heap: usize = all.map(estimate_heap).sum();
+        wire.saturating_mul(2)
+            .saturating_add(size_of::<Self>() + records * size_of::<Record>() + heap)
     }
 }
 
@@ -207,6 +210,17 @@ fn belongs_to_denial(question: &Question, names: &[Name], record: &Record) -> bo
             RecordType::NSEC | RecordType::NSEC3 | RecordType::RRSIG => question.dnssec_ok,
             _ => false,
         }
+}
+
+/// Returns an estimate of what a record has on the heap beside its data on the wire.
+fn estimate_heap(record: &Record) -> usize {
+    // A pointer with its length, and the smallest allocation.
+    const STRING_BYTES: usize = 48;
+    let strings = match &record.data {
+        RData::TXT(text) => text.txt_data.len(),
+        _ => 0,
+    };
+    record.name.len() + strings * STRING_BYTES
 }
 
 fn saturate(seconds: u64) -> u32 {

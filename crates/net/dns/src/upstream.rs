@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hickory_proto::op::{Message, ResponseCode};
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, timeout};
@@ -20,22 +20,46 @@ const SERVER_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Timeout of a connection to a resolver whose response over UDP was truncated.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 2;
+/// Number of requests without a response, one after another, after which a resolver is down. One
+/// silent name or one lost packet must not change the resolver of all clients.
+const MAX_FAILURES: u32 = 3;
+/// Time for which a resolver that is down is asked after the others.
+const DOWN_TIME: Duration = Duration::from_secs(10);
 /// Larger than the payload that requests announce.
 const UDP_BUFFER: usize = 4096;
 
-/// Resolvers that know the same names.
+/// Resolvers that know the same names, in the order in which they are asked.
 #[derive(Debug)]
 pub(crate) struct Upstreams {
     servers: Vec<Resolver>,
-    /// Index of the resolver that responded last. A resolver that is down costs its timeout once
-    /// and not for every question.
-    preferred: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct Resolver {
     address: SocketAddr,
     metrics: Arc<ResolverMetrics>,
+    failures: Mutex<Failures>,
+}
+
+/// Requests without a response since the last response.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u32,
+    last: Option<Instant>,
+}
+
+impl Resolver {
+    fn is_down(&self, now: Instant) -> bool {
+        let failures = self.failures.lock();
+        let is_recent = |last: Instant| now.saturating_duration_since(last) < DOWN_TIME;
+        failures.count >= MAX_FAILURES && failures.last.is_some_and(is_recent)
+    }
+
+    fn record_failure(&self, now: Instant) {
+        let mut failures = self.failures.lock();
+        failures.count = failures.count.saturating_add(1);
+        failures.last = Some(now);
+    }
 }
 
 /// Metrics of all resolvers. A resolver of several domains has one row.
@@ -71,33 +95,58 @@ impl Upstreams {
             .map(|address| Resolver {
                 address,
                 metrics: known.entry(address).or_default().clone(),
+                failures: Mutex::default(),
             })
             .collect();
-        Self {
-            servers,
-            preferred: AtomicUsize::new(0),
-        }
+        Self { servers }
     }
 
-    /// Asks one resolver after another and returns the first response; None if none responded.
+    /// Asks one resolver after another and returns the first answer. Without one, returns the first
+    /// failure of a resolver; None if none responded.
     pub(crate) async fn ask(&self, question: &Question) -> Option<Message> {
-        let first = self.preferred.load(Ordering::Relaxed);
+        let now = Instant::now();
+        let (down, up): (Vec<_>, Vec<_>) =
+            self.servers.iter().partition(|server| server.is_down(now));
+        let mut failure = None;
         // All servers first, and then once more: a lost packet is more likely than a resolver that
         // is down.
-        for attempt in 0..self.servers.len() * ROUNDS {
-            let index = (first + attempt) % self.servers.len();
-            let Resolver { address, metrics } = self.servers.get(index)?;
-            let (server, started) = (*address, Instant::now());
-            match exchange(server, question).await {
-                Ok(response) => {
-                    metrics.count_response(response.metadata.response_code, started);
-                    self.preferred.store(index, Ordering::Relaxed);
-                    return Some(response);
+        for _ in 0..ROUNDS {
+            for resolver in up.iter().chain(&down) {
+                let Some(response) = resolver.request(question).await else {
+                    continue;
+                };
+                match response.metadata.response_code {
+                    // Another resolver may reach servers that this one does not, or allow this client.
+                    ResponseCode::ServFail | ResponseCode::Refused => {
+                        failure.get_or_insert(response);
+                    }
+                    _ => return Some(response),
                 }
-                Err(error) => tracing::debug!(%server, %error, "upstream failed"),
+            }
+            if failure.is_some() {
+                break;
             }
         }
-        None
+        failure
+    }
+}
+
+impl Resolver {
+    async fn request(&self, question: &Question) -> Option<Message> {
+        let (server, started) = (self.address, Instant::now());
+        match exchange(server, question).await {
+            Ok(response) => {
+                self.failures.lock().count = 0;
+                let code = response.metadata.response_code;
+                self.metrics.count_response(code, started);
+                Some(response)
+            }
+            Err(error) => {
+                tracing::debug!(%server, %error, "upstream failed");
+                self.record_failure(Instant::now());
+                None
+            }
+        }
     }
 }
 

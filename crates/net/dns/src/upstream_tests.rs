@@ -93,8 +93,10 @@ async fn next_resolver_is_used_if_one_does_not_listen() {
     );
 }
 
+/// A pod can ask for a name whose servers are silent; the order of the resolvers is that of the
+/// administrator.
 #[tokio::test]
-async fn resolver_that_responds_is_preferred() {
+async fn resolver_is_passed_over_after_three_failures_in_a_row() {
     let silent = TestResolver::start(|_, _| Vec::new()).await;
     let resolver = TestResolver::start(|request, _| vec![addresses(request, 60, &[1])]).await;
     let upstreams = Upstreams::new(
@@ -102,10 +104,48 @@ async fn resolver_that_responds_is_preferred() {
         own(),
         &mut Resolvers::new(),
     );
-    for _ in 0..3 {
+    for _ in 0..5 {
         upstreams.ask(&question()).await.unwrap();
     }
-    assert_eq!((silent.requests().len(), resolver.requests().len()), (1, 3));
+    assert_eq!((silent.requests().len(), resolver.requests().len()), (3, 5));
+}
+
+#[test]
+fn resolver_is_up_again_after_a_response_or_some_seconds() {
+    let mut known = Resolvers::new();
+    let upstreams = Upstreams::new(
+        vec![SocketAddr::from(([192, 0, 2, 1], 53))],
+        own(),
+        &mut known,
+    );
+    let resolver = &upstreams.servers[0];
+    let fail = |count| (0..count).for_each(|_| resolver.record_failure(Instant::now()));
+    fail(2);
+    assert!(!resolver.is_down(Instant::now()));
+    fail(1);
+    assert!(resolver.is_down(Instant::now()));
+    assert!(!resolver.is_down(Instant::now() + DOWN_TIME));
+    resolver.failures.lock().count = 0;
+    assert!(!resolver.is_down(Instant::now()));
+}
+
+#[tokio::test]
+async fn failure_of_a_resolver_is_returned_if_no_other_one_has_an_answer() {
+    let failing = |code| TestResolver::start(move |request, _| vec![response_to(request, code)]);
+    let (refusing, broken) = (
+        failing(ResponseCode::Refused).await,
+        failing(ResponseCode::ServFail).await,
+    );
+    let working = TestResolver::start(|request, _| vec![addresses(request, 60, &[1])]).await;
+    let code = async |servers| ask(servers).await.unwrap().metadata.response_code;
+    let servers = vec![refusing.address, broken.address];
+    assert_eq!(code(servers.clone()).await, ResponseCode::Refused);
+    let all = [servers, vec![working.address]].concat();
+    assert_eq!(code(all).await, ResponseCode::NoError);
+    assert_eq!(
+        (refusing.requests().len(), working.requests().len()),
+        (2, 1)
+    );
 }
 
 #[tokio::test]
