@@ -101,6 +101,8 @@ pub struct Activation<'a, 'v> {
     has_authorizer: bool,
     values: RefCell<BTreeMap<usize, Result<CelValue<'v>, EvalError>>>,
     composed_cost: Cell<u64>,
+    /// Number of variables that the present expression can use: a variable can use those before it.
+    usable: Cell<usize>,
 }
 
 impl<'a, 'v> Activation<'a, 'v> {
@@ -116,6 +118,7 @@ impl<'a, 'v> Activation<'a, 'v> {
             has_authorizer,
             values: RefCell::default(),
             composed_cost: Cell::new(0),
+            usable: Cell::new(composed.0.len()),
         }
     }
 
@@ -124,16 +127,20 @@ impl<'a, 'v> Activation<'a, 'v> {
         self.composed_cost.take()
     }
 
+    fn usable_variables(&self) -> &'a [ComposedVariable] {
+        self.composed.0.get(..self.usable.get()).unwrap_or_default()
+    }
+
     fn find_composed(
         &self,
         name: &str,
         budget: &mut Budget,
     ) -> Option<Result<CelValue<'v>, EvalError>> {
-        let all = &self.composed.0;
         if name == VARIABLES {
             return Some(Ok(self.collect_composed(budget)));
         }
-        let (index, variable) = all
+        let (index, variable) = self
+            .usable_variables()
             .iter()
             .enumerate()
             .rev()
@@ -165,7 +172,11 @@ impl<'a, 'v> Activation<'a, 'v> {
             ))),
             Ok(program) => {
                 let mut own = budget.split_evaluation(PER_CALL_LIMIT);
+                // Without this, a variable that asks for all, or for its own name, would evaluate itself
+                // without end.
+                let usable = self.usable.replace(index);
                 let result = program.evaluate(self, &mut own);
+                self.usable.set(usable);
                 let cost = self.composed_cost.get().saturating_add(own.used());
                 self.composed_cost.set(cost);
                 budget.absorb_work(&own);
@@ -183,7 +194,8 @@ impl<'a, 'v> Activation<'a, 'v> {
     /// Returns all variables as one value, for `has(variables.x)`.
     fn collect_composed(&self, budget: &mut Budget) -> CelValue<'v> {
         let mut entries = BTreeMap::new();
-        for (index, variable) in self.composed.0.iter().enumerate() {
+        // In order: none of them then evaluates another one of them.
+        for (index, variable) in self.usable_variables().iter().enumerate() {
             if let Ok(value) = self.evaluate_composed(index, budget) {
                 let key = Key::String(Text::Shared(variable.name.as_str().into()));
                 entries.insert(key, value);

@@ -344,6 +344,32 @@ fn deep_chain_of_variables_does_not_exhaust_the_stack() {
     assert_eq!(evaluate(fields, json!({})), Ok(()));
 }
 
+/// A policy must not end the server.
+#[test]
+fn variable_uses_only_those_before_it() {
+    for (variables, expression) in [
+        (
+            json!([{"name": "a", "expression": "1"}, {"name": "b", "expression": "has(variables.a)"}]),
+            "variables.b",
+        ),
+        (
+            json!([{"name": "x", "expression": "1"}, {"name": "x", "expression": "variables.x + 1"}]),
+            "variables.x == 2",
+        ),
+    ] {
+        let validations = json!([{"expression": expression}]);
+        let fields = json!({"variables": variables, "validations": validations});
+        assert_eq!(evaluate(fields, json!({})), Ok(()), "{variables}");
+    }
+    let asks_for_all = |i: usize| {
+        let expression = if i == 0 { "true" } else { "has(variables.v0)" };
+        json!({"name": format!("v{i}"), "expression": expression})
+    };
+    let variables: Vec<Value> = (0..800).map(asks_for_all).collect();
+    let fields = json!({"variables": variables, "validations": [{"expression": "variables.v799"}]});
+    assert_eq!(evaluate(fields, json!({})), Ok(()));
+}
+
 #[test]
 fn request_namespace_and_authorizer_are_variables() {
     for expression in [
