@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 /// A variable that needs more variables on its way than this has them evaluated first, so that no
 /// policy can exhaust the stack.
+// Lazy evaluation nests one interpreter for each variable on the way, and validation does not limit
+// the length of such a chain.
 const MAX_LAZY_DEPTH: usize = 2;
 
 /// The input of a request, in the version that a policy or webhook asked for.
@@ -77,10 +79,13 @@ impl ComposedVariables {
     }
 }
 
+// Only earlier variables can be needed: a variable is declared after its own expression is
+// compiled, as upstream's `CompileAndStoreVariable` does.
 fn find_needs(program: &Program, earlier: &[ComposedVariable]) -> (Vec<usize>, usize) {
     let mut needed = vec![false; earlier.len()];
     let mut depth = 0;
     for (index, variable) in earlier.iter().enumerate() {
+        // `has(variables.x)` evaluates the whole map.
         if program.uses_variable(&variable.qualified) || program.uses_variable(VARIABLES) {
             depth = depth.max(variable.depth + 1);
             for place in variable.needs.iter().chain([&index]) {
@@ -117,6 +122,8 @@ impl<'a, 'v> Activation<'a, 'v> {
             composed,
             has_authorizer,
             values: RefCell::default(),
+            // Apart from the cost of the expression: upstream takes variables from the budget of
+            // the policy, not from the `PerCallLimit` of the expression.
             composed_cost: Cell::new(0),
             usable: Cell::new(composed.0.len()),
         }
@@ -136,6 +143,8 @@ impl<'a, 'v> Activation<'a, 'v> {
         name: &str,
         budget: &mut Budget,
     ) -> Option<Result<CelValue<'v>, EvalError>> {
+        // `has(variables.x)` reads the map as a whole. The checker resolves a plain field to its
+        // qualified name.
         if name == VARIABLES {
             return Some(Ok(self.collect_composed(budget)));
         }
@@ -143,6 +152,7 @@ impl<'a, 'v> Activation<'a, 'v> {
             .usable_variables()
             .iter()
             .enumerate()
+            // The expression was compiled against the last declaration of the name.
             .rev()
             .find(|(_, variable)| variable.qualified == name)?;
         if variable.depth > MAX_LAZY_DEPTH {
@@ -160,6 +170,7 @@ impl<'a, 'v> Activation<'a, 'v> {
         budget: &mut Budget,
     ) -> Result<CelValue<'v>, EvalError> {
         if let Some(known) = self.values.borrow().get(&index) {
+            // Errors are kept too, so that a failing variable is charged once.
             return known.clone();
         }
         let Some(variable) = self.composed.0.get(index) else {
@@ -171,6 +182,8 @@ impl<'a, 'v> Activation<'a, 'v> {
                 "composited variable {name:?} fails to compile: {error}"
             ))),
             Ok(program) => {
+                // A cost limit of its own, as each variable is a program with `PerCallLimit`
+                // upstream. The work is shared, because it bounds the time of the request.
                 let mut own = budget.split_evaluation(PER_CALL_LIMIT);
                 // Without this, a variable that asks for all, or for its own name, would evaluate itself
                 // without end.
@@ -196,6 +209,8 @@ impl<'a, 'v> Activation<'a, 'v> {
         let mut entries = BTreeMap::new();
         // In order: none of them then evaluates another one of them.
         for (index, variable) in self.usable_variables().iter().enumerate() {
+            // A failed variable is left out: an error of one must not fail expressions that test
+            // for another.
             if let Ok(value) = self.evaluate_composed(index, budget) {
                 let key = Key::String(Text::Shared(variable.name.as_str().into()));
                 entries.insert(key, value);
@@ -209,11 +224,15 @@ impl<'v> Variables<'v> for Activation<'_, 'v> {
     fn find(&self, name: &str, budget: &mut Budget) -> Option<Result<CelValue<'v>, EvalError>> {
         let input = self.input;
         let value = match name {
+            // Without shapes, as upstream declares these three `dyn`: one policy matches many
+            // kinds.
             OBJECT => CelValue::from_json(input.object, None),
             OLD_OBJECT => CelValue::from_json(input.old_object, None),
             PARAMS => CelValue::from_json(input.params, None),
             REQUEST => CelValue::from_json(input.request, Some(&**REQUEST_SHAPE)),
             NAMESPACE_OBJECT => CelValue::from_json(input.namespace, Some(&**NAMESPACE_SHAPE)),
+            // The API documents `messageExpression` as without `authorizer`. Upstream evaluates
+            // audit annotations without one, too.
             AUTHORIZER if self.has_authorizer => create_authorizer(input.check.clone()),
             REQUEST_RESOURCE if self.has_authorizer => {
                 create_request_resource(input.check.clone(), input.resource.clone())

@@ -30,6 +30,8 @@ impl fmt::Debug for UserCheck {
 fn service_account(namespace: &str, name: &str) -> User {
     User {
         name: format!("system:serviceaccount:{namespace}:{name}"),
+        // Upstream's `serviceaccount.UserInfo` has these two groups. `system:authenticated` is
+        // added by authentication only.
         groups: vec![
             "system:serviceaccounts".to_owned(),
             format!("system:serviceaccounts:{namespace}"),
@@ -55,6 +57,8 @@ impl AuthorizerCheck for UserCheck {
                 user,
                 verb: asked.verb.clone(),
                 group: resource.group.clone(),
+                // Upstream's CEL library sets `APIVersion: "*"`: expressions name no version, and
+                // RBAC does not use it.
                 version: "*".to_owned(),
                 namespace: resource.namespace.clone(),
                 resource: resource.resource.clone(),
@@ -68,6 +72,7 @@ impl AuthorizerCheck for UserCheck {
         };
         let (allowed, reason) = match self.authorizer.authorize(&attributes) {
             Decision::Allow(reason) => (true, reason),
+            // As upstream, `allowed()` is true for an explicit permission only.
             Decision::Deny(reason) | Decision::NoOpinion(reason) => (false, reason),
         };
         CheckDecision {

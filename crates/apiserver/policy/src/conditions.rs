@@ -14,6 +14,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 /// Cost limit of all match conditions of one webhook or policy for one request.
+// Upstream's `RuntimeCELCostBudgetMatchConditions`, about a quarter of a second.
 const CONDITIONS_BUDGET: u64 = 2_500_000;
 
 /// Compiles the match conditions of webhooks.
@@ -38,6 +39,8 @@ impl ConditionCompiler for MatchConditions {
 /// Compiles match conditions. One that does not compile fails when it is evaluated.
 pub fn compile_conditions(conditions: &[Value], compiler: &PolicyCompiler) -> Vec<Expression> {
     let compile = |condition: &Value| {
+        // The environment of stored expressions: after a downgrade, conditions of the newer server
+        // must still compile.
         let source = text(condition, "expression");
         Expression::compile(compiler, Purpose::Condition, source, STORED_EXPRESSIONS)
     };
@@ -66,6 +69,8 @@ pub fn match_conditions(
         match result {
             Ok(CelValue::Bool(false)) => return Ok(false),
             Ok(_) => {}
+            // Upstream's `utilerrors.NewAggregate` prints equal messages once, and brackets only
+            // several.
             Err(error) if errors.contains(&error) => {}
             Err(error) => errors.push(error),
         }
@@ -89,6 +94,8 @@ impl Conditions for WebhookConditions {
             request: input.request,
             object: input.object,
             old_object: input.old_object,
+            // Upstream's matcher passes no namespace for webhooks, so that `namespaceObject` is
+            // null.
             namespace: &Value::Null,
             params: &Value::Null,
             check: Arc::new(UserCheck::new(self.authorizer.clone(), input.user)),
@@ -101,6 +108,8 @@ impl Conditions for WebhookConditions {
 
 /// Returns the resource of the request, for `authorizer.requestResource`.
 pub fn request_resource(request: &Value) -> CheckResource {
+    // As upstream, the resource that the client requested, not the equivalent one that a rule
+    // matched.
     let resource = get(request, "requestResource");
     CheckResource {
         group: text(resource, "group").to_owned(),

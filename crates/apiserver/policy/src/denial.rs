@@ -26,6 +26,7 @@ impl Denial {
                 "Forbidden" => Reason::Forbidden,
                 "Unauthorized" => Reason::Unauthorized,
                 "RequestEntityTooLarge" => Reason::RequestEntityTooLarge,
+                // Validation of policies admits no other reason, and upstream's default is Invalid.
                 _ => Reason::Invalid,
             },
         }
@@ -34,6 +35,8 @@ impl Denial {
 
 /// Builds the error of a denial. It has the message of a 403, whatever its status.
 pub fn denial_error(request: &AdmissionRequest<'_>, denial: &Denial) -> ApiError {
+    // Upstream builds a Forbidden with `admission.NewForbidden`, and then replaces reason and code
+    // only.
     let mut error = forbidden_error(request, &denial.message);
     error.reason = denial.reason;
     if let Some(details) = &mut error.details {
@@ -56,6 +59,8 @@ pub fn forbidden_error(request: &AdmissionRequest<'_>, why: &str) -> ApiError {
         found.filter(|name| !name.is_empty())
     };
     let name = match request.name {
+        // The name is not generated yet when admission runs. The words are those of upstream's
+        // `extractResourceName`.
         "" => text("/metadata/name")
             .or_else(|| text("/metadata/generateName"))
             .unwrap_or("Unknown"),

@@ -26,6 +26,7 @@ pub struct Evaluated<'v> {
 
 /// Cost limit of all policies for one request. Upstream has a limit for each parameter only, and
 /// users of a namespace may be able to create parameters.
+// Five times `RuntimeCELCostBudget`, which upstream takes for about one second.
 const REQUEST_BUDGET: u64 = 50_000_000;
 
 /// The budgets of one request.
@@ -43,6 +44,8 @@ impl Allowance {
         Allowance {
             cost: 0,
             total: REQUEST_BUDGET,
+            // Cost limits apply to each evaluation, so that the shared budget has none. It bounds
+            // the work.
             work: Budget::new(u64::MAX),
         }
     }
@@ -62,6 +65,8 @@ impl Allowance {
     }
 
     fn charge(&mut self, cost: u64) -> Result<(), &'static str> {
+        // Before the check of the current limit: cost that has arisen counts even if it exceeds the
+        // limit.
         self.total = self.total.saturating_sub(cost);
         self.cost = self.cost.checked_sub(cost).ok_or(OUT_OF_BUDGET)?;
         Ok(())
@@ -95,15 +100,19 @@ impl Expression {
             Ok(program) => program,
             Err(error) => {
                 return Ok(Evaluated {
+                    // The metrics recognize the error by this prefix, as upstream's `ErrorType`
+                    // does.
                     value: Err(format!("compilation error: {error}")),
                     elapsed: Duration::ZERO,
                 });
             }
         };
         let begun = Instant::now();
+        // Upstream's `PerCallLimit`, about 0.1 seconds for each expression.
         let mut budget = allowance.work.split_evaluation(PER_CALL_LIMIT);
         let result = program.evaluate(activation, &mut budget);
         allowance.work.absorb_work(&budget);
+        // Also after an error: a failed evaluation has taken its time.
         allowance.charge(activation.take_composed_cost())?;
         allowance.charge(budget.used())?;
         let value = result

@@ -11,6 +11,8 @@ pub fn is_exempt(group: &str, resource: &str) -> bool {
                 | "mutatingadmissionpolicies"
                 | "mutatingadmissionpolicybindings"
         ),
+        // The list of upstream's `exclusion.Excluded`. Other resources that are not stored, such as
+        // `pods/exec`, are not exempt.
         "authentication.k8s.io" => matches!(resource, "selfsubjectreviews" | "tokenreviews"),
         "authorization.k8s.io" => matches!(
             resource,

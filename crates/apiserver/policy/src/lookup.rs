@@ -71,6 +71,8 @@ impl Lookup<'_> {
     ) -> Result<Vec<Value>, String> {
         if let Some(resources) = &binding.resources {
             let found = self.find_target(resources, objects).await;
+            // The target of the binding is not used: the version of the policy decides, as
+            // upstream.
             if found.map_err(|error| error.message)?.is_none() {
                 return Ok(Vec::new());
             }
@@ -94,6 +96,8 @@ impl Lookup<'_> {
             .find_or_convert(kinds, attributes, target, objects)
             .await?;
         let explicit = |object: &Value| match object {
+            // Upstream evaluates typed objects, in which fields without `omitempty` are present
+            // even if empty.
             Value::Object(_) => kinds.explicit_object(&target.0, attributes.subresource, object),
             _ => Value::Null,
         };
@@ -101,6 +105,8 @@ impl Lookup<'_> {
             request: build_request(attributes, target),
             object: explicit(&objects.object),
             old: explicit(&objects.old),
+            // The explicit form has fields that are not stored. Mutations compare and merge the
+            // canonical one.
             canonical: objects.object.clone(),
         })
     }

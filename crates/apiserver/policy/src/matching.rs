@@ -39,6 +39,8 @@ impl NamedRule {
             subresource: attributes.subresource,
             namespace: attributes.namespace,
         };
+        // A create with `generateName` has no name yet, so that a rule with names does not match
+        // it. Upstream has the same gap.
         let has_name = || self.names.iter().any(|name| name == attributes.name);
         self.rule.matches(&target) && (self.names.is_empty() || has_name())
     }
@@ -68,6 +70,8 @@ impl MatchResources {
             objects: SelectorField::parse(get(resources, "objectSelector")),
             rules: rules("resourceRules"),
             excluded: rules("excludeResourceRules"),
+            // An absent policy is the default of v1, Equivalent. Exact would let requests through
+            // in another version.
             is_equivalent: text(resources, "matchPolicy") != "Exact",
         }
     }
@@ -82,6 +86,7 @@ impl MatchResources {
         subject: &Subject<'_>,
         labels: &mut NamespaceLabels,
     ) -> Result<Option<ReviewTarget>, ApiError> {
+        // The order of upstream's `Matcher.Matches`: it decides which error a client sees.
         let in_namespace = self.match_namespace(attributes, subject, labels).await;
         if matches!(in_namespace, Ok(false)) {
             return Ok(None);
@@ -102,6 +107,7 @@ impl MatchResources {
         {
             return Ok(None);
         }
+        // Only bindings may have no rules: the request has matched those of the policy already.
         let found = if self.rules.is_empty() {
             Some((attributes.resource.clone(), attributes.kind.clone()))
         } else {

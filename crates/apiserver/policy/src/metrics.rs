@@ -59,6 +59,7 @@ fn error_type(error: Option<&str>) -> &'static str {
 impl PolicyMetrics {
     /// Records a check.
     pub(crate) fn record(&self, policy: &str, binding: &str, decision: &Decision, action: Action) {
+        // A denial counts as `invalid_error`, as upstream. Only an admission has no error.
         let is_error = decision.verdict != Verdict::Admit;
         let error = error_type(is_error.then_some(&*decision.message));
         self.record_elapsed(

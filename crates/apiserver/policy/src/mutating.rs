@@ -74,6 +74,8 @@ impl MutatingPolicy {
     /// Compiles a policy. Expressions that do not compile fail when they are evaluated.
     pub fn compile(object: &Value) -> Self {
         let spec = get(object, "spec");
+        // `params` is declared only with a `paramKind`: an expression that uses it otherwise is an
+        // error, as upstream.
         let param_kind = ParamKind::parse(spec);
         let mut compiler = PolicyCompiler::new(param_kind.is_some());
         let variables = list(spec, "variables");
@@ -118,7 +120,11 @@ impl MutatingPolicy {
         input: &Input<'_>,
         allowance: &mut Allowance,
     ) -> Result<Patch, String> {
+        // A new activation for each mutation: variables may read the object, which the mutation
+        // before has changed.
         let activation = Activation::new(input, &self.variables, true);
+        // Each mutation has the whole budget: upstream passes `RuntimeCELCostBudget` to every
+        // patcher.
         allowance.begin(RUNTIME_BUDGET);
         let value = mutation
             .expression

@@ -53,6 +53,8 @@ impl Admission for MutatingPolicies {
         if deletes || is_exempt(request.group, request.resource) {
             return Ok(());
         }
+        // Fails closed: without the first list, no policy would apply and writes would pass
+        // unmutated.
         if !self.setup.objects.caches_ready() {
             return Err(forbidden_error(request, "not yet ready to handle request"));
         }
@@ -73,6 +75,8 @@ impl Admission for MutatingPolicies {
         if !invocations.is_empty() {
             pass.run_invocations(request, &invocations).await?;
         }
+        // After all mutations: upstream collects the errors of every policy, and lists them as
+        // causes.
         match pass.errors.first() {
             Some(first) => Err(build_error(request, first, &pass.errors)),
             None => Ok(()),
@@ -89,6 +93,8 @@ struct Invocation {
 }
 
 impl Invocation {
+    // The parts of upstream's `keyFor`: one policy is invoked again for the same binding and
+    // parameter only.
     fn id(&self) -> String {
         let params = (self.params.namespace(), self.params.name());
         let (policy, binding) = (&self.policy.name, &self.binding.name);
@@ -132,6 +138,8 @@ impl Pass<'_> {
         reason: Reason,
         why: &str,
     ) {
+        // `failurePolicy: Ignore` covers errors of the configuration as well as those of
+        // expressions.
         if policy.ignores_failure {
             tracing::debug!(policy = policy.name, why, "admission policy ignored");
             return;
@@ -142,6 +150,7 @@ impl Pass<'_> {
                 let binding = &binding.name;
                 format!("policy '{name}' with binding '{binding}' denied request: {why}")
             }
+            // Upstream prints the name with `%q` here, and with single quotes above.
             None => format!("policy {name:?} denied request: {why}"),
         };
         self.errors.push(PolicyError { message, reason });
@@ -198,6 +207,8 @@ impl Pass<'_> {
             // In-tree plugins or webhooks have changed the object since the first pass.
             state.policies.require_reinvocation();
         }
+        // Not before a policy applies, because it may read the store. A missing namespace fails the
+        // request whatever the failure policy.
         let setup = self.setup;
         self.namespace =
             find_namespace_object(&self.lookup.attributes, &*setup.kinds, &*setup.objects).await?;
@@ -205,6 +216,8 @@ impl Pass<'_> {
         for invocation in invocations {
             let id = invocation.id();
             let state = &request.reinvocation;
+            // The second pass calls only policies with `IfNeeded` after whose call the object has
+            // changed.
             if state.is_second_pass() && !state.policies.is_due(&id) {
                 continue;
             }
@@ -216,6 +229,7 @@ impl Pass<'_> {
                 Effect::Applied(is_changed) => {
                     is_applied = true;
                     if is_changed {
+                        // Earlier policies have not seen this change.
                         state.policies.require_reinvocation();
                     }
                 }
@@ -230,6 +244,7 @@ impl Pass<'_> {
             state.policies.require_reinvocation();
             state.request();
         }
+        // The next pass compares with this to find changes of other plugins.
         state.policies.record_output(object);
         Ok(())
     }
@@ -240,6 +255,8 @@ impl Pass<'_> {
         target: &ReviewTarget,
     ) -> Result<Versioned, ApiError> {
         match self.versioned.take() {
+            // Most policies match in one version: the explicit copies of both objects are made once
+            // for them.
             Some((known, versioned)) if known == *target => Ok(versioned),
             _ => {
                 let objects = (&request.object, request.old.as_ref());
@@ -298,6 +315,7 @@ impl Pass<'_> {
         let (policy, binding) = (&invocation.policy, &invocation.binding);
         let (mut is_applied, mut is_changed) = (false, false);
         for mutation in &policy.mutations {
+            // As upstream, no patch is computed without an object.
             if !versioned.canonical.is_object() {
                 break;
             }
@@ -365,6 +383,8 @@ impl Pass<'_> {
                         .map_err(|why| format!("error applying patch: {why}"))?
                 }
                 Patch::Operations(operations) => {
+                    // Upstream encodes the typed object, so that paths to empty fields such as
+                    // `/status` exist.
                     let explicit = versioned.object.clone();
                     match json_patch(explicit, operations.to_string().as_bytes()) {
                         Ok(object) => {
@@ -381,6 +401,8 @@ impl Pass<'_> {
             setup
                 .kinds
                 .default_object(resource, subresource, &mut object);
+            // The same bounds as for webhooks: a policy must not move the object or set metadata of
+            // the server.
             let warning = bound_mutation(before, &mut object)
                 .map_err(|field| format!("{field} may not be changed"))?;
             Ok((object, warning))
@@ -419,6 +441,8 @@ fn merge_partial(
             .and_then(Value::as_str)
             .unwrap_or_default()
     };
+    // Expressions build an `Object` without its type. Upstream sets that of the live object, which
+    // the merge requires to be equal.
     let partial = with_type(partial, text("apiVersion"), text("kind"));
     setup
         .patches
@@ -441,6 +465,7 @@ fn build_error(
     errors: &[PolicyError],
 ) -> ApiError {
     let mut error = forbidden_error(request, &first.message);
+    // Without the prefix of a 403, unlike the denial of a validating policy.
     error.message = first.message.clone();
     error.reason = first.reason;
     if let Some(details) = &mut error.details {

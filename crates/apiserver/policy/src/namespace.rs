@@ -31,11 +31,13 @@ pub async fn find_namespace_object(
     kinds: &dyn Kinds,
     objects: &dyn Objects,
 ) -> Result<Value, ApiError> {
+    // A namespace has itself as its namespace. Upstream unsets that as well.
     if attributes.is_namespace() || attributes.namespace.is_empty() {
         return Ok(Value::Null);
     }
     let found = read_namespace(attributes.namespace, objects).await?;
     let resource = GroupVersionResource::new("", "v1", "namespaces");
+    // As for the object, fields that Go always writes are present.
     let found = kinds.explicit_object(&resource, "", &found);
     Ok(select_fields(&found))
 }

@@ -50,6 +50,8 @@ impl ParamAccessCheck {
             user: user.clone(),
             verb: verb.to_owned(),
             group: group.to_owned(),
+            // Upstream's strategies pass the version, too. RBAC ignores it, an authorization
+            // webhook may not.
             version: version.to_owned(),
             resource: found.map_or("*".to_owned(), |found| found.resource.resource),
             namespace: namespace.to_owned(),
@@ -62,10 +64,13 @@ impl ParamAccessCheck {
 
     fn check_policy(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         let kind = param_kind(&request.object);
+        // Another field of the policy may be changed without the right, as long as the parameters
+        // stay the same.
         let unchanged = request
             .old
             .as_ref()
             .is_some_and(|old| param_kind(old) == kind);
+        // The namespace and name "*" are those of upstream's strategy.
         if kind.is_null() || unchanged || self.is_allowed(request.user, "get", kind, ("*", "*")) {
             return Ok(());
         }
@@ -85,6 +90,8 @@ impl ParamAccessCheck {
     ) -> Result<(), ApiError> {
         let spec = get(&request.object, "spec");
         let reference = get(spec, "paramRef");
+        // The policy counts as well: under another policy, the same reference names objects of
+        // another kind.
         let same = |old: &Value| {
             let old = get(old, "spec");
             get(old, "paramRef") == reference && text(old, "policyName") == text(spec, "policyName")
@@ -100,6 +107,7 @@ impl ParamAccessCheck {
             .await?
             .unwrap_or_default();
         let name = text(reference, "name");
+        // A selector reads all matching objects, which `get` on one of them must not permit.
         let verb = if name.is_empty() { "list" } else { "get" };
         // Without a namespace, the binding reads the parameters of all.
         let place = (text(reference, "namespace"), name);
@@ -139,6 +147,8 @@ impl Admission for ParamAccessCheck {
             || !write
             || !request.subresource.is_empty()
             || !has(&request.object, "spec")
+            // Upstream's `EscalationAllowed`: the superuser passes even if no authorizer grants it
+            // rights.
             || request.user.in_group(User::MASTERS)
         {
             return Ok(());

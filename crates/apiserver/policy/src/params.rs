@@ -70,10 +70,13 @@ pub async fn collect_params(
     reference: &Value,
     namespace: &str,
 ) -> Result<Vec<Value>, String> {
+    // As upstream: a `paramRef` without `paramKind` is ignored, and a `paramKind` without
+    // `paramRef` leaves `params` null.
     let Some(kind) = kind.filter(|_| !reference.is_null()) else {
         return Ok(vec![Value::Null]);
     };
     let Some(found) = objects.find_resource(&kind.api_version, &kind.kind) else {
+        // The text is that of Go's generated `String` method.
         return Err(format!(
             "paramKind kind `&ParamKind{{APIVersion:{},Kind:{},}}` not known",
             kind.api_version, kind.kind
@@ -87,6 +90,8 @@ pub async fn collect_params(
             return Err(why.to_owned());
         }
         (true, false) => own,
+        // The parameters of the request's own namespace are meant, and a cluster-scoped object has
+        // none.
         (true, true) if namespace.is_empty() => {
             let why = "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources";
             return Err(why.to_owned());
@@ -94,6 +99,7 @@ pub async fn collect_params(
         (true, true) => namespace,
     };
     let params = find_params(objects, &found, reference, namespace).await?;
+    // With Allow, the binding has no effect until a parameter exists.
     if params.is_empty() && text(reference, "parameterNotFoundAction") == "Deny" {
         let why = "no params found for policy binding with `Deny` parameterNotFoundAction";
         return Err(why.to_owned());
@@ -111,6 +117,7 @@ async fn find_params(
     let selector = get(reference, "selector");
     match (name.is_empty(), selector.is_null()) {
         (false, false) => {
+            // Validation rejects this; upstream checks again all the same.
             Err("paramRef.name and paramRef.selector are mutually exclusive".to_owned())
         }
         (false, true) => {

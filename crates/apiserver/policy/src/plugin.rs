@@ -80,6 +80,7 @@ impl Admission for ValidatingPolicies {
         if is_exempt(request.group, request.resource) {
             return Ok(());
         }
+        // Fails closed: without the first list, no policy would be enforced.
         if !self.setup.objects.caches_ready() {
             return Err(forbidden_error(request, "not yet ready to handle request"));
         }
@@ -144,7 +145,8 @@ impl Pass<'_> {
             if params.is_empty() {
                 continue;
             }
-            // Not before a binding applies, and kept for the others: a conversion may call a webhook.
+            // Not before a binding applies, and kept for the others: a conversion may call a
+            // webhook.
             if versioned.is_none() {
                 match self.lookup.convert_objects(&target, objects).await {
                     Ok(objects) => versioned = Some(objects),
@@ -210,6 +212,7 @@ impl Pass<'_> {
         };
         for decision in outcome.decisions {
             match decision.verdict {
+                // Upstream counts admissions only if they are ignored errors.
                 Verdict::Admit => continue,
                 Verdict::Ignored => {
                     record(&decision, Action::Allow);
@@ -217,6 +220,7 @@ impl Pass<'_> {
                 }
                 Verdict::Deny | Verdict::Failed => {}
             }
+            // Deny and Warn exclude each other by validation; Audit may accompany either.
             for action in &binding.actions {
                 match action.as_str() {
                     "Deny" => {
@@ -255,6 +259,8 @@ impl Pass<'_> {
             return;
         }
         let decision = Decision {
+            // Upstream adds the denial whatever the `validationActions` are: with Warn alone, a
+            // broken policy still rejects.
             verdict: Verdict::Failed,
             message,
             reason: String::new(),

@@ -94,6 +94,8 @@ impl<P: Send + Sync + 'static> PolicySource<P> {
     fn apply_policy(&self, event: &ObjectEvent) {
         match event {
             ObjectEvent::Applied(object) => {
+                // Outside of the lock: compiling takes long, and the bindings of another cache need
+                // not wait.
                 let compiled = Arc::new((self.compile)(object));
                 let mut state = self.state.lock();
                 state.policies.insert(object.name().to_owned(), compiled);
@@ -135,6 +137,7 @@ impl<P: Send + Sync + 'static> Observer for PolicySource<P> {
         let hooks = state.policies.iter().filter_map(|(name, policy)| {
             Some(Hook {
                 policy: policy.clone(),
+                // As upstream, a policy without bindings has no effect.
                 bindings: by_policy.remove(name.as_str())?,
             })
         });

@@ -15,6 +15,7 @@ use serde_json::Value;
 use std::time::Duration;
 
 /// Longest message that an expression may compute.
+// Upstream's `MaxEvaluatedMessageExpressionSizeBytes`.
 const LONGEST_MESSAGE: usize = 5 * 1024;
 
 /// A compiled policy.
@@ -131,12 +132,14 @@ impl ValidatingPolicy {
             Ok(decisions) => decisions,
             Err(why) => return self.fail(why),
         };
+        // A new budget, as upstream passes `runtimeCELCostBudget` to the annotations again.
         allowance.begin(RUNTIME_BUDGET);
         match self.evaluate_annotations(input, allowance) {
             Ok(failed_annotations) => Outcome {
                 decisions,
                 failed_annotations,
             },
+            // The decisions of the validations are dropped: upstream returns the error alone.
             Err(why) => self.fail(why),
         }
     }
@@ -165,6 +168,7 @@ impl ValidatingPolicy {
         input: &Input<'_>,
         allowance: &mut Allowance,
     ) -> Result<Vec<Decision>, &'static str> {
+        // One activation for all validations, so that each variable is evaluated once.
         let activation = Activation::new(input, &self.variables, true);
         let mut results = Vec::with_capacity(self.validations.len());
         for validation in &self.validations {
@@ -188,6 +192,7 @@ impl ValidatingPolicy {
         input: &Input<'_>,
         allowance: &mut Allowance,
     ) -> Result<Vec<Option<String>>, &'static str> {
+        // Variables are evaluated again, because those that use the authorizer must fail here.
         let activation = Activation::new(input, &self.variables, false);
         let mut messages = Vec::with_capacity(self.validations.len());
         for validation in &self.validations {
@@ -216,12 +221,14 @@ impl ValidatingPolicy {
         let elapsed = result.elapsed;
         let value = match (result.value, &message) {
             (Err(error), _) => return self.error_decision(error, elapsed),
+            // As upstream, exhausted messages fail even validations that hold.
             (Ok(_), Err(why)) => {
                 let message = format!("failed messageExpression: {why}");
                 return self.error_decision(message, elapsed);
             }
             (Ok(value), Ok(_)) => value,
         };
+        // Any other value denies, as upstream compares with `celtypes.True`.
         if matches!(value, CelValue::Bool(true)) {
             return Decision {
                 verdict: Verdict::Admit,
@@ -271,6 +278,8 @@ impl ValidatingPolicy {
 /// Returns a computed message unless it is empty, too long or of several lines.
 fn usable_message(message: &str) -> Option<String> {
     let message = message.trim();
+    // The rules that the API documents for `messageExpression`; otherwise, the fixed message is
+    // used.
     let usable = !message.is_empty() && message.len() <= LONGEST_MESSAGE && !message.contains('\n');
     usable.then(|| message.to_owned())
 }
