@@ -48,7 +48,10 @@ impl ConversionWebhook {
         let mut versions = texts(webhook, "conversionReviewVersions").into_iter();
         Some(ConversionWebhook {
             definition: definition.name().to_owned(),
+            // Kept until a conversion fails with it: objects in the storage version need none.
             endpoint: Endpoint::parse(get(webhook, "clientConfig")),
+            // Upstream takes the first version it knows, not the newest: the author of the webhook
+            // orders them.
             version: versions.find_map(ConversionVersion::from_name),
             calls: Semaphore::new(CALLS),
         })
@@ -84,6 +87,7 @@ impl ConversionClient {
             let converted = self.convert_batch(webhook, &sent, api_version).await;
             let failure = converted.as_ref().err().map(|(failure, _)| *failure);
             self.metrics.record_call(begun.elapsed(), failure);
+            // A list may hold several versions, and the label has room for one.
             let from = sent.first().map_or("", |object| text(object, "apiVersion"));
             self.metrics.record_conversion(
                 [
@@ -121,6 +125,8 @@ impl ConversionClient {
             .endpoint
             .as_ref()
             .map_err(|why| call_failed(why.clone()))?;
+        // Ties the response to this review, so that a confused webhook cannot return the objects of
+        // another one.
         let uid = uuid::Uuid::new_v4().to_string();
         // The wait is a part of the timeout: requests must not pile up behind a webhook that hangs.
         let exchange = async {
@@ -142,6 +148,8 @@ impl ConversionClient {
             .map_err(call_failed)?;
         let converted = parse_response(version, &uid, &body)
             .map_err(|why| failed(Failure::MalformedResponse, why))?;
+        // Objects are matched by position: with another number, one could get the content of
+        // another.
         if converted.len() != objects.len() {
             let error = ConversionError::count(&kind, converted.len(), objects.len());
             return Err((Failure::PartialResponse, error));

@@ -54,6 +54,7 @@ impl Credentials {
         })?;
         let (tree, _) = yaml::parse(&bytes).map_err(|e| wrong(e.to_string()))?;
         let folder = path.parent().unwrap_or(Path::new("/"));
+        // Relative paths start at the folder of the kubeconfig, as in clientcmd.
         let found = Self::parse(&tree, folder).map_err(wrong)?;
         // A missing file fails the start, and not the first request.
         for user in found.users.values() {
@@ -84,6 +85,7 @@ impl Credentials {
             let exact = self.users.get(server);
             exact.or_else(|| self.find_wildcard(server))
         };
+        // As upstream, a name without a port stands for the default port of https only.
         let without_port = || find(host_port.strip_suffix(":443")?);
         let current = || self.users.get(self.current.as_deref()?);
         find(host_port)
@@ -94,12 +96,16 @@ impl Credentials {
 
     fn find_wildcard(&self, server: &str) -> Option<&AuthInfo> {
         server
+            // The first dot leaves the longest suffix, so that the most specific entry is found
+            // first.
             .match_indices('.')
             .find_map(|(at, _)| self.users.get(&format!("*{}", server.get(at..)?)))
     }
 }
 
 fn parse_user(user: &Value, folder: &Path) -> Result<AuthInfo, String> {
+    // Ignored, the webhook would be called without the credentials that the operator has
+    // configured.
     for field in ["exec", "auth-provider", "as"] {
         if has(user, field) {
             return Err(format!("the field {field:?} of a user is not supported"));
@@ -139,6 +145,7 @@ impl AuthInfo {
     /// Returns the `Authorization` header. The token's file is read each time, because tokens are
     /// rotated.
     pub(crate) async fn authorization(&self) -> Result<Option<String>, String> {
+        // A token comes before a password, as in `restConfigFromKubeconfig`.
         if let Some(token) = &self.token {
             return Ok(Some(format!("Bearer {token}")));
         }

@@ -26,12 +26,15 @@ pub async fn call_hook(
     phase: Phase,
 ) -> Result<Response, HookError> {
     let hook = &*invocation.hook;
+    // Before the call, and whatever the failure policy: a dry run must have no effects outside of
+    // the cluster.
     if attributes.dry_run && !hook.allows_dry_run {
         return Err(HookError::Internal(dry_run_error(hook)));
     }
     let Some(version) = hook.review else {
         let why = "could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)";
         return Err(HookError::Calling {
+            // The status of upstream's error, which only the metrics show.
             code: 400,
             why: why.to_owned(),
         });
@@ -45,6 +48,7 @@ pub async fn call_hook(
     let kinds = &setup.kinds;
     let encode = |object: &Value, out: &mut Vec<u8>| match object {
         Value::Object(_) => kinds.encode_object(&target.0, attributes.subresource, object, out),
+        // Both fields are always present, as Go writes an empty `RawExtension` as null.
         _ => out.extend_from_slice(b"null"),
     };
     let objects = [&objects.object, &objects.old];
@@ -106,12 +110,14 @@ pub fn conclude_call<T>(
             log_failure(hook, code, &why, "failing closed");
             Err(ApiError::internal(failure_message(hook, &why)))
         }
+        // A denial is a valid response: `failurePolicy: Ignore` covers failed calls only.
         Err(HookError::Denied(error)) => {
             record(error.code(), true);
             metrics.count_rejection(call, RejectionCause::Denied, error.code());
             Err(error)
         }
         Err(HookError::Internal(error)) => {
+            // Upstream passes 0 for errors that are not of the webhook.
             record(0, true);
             metrics.count_rejection(call, RejectionCause::ServerInternal, 0);
             Err(error)

@@ -68,6 +68,8 @@ impl Endpoint {
         let path = text(service, "path");
         let slash = if path.starts_with('/') { "" } else { "/" };
         let url = format!("https://{host}:{port}{slash}{path}");
+        // Definitions that an older server has stored may hold any name: one with a line break
+        // would add headers to the request.
         check_url(&url)?;
         Ok(Endpoint {
             url,
@@ -85,12 +87,15 @@ impl Endpoint {
     fn parse_url(url: &str, ca_bundle: Vec<u8>) -> Result<Self, String> {
         let parsed = check_url(url)?;
         let host = parsed.host().unwrap_or_default();
+        // Addresses are resolved and verified without the brackets of a URL.
         let host = host.trim_start_matches('[').trim_end_matches(']');
+        // The default of https, as only this scheme is valid.
         let port = parsed.port_u16().unwrap_or(443);
         let path = parsed.path();
         let authority = parsed.authority().map_or("", |a| a.as_str());
         Ok(Endpoint {
-            // Queries and fragments are not valid here. Left out, they can't collide with `timeout`.
+            // Queries and fragments are not valid here. Left out, they can't collide with
+            // `timeout`.
             url: format!("https://{authority}{path}"),
             host: host.to_owned(),
             port,
@@ -140,6 +145,8 @@ impl Endpoint {
         ClientKey {
             host: self.host.clone(),
             port: self.port,
+            // A URL with the host `NAME.NAMESPACE.svc` is resolved by DNS, so that it must not
+            // share the client of that Service.
             service: self.service.is_some(),
             ca_bundle: self.ca_bundle.clone(),
         }

@@ -43,6 +43,7 @@ pub struct WebhookConfig {
     pub validating: PluginConfig,
 }
 
+// The versions that upstream's decoder accepts.
 const FILE_VERSIONS: [&str; 2] = ["apiserver.config.k8s.io/v1", "apiserver.k8s.io/v1alpha1"];
 
 /// Reads an AdmissionConfiguration.
@@ -90,6 +91,7 @@ fn read_plugin(plugin: &Value, path: &Path) -> Result<PluginConfig, ConfigError>
     if nested.is_empty() {
         return Ok(PluginConfig::default());
     }
+    // Upstream takes the path relative to the folder of the outer file.
     let nested = path.parent().unwrap_or(Path::new("/")).join(nested);
     parse_plugin(&read_tree(&nested)?, &nested)
 }
@@ -113,6 +115,7 @@ fn parse_plugin(tree: &Value, path: &Path) -> Result<PluginConfig, ConfigError> 
     }
     check_fields(tree, &["kind", "apiVersion", "kubeConfigFile"]).map_err(wrong)?;
     let file = text(tree, "kubeConfigFile");
+    // Upstream's rule, with its text.
     if !file.is_empty() && !Path::new(file).is_absolute() {
         return Err(wrong(format!(
             "kubeConfigFile: Invalid value: {file:?}: must be an absolute file path"

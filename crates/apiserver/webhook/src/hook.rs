@@ -53,6 +53,7 @@ impl SelectorField {
         let is_empty = |field: &str| match get(selector, field) {
             Value::Object(map) => map.is_empty(),
             Value::Array(list) => list.is_empty(),
+            // An absent selector is defaulted to an empty one, which selects everything.
             _ => true,
         };
         if is_empty("matchLabels") && is_empty("matchExpressions") {
@@ -87,11 +88,15 @@ fn compile_hook(
 ) -> Hook {
     let name = text(hook, "name");
     let conditions = list(hook, "matchConditions");
+    // The default of v1, and the range that validation admits: one webhook must not hold a request
+    // for longer.
     let seconds = int(hook, "timeoutSeconds").unwrap_or(10).clamp(1, 30);
     Hook {
+        // The form of upstream's UID of a webhook, with a number for equal names.
         id: format!("{configuration}/{name}/{number}"),
         configuration: configuration.to_owned(),
         name: name.to_owned(),
+        // An error is kept until a request matches: the failure policy of the webhook decides then.
         endpoint: Endpoint::parse(get(hook, "clientConfig")),
         rules: list(hook, "rules").iter().map(Rule::parse).collect(),
         // Defaults are those of v1: an absent policy must not let requests through.
@@ -99,6 +104,8 @@ fn compile_hook(
         is_equivalent: text(hook, "matchPolicy") != "Exact",
         namespaces: SelectorField::parse(get(hook, "namespaceSelector")),
         objects: SelectorField::parse(get(hook, "objectSelector")),
+        // `Unknown` and `Some` are left in configurations of v1beta1: such a webhook may have
+        // effects in a dry run.
         allows_dry_run: matches!(text(hook, "sideEffects"), "None" | "NoneOnDryRun"),
         timeout: Duration::from_secs(seconds.unsigned_abs()),
         review: texts(hook, "admissionReviewVersions")

@@ -14,6 +14,7 @@ fn labels_of(object: &Value) -> Option<&Labels> {
 /// Returns whether the object or the old object matches. A deletion has no object, and a creation no
 /// old one.
 pub fn matches_objects(selector: &Selector, object: &Value, old: Option<&Value>) -> bool {
+    // Both count, so that removing a label does not take an object out of the reach of a webhook.
     let matches = |object: &Value| object.is_object() && selector.matches_map(labels_of(object));
     matches(object) || old.is_some_and(matches)
 }
@@ -42,6 +43,7 @@ impl NamespaceLabels {
             // not kept.
             return Ok(selector.matches_map(labels_of(object)));
         }
+        // As upstream, no selector can exempt cluster-scoped objects other than namespaces.
         if attributes.namespace.is_empty() {
             return Ok(true);
         }

@@ -37,6 +37,8 @@ pub fn match_rules(
         };
         hook.rules.iter().position(|rule| rule.matches(&target))
     };
+    // An exact match of any rule comes before equivalents: the client's version needs no
+    // conversion.
     if covers(&attributes.resource).is_some() {
         let kind = attributes.kind.clone();
         return Ok(Some((attributes.resource.clone(), kind)));

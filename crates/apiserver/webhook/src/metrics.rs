@@ -45,6 +45,7 @@ impl RejectionCause {
         match self {
             RejectionCause::CallingWebhook => "calling_webhook_error",
             RejectionCause::ServerInternal => "apiserver_internal_error",
+            // Upstream's label names errors of the call, and a denial is none.
             RejectionCause::Denied => "no_error",
         }
     }
@@ -87,6 +88,7 @@ impl WebhookMetrics {
             .entry((call.clone(), rejected))
             .or_insert_with(|| Histogram::new(&DURATIONS))
             .observe_duration(took);
+        // Upstream caps the codes in the same way.
         let key = (call.clone(), code.min(MAX_CODE), rejected);
         *self.requests.lock().entry(key).or_default() += 1;
     }

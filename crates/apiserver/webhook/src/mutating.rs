@@ -78,6 +78,7 @@ impl Pass<'_> {
         hook: &Arc<Hook>,
     ) -> Result<(), ApiError> {
         let (attributes, lookups) = (&self.attributes, &mut self.lookups);
+        // With the object as earlier webhooks have left it: their labels may select or exempt it.
         let selected = select_hook(self.setup, request, attributes, hook, lookups).await?;
         let Some((invocation, objects)) = selected else {
             return Ok(());
@@ -99,9 +100,12 @@ impl Pass<'_> {
             request.object = changed.of_request;
             let versions = &mut self.lookups.versions;
             versions.replace_object(&invocation.kind, changed.of_webhook);
+            // In-tree plugins run again as well: they may have defaults for fields that this
+            // webhook has added.
             request.reinvocation.request();
             request.reinvocation.webhooks.require_reinvocation();
         }
+        // After the change is recorded: a webhook is not due because of its own change.
         if hook.is_reinvocable {
             request.reinvocation.webhooks.record_invoked(&hook.id);
         }
@@ -117,6 +121,7 @@ impl Pass<'_> {
     ) -> Result<Option<ChangedObject>, HookError> {
         let (setup, attributes) = (self.setup, &self.attributes);
         let response = call_hook(setup, invocation, attributes, objects, Phase::Admit).await?;
+        // Before the verdict: a denial may have warnings, too.
         request.warnings.extend(response.warnings.iter().cloned());
         check_verdict(&invocation.hook, &response)?;
         // The options of a connection are not read from the object, so that a patch of it would
@@ -132,11 +137,14 @@ impl Pass<'_> {
             return Ok(None);
         };
         request.warnings.extend(patched.warning);
+        // A patch that sets existing values must not start a second pass.
         if patched.object == objects.object {
             return Ok(None);
         }
         let mut object = patched.object;
         let (kinds, subresource) = (&*setup.kinds, attributes.subresource);
+        // Later webhooks and the registry expect defaults in what the patch has added, such as a
+        // container.
         kinds.default_object(&invocation.resource, subresource, &mut object);
         let target = (invocation.resource.clone(), invocation.kind.clone());
         let converted = convert_back(kinds, attributes, &target, object.clone()).await;

@@ -39,6 +39,7 @@ impl From<CallError> for HookError {
 impl From<ResponseError> for HookError {
     fn from(error: ResponseError) -> Self {
         HookError::Calling {
+            // Upstream's "error validating webhook response" is a ServiceUnavailable.
             code: 503,
             why: error.to_string(),
         }
@@ -78,6 +79,8 @@ fn denial_reason(status: &Value) -> Reason {
     let known = REASONS
         .into_iter()
         .find(|reason| reason.as_str() == text(status, "reason"));
+    // Other codes are no errors of HTTP. Upstream raises those below 400 to 400, so that no denial
+    // looks like a success.
     let code = int(status, "code").and_then(|code| u16::try_from(code).ok());
     match (code.filter(|code| (400..=599).contains(code)), known) {
         (None, Some(reason)) => reason,

@@ -46,6 +46,7 @@ pub fn apply_response(
 ) -> Result<Option<Patched>, HookError> {
     let operations: Vec<Value> = match serde_json::from_slice(&response.patch) {
         Ok(operations) => operations,
+        // No patch at all is valid, although it is no JSON.
         Err(_) if response.patch.is_empty() => return Ok(None),
         Err(error) => {
             return Err(HookError::Calling {
@@ -54,6 +55,7 @@ pub fn apply_response(
             });
         }
     };
+    // As upstream, before the type is checked: an empty list needs none.
     if operations.is_empty() {
         return Ok(None);
     }
@@ -63,6 +65,7 @@ pub fn apply_response(
             why: format!("unsupported patch type {:?}", response.patch_type),
         });
     }
+    // Upstream fails the request for a patch that does not apply, whatever the failure policy.
     let internal = |why: String| HookError::Internal(ApiError::internal(why));
     if !object.is_object() {
         return Err(internal(format!(
@@ -73,6 +76,7 @@ pub fn apply_response(
     // The paths refer to the form that the webhook has received.
     let explicit = kinds.explicit_object(target.resource, target.subresource, object);
     let patched = json_patch(explicit, &response.patch).map_err(|e| internal(e.to_string()))?;
+    // Upstream decodes the result into the Go type, which rejects wrong types.
     let mut patched = kinds
         .decode_object(target.resource, target.subresource, patched)
         .map_err(internal)?;

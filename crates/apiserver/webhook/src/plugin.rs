@@ -57,6 +57,7 @@ impl Plugin {
         if is_exempt(request.kind, request.group) {
             return Ok(Arc::default());
         }
+        // Fails closed: a restart must not open a gap in which no webhook is called.
         if !self.setup.objects.caches_ready() {
             let why = "not yet ready to handle request";
             return Err(ApiError::forbidden(

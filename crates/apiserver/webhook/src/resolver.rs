@@ -68,6 +68,7 @@ fn find_service(objects: &dyn Objects, name: &ServiceName) -> Result<Arc<Value>,
 
 fn service_type(service: &Value) -> &str {
     match text(get(service, "spec"), "type") {
+        // The default of the API.
         "" => "ClusterIP",
         other => other,
     }
@@ -88,6 +89,7 @@ fn find_port<'a>(service: &'a Value, name: &ServiceName) -> Result<&'a Value, St
 fn cluster_address(service: &Value, name: &ServiceName) -> Result<Address, String> {
     let spec = get(service, "spec");
     let host = match (service_type(service), text(spec, "clusterIP")) {
+        // A headless Service has no address that kube-proxy forwards.
         ("ClusterIP", "None") => {
             return Err("cannot route to service with ClusterIP \"None\"".into());
         }
@@ -95,6 +97,7 @@ fn cluster_address(service: &Value, name: &ServiceName) -> Result<Address, Strin
             find_port(service, name)?;
             address
         }
+        // Upstream connects to the name, but verifies the certificate for the name of the Service.
         ("ExternalName", _) => text(spec, "externalName"),
         (other, _) => return Err(format!("unsupported service type {other:?}")),
     };
@@ -124,6 +127,8 @@ fn endpoint_address<'a>(
         let hosts = list(slice, "endpoints")
             .iter()
             .filter(|endpoint| is_ready(endpoint))
+            // The addresses of one endpoint are fungible, and clients use the first only
+            // (discovery/v1).
             .filter_map(|endpoint| texts(endpoint, "addresses").first().copied());
         ready.extend(hosts.map(|host| Address {
             host: host.to_owned(),
@@ -131,6 +136,7 @@ fn endpoint_address<'a>(
         }));
     }
     ready
+        // Without kube-proxy, the caller has to spread the load over the endpoints.
         .choose(&mut rand::rng())
         .cloned()
         .ok_or_else(|| format!("no endpoints available for service {:?}", name.name))

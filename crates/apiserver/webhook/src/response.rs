@@ -46,6 +46,7 @@ pub fn decode_response(
     let review = parse_review(body).map_err(ResponseError::Undecodable)?;
     let response = get(&review, "response");
     let invalid = |why: String| Err(ResponseError::Invalid(why));
+    // Otherwise a body such as `{}` would read as a denial without a reason.
     if response.is_null() {
         return invalid("webhook response was absent".into());
     }
@@ -57,12 +58,14 @@ pub fn decode_response(
     }
     let mut patch = Vec::new();
     let mut patch_type = String::new();
+    // In v1beta1, the patch of a validating webhook is ignored.
     if mutating {
         patch = STANDARD
             .decode(text(response, "patch"))
             .map_err(|_| ResponseError::Undecodable("response.patch is not base64".into()))?;
         patch_type = match version {
             ReviewVersion::V1 => text(response, "patchType").to_owned(),
+            // Upstream pins the only type, because v1beta1 has never checked the field.
             ReviewVersion::V1beta1 => "JSONPatch".to_owned(),
         };
     }
@@ -85,6 +88,7 @@ fn parse_review(body: &[u8]) -> Result<Value, String> {
     let review = api_codec::json::parse(body)
         .map_err(|e| format!("couldn't get version/kind; json parse error: {e}"))?;
     let kind = text(&review, "kind");
+    // Webhooks of v1beta1 may leave out the type.
     if !review.is_object() || !matches!(kind, "" | "AdmissionReview") {
         return Err(format!(
             "the response is not an AdmissionReview: kind {kind:?}"

@@ -119,6 +119,8 @@ fn operation_options(attributes: &Attributes<'_>) -> Value {
         && let Some(fields) = options.as_object_mut()
     {
         fields.insert("kind".into(), kind.into());
+        // `CreateOptions` and `UpdateOptions` have no such field, and a strict webhook would reject
+        // it.
         fields.remove("force");
     }
     options

@@ -46,6 +46,7 @@ impl Rule {
             versions: list("apiVersions"),
             resources: list("resources"),
             scope: match text(rule, "scope") {
+                // An absent scope is defaulted to "*".
                 "" | "*" => Scope::All,
                 "Namespaced" => Scope::Namespaced,
                 "Cluster" => Scope::Cluster,
@@ -77,6 +78,7 @@ impl Rule {
             Scope::All => true,
             Scope::Namespaced => namespaced,
             Scope::Cluster => !namespaced,
+            // As upstream, a scope of a newer API matches nothing.
             Scope::Unknown => false,
         }
     }

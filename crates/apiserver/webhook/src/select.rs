@@ -44,6 +44,7 @@ pub async fn select_hook(
         return Ok(None);
     }
     let versions = &mut lookups.versions;
+    // After the selectors, because a conversion may call another webhook.
     let versioned = versions.find_or_convert(kinds, attributes, &target, objects);
     // As upstream: the request fails, whatever the webhook's policy says of its own failures.
     let versioned = versioned
@@ -88,12 +89,14 @@ async fn match_conditions(
             })
             .await
         }
-        // If one expression does not compile, every evaluation fails. Upstream still skips the webhook if
-        // another condition is false.
+        // If one expression does not compile, every evaluation fails. Upstream still skips the
+        // webhook if another condition is false.
         Err(why) => Err(why.clone()),
     };
     match matched {
         Ok(matched) => Ok(matched),
+        // As upstream, skipped and not called: the conditions may be meant to keep requests from
+        // the webhook.
         Err(why) if hook.ignores_failure => {
             tracing::warn!(
                 webhook = hook.name,

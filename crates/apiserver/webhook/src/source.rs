@@ -65,6 +65,7 @@ impl Observer for Source {
                 by_name.remove(object.name());
             }
         }
+        // Under the lock, so that of two changes at once the later list is published last.
         let all = by_name.values().flatten().cloned().collect();
         self.hooks.store(Arc::new(all));
     }

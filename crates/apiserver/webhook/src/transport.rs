@@ -108,6 +108,7 @@ impl Transport {
         // The webhook can give up in time itself.
         let url = format!("{}?timeout={}s", endpoint.url(), timeout.as_secs());
         let exchange = self.exchange(endpoint, &url, body);
+        // One limit for connection, request and response, as the deadline of upstream's context.
         match tokio::time::timeout(timeout, exchange).await {
             Ok(done) => done,
             Err(_) => Err(CallError::Deadline { url: url.clone() }),
@@ -141,6 +142,7 @@ impl Transport {
         {
             let mut value =
                 HeaderValue::from_str(&value).map_err(|_| failed("invalid token".into()))?;
+            // Keeps the token out of HPACK's table (RFC 7541, section 7.1) and out of debug output.
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }
@@ -186,6 +188,7 @@ impl Transport {
 
 /// Returns the body of a successful response.
 fn check_status(Reply { status, body }: Reply) -> Result<Bytes, CallError> {
+    // The range that client-go takes for success.
     if (200..=206).contains(&status.as_u16()) {
         return Ok(body);
     }

@@ -7,6 +7,7 @@ use api_meta::{ApiError, Meta, Reason};
 use serde_json::{Map, Value};
 
 /// Maximum size of all annotations.
+// Upstream's `TotalAnnotationSizeLimitB`.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 /// Characters of a webhook's message that reach the client.
 const MAX_MESSAGE: usize = 2048;
@@ -88,6 +89,7 @@ pub fn parse_response(
         .map(Value::take)
     {
         Some(Value::Array(objects)) => Ok(objects),
+        // The comparison of the numbers then reports the error.
         _ => Ok(Vec::new()),
     }
 }
@@ -137,6 +139,7 @@ fn restore_metadata(original: &Value, converted: &Value) -> Result<Map<String, V
         Some(_) => return Err("invalid metadata in converted object".into()),
     };
     let before = get(original, "metadata").as_object();
+    // The metadata of the original: a webhook must not change owners, finalizers or managed fields.
     let mut metadata = before.cloned().unwrap_or_default();
     for field in ["labels", "annotations"] {
         match returned.get(field) {
@@ -166,6 +169,7 @@ fn check_texts(field: &str, texts: &Map<String, Value>, is_changed: bool) -> Res
         size += key.len() + value.len();
         let problems = match field {
             "labels" => [qualified_name(key), label_value(value)].concat(),
+            // Upstream's `ValidateAnnotations` checks the keys in lower case.
             _ => qualified_name(&key.to_ascii_lowercase()),
         };
         if let (true, Some(problem)) = (is_changed, problems.first()) {

@@ -49,6 +49,7 @@ pub fn split_batches(objects: &[Value], api_version: &str) -> Vec<Vec<usize>> {
     let mut batches: Vec<Vec<usize>> = Vec::new();
     let mut room = 0;
     for (index, object) in objects.iter().enumerate() {
+        // Upstream converts objects without content itself, which its watch cache creates.
         if text(object, "apiVersion") == api_version || is_bare(object) {
             continue;
         }

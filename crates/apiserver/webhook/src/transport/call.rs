@@ -79,6 +79,7 @@ impl Call<'_> {
         *request.headers_mut() = self.headers.clone();
         let host = self.uri.host().unwrap_or_default();
         let host = match self.uri.port_u16() {
+            // The normal form of an authority has no default port (RFC 9110, section 4.2.3).
             None | Some(443) => HeaderValue::from_str(host)?,
             Some(port) => HeaderValue::from_str(&format!("{host}:{port}"))?,
         };
@@ -104,6 +105,7 @@ impl Call<'_> {
 pub async fn collect_body(body: Incoming) -> Result<Bytes, SendError> {
     match Limited::new(body, MAX_RESPONSE).collect().await {
         Ok(body) => Ok(body.to_bytes()),
+        // A webhook must not be able to fill the memory of the server.
         Err(error) if error.is::<LengthLimitError>() => Err(SendError::TooLarge),
         Err(_) => Err(SendError::BrokenBody),
     }

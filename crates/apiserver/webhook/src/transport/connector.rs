@@ -75,6 +75,7 @@ impl Route {
         let Some(proxy) = &self.proxy else {
             return dial_tcp(&address(self.endpoint.host(), self.endpoint.port())).await;
         };
+        // The proxy resolves the host: behind a proxy, this machine often has no DNS for it.
         let mut stream = dial_tcp(&address(&proxy.host, proxy.port)).await?;
         open_tunnel(&mut stream, proxy, &self.endpoint.host_port()).await?;
         Ok(stream)
@@ -87,6 +88,7 @@ async fn dial_tcp(address: &Address) -> Result<TcpStream, DialError> {
         .await
         .map_err(|_| DialError(format!("dial tcp: lookup {host}: no such host")))?;
     let mut last = DialError(format!("dial tcp: lookup {host}: no such host"));
+    // A name may have addresses of both families, of which this machine reaches one only.
     for address in found {
         match TcpStream::connect(address).await {
             Ok(stream) => {

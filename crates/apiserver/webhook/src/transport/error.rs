@@ -42,6 +42,8 @@ impl CallError {
     /// Builds the error of a response. Redirects are not followed: a webhook could direct the
     /// request, with the object in it, to another server.
     pub(super) fn of_status(code: u16, body: &str) -> Self {
+        // The texts of `NewGenericServerResponse`, which client-go uses without a Status in the
+        // body.
         let message = match code {
             300..=399 => format!("the server responded with a redirect (status code {code})"),
             400 => "the server rejected our request for an unknown reason".to_owned(),

@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 /// Bytes of a response that the server may send ahead, of one and of all.
+// The defaults of hyper's client, as those of h2 are 64 KiB and would stall large responses.
 const WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 5 << 20;
 /// Maximum size of the headers of a response.
@@ -22,6 +23,7 @@ impl Http2 {
     /// Begins the protocol. The connection is a task of `tasks`.
     pub async fn new(stream: TlsStream<TcpStream>, tasks: &Tasks) -> Result<Self, SendError> {
         let (sender, connection) = Builder::new()
+            // No response is expected without a request.
             .enable_push(false)
             .initial_window_size(WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)

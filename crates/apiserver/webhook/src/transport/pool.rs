@@ -52,10 +52,13 @@ impl Pool {
     pub async fn send(&self, call: &Call<'_>) -> Result<Reply, SendError> {
         if let Some(connection) = self.find_shared() {
             match connection.send(call).await {
+                // Only an unsent request is repeated: the webhook may have received any other, and
+                // may have side effects.
                 Err(SendError::Unsent) => self.kept.lock().shared = None,
                 done => return done,
             }
         }
+        // After a restart of the webhook, all idle connections are closed.
         while let Some(connection) = self.take_idle() {
             match self.send_on(connection, call).await {
                 Err(SendError::Unsent) => {}
@@ -64,6 +67,8 @@ impl Pool {
         }
         let mut opening = None;
         if self.route.offers_http2() {
+            // A second look under the lock: another request may have opened the connection
+            // meanwhile.
             opening = Some(self.opening.lock().await);
             if let Some(connection) = self.find_shared() {
                 drop(opening);
@@ -77,6 +82,8 @@ impl Pool {
             drop(opening);
             return connection.send(call).await;
         }
+        // The server has chosen HTTP/1.1: connections are not shared, so that the next request
+        // opens its own at once.
         drop(opening);
         self.send_on(Http1::new(stream).await?, call).await
     }
@@ -124,6 +131,7 @@ impl Pool {
         if std::mem::replace(&mut kept.is_swept, true) {
             return;
         }
+        // Weak: the task must not keep the connections of a dropped client open.
         let (kept, stopped) = (Arc::downgrade(&self.kept), self.tasks.shutdown().clone());
         self.tasks
             .spawn_isolated("idle webhook connections", async move {
@@ -135,6 +143,7 @@ impl Pool {
 /// Closes connections that are idle for long, until none is left or the pool is dropped.
 async fn close_idle(kept: Weak<Mutex<Kept>>) {
     loop {
+        // Half of the time, so that a connection outlives its limit by no more than that.
         tokio::time::sleep(IDLE / 2).await;
         let Some(kept) = kept.upgrade() else {
             return;

@@ -72,6 +72,7 @@ impl ProxyRules {
     /// The proxy of the environment can't be used.
     pub fn find_proxy(&self, host: &str, port: u16) -> Result<Option<Proxy>, String> {
         let address: Option<IpAddr> = host.parse().ok();
+        // Go's `httpproxy` never uses a proxy for the machine itself.
         let local = host == "localhost" || address.is_some_and(|ip| ip.is_loopback());
         let direct = || {
             let mut exceptions = self.direct.iter();
@@ -94,11 +95,14 @@ fn parse_proxy(text: &str) -> Result<Proxy, String> {
         format!("http://{text}")
     };
     let url: Uri = url.parse().map_err(|_| invalid())?;
+    // Go also supports TLS and SOCKS to the proxy. Falling back to a direct connection would bypass
+    // it.
     if url.scheme_str() != Some("http") {
         return Err("the proxy of HTTPS_PROXY is not an http URL".to_owned());
     }
     let authority = url.authority().ok_or_else(invalid)?;
     let user = authority.as_str().rsplit_once('@').map(|(user, _)| user);
+    // The URL escapes characters such as `@` that the header has to hold as they are.
     let decode = |user: &str| {
         let decoded = percent_encoding::percent_decode_str(user).collect::<Vec<u8>>();
         format!("Basic {}", STANDARD.encode(decoded))
@@ -130,6 +134,8 @@ impl Exception {
             _ => (entry, None),
         };
         let name = name.trim_matches(['[', ']']).to_ascii_lowercase();
+        // As in Go, `*.example.com` and `.example.com` mean subdomains, and `example.com` the
+        // domain and its subdomains.
         let bare = name.strip_prefix('*').unwrap_or(&name);
         Some(Exception::Host {
             subdomains_only: bare.starts_with('.'),
@@ -151,6 +157,7 @@ impl Exception {
                 let parent = host.strip_suffix(name.as_str());
                 let below = parent.is_some_and(|rest| rest.ends_with('.'));
                 let same = host == *name && !subdomains_only;
+                // An address has no subdomains: `10.1.2.3` is not below `1.2.3`.
                 port.is_none_or(|port| port == at) && (same || below && address.is_none())
             }
         }

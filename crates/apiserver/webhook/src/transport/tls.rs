@@ -113,11 +113,15 @@ impl ServerCertVerifier for BundleVerifier {
         let verified =
             self.chains
                 .verify_server_cert(end_entity, intermediates, name, stapled, now);
+        // webpki rejects a CA certificate as the server's own (`CaUsedAsEndEntity`), even a trusted
+        // one.
         let is_trusted = self.trusted.iter().any(|trusted| trusted == end_entity);
         if verified.is_ok() || !is_trusted {
             return verified;
         }
         let parsed = ParsedCertificate::try_from(end_entity)?;
+        // Trust in the certificate replaces its chain only. Name and validity are checked all the
+        // same.
         verify_server_name(&parsed, name)?;
         check_validity(end_entity, now)?;
         Ok(ServerCertVerified::assertion())
@@ -162,6 +166,7 @@ fn check_validity(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(),
 }
 
 fn read_system_roots() -> Option<Vec<u8>> {
+    // Go reads this variable first.
     let given = std::env::var_os("SSL_CERT_FILE");
     let standard = SYSTEM_ROOTS.iter().map(|path| path.into());
     given
