@@ -45,6 +45,7 @@ impl Observer for Backlog {
         if !deleted && is_terminating(definition) {
             self.terminating.write().insert(name.to_owned());
         } else if self.terminating.read().contains(name) {
+            // Locked for a write only if it changes, so that other events block no create.
             self.terminating.write().remove(name);
         }
         let names = (!deleted).then(|| KnownNames::read(definition));
@@ -61,6 +62,7 @@ impl Backlog {
     }
 
     pub(crate) fn add_due(&self, name: &str) {
+        // Names that an event has brought are kept, and not replaced by none.
         self.state.lock().due.entry(name.to_owned()).or_default();
         self.changed.notify_one();
     }
@@ -71,6 +73,7 @@ impl Backlog {
         let failures = state.failures.entry(name.to_owned()).or_default();
         *failures = failures.saturating_add(1);
         let pause = FIRST_RETRY
+            // Ten doublings exceed the limit already. More would overflow the shift.
             .saturating_mul(1 << (*failures - 1).min(10))
             .min(LAST_RETRY);
         state.later.insert(name.to_owned(), Instant::now() + pause);
@@ -108,6 +111,8 @@ impl Backlog {
                     // Either way, the state decides what is due.
                     let _ = tokio::time::timeout_at(at, self.changed.notified()).await;
                 }
+                // `Notify` keeps one permit: a change since the look at the state ends the wait at
+                // once.
                 None => self.changed.notified().await,
             }
         }

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 /// Time after which the progress is reported, and the instances are deleted again.
 const PATIENCE: Duration = Duration::from_secs(60);
+// The interval of upstream's poll in `deleteInstances`, whose timeout is the one above.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// The cleanups that run, one task for each definition.
@@ -43,6 +44,7 @@ impl Cleanup {
 
     /// Starts the cleanup of a definition, unless it runs.
     pub(crate) fn start(self: &Arc<Self>, name: &str, uid: &str) {
+        // The UID, because a definition that was created again has a cleanup of its own.
         if !self.running.lock().insert(uid.to_owned()) {
             return;
         }
@@ -61,6 +63,7 @@ impl Cleanup {
         loop {
             match self.clean_up(name, uid).await {
                 Ok(()) => return,
+                // The definition is deleted, or another server has completed the cleanup.
                 Err(error) if error.reason == Reason::NotFound => return,
                 Err(error) => {
                     tracing::warn!(name, %error, "failed to delete the instances of a definition");
@@ -79,6 +82,7 @@ impl Cleanup {
             text(accepted_names(&definition), "plural"),
         );
         let ended = if api_kinds::is_built_in(group, plural) {
+            // The objects under this prefix are those of the built-in resource, and must stay.
             let message = "instances overlap with built-in resources in storage";
             terminating("False", "OverlappingBuiltInResource", message)
         } else if !is_true(&definition, "Established") {
@@ -151,6 +155,7 @@ impl Cleanup {
             message: format!("could not confirm zero CustomResources remaining: {why}"),
         };
         let deadline = Instant::now() + PATIENCE;
+        // Before the first look at the cache, so that no deletion after it is missed.
         let mut changes = cache
             .subscribe_from_now(Selection::default(), caches.revision())
             .changes;

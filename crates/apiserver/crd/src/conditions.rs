@@ -45,6 +45,8 @@ fn apply_names(definition: &mut Value, names: &AcceptedNames) {
         set(status, "acceptedNames", names.names.clone());
     }
     set_changed(definition, &names.condition);
+    // As upstream, a definition stays established under the names that it has, even if it requests
+    // one that is in use.
     if is_true(definition, "Established") {
         return;
     }
@@ -53,6 +55,7 @@ fn apply_names(definition: &mut Value, names: &AcceptedNames) {
         let message = "the initial names have been accepted";
         set_changed(definition, &established("False", "Installing", message));
     } else if !known {
+        // As upstream, an earlier reason stays, such as an invalid CA bundle.
         let message = "not all names are accepted";
         set_changed(definition, &established("False", "NotAccepted", message));
     }
@@ -65,6 +68,7 @@ fn established_condition(definition: &Value) -> Condition {
         established("True", "InitialNamesAccepted", message)
     } else {
         let message = "The conversion webhook CABundle is invalid";
+        // As upstream's establishing controller: such a webhook could not convert any object.
         established("False", "InvalidCABundle", message)
     }
 }

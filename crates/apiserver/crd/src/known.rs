@@ -90,6 +90,7 @@ impl Known {
     /// Decides about the names of a definition that does not have them all, and reserves them.
     pub(crate) fn decide_names(&mut self, definition: &Value) -> Option<AcceptedNames> {
         let name = definition.name();
+        // As upstream, there is no decision if requested and accepted names are the same.
         if self.names.get(name).is_none_or(|names| names.settled) {
             return None;
         }
@@ -100,6 +101,7 @@ impl Known {
         }
         let accepted = accept_names(definition, &taken);
         if let Some(names) = self.names.get_mut(name) {
+            // Before the write: definitions of the same round must not get one name twice.
             names.accepted = accepted.names.clone();
         }
         Some(accepted)

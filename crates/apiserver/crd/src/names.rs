@@ -37,6 +37,7 @@ pub struct AcceptedNames {
 /// were accepted before remain. `taken` includes the names of the definition itself.
 pub fn accept_names(definition: &Value, taken: &TakenNames<'_>) -> AcceptedNames {
     let (requested, before) = (names(definition), accepted_names(definition));
+    // Both fields are present even if empty: Go's type has no `omitempty` for them.
     let mut accepted = json!({"plural": text(before, "plural"), "kind": text(before, "kind")});
     for field in ["singular", "listKind"] {
         set_present(&mut accepted, field, text(before, field));
@@ -58,6 +59,7 @@ pub fn accept_names(definition: &Value, taken: &TakenNames<'_>) -> AcceptedNames
         }
     }
     match check_short_names(requested, before, taken) {
+        // As upstream, all short names are accepted or none.
         Some(problem) => conflict = Some(("ShortNamesConflict", problem)),
         None => short = list(requested, "shortNames").to_vec(),
     }
@@ -69,6 +71,7 @@ pub fn accept_names(definition: &Value, taken: &TakenNames<'_>) -> AcceptedNames
     }
     for (field, values) in [
         ("shortNames", short),
+        // Categories are meant to be shared, so that they never conflict.
         ("categories", list(requested, "categories").to_vec()),
     ] {
         if !values.is_empty() {
@@ -100,6 +103,7 @@ fn check_short_names(requested: &Value, before: &Value, taken: &TakenNames<'_>) 
     let own = texts(before, "shortNames");
     let mut problems: Vec<String> = Vec::new();
     for name in texts(requested, "shortNames") {
+        // `taken` includes the names of the definition itself, which are no conflict.
         let problem = in_use(name);
         if !own.contains(&name) && taken.resources.contains(name) && !problems.contains(&problem) {
             problems.push(problem);

@@ -129,6 +129,8 @@ impl Definitions {
                 self.forget(known, &name).await;
                 continue;
             }
+            // The names of all changed definitions are known before the first decision, which
+            // depends on them.
             if let Some(names) = names {
                 known.names.insert(name.clone(), names);
             }
@@ -151,6 +153,8 @@ impl Definitions {
         for decision in decisions.iter_mut().filter(|d| d.presumes_install) {
             self.check_presumption(known, decision);
         }
+        // After the install: the status must not announce resources that this server does not
+        // serve.
         self.write_all(known, &decisions).await;
         for decision in decisions.iter().filter(|d| d.needs_cleanup) {
             self.cleanup.start(&decision.name, &decision.uid);
@@ -169,6 +173,8 @@ impl Definitions {
     fn offer_names(&self, known: &Known, group: &str, decided: &[Decision]) {
         let decided: HashSet<&str> = decided.iter().map(|d| d.name.as_str()).collect();
         for (name, names) in &known.names {
+            // Upstream requeues the group as well: any of its definitions may wait for a released
+            // name.
             if *names.group == *group && !names.settled && !decided.contains(name.as_str()) {
                 self.backlog.add_due(name);
             }
@@ -231,6 +237,7 @@ impl Definitions {
                 // Upstream establishes a definition without served versions, too.
                 known.installed.insert(name.to_owned(), wanted.clone());
             }
+            // Not tried again: only a change of the definition can repair it.
             Err(error) => tracing::error!(name, %error, "the definition can't be served"),
         }
         Vec::new()
@@ -264,6 +271,8 @@ impl Definitions {
 
     fn report_refusal(&self, name: &str, error: &InstallError) {
         tracing::error!(name, %error, "the resources of the definition can't be installed");
+        // The watch cache shows no change after a refusal, so that only a timer leads to the next
+        // attempt.
         self.backlog.retry(name);
     }
 
@@ -281,6 +290,7 @@ impl Definitions {
         for decision in decisions {
             match &decision.status {
                 Some(status) => writes.push(self.write_one(decision, status).boxed()),
+                // The install was refused. Forgetting its failures would reset the back-off.
                 None if decision.presumes_install
                     && !known.installed.contains_key(&decision.name) => {}
                 None => self.backlog.forget_failures(&decision.name),

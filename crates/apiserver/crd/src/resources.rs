@@ -95,6 +95,7 @@ fn build_version(
 ) -> Resource {
     let names = accepted_names(definition);
     let owned = |field: &str| Name::from(text(names, field).to_owned());
+    // As upstream, discovery offers no verb that would keep the cleanup from its end.
     let verbs = if is_terminating(definition) {
         TERMINATING_VERBS
     } else {
@@ -152,6 +153,7 @@ fn own_all(names: Vec<&str>) -> Vec<Name> {
 }
 
 fn selectable_fields(schema: &ObjectSchema) -> Vec<Name> {
+    // Upstream's field labels of all custom resources.
     let mut fields: Vec<Name> = vec!["metadata.name".into(), "metadata.namespace".into()];
     if let ObjectSchema::Custom(custom) = schema {
         let declared = custom.selectable_fields.iter();

@@ -29,6 +29,7 @@ pub(crate) fn structure_condition(
         if !document.is_object() {
             continue;
         }
+        // Resources are built in the order of the versions.
         let parsed = built.get(index).and_then(|resource| find_schema(resource));
         let schema = match parsed.map_or_else(|| parse_unchecked(document), Ok) {
             Ok(schema) => schema,
@@ -36,6 +37,7 @@ pub(crate) fn structure_condition(
                 let version = text(version, "name");
                 let message =
                     format!("failed to check validation schema for version {version}: {error}");
+                // As upstream, the first schema that cannot be parsed decides.
                 return Some(Condition::new(KIND, "Unknown", "StructuralError", message));
             }
         };
