@@ -28,6 +28,7 @@ pub struct RemoteVersion {
 
 /// Converts an `APIResourceList` into the resources of aggregated discovery; `None` if it is none.
 pub fn parse_resource_list(document: &Value) -> Option<Vec<Value>> {
+    // An error page or another kind must not look like a version without resources.
     if text(document, "kind") != "APIResourceList" {
         return None;
     }
@@ -104,6 +105,7 @@ pub fn merge_group(local: Value, group: &str, remote: &[RemoteVersion]) -> Value
     let mut list = json!({"groups": groups});
     merge_groups(&mut list, &own);
     let mut entry = get(&list, "groups").get(0).cloned().unwrap_or_default();
+    // Entries of the list have no type, the document of a single group has.
     entry["kind"] = "APIGroup".into();
     entry["apiVersion"] = "v1".into();
     entry
@@ -120,6 +122,8 @@ pub fn merge_aggregated(document: &mut Value, remote: &[RemoteVersion]) {
             if group.get("metadata").is_none() {
                 group["metadata"] = json!({"name": version.group});
             }
+            // Stale as defined by `apidiscovery.k8s.io`: the last known resources, because their
+            // server does not respond.
             let freshness = if version.current { "Current" } else { "Stale" };
             let entry = json!({"version": version.version, "resources": *version.resources,
                 "freshness": freshness});
@@ -133,6 +137,7 @@ fn add_plain_version(group: &mut Value, version: &RemoteVersion) {
     let entry = json!({"groupVersion": format!("{}/{}", version.group, version.version),
         "version": version.version});
     insert_version(group, version, entry);
+    // Upstream prefers the version with the highest priority, which is the first.
     group["preferredVersion"] = get(group, "versions").get(0).cloned().unwrap_or_default();
 }
 

@@ -92,6 +92,7 @@ impl ExtensionServer {
         identity: &Arc<ClientIdentity>,
     ) -> Result<Arc<ClientConfig>, String> {
         if let Some((built_for, config)) = &*self.tls.lock()
+            // A renewed certificate is a new `Arc`, so that no keys have to be compared.
             && Arc::ptr_eq(built_for, identity)
         {
             return Ok(config.clone());
@@ -102,6 +103,8 @@ impl ExtensionServer {
     }
 
     fn build_config(&self, identity: ClientIdentity) -> Result<Arc<ClientConfig>, String> {
+        // The client certificate stays: with it, the server verifies the proxy before it trusts the
+        // headers of the user.
         if self.insecure {
             return client_config(&ClientTls {
                 identity,
@@ -110,6 +113,8 @@ impl ExtensionServer {
             })
             .map_err(|error| error.to_string());
         }
+        // Verified like the Service of a webhook: the same name, the same treatment of the CA
+        // bundle.
         let endpoint = Endpoint::parse(&json!({
             "service": {"namespace": self.service.namespace, "name": self.service.name, "port": self.service.port},
             "caBundle": self.ca_bundle,

@@ -25,11 +25,14 @@ pub fn identity_headers(user: &User) -> Result<HeaderMap, ApiError> {
     };
     let mut headers = HeaderMap::new();
     headers.insert(USER, value(&user.name)?);
+    // Omitted if empty, as upstream.
     if !user.uid.is_empty() {
         headers.insert(UID, value(&user.uid)?);
     }
     let mut append = |name: HeaderName, value: HeaderValue| {
         headers
+            // `append` panics beyond 32,768 headers, and an authenticator may return any number of
+            // groups.
             .try_append(name, value)
             .map(|_| ())
             .map_err(|_| refused())

@@ -17,7 +17,8 @@ type Servers = BTreeMap<String, Arc<ExtensionServer>>;
 pub struct ApiServiceIndex {
     writing: Mutex<()>,
     servers: ArcSwap<Servers>,
-    // Kept, because reading all definitions again after each change of one would decode all schemas.
+    // Kept, because reading all definitions again after each change of one would decode all
+    // schemas.
     definitions: Mutex<BTreeMap<String, ServedVersions>>,
     /// Notified of changes of APIServices, and of the served versions of custom resource definitions.
     pub local_changed: Notify,
@@ -65,6 +66,7 @@ impl ApiServiceIndex {
 
     /// Returns whether a Service is in front of an extension server.
     fn has_service(&self, namespace: &str, name: &str) -> bool {
+        // Most Services are of no extension server. Their changes must not cause checks.
         let servers = self.servers.load();
         let mut services = servers.values().map(|server| &server.service);
         services.any(|service| service.namespace == namespace && service.name == name)
@@ -90,6 +92,7 @@ impl Observer for ApiServiceIndex {
     fn object_changed(&self, resource: &GroupResource, event: &ObjectEvent) {
         let (ObjectEvent::Applied(object) | ObjectEvent::Deleted(object)) = event;
         match resource.resource.as_str() {
+            // A Service that precedes its APIService is checked when that one appears.
             "services" if !self.has_service(object.namespace(), object.name()) => return,
             "endpointslices" => {
                 let service = object.label("kubernetes.io/service-name");
@@ -107,6 +110,7 @@ impl Observer for ApiServiceIndex {
             _ => self.local_changed.notify_one(),
         }
         if resource.resource == "apiservices" {
+            // Between load and store, another writer would be overwritten. Readers take no lock.
             let _writing = self.writing.lock();
             let mut servers = Servers::clone(&self.servers.load());
             let before = servers.get(object.name()).cloned();
@@ -119,8 +123,8 @@ impl Observer for ApiServiceIndex {
             }
             let after = servers.get(object.name()).cloned();
             self.servers.store(Arc::new(servers));
-            // The result of a check is a change of the status. If it led to the next check, a server
-            // with ever new errors would be called, and the object written, without a pause.
+            // The result of a check is a change of the status. If it led to the next check, a
+            // server with ever new errors would be called, and the object written, without a pause.
             if before
                 .zip(after)
                 .is_some_and(|(old, new)| old.has_spec_of(&new))

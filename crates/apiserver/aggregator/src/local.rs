@@ -34,6 +34,7 @@ impl ServedVersions {
     /// Reads a definition.
     pub fn parse(definition: &Value) -> Self {
         let spec = get(definition, "spec");
+        // As upstream, a version that is not served has no APIService.
         let versions = list(spec, "versions").iter().filter(|v| flag(v, "served"));
         Self {
             group: text(spec, "group").into(),
@@ -59,6 +60,8 @@ pub fn desired_services<'a>(
             all.insert(format!("{name}.{group}"), service);
         }
     }
+    // After the definitions: one that names a built-in group version must not replace its
+    // APIService.
     for (group, version) in built_in {
         if let Some(priorities) = find_priorities(group, version) {
             let service = local_service(group, version, ON_START, priorities);

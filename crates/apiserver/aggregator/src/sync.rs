@@ -23,6 +23,7 @@ pub enum Action {
 pub fn plan_sync(desired: Option<&Value>, current: Option<&Value>, at_start: bool) -> Action {
     let label = |object: &Value| object.label(MANAGED).unwrap_or_default().to_owned();
     let skipped = |label: &str| label == ON_START && !at_start;
+    // Also if it was deleted: the operator's change lasts until the next start.
     if desired.is_some_and(|desired| skipped(&label(desired))) {
         return Action::None;
     }
@@ -32,11 +33,13 @@ pub fn plan_sync(desired: Option<&Value>, current: Option<&Value>, at_start: boo
         (desired, Some(current)) => (desired, current),
     };
     let label = label(current);
+    // Without the label, it is of an operator or an extension, even with the same name.
     if ![ON_START, ALWAYS].contains(&label.as_str()) || skipped(&label) {
         return Action::None;
     }
     match desired {
         None => Action::Delete,
+        // As upstream, only the spec is compared: labels and annotations may be of others.
         Some(desired) if get(desired, "spec") == get(current, "spec") => Action::None,
         Some(_) => Action::Update,
     }
