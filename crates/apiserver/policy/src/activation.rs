@@ -185,8 +185,8 @@ impl<'a, 'v> Activation<'a, 'v> {
                 // A cost limit of its own, as each variable is a program with `PerCallLimit`
                 // upstream. The work is shared, because it bounds the time of the request.
                 let mut own = budget.split_evaluation(PER_CALL_LIMIT);
-                // Without this, a variable that asks for all, or for its own name, would evaluate itself
-                // without end.
+                // Without this, a variable that asks for all, or for its own name, would evaluate
+                // itself without end.
                 let usable = self.usable.replace(index);
                 let result = program.evaluate(self, &mut own);
                 self.usable.set(usable);
