@@ -141,12 +141,15 @@ pub struct Init {
 
 /// Options of `join`.
 #[derive(Debug, Args)]
+// The members of a group exclude each other: with two tokens it would be open which one counts.
 #[command(group(ArgGroup::new("credential").args(["token", "token_file"])))]
 pub struct Join {
     /// Address of the API server, HOST:PORT; omit it to repair a machine that has joined
     #[arg(
         value_name = "HOST:PORT",
+        // The token verifies cluster-info, and then authenticates the request for the certificate.
         requires = "credential",
+        // The file has an address of its own.
         conflicts_with = "discovery_file"
     )]
     pub endpoint: Option<String>,
@@ -162,6 +165,7 @@ pub struct Join {
     pub token_file: Option<PathBuf>,
     /// Expected public key of the cluster's CA; may be given several times
     #[arg(long, value_name = "sha256:HEX")]
+    // A bundle with a former and a new CA has one pin for each.
     pub discovery_token_ca_cert_hash: Vec<KeyPin>,
     /// Do not verify the CA of the cluster: every holder of the token can pose as the cluster
     #[arg(long, conflicts_with_all = ["discovery_token_ca_cert_hash", "discovery_file"])]
@@ -181,6 +185,8 @@ pub struct Join {
     #[arg(
         long,
         value_name = "FILE",
+        // Without --control-plane the machine would become a worker, and the file would have no
+        // effect.
         requires = "control_plane",
         conflicts_with = "certificate_key"
     )]
@@ -297,6 +303,7 @@ pub struct CreateToken {
     pub folder: Folder,
     /// Time until the token expires, such as 90m; 0 for a token that never expires. With --control-plane at most 2 hours
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = base_duration::parse_unsigned)]
+    // 24 hours are the default of `kubeadm token create`, too.
     pub ttl: Duration,
     /// Text to recognize the token by
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -317,7 +324,8 @@ pub struct DeleteToken {
     pub folder: Folder,
     /// The part of the token before the dot. The whole token works, too, but other users see it in the list of
     /// processes
-    // Checked by the command: the parser's message would repeat the value, which may be a mistyped secret.
+    // Checked by the command: the parser's message would repeat the value, which may be a mistyped
+    // secret.
     pub id: String,
 }
 
@@ -325,6 +333,7 @@ fn parse_endpoint(text: &str) -> Result<String, String> {
     match text.strip_prefix("unix://") {
         // Relative paths would depend on the directory in which the supervisor restarts the
         // kubelet.
+        // Upstream's kubelet still accepts a bare path, but calls that form deprecated.
         Some(path) if path.starts_with('/') => Ok(text.to_owned()),
         _ => {
             Err("a runtime endpoint is unix:// and an absolute path, such as unix:///run/containerd/containerd.sock"

@@ -17,10 +17,12 @@ pub fn run_certs_command(command: Certs) -> anyhow::Result<()> {
             let data_dir = std::path::absolute(options.folder.data_dir)?;
             let all = operator_cluster::list_certificates(&data_dir)?;
             let text = match options.output {
+                // Names in a certificate that an administrator brought may hold control sequences.
                 Output::Json => escape_json_controls(&serde_json::to_string_pretty(&all)?),
                 Output::Text => format_table(&all, Timestamp::now()),
             };
             writeln!(std::io::stdout(), "{}", text.trim_end())?;
+            // On standard error, so that standard output stays parseable as JSON.
             print_all_warnings(&all);
             Ok(())
         }
@@ -34,6 +36,7 @@ pub fn run_certs_command(command: Certs) -> anyhow::Result<()> {
                 }
                 false => "the cluster does not run; `ironclad up` starts it",
             });
+            // The kubeconfig embeds its certificate, so a copy does not follow the renewal.
             print_progress("copies of admin.kubeconfig have the old certificate: copy it again");
             Ok(())
         }
@@ -75,6 +78,8 @@ fn format_table(all: &[CertificateFile], now: Timestamp) -> String {
             match (certificate.renewed_by, certificate.is_ca) {
                 (Some(Renewer::Supervisor), _) => "supervisor",
                 (Some(Renewer::Kubelet), _) => "kubelet",
+                // Nothing renews a CA: all certificates that it signed would have to change with
+                // it.
                 (None, true) => "-",
                 (None, false) => "- (unused)",
             },

@@ -30,6 +30,7 @@ pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Resul
             Ok(())
         }
         Command::Man { folder } => write_manual(&folder),
+        // Like the supervisor, it handles the token itself: its end by a signal is no error.
         Command::ApiProxy(folder) => {
             Ok(operator_cluster::run_api_proxy(&folder.data_dir, shutdown).await?)
         }
@@ -44,6 +45,7 @@ pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Resul
         Command::Doctor(options) => {
             run_until_interrupted(doctor::run_doctor(options), shutdown).await
         }
+        // Works on local files only, and ends too soon to need an interruption.
         Command::Certs(command) => certs::run_certs_command(command),
         Command::Token(command) => {
             run_until_interrupted(token::run_token_command(command), shutdown).await
@@ -94,6 +96,7 @@ async fn run_up(options: Up, shared: Option<SharedOptions>) -> anyhow::Result<()
         verbosity: options.component_verbosity,
     };
     let settings = operator_cluster::start_cluster(&library_options, &print_progress).await?;
+    // CAs are not renewed, so the commands that are run often warn before one expires.
     certs::print_warnings(&settings.data_dir);
     let kubeconfig = Layout::for_settings(&settings).admin_kubeconfig();
     writeln!(
@@ -155,6 +158,7 @@ async fn run_restore(options: Restore) -> anyhow::Result<()> {
         ));
     }
     print_progress(
+        // After `ironclad init` the name is fixed: the store knows its member by it.
         "restored; `ironclad up` starts the cluster, on another machine with --node-ip if its address differs, and with \
          --node-name if its name does and the cluster was not made by `ironclad init`",
     );
@@ -172,6 +176,7 @@ async fn run_status(options: Status) -> anyhow::Result<()> {
     certs::print_warnings(Path::new(&report.data_dir));
     // The report is printed in any case; the exit code lets scripts wait for a healthy cluster.
     if !report.is_healthy() {
+        // `up` rejects a machine that joined the cluster of another one.
         let command = if report.is_joined { "join" } else { "up" };
         bail!(
             "not everything runs; `ironclad {command} --data-dir={}` repairs it",

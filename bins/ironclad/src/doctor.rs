@@ -17,6 +17,7 @@ pub async fn run_doctor(options: Status) -> anyhow::Result<()> {
         Output::Text => format_findings(&diagnosis),
     };
     writeln!(std::io::stdout(), "{}", text.trim_end())?;
+    // Warnings do not change the exit code, by which a script sees that the cluster works.
     let errors = diagnosis.findings.iter();
     match errors
         .filter(|finding| finding.severity == Severity::Error)

@@ -36,6 +36,7 @@ pub async fn run_join(options: Join) -> anyhow::Result<()> {
         verbosity: options.component_verbosity,
     };
     let settings = operator_cluster::join_cluster(&options, &print_progress).await?;
+    // Such a machine has an administrator's kubeconfig of its own, unlike a worker.
     if settings.control_plane.is_some() {
         writeln!(
             std::io::stdout(),
@@ -45,6 +46,7 @@ pub async fn run_join(options: Join) -> anyhow::Result<()> {
         )?;
         return Ok(());
     }
+    // A worker has no administrator's credential, so kubectl runs on another machine.
     let server = settings
         .membership
         .as_ref()
@@ -84,6 +86,7 @@ async fn read_control_plane_key(options: &Join) -> anyhow::Result<Option<Control
     let text = match (&options.certificate_key, &options.certificate_key_file) {
         (Some(key), _) => key.clone(),
         (None, Some(path)) => read_secret_file(path.clone(), "the certificate key").await?,
+        // A repeated command continues with the keys that an earlier one has unpacked.
         (None, None) => return Ok(Some(ControlPlaneKey::Present)),
     };
     // The error omits the text, which may be a mistyped key.
@@ -106,6 +109,7 @@ async fn read_discovery_options(options: &Join) -> anyhow::Result<Option<Discove
     let text = match (&options.token, &options.token_file) {
         (Some(token), _) => token.clone(),
         (None, Some(path)) => read_secret_file(path.clone(), "the token").await?,
+        // The rules of the parser exclude this case, but its types do not.
         (None, None) => bail!("give a token with --token-file or --token"),
     };
     // The error omits the text, which may be a mistyped secret.
@@ -137,9 +141,12 @@ fn check_no_discovery(options: &Join) -> anyhow::Result<()> {
 }
 
 fn choose_trust(options: &Join) -> anyhow::Result<Trust> {
+    // kubeadm has the same flag. Without a pin, the token's signature over cluster-info is the only
+    // proof.
     if options.discovery_token_unsafe_skip_ca_verification {
         return Ok(Trust::TokenOnly);
     }
+    // As in kubeadm, trust without a pin must be requested by its own flag.
     if options.discovery_token_ca_cert_hash.is_empty() {
         bail!(
             "give the public key of the cluster's CA with --discovery-token-ca-cert-hash; \
@@ -170,6 +177,7 @@ async fn read_secret_file(path: PathBuf, what: &str) -> anyhow::Result<String> {
 fn read_text(path: &Path) -> std::io::Result<String> {
     let mut text = String::new();
     if path == Path::new("-") {
+        // The limit holds also for an endless input, such as `/dev/zero` by mistake.
         let stdin = std::io::stdin().lock();
         stdin.take(LONGEST_TOKEN_FILE).read_to_string(&mut text)?;
     } else {

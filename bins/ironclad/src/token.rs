@@ -31,6 +31,7 @@ fn data_dir(folder: Folder) -> std::io::Result<PathBuf> {
 
 async fn create_token(options: CreateToken) -> anyhow::Result<String> {
     let token = TokenOptions {
+        // `kubeadm token create` gives 0 the same meaning.
         lifetime: (!options.ttl.is_zero()).then_some(options.ttl),
         description: options.description,
     };
@@ -39,6 +40,8 @@ async fn create_token(options: CreateToken) -> anyhow::Result<String> {
         let (created, key) =
             operator_cluster::create_control_plane_token(&data_dir, &token).await?;
         let command = operator_cluster::format_join_command(&data_dir, &created)?;
+        // The two secrets are of use together only: the token reads the cipher text, the key opens
+        // it.
         let key = key.expose();
         return Ok(match options.print_join_command {
             true => format!("{command} --control-plane --certificate-key {key}"),
@@ -79,6 +82,7 @@ fn parse_token_id(text: &str) -> anyhow::Result<String> {
 }
 
 fn list_usages(token: &TokenSecret) -> Vec<&'static str> {
+    // The names of kubeadm, which stand for the entries `usage-bootstrap-*` of the Secret.
     let all = [
         ("authentication", token.authenticates),
         ("signing", token.signs),
@@ -95,6 +99,7 @@ fn describe_end(expiration: Expiration, now: Timestamp) -> (String, String) {
         Expiration::Never => ("<forever>".to_owned(), "<never>".to_owned()),
         Expiration::Invalid => ("<invalid>".to_owned(), "<invalid>".to_owned()),
         Expiration::At(end) => {
+            // An expired token is listed until the token cleaner deletes it.
             let left = end.as_second().saturating_sub(now.as_second()).max(0);
             (
                 api_meta::time::human_duration(left),
