@@ -12,6 +12,7 @@ use crate::Error;
 use crate::files::{read_optional, write_private, write_public};
 
 /// Lifetime of a CA. Replacing one means replacing every certificate it signed.
+// Ten years, as kubeadm's `CACertificateValidityPeriod`.
 const LIFETIME: Duration = Duration::days(3650);
 
 /// A CA with its key.
@@ -56,6 +57,7 @@ impl Authority {
         };
         let pair = KeyPair::generate().map_err(bad)?;
         let mut params = CertificateParams::new(Vec::new()).map_err(bad)?;
+        // rcgen's default has a common name of rcgen itself.
         params.distinguished_name = DistinguishedName::new();
         params
             .distinguished_name

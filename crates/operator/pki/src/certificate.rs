@@ -13,8 +13,11 @@ use x509_parser::prelude::{FromDer, GeneralName, ParsedExtension, X509Certificat
 use crate::files::{read_optional, write_private, write_public};
 use crate::{Authority, Error};
 
+// One year, as kubeadm's `CertificateValidityPeriod`.
 const LIFETIME: Duration = Duration::days(365);
 /// A certificate is renewed if less than this is left.
+// Longer than the 30 days at which `ironclad certs` begins to warn: a warning means that renewals
+// fail.
 const RENEW_BEFORE: Duration = Duration::days(90);
 
 /// The usage of a certificate.
@@ -125,7 +128,10 @@ fn issue_certificate(
     params
         .subject_alt_names
         .extend(subject.addresses.iter().map(|a| SanType::IpAddress(*a)));
+    // rcgen's default has a common name of rcgen itself.
     params.distinguished_name = DistinguishedName::new();
+    // The API server takes organizations as groups and the common name as the user (upstream:
+    // `x509.CommonNameUserConversion`).
     if let Some(group) = &subject.organization {
         params
             .distinguished_name
@@ -147,6 +153,8 @@ fn issue_certificate(
     // Identifies the CA that signed it: after a change of the CA all certificates are issued again.
     params.use_authority_key_identifier_extension = true;
     let now = OffsetDateTime::now_utc();
+    // A machine that joins may be ahead of the others by 4 minutes (`join/clock.rs` of the
+    // operator), so this must be longer.
     params.not_before = now - Duration::minutes(5);
     params.not_after = now + LIFETIME;
     let certificate = params.signed_by(&pair, authority.issuer()).map_err(bad)?;
@@ -174,6 +182,7 @@ fn is_valid_for(present: &str, authority: &Authority, subject: &Subject) -> bool
         certificate.validity().not_after.timestamp() - OffsetDateTime::now_utc().unix_timestamp();
     left > RENEW_BEFORE.whole_seconds()
         && authority_key(&certificate).is_some_and(|key| Some(key) == subject_key(&signer))
+        // Compared as a whole: a name that was removed must vanish from the certificate, too.
         && certificate_names(&certificate) == desired_names(subject)
 }
 
@@ -185,6 +194,7 @@ pub(crate) fn belongs_to_key(certificate: &str, key: &str) -> bool {
     };
     let der = pem_to_der(certificate).unwrap_or_default();
     X509Certificate::from_der(&der).is_ok_and(|(_, certificate)| {
+        // Both are the DER of SubjectPublicKeyInfo (RFC 5280, section 4.1).
         certificate.public_key().raw == pair.subject_public_key_info()
     })
 }
@@ -317,6 +327,8 @@ fn certificate_names(certificate: &X509Certificate<'_>) -> Vec<String> {
                 GeneralName::IPAddress(bytes) => {
                     all.extend(parse_address(bytes).map(|a| format!("ip {a}")))
                 }
+                // A certificate that an administrator brought may have more, such as URIs, and is
+                // kept.
                 _ => {}
             }
         }
@@ -326,6 +338,7 @@ fn certificate_names(certificate: &X509Certificate<'_>) -> Vec<String> {
 }
 
 fn parse_address(bytes: &[u8]) -> Option<IpAddr> {
+    // RFC 5280, section 4.2.1.6: 4 octets are an IPv4 address, 16 an IPv6 address.
     <[u8; 4]>::try_from(bytes)
         .map(IpAddr::from)
         .or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))

@@ -47,6 +47,8 @@ impl Kubeconfig<'_> {
         let ca = STANDARD.encode(self.authority);
         let certificate = encode_file(self.certificate)?;
         let key = encode_file(self.key)?;
+        // No value needs quotes: names are those of this tool, the server is a URL, the rest is
+        // base64.
         Ok(format!(
             "apiVersion: v1\nkind: Config\nclusters:\n- name: {cluster}\n  cluster:\n    server: {server}\n    \
              certificate-authority-data: {ca}\nusers:\n- name: {user}\n  user:\n    client-certificate-data: \

@@ -13,6 +13,7 @@ use crate::Error;
 use crate::certificate::{belongs_to_key, includes_key};
 use crate::files::{write_private, write_public};
 
+// kubeadm's `CertificateKeySize`, the key length of AES-256.
 const KEY_LENGTH: usize = 32;
 
 /// A file of the control plane's keys.
@@ -37,6 +38,7 @@ pub fn list_shared_files() -> [KeyFile; 8] {
         ("sa.pub", "sa.pub", false),
         ("front-proxy-ca.crt", "front-proxy-ca.crt", false),
         ("front-proxy-ca.key", "front-proxy-ca.key", true),
+        // The keys of a Secret can't contain a slash, and kubeadm replaces it by a dash.
         ("etcd-ca.crt", "etcd/ca.crt", false),
         ("etcd-ca.key", "etcd/ca.key", true),
     ]
@@ -81,6 +83,8 @@ pub fn find_mismatched_key(contents: &BTreeMap<String, Vec<u8>>) -> Option<KeyMi
         ("ca.crt", "ca.key", belongs_to_key),
         ("front-proxy-ca.crt", "front-proxy-ca.key", belongs_to_key),
         ("etcd-ca.crt", "etcd-ca.key", belongs_to_key),
+        // During a rotation `sa.pub` also has the former public key, for tokens that are still
+        // valid.
         ("sa.pub", "sa.key", includes_key),
     ];
     let fits = |public, private, check: Check| {
@@ -134,6 +138,8 @@ impl CertificateKey {
     /// # Errors
     /// The system has no random numbers.
     pub fn seal(&self, content: &[u8]) -> Result<Vec<u8>, SealError> {
+        // A random nonce suffices: a key seals eight files, and NIST SP 800-38D allows 2^32 of
+        // them.
         let nonce: [u8; NONCE_LEN] = fill_random()?;
         let mut text = content.to_vec();
         let nonce_used = Nonce::assume_unique_for_key(nonce);
@@ -148,6 +154,7 @@ impl CertificateKey {
     /// # Errors
     /// The text was encrypted under another key, or was changed.
     pub fn open(&self, sealed: &[u8]) -> Result<Vec<u8>, SealError> {
+        // The entry comes from the cluster, and may be shorter than a nonce.
         let (nonce, text) = sealed.split_at_checked(NONCE_LEN).ok_or(SealError::Open)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| SealError::Open)?;
         let mut text = text.to_vec();
@@ -181,6 +188,7 @@ impl FromStr for CertificateKey {
 
     fn from_str(text: &str) -> Result<Self, InvalidCertificateKey> {
         let digits = text.as_bytes();
+        // `from_str_radix` alone would accept a sign: `+f` is no byte of a key.
         if digits.len() != 2 * KEY_LENGTH || !digits.iter().all(u8::is_ascii_hexdigit) {
             return Err(InvalidCertificateKey);
         }

@@ -150,6 +150,8 @@ fn list_control_plane_certificates(names: &Names) -> Vec<DesiredCertificate> {
         ),
         (
             Signer::Store,
+            // kubeadm gives it both usages, too: etcd is a client of itself with its serving
+            // certificate.
             "etcd/server",
             store_subject(names, Usage::Both),
         ),
@@ -167,10 +169,13 @@ fn list_control_plane_certificates(names: &Names) -> Vec<DesiredCertificate> {
 fn list_client_certificates() -> Vec<DesiredCertificate> {
     [
         (
+            // This group bypasses RBAC, as in kubeadm's `super-admin.conf`: it works also if the
+            // bindings are damaged.
             "admin",
             Subject::client("kubernetes-admin", Some("system:masters")),
         ),
         (
+            // Upstream's RBAC bootstrap policy binds its roles to these names of users.
             "controller-manager",
             Subject::client("system:kube-controller-manager", None),
         ),
@@ -214,6 +219,8 @@ fn loopback_addresses() -> [IpAddr; 2] {
 fn api_server_subject(names: &Names) -> Subject {
     let mut dns = vec![
         "localhost".to_owned(),
+        // The names by which pods reach the Service `kubernetes`, depending on their search
+        // domains.
         "kubernetes".to_owned(),
         "kubernetes.default".to_owned(),
         "kubernetes.default.svc".to_owned(),
