@@ -50,6 +50,7 @@ pub async fn publish_cluster(client: &Client, settings: &Settings, layout: &Layo
     publish_join_configuration(client, settings, layout).await?;
     ensure_object(
         client.api::<ClusterRoleBinding>(),
+        // Without it, the kubelets forbid `kubectl logs` and `kubectl exec`.
         &kubelet_client_binding(),
     )
     .await?;
@@ -106,11 +107,14 @@ pub(crate) async fn change_hosts(
         if all == known {
             return Ok(());
         }
+        // A text that an administrator has broken is left alone.
         let Some(tree) = published::replace_hosts(&map, &all) else {
             return Ok(());
         };
         let patch = client::Patch::Merge(tree);
         match maps.patch(published::CLUSTER_CONFIG, &patch).await {
+            // The patch has the resourceVersion that was read, so a concurrent change is a
+            // conflict.
             Err(error) if error.is_conflict() && attempts.next() != Some(ATTEMPTS) => {}
             done => return done.map(drop).map_err(failed),
         }
@@ -125,7 +129,8 @@ pub(crate) async fn find_newer_control_plane(
     given: Option<&SharedOptions>,
 ) -> Option<ControlPlane> {
     let maps = client.namespaced::<ConfigMap>(published::NAMESPACE);
-    // Without the map, or with one that an administrator has changed, the settings of this machine count.
+    // Without the map, or with one that an administrator has changed, the settings of this machine
+    // count.
     let map = maps.get(published::CLUSTER_CONFIG).await.ok()?;
     let published = published::read_cluster_config(&map).ok()?;
     merge_control_plane(known, published, given)
@@ -142,6 +147,7 @@ fn merge_control_plane(
     let mut all = known.clone();
     let is_valid = |text: &String| text.parse::<Endpoint>().is_ok();
     if given.is_none_or(|given| given.endpoint.is_none()) {
+        // The map can be edited by hand, and the endpoint gets into certificates and kubeconfigs.
         all.endpoint = published.endpoint.filter(is_valid);
     }
     if given.is_none_or(|given| given.extra_sans.is_empty()) {
@@ -233,6 +239,8 @@ async fn publish_cluster_config(
     let mut attempts = 1..=ATTEMPTS;
     loop {
         let before = match settings.control_plane {
+            // Other machines add their names to the map. Without a shared control plane it has one
+            // writer.
             Some(_) => maps().get(published::CLUSTER_CONFIG).await.ok(),
             None => None,
         };
@@ -243,6 +251,7 @@ async fn publish_cluster_config(
         };
         let mut tree = published::cluster_config(settings, &all);
         if let Some(version) = before.and_then(|before| before.metadata.resource_version) {
+            // Without it, names that another machine adds in the meantime would be lost.
             tree["metadata"]["resourceVersion"] = version.into();
         }
         match ensure_object(maps(), &tree).await {
@@ -409,6 +418,7 @@ fn dns_service(settings: &Settings) -> Value {
             "name": "kube-dns",
             "namespace": NAMESPACE,
             "labels": {
+                // The labels of kubeadm, by which monitoring finds cluster DNS.
                 "k8s-app": "kube-dns",
                 "kubernetes.io/cluster-service": "true",
                 "kubernetes.io/name": "CoreDNS",
@@ -418,6 +428,8 @@ fn dns_service(settings: &Settings) -> Value {
             "clusterIP": settings.dns_service_address(),
             "selector": { "k8s-app": "kube-dns" },
             "ports": [
+                // The target port is that of a CoreDNS Deployment; the static slice has the port on
+                // the node.
                 { "name": "dns", "port": 53, "protocol": "UDP", "targetPort": 53 },
                 { "name": "dns-tcp", "port": 53, "protocol": "TCP", "targetPort": 53 },
             ],
@@ -450,6 +462,8 @@ fn endpoint_slice(settings: &Settings) -> Value {
         "addressType": if address.is_ipv4() { "IPv4" } else { "IPv6" },
         "endpoints": [{
             "addresses": [address],
+            // Static, except that other machines of a shared control plane change it for a lost one
+            // (`api_proxy/dns_endpoints.rs`).
             "conditions": { "ready": true, "serving": true, "terminating": false },
             "nodeName": settings.node_name,
         }],

@@ -35,6 +35,7 @@ pub(crate) fn read_servers(slices: &[EndpointSlice]) -> Vec<SocketAddr> {
         };
         for endpoint in slice.endpoints.iter().flatten() {
             let conditions = endpoint.conditions.as_ref();
+            // In discovery/v1 an absent `ready` counts as true.
             if conditions.and_then(|conditions| conditions.ready) == Some(false) {
                 continue;
             }
@@ -46,6 +47,7 @@ pub(crate) fn read_servers(slices: &[EndpointSlice]) -> Vec<SocketAddr> {
             found.extend(addresses.map(|address: IpAddr| SocketAddr::new(address, port)));
         }
     }
+    // Before the cut, so that all machines keep the same servers.
     found.sort();
     found.dedup();
     found.truncate(MAX_SERVERS);

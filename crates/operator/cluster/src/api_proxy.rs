@@ -55,6 +55,7 @@ pub async fn run_api_proxy(data_dir: &Path, shutdown: CancellationToken) -> Resu
         limit,
     ));
     tasks.spawn(health::check_servers(servers.clone(), layout.clone()));
+    // A worker lacks the administrator's credentials with which the slices are changed.
     if settings.control_plane.is_some() {
         let (servers, settings) = (servers.clone(), settings.clone());
         tasks.spawn(dns_endpoints::follow_machines(
@@ -74,11 +75,13 @@ pub async fn run_api_proxy(data_dir: &Path, shutdown: CancellationToken) -> Resu
 /// Returns the socket that the supervisor passes as standard input; None if the input is none at `address`.
 fn take_socket(input: BorrowedFd<'_>, address: SocketAddr) -> Result<Option<TcpListener>> {
     let input = input.try_clone_to_owned().map(std::net::TcpListener::from);
+    // Without a supervisor, standard input is a terminal, a pipe or `/dev/null`.
     let is_passed =
         |socket: &std::net::TcpListener| socket.local_addr().is_ok_and(|found| found == address);
     let Some(socket) = input.ok().filter(is_passed) else {
         return Ok(None);
     };
+    // The supervisor's listener is a blocking one, and tokio requires the other mode.
     let listener = socket
         .set_nonblocking(true)
         .and_then(|()| TcpListener::from_std(socket));

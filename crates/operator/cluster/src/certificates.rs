@@ -52,6 +52,7 @@ impl CertificateFile {
     /// Returns the days until the expiration; negative after it.
     #[must_use]
     pub fn days_left(&self, now: Timestamp) -> i64 {
+        // Rounded down: 0 on the last day, and negative as soon as it has expired.
         (self.expires.as_second() - now.as_second()).div_euclid(DAY)
     }
 
@@ -93,6 +94,7 @@ pub fn list_certificates(data_dir: &Path) -> Result<Vec<CertificateFile>> {
     let settings = Settings::load_existing(data_dir)?;
     let directory = Layout::for_settings(&settings).pki();
     let used: HashSet<String> = match settings.membership {
+        // The supervisor renews nothing on such a machine: its kubelet requests its certificates.
         Some(_) => HashSet::new(),
         None => list_leaf_names(&certificate_names(&settings))
             .into_iter()
@@ -128,6 +130,7 @@ fn read_certificate(
         .to_string();
     let renewed_by = match name.strip_suffix(".crt") {
         Some(leaf) => used.contains(leaf).then_some(Renewer::Supervisor),
+        // Of the files that are found, only the kubelet's has another ending.
         None => Some(Renewer::Kubelet),
     };
     Ok(CertificateFile {
@@ -152,6 +155,7 @@ pub fn renew_certificates(data_dir: &Path) -> Result<(Vec<String>, bool)> {
     }
     let layout = Layout::for_settings(&settings);
     let written = write_files(&settings, &layout, Renewal::All)?;
+    // The stamps of the plan include the certificates, so the supervisor restarts what uses them.
     write_plan(&settings, &layout)?;
     Ok((written, systemd::notify_supervisor(&layout)?))
 }

@@ -8,6 +8,7 @@ use crate::node::ClusterNode;
 /// Removes the (empty) cgroups of a node's pods in every hierarchy.
 pub fn remove_cgroups(node: &ClusterNode) {
     let root = Path::new("/sys/fs/cgroup");
+    // In cgroup v1 each controller has a hierarchy below this directory; in v2 it is the only one.
     let hierarchies = fs::read_dir(root).into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = hierarchies.map(|entry| entry.path()).collect();
     folders.push(root.to_owned());

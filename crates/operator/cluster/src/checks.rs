@@ -43,6 +43,7 @@ pub fn why_simulated() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("not root".to_owned());
     }
+    // Root in a container often lacks CAP_SYS_ADMIN, which new namespaces require.
     crate::command::run_command("unshare", &["--mount", "--net", "--uts", "true"])
         .err()
         .map(|error| format!("the kernel refuses namespaces ({error})"))
@@ -87,6 +88,7 @@ fn check_folder(path: &Path) -> Result<()> {
 
 /// Returns a foreign file in a directory that is neither a cluster's nor prepared for one, if any.
 pub(crate) fn find_foreign_file(path: &Path) -> Result<Option<String>> {
+    // Directories that may be filled before the first start, or that a file system has in its root.
     const PREPARED: [&str; 9] = [
         "restore-in-progress",
         "lost+found",
@@ -164,6 +166,7 @@ fn check_kernel() -> Result<()> {
             "the kernel has no overlay file system; load the module `overlay`, or use --simulated",
         );
     }
+    // The first path exists with cgroup v2, the second one with v1.
     if !Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
         && !Path::new("/sys/fs/cgroup/memory").exists()
     {

@@ -23,6 +23,7 @@ pub(crate) fn write_files(
     let (pki, written) = operator_pki::write_pki(&layout.pki(), &names, renewal)?;
     tracing::debug!(?written, "certificates");
     let server = settings.server_url();
+    // Each component has an identity of its own, so that RBAC limits its rights.
     for (file, certificate, user) in [
         (
             "controller-manager",

@@ -57,6 +57,7 @@ fn command_output(program: &str, args: &[&str], input: &str) -> std::io::Result<
         .spawn()?;
     // Closed at the end of the block: programs such as nft read until the end of the input.
     if let Some(mut stdin) = child.stdin.take() {
+        // The inputs are short: a long one could block while the output of the program is not read.
         stdin.write_all(input.as_bytes())?;
     }
     child.wait_with_output()

@@ -31,6 +31,9 @@ pub fn containerd_config(layout: &Layout) -> String {
     let plugins = cni_plugins().unwrap_or_else(|| PathBuf::from(CNI_FOLDERS[0]));
     // Stream port 0 picks a free port, because another containerd may use a fixed one.
     // `SystemdCgroup = false` matches the kubelet, which manages cgroups as plain directories.
+    // `restrict_oom_score_adj` lets it start where the machine forbids lower scores, as in a
+    // container. The mounts of network namespaces move below its own state, since `/run/netns` is
+    // shared by all runtimes.
     format!(
         r#"version = 2
 root = "{root}"
@@ -151,6 +154,7 @@ pub fn kubelet_config(settings: &Settings, node: &ClusterNode, layout: &Layout) 
         "authorization": { "mode": "Webhook" },
         // Containers that name no profile get the runtime's default one instead of none.
         "seccompDefault": true,
+        // The cluster also runs where systemd does not, and containerd is configured alike.
         "cgroupDriver": "cgroupfs",
         "clusterDomain": settings.domain,
         "clusterDNS": [settings.dns_service_address()],
@@ -209,6 +213,7 @@ pub fn joined_kubelet_config(
     let is_published = |field: &String| PUBLISHED_KUBELET_FIELDS.contains(&field.as_str());
     let mut merged: Map<String, Value> =
         serde_json::from_str(&kubelet_config(settings, node, layout)).unwrap_or_default();
+    // A field that the cluster omits gets the kubelet's default instead of this machine's value.
     merged.retain(|field, _| !is_published(field));
     // The certificates of a joined machine are requested from the cluster.
     for field in ["tlsCertFile", "tlsPrivateKeyFile"] {
@@ -242,6 +247,7 @@ pub fn proxy_config(settings: &Settings, layout: &Layout) -> String {
         "mode": "nftables",
         "clusterCIDR": settings.pod_cidr.to_string(),
         "clientConnection": { "kubeconfig": layout.kubeconfig("proxy") },
+        // Load balancers outside check the health of a node at this port (KEP-3836).
         "healthzBindAddress": format!("0.0.0.0:{}", settings.ports.proxy_health),
         "metricsBindAddress": format!("127.0.0.1:{}", settings.ports.proxy_metrics),
     });

@@ -69,8 +69,11 @@ pub fn connect_store(url: &str, layout: &Layout) -> Result<Channel> {
         Endpoint::from_shared(url.to_owned()).and_then(|endpoint| endpoint.tls_config(tls));
     let endpoint = endpoint.map_err(|error| Error::Refused(error.to_string()))?;
     Ok(endpoint
+        // Less than the 7 s of a request, so that the error says why the connection fails.
         .connect_timeout(Duration::from_secs(5))
+        // A request without a deadline, such as that of a snapshot, ends if the member is lost.
         .http2_keep_alive_interval(Duration::from_secs(10))
+        // A member that is down is an error of each request, which callers retry or ignore.
         .connect_lazy())
 }
 

@@ -74,6 +74,7 @@ async fn connect_runtime(socket: &Path) -> Result<RuntimeServiceClient<Channel>>
         command: format!("connect {}", socket.display()),
         reason,
     };
+    // The connector ignores the address, which tonic requires.
     let endpoint = Endpoint::from_static("http://runtime").timeout(Duration::from_secs(60));
     let channel = endpoint
         .connect_with_connector(connector)
@@ -139,6 +140,7 @@ pub async fn remove_sandboxes(socket: &Path, own: Option<&BTreeSet<String>>) -> 
 async fn remove_once(socket: &Path, own: Option<&BTreeSet<String>>) -> Result<usize> {
     let mut runtime = connect_runtime(socket).await?;
     let list = runtime
+        // Without a filter: sandboxes that have ended may still have addresses and files.
         .list_pod_sandbox(ListPodSandboxRequest::default())
         .await
         .map_err(|status| Error::Command {
@@ -161,6 +163,7 @@ async fn remove_once(socket: &Path, own: Option<&BTreeSet<String>>) -> Result<us
         tasks.spawn(async move {
             let pod_sandbox_id = sandbox.id;
             runtime
+                // In the CRI it is the stop that reclaims network resources.
                 .stop_pod_sandbox(StopPodSandboxRequest {
                     pod_sandbox_id: pod_sandbox_id.clone(),
                 })

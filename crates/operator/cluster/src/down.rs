@@ -98,6 +98,7 @@ pub(crate) fn purge_data(settings: &Settings, report_progress: &dyn Fn(&str)) ->
     check_unmounted(folder)?;
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
         let path = entry.map_err(Error::io(folder))?.path();
+        // Of a link to a directory only the link is removed.
         match path.is_dir() && !path.is_symlink() {
             true => files::remove_dir(&path)?,
             false if path.ends_with(SETTINGS) => {}
@@ -146,6 +147,7 @@ async fn remove_containers(
         return;
     };
     let mut running = match (own, &settings.runtime) {
+        // Not by the supervisor, which has ended and would keep it running.
         (Some(process), Runtime::Own) => Running::start(process, cluster, 0, None).ok(),
         _ => None,
     };
@@ -161,6 +163,7 @@ async fn remove_containers(
     }
     let pods = containers::find_own_pods(settings, node);
     let removal = containers::remove_sandboxes(&socket, pods.as_ref());
+    // A failure only warns, so that a broken runtime does not keep the rest from being removed.
     match timeout(Duration::from_secs(90), removal).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "containers are left"),

@@ -63,6 +63,8 @@ pub fn pause_image() -> Result<Archive> {
         }
         None => {
             layer.add_file("pause", 0o755, &busybox_binary()?);
+            // A shell runs a trap after its foreground command only, but a signal interrupts
+            // `wait`.
             let script = "trap 'exit 0' TERM INT; while :; do sleep 86400 & wait $!; done";
             vec![
                 "/pause".to_owned(),
@@ -104,6 +106,7 @@ pub fn busybox_image() -> Result<Archive> {
     layer.add_file("bin/busybox", 0o755, &rename_applet(busybox_binary()?));
     for applet in crate::command::run_command("busybox", &["--list-full"])?.lines() {
         if !matches!(applet, "" | "bin/busybox" | "usr/bin/wget") {
+            // busybox chooses the applet by the name with which it is called.
             layer.add_link(applet.trim_start_matches('/'), "/bin/busybox");
         }
     }

@@ -68,6 +68,7 @@ pub async fn join_cluster(
     let node = settings.first_node();
     files::write_node_files(&settings, &node, &layout)?;
     report_progress("starting the kubelet");
+    // Without kube-proxy, for whose credentials the kubelet first requests a certificate.
     start_processes(&settings, &layout, make_plan(&settings, &layout))?;
     if settings.runs_pods() {
         report_progress("importing images");
@@ -119,6 +120,7 @@ async fn find_joined_settings(data_dir: &Path, options: &JoinOptions) -> Result<
         )));
     };
     let layout = Layout::for_settings(&settings);
+    // The kubelet writes it when its certificate is signed.
     if !layout.kubeconfig("kubelet").exists() {
         return Ok(None);
     }

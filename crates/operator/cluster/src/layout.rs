@@ -169,6 +169,7 @@ impl Layout {
     /// Returns the configuration of the pod network.
     #[must_use]
     pub fn cni_config(&self) -> PathBuf {
+        // The runtime takes the first file by name; a list of plugins needs this ending.
         self.cni_conf().join("10-ironclad.conflist")
     }
     /// Returns the directory of addresses allocated by host-local.

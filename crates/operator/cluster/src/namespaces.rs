@@ -116,6 +116,7 @@ impl Namespaces {
         if !self.exist() {
             return Vec::new();
         }
+        // Two files of one namespace have the same inode (namespaces(7)).
         let inode = |path: &Path| fs::metadata(path).map(|meta| meta.ino()).ok();
         let Some(own) = inode(&self.mounts()) else {
             return Vec::new();

@@ -11,6 +11,7 @@ use ipnet::Ipv4Net;
 use crate::settings::{Settings, nth_address};
 
 /// Maximum number of nodes on one machine.
+// From 36 on, the ranges of simulated pods would be those of joined machines (`plan/node.rs`).
 pub const MAX_NODES: u8 = 32;
 
 /// A node of the cluster.
@@ -101,6 +102,7 @@ impl ClusterNode {
     /// Returns the name of the machine's end of the link to the node.
     #[must_use]
     pub fn link(&self, settings: &Settings) -> String {
+        // The kernel limits names of devices to 15 characters (IFNAMSIZ).
         match settings.instance().as_str() {
             "" => format!("ironclad-n{}", self.number),
             word => format!("icn{}-{word}", self.number),

@@ -85,6 +85,7 @@ pub fn read_start_time(pid: i32) -> Option<u64> {
     // The name, in parentheses, may contain anything; the fields after it are numbers.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
+    // A zombie has ended, but keeps its id and start time until its parent waits for it.
     if matches!(state, "Z" | "X") {
         return None;
     }
@@ -119,6 +120,7 @@ fn make_command(
     let log = layout.log(&process.name);
     crate::files::create_private_dir(&layout.logs())?;
     let file = OpenOptions::new()
+        // Rotation truncates the log: only with O_APPEND does the next line begin at the new end.
         .append(true)
         .create(true)
         .open(&log)

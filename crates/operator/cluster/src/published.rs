@@ -65,6 +65,7 @@ struct ClusterConfiguration {
 struct ApiServer {
     #[serde(default)]
     extra_args: Vec<Argument>,
+    // kubeadm's spelling, which `camelCase` does not give.
     #[serde(default, rename = "certSANs")]
     cert_sans: Vec<String>,
 }
@@ -101,6 +102,7 @@ pub fn cluster_config(settings: &Settings, hosts: &[String]) -> Value {
     let enforced = settings.cluster_enforces_policies().to_string();
     let api_server = json!({
         "certSANs": hosts,
+        // kubeadm's format has no field for it, but arguments of any name.
         "extraArgs": [{ "name": ENFORCED_ARGUMENT, "value": enforced }],
     });
     let tree = json!({
@@ -189,6 +191,7 @@ pub fn kubelet_config(settings: &Settings) -> Value {
         "failSwapOn": false,
         "rotateCertificates": true,
         "seccompDefault": true,
+        // The controller manager approves these serving certificates (`kubelet-serving-approver`).
         "serverTLSBootstrap": true,
         "staticPodPath": "/etc/kubernetes/manifests",
     });
@@ -233,6 +236,7 @@ pub fn read_cluster_config(map: &ConfigMap) -> Result<ClusterParameters> {
             .map_err(|_| defect(&format!("has an {SHARED_KEY} that can't be read")))?,
     };
     Ok(ClusterParameters {
+        // An administrator may have written an address of the range in place of the first one.
         pods: range("podSubnet", &networking.pod_subnet)?.trunc(),
         services: range("serviceSubnet", &networking.service_subnet)?.trunc(),
         domain: networking.dns_domain,

@@ -91,6 +91,7 @@ pub(crate) fn plan_routes(machine: &Machine, nodes: &[Arc<Node>]) -> RoutePlan {
             // Not allocated yet, or of another family.
             continue;
         };
+        // A kubelet that has not reported yet has no address.
         let Some(location) = read_location(node) else {
             continue;
         };
@@ -114,6 +115,7 @@ pub(crate) fn plan_routes(machine: &Machine, nodes: &[Arc<Node>]) -> RoutePlan {
                 .push(format!("node {name}: {address} {defect}"));
             continue;
         }
+        // An older node with the same address keeps it.
         plan.routes.entry(Ipv4Net::from(address)).or_insert(gateway);
     }
     plan

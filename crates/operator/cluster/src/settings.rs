@@ -73,12 +73,15 @@ pub struct Ports {
 
 /// Returns the port of the proxy to the API servers.
 fn default_proxy_port() -> u16 {
+    // Also the port in settings of a release that had no proxy.
     6444
 }
 
 impl Default for Ports {
     fn default() -> Self {
         Self {
+            // The defaults of kubeadm, etcd and upstream's pkg/cluster/ports, which firewalls and
+            // tools expect.
             api: 6443,
             store: 2379,
             store_peer: 2380,
@@ -88,6 +91,7 @@ impl Default for Ports {
             scheduler: 10259,
             proxy_metrics: 10249,
             proxy_health: 10256,
+            // Not 53, where resolvers of the machine listen.
             dns: 10053,
             dns_health: 10054,
             api_proxy: default_proxy_port(),
@@ -101,6 +105,7 @@ impl Ports {
     pub fn of_node(&self) -> [(&'static str, u16, &'static str); 4] {
         [
             ("the kubelet", self.kubelet, "--kubelet-port"),
+            // Ports without a flag of their own: --pick-ports chooses all of them.
             ("the kubelet's health", self.kubelet_health, "--pick-ports"),
             ("kube-proxy's metrics", self.proxy_metrics, "--pick-ports"),
             ("kube-proxy's health", self.proxy_health, "--pick-ports"),
@@ -263,6 +268,7 @@ impl Settings {
         match (&self.membership, &self.control_plane) {
             (Some(membership), _) => membership.enforces_policies,
             (None, Some(shared)) => shared.enforces_policies,
+            // This machine has the only control plane, so its own runtime decides for the cluster.
             (None, None) => self.runtime == Runtime::Own,
         }
     }
@@ -309,6 +315,7 @@ impl Settings {
         device == "ironclad0"
             || device
                 .strip_prefix("ic-")
+                // The length of `instance_name`.
                 .is_some_and(|word| word.len() == 8)
     }
 
@@ -324,6 +331,7 @@ impl Settings {
     /// Returns the prefix length of a node's pods: /24, or the cluster's if it is smaller.
     #[must_use]
     pub fn node_prefix_length(&self) -> u8 {
+        // 24 is upstream's default of `--node-cidr-mask-size-ipv4`.
         self.pod_cidr.prefix_len().max(24)
     }
 
@@ -352,6 +360,7 @@ impl Settings {
     pub fn link_bridge(&self) -> String {
         match self.instance().as_str() {
             "" => "ironclad-nodes".to_owned(),
+            // The kernel limits names of devices to 15 characters (IFNAMSIZ).
             word => format!("icn-{word}"),
         }
     }
@@ -368,12 +377,14 @@ impl Settings {
     /// Returns the address of the Service `kubernetes`.
     #[must_use]
     pub fn api_service_address(&self) -> Ipv4Addr {
+        // The API server takes the first address of the range for it.
         nth_address(self.service_cidr, 1)
     }
 
     /// Returns the address of the Service `kube-dns`.
     #[must_use]
     pub fn dns_service_address(&self) -> Ipv4Addr {
+        // kubeadm chooses the tenth address, too (`GetDNSIP`).
         nth_address(self.service_cidr, 10)
     }
 

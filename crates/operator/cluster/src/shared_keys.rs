@@ -29,8 +29,10 @@ const SECRET: &str = "kubeadm-certs";
 const ROLE: &str = "kubeadm:kubeadm-certs";
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// The group of tokens that may read the cipher text. Tokens for workers are not in it.
+// kubeadm's `NodeBootstrapTokenAuthGroup`, to which its role for the Secret is bound.
 pub(crate) const CONTROL_PLANE_GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
 /// Time for which the Secret exists.
+// kubeadm's `DefaultCertTokenDuration`.
 pub(crate) const KEYS_LIFETIME: Duration = Duration::from_secs(2 * 3600);
 
 /// Encrypts the keys under a fresh key, and stores them in the cluster.
@@ -48,6 +50,8 @@ pub(crate) async fn upload_keys(client: &Client, layout: &Layout) -> Result<Cert
     .await?;
     ensure_object(
         client.namespaced::<Secret>(namespace),
+        // A merge replaces all entries and the owner: the key of an earlier upload opens nothing
+        // any more.
         &format_secret(&data, &owner),
     )
     .await?;
@@ -74,8 +78,10 @@ async fn create_owner(client: &Client) -> Result<Secret> {
         .map_err(|error| Error::Refused(error.to_string()))?;
     let token = TokenSecret {
         token: generate_token()?,
+        // kubeadm's text, which `kubeadm token list` shows.
         description: "Proxy for managing TTL for the kubeadm-certs secret".to_owned(),
         expiration: Expiration::At(end),
+        // Without a usage it authenticates no client.
         signs: false,
         authenticates: false,
         groups: Vec::new(),

@@ -31,6 +31,7 @@ pub fn end_shims(socket: &Path) {
 
 /// Kills a shim and its children, the containers' first processes.
 fn end_tree(pid: i32) {
+    // Read before the shim is killed, because the children get another parent then.
     let children =
         fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let children = children

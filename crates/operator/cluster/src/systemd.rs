@@ -122,6 +122,7 @@ fn escape_text(text: &str) -> String {
         match c {
             '\\' => escaped.push_str("\\\\"),
             '%' => escaped.push_str("%%"),
+            // A line break in a path would otherwise begin a directive of its own.
             c if c.is_ascii_control() => escaped.push_str(&format!("\\x{:02x}", u32::from(c))),
             c => escaped.push(c),
         }
@@ -143,6 +144,7 @@ fn spawn_detached(settings: &Settings, layout: &Layout, program: &Path) -> Resul
         .arg("supervise")
         .arg("--data-dir")
         .arg(&settings.data_dir)
+        // The directory of the caller could otherwise not be unmounted or removed.
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(file)
@@ -159,6 +161,7 @@ fn spawn_detached(settings: &Settings, layout: &Layout, program: &Path) -> Resul
 /// stopped, too.
 pub async fn stop_supervisor(settings: &Settings, layout: &Layout, names: &[String]) -> Result<()> {
     if is_systemd_running() && unit_path(settings).exists() {
+        // A failure is ignored, since the record below finds the supervisor, too.
         let _ = run_command(
             "systemctl",
             &["disable", "--now", "--quiet", &unit_name(settings)],

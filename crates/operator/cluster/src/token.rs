@@ -46,6 +46,7 @@ pub async fn create_control_plane_token(
         lifetime: Some(limit_lifetime(options.lifetime)),
         ..options.clone()
     };
+    // The keys first: a token for the control plane is of no use without them.
     let key = upload_keys(&connect_admin(&settings, &layout)?, &layout).await?;
     let groups = vec![TOKEN_GROUP.to_owned(), CONTROL_PLANE_GROUP.to_owned()];
     let token = store_token(data_dir, &options, groups).await?;
@@ -106,12 +107,14 @@ fn new_secret(
 /// Returns the tokens of the cluster in `data_dir`, in the order of their IDs.
 pub async fn list_tokens(data_dir: &Path) -> Result<Vec<TokenSecret>> {
     let client = connect_cluster(data_dir)?;
+    // The namespace has Secrets of other types, too.
     let only = ListParams::new().with_fields(format!("type={SECRET_TYPE}"));
     let list = client
         .namespaced::<Secret>(SECRET_NAMESPACE)
         .list(&only)
         .await
         .map_err(describe_error("listing the tokens"))?;
+    // Secrets of this type that other clients created need not be tokens.
     let mut tokens: Vec<_> = list.items.iter().filter_map(TokenSecret::read).collect();
     tokens.sort_by(|a, b| a.token.id().cmp(b.token.id()));
     Ok(tokens)
@@ -149,6 +152,7 @@ fn connect_cluster(data_dir: &Path) -> Result<Client> {
 }
 
 fn load_settings(data_dir: &Path) -> Result<Settings> {
+    // A worker has no administrator's credentials.
     let settings = Settings::load(data_dir)?.filter(|settings| settings.membership.is_none());
     settings.ok_or_else(|| {
         Error::Refused(format!(

@@ -196,6 +196,7 @@ async fn share_store(settings: &mut Settings, layout: &Layout) -> Result<()> {
     let list = list_members(&urls, None, layout).await?;
     let member = StoreMember::Listed(MemberIdentity {
         cluster: list.cluster,
+        // The URL is that of this machine, so its member is the responder.
         member: list.responder,
     });
     if shared.member != member {

@@ -72,6 +72,7 @@ fn count_parts(text: &[u8], part: &[u8]) -> usize {
 pub fn cluster_info(settings: &Settings, ca: &str) -> Value {
     let ca = operator_pki::encode_base64(ca);
     let server = settings.join_url();
+    // The signatures cover these bytes, so the text must not vary between two starts.
     let kubeconfig = format!(
         "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: {ca}\n    server: {server}\n  \
          name: \"\"\ncontexts: null\ncurrent-context: \"\"\nkind: Config\npreferences: {{}}\nusers: null\n"
@@ -107,6 +108,7 @@ pub fn reader_binding() -> Value {
         "kind": "RoleBinding",
         "metadata": { "name": READER, "namespace": CLUSTER_INFO_NAMESPACE },
         "roleRef": { "apiGroup": RBAC, "kind": "Role", "name": READER },
+        // kubeadm binds this user, too, and not the group of all unauthenticated clients.
         "subjects": [{ "apiGroup": RBAC, "kind": "User", "name": "system:anonymous" }],
     })
 }

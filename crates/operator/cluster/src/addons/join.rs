@@ -37,6 +37,7 @@ pub fn configuration_binding() -> Value {
         "kind": "RoleBinding",
         "metadata": { "name": CONFIGURATION, "namespace": published::NAMESPACE },
         "roleRef": { "apiGroup": RBAC, "kind": "Role", "name": CONFIGURATION },
+        // kubeadm binds its configuration to the same two kinds of groups.
         "subjects": [group(TOKEN_GROUP), group(NODES)],
     })
 }
@@ -60,6 +61,8 @@ pub fn cluster_roles() -> [Value; 3] {
         (
             APPROVER,
             json!([
+                // An approval needs both: the update of the subresource, and `approve` for the
+                // signer (admission plugin CertificateApproval).
                 rule(certificates, &[&format!("{requests}/approval")], &["update"]),
                 {
                     "apiGroups": [certificates],

@@ -26,7 +26,9 @@ pub(super) fn order_servers(
         let names = names.map(|server| server.name);
         let (mut order, mut others): (Vec<&str>, Vec<&str>) =
             names.partition(|name| is_local(name));
+        // A remainder of a division by zero would be a panic.
         let length = others.len().max(1);
+        // Each connection begins with another server, which spreads the load.
         others.rotate_left(number % length);
         order.append(&mut others);
         order

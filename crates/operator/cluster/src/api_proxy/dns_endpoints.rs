@@ -62,12 +62,15 @@ async fn update_slices(
         what: "the endpoints of cluster DNS".to_owned(),
         cause,
     };
+    // Cluster DNS runs on no other machines.
     let which = ListParams::new().with_labels(CONTROL_PLANE_LABEL);
     let nodes = client.api::<Node>().list(&which).await.map_err(failed)?;
     let alive = find_alive(&nodes.items, healthy, &settings.node_name);
     let api = client.namespaced::<EndpointSlice>(NAMESPACE);
     let slices = api.list(&ListParams::new().with_labels(SLICES)).await;
     for slice in change_slices(slices.map_err(failed)?.items, &alive, &settings.node_name) {
+        // An update has the resourceVersion of the list: after a change in the meantime it fails,
+        // and is decided again.
         api.update(&slice).await.map_err(failed)?;
         let name = slice.metadata.name.unwrap_or_default();
         tracing::info!(slice = name, "changed an endpoint of cluster DNS");
@@ -118,6 +121,8 @@ fn change_slices(
             if conditions.ready != Some(is_ready) {
                 differs = true;
                 conditions.ready = Some(is_ready);
+                // `serving` is readiness regardless of termination (KEP-1672), so the two agree
+                // here.
                 conditions.serving = Some(is_ready);
             }
         }

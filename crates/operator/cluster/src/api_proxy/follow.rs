@@ -46,6 +46,7 @@ pub(super) async fn follow_servers(servers: Arc<Servers>, settings: Settings, la
     let kubeconfig = match &settings.membership {
         // The kubelet of a worker requests its credentials when it is started.
         Some(_) => layout.kubeconfig("kubelet"),
+        // Upstream's role of kube-proxy includes the right to list and watch EndpointSlices.
         None => layout.kubeconfig("proxy"),
     };
     let follower = Follower {
@@ -79,6 +80,7 @@ struct Follower {
 impl Follower {
     /// Reads the list and follows one watch to its end.
     async fn follow_once(&self) -> client::Result<()> {
+        // Read for each watch, since the kubelet of a worker renews its certificate.
         let config = Config::from_kubeconfig(&self.kubeconfig)?;
         let client = Client::new(config.user_agent("ironclad"));
         let api = client.namespaced::<EndpointSlice>(NAMESPACE);

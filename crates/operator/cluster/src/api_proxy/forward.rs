@@ -40,7 +40,9 @@ pub(super) async fn accept_connections(listener: TcpListener, servers: Arc<Serve
     let mut connections = JoinSet::new();
     let mut number = 0usize;
     loop {
+        // A JoinSet keeps the results of ended tasks until they are taken.
         while connections.try_join_next().is_some() {}
+        // Further clients wait in the kernel's backlog instead of failing for lack of open files.
         if connections.len() >= limit {
             connections.join_next().await;
         }
@@ -88,6 +90,8 @@ async fn copy_both(mut client: TcpStream, mut server: TcpStream) {
 
 async fn copy_to_end(from: &mut (impl AsyncRead + Unpin), to: &mut (impl AsyncWrite + Unpin)) {
     let _ = copy(from, to).await;
+    // Passes on that one direction has ended: in TLS 1.3 the other may continue (RFC 8446, section
+    // 6.1).
     let _ = to.shutdown().await;
 }
 

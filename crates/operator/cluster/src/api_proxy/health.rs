@@ -47,6 +47,7 @@ async fn check_server(name: String, check: Check, servers: Arc<Servers>) {
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
+        // Taken before the request: a slow response says nothing about the time since.
         let began = Instant::now();
         servers.record_check(&name, began, check.run_once().await);
     }

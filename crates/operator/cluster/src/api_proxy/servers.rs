@@ -119,6 +119,7 @@ impl Servers {
     /// Replaces the list.
     pub(super) fn replace(&self, others: &[String]) {
         let listed: BTreeSet<&String> = self.local.iter().chain(others).collect();
+        // The server of the join stays known: it is the last resort if the list is outdated.
         let wanted: BTreeSet<&String> = listed.iter().copied().chain(&self.joined).collect();
         self.with_known(|known| {
             let end = Instant::now() + DRAIN_TIME;
@@ -133,6 +134,7 @@ impl Servers {
                 .drained
                 .extend(removed.map(|server| (end, server.lost)));
             for name in wanted {
+                // A known server keeps its state: a new list says nothing about its health.
                 let server = known.servers.entry(name.clone()).or_insert_with(|| Server {
                     failures: None,
                     passed: None,
@@ -228,6 +230,7 @@ impl Servers {
             if known.should_leave(name)
                 && let Some(server) = known.servers.get_mut(name)
             {
+                // Later connections get a fresh token, because the server may recover.
                 std::mem::take(&mut server.lost).cancel();
             }
         });

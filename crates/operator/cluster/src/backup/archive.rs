@@ -63,6 +63,7 @@ impl Drop for BackupWriter {
 impl BackupWriter {
     /// Creates the file, which only its owner can read.
     pub(super) fn create(path: &Path) -> Result<Self> {
+        // Not `exists`, which follows a link: one without a target would count as absent.
         if path.symlink_metadata().is_ok() {
             return Err(Error::Refused(format!(
                 "{} exists; remove it, or give another name",
@@ -113,6 +114,7 @@ impl BackupWriter {
             }
             return Ok(());
         }
+        // A link would be restored without its target.
         if !metadata.is_file() {
             return Err(Error::Refused(format!(
                 "{} is neither a file nor a directory, and a backup can't contain it; move it elsewhere",
@@ -131,6 +133,7 @@ impl BackupWriter {
     {
         let mut header = new_header(0o600);
         let mut digest = Sha256::new();
+        // The size is unknown until the end, so tar writes the header again then.
         let entry = self.archive.append_writer(&mut header, SNAPSHOT);
         let mut entry = entry.map_err(Error::io(&self.partial))?;
         fill(&mut |part| {
@@ -189,6 +192,7 @@ fn new_header(mode: u32) -> tar::Header {
 fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .write(true)
+        // With O_EXCL a link that another user has put there is not followed.
         .create_new(true)
         .mode(0o600)
         .open(path)
@@ -235,6 +239,8 @@ impl Backup {
             if name.as_os_str() == DIGESTS {
                 let mut expected = String::new();
                 entry.read_to_string(&mut expected).map_err(damaged)?;
+                // Against damage only: a forger could change the digests, too, which are in the
+                // same file.
                 if expected != digests {
                     return Err(reject(
                         "is damaged: its digests do not match; use another copy",
@@ -277,6 +283,7 @@ fn unpack_entry<R: Read>(entry: &mut tar::Entry<'_, R>, path: &Path) -> Result<i
         digest.update(part);
         file.write_all(part).map_err(Error::io(path))?;
     }
+    // A changed archive must not set setuid bits, or make files that all users can write.
     file.set_permissions(fs::Permissions::from_mode(mode & 0o755))
         .and_then(|()| file.sync_all())
         .map_err(Error::io(path))?;
@@ -289,6 +296,7 @@ fn read_description<R: Read>(entry: tar::Entry<'_, R>) -> Option<(Description, S
         return None;
     }
     let mut text = Vec::new();
+    // The first entry of a file that is no backup may have any size.
     entry.take(MAX_DESCRIPTION).read_to_end(&mut text).ok()?;
     let description = serde_json::from_slice(&text).ok()?;
     Some((description, to_hex(&Sha256::digest(&text))))

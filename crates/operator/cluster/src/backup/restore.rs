@@ -72,7 +72,8 @@ pub async fn restore_cluster(
         clear_directory(&layout, &state)?;
         let prepared = prepare(&mut backup, options, &layout, report_progress);
         let settings = prepared.inspect_err(|_| {
-            // Nothing was replaced, so nothing has to be repeated, unless an earlier restore had begun to.
+            // Nothing was replaced, so nothing has to be repeated, unless an earlier restore had
+            // begun to.
             if state.kept.is_none() {
                 let _ = files::remove_dir(&layout.restore());
             }
@@ -155,6 +156,7 @@ fn reject_foreign_files(data_dir: &Path) -> Result<()> {
 async fn reject_running_cluster(data_dir: &Path) -> Result<()> {
     let shown = data_dir.display();
     let settings = match Settings::load(data_dir) {
+        // The usual remedy of this error is a restore, which this command already is.
         Err(Error::Settings { path, .. }) => {
             return Err(Error::Refused(format!(
                 "{} is damaged; move {shown} elsewhere, and run the command again",
@@ -251,6 +253,7 @@ fn list_store_arguments(
         format!("--initial-advertise-peer-urls={peer}"),
         "--bump-revision".to_owned(),
         REVISIONS.to_owned(),
+        // Watches with a revision of the lost history fail as compacted, and informers list again.
         "--mark-compacted".to_owned(),
     ];
     arguments.extend(FORMER_SERVERS.map(|key| format!("--omit={key}")));
@@ -271,6 +274,7 @@ fn list_replaced_parts(settings: &Settings, layout: &Layout) -> Vec<PathBuf> {
 /// Puts the prepared files in the place of the existing ones. Returns the directory that keeps those.
 fn replace_parts(settings: &Settings, layout: &Layout, mut state: RestoreState) -> Result<PathBuf> {
     let (data_dir, prepared) = (&settings.data_dir, layout.restore());
+    // A repeated restore keeps the directory of the first attempt, which has the only former files.
     let kept = state.kept.get_or_insert_with(|| {
         let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
         data_dir.join(format!("before-restore-{time}"))
@@ -278,6 +282,7 @@ fn replace_parts(settings: &Settings, layout: &Layout, mut state: RestoreState) 
     let kept = kept.clone();
     state.save(layout)?;
     let (present, copy) = (data_dir.join(SETTINGS), kept.join(SETTINGS));
+    // Copied and not moved: without settings the directory would look like one of other programs.
     if present.is_file() && !copy.exists() {
         files::create_private_dir(&kept)?;
         fs::copy(&present, &copy).map_err(Error::io(&copy))?;

@@ -67,6 +67,7 @@ fn examine_component(component: &Component, repair: &str) -> Option<Finding> {
 fn read_last_line(path: &Path) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
+    // A log may have 20 MiB and more (`supervisor/rotate.rs`).
     file.seek(SeekFrom::Start(length.saturating_sub(LOG_END)))
         .ok()?;
     let mut end = Vec::new();
@@ -100,6 +101,7 @@ pub(super) fn examine_disk(folder: &Path) -> Option<Finding> {
 }
 
 fn examine_space(folder: &Path, free: u64, all: u64) -> Option<Finding> {
+    // Virtual file systems report 0 blocks, and can't be full.
     let percent = free.checked_mul(100)?.checked_div(all)?;
     if percent >= FEW_PERCENT {
         return None;

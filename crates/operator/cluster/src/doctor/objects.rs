@@ -14,6 +14,8 @@ const PATIENCE: i64 = 60;
 /// Names of the Leases of components that need a leader.
 const LEADERS: [&str; 2] = ["kube-controller-manager", "kube-scheduler"];
 /// Reasons of containers that wait for a person. The others pass by themselves.
+// The reasons of upstream's kubelet: pkg/kubelet/images/types.go, container/sync_result.go and
+// kuberuntime.
 const STUCK: [&str; 9] = [
     "CrashLoopBackOff",
     "ErrImagePull",
@@ -53,6 +55,8 @@ pub(super) fn examine_node(node: &Node) -> Vec<Finding> {
         let message = condition.message.as_deref().unwrap_or_default();
         let (severity, problem) = match (condition.type_.as_str(), condition.status.as_str()) {
             ("Ready", "True") => return None,
+            // Also Unknown, which the node lifecycle controller sets if the kubelet does not
+            // report.
             ("Ready", _) => (Severity::Error, format!("is not ready: {message}")),
             // The others are problems if they are true.
             (kind, "True") => (Severity::Warning, format!("has {kind}: {message}")),
@@ -78,6 +82,7 @@ pub(super) fn examine_node(node: &Node) -> Vec<Finding> {
 
 pub(super) fn examine_pod(pod: &Pod, now: Timestamp) -> Option<Finding> {
     let (namespace, name) = (pod.namespace(), pod.name());
+    // The deletion first: a pod that is to be deleted needs neither its containers nor a node.
     let problem = find_long_deletion(&pod.metadata, now)
         .or_else(|| find_stuck_container(pod))
         .or_else(|| find_unscheduled(pod, now))?;
@@ -166,6 +171,7 @@ pub(super) fn examine_lease(lease: &Lease, now: Timestamp) -> Option<Finding> {
 /// Returns the names of the checks that fail, if the text is that of a `/readyz`, of which each line names a
 /// check; otherwise the text itself.
 pub(super) fn describe_unready(text: &str) -> String {
+    // k8s.io/apiserver/pkg/server/healthz writes `[-]NAME failed: reason withheld` for each.
     let lines = text.lines().filter_map(|line| line.split_once("[-]"));
     let names: Vec<&str> = lines
         .filter_map(|(_, check)| check.split(' ').next())
@@ -188,6 +194,8 @@ pub(super) fn examine_namespace(namespace: &Namespace, now: Timestamp) -> Option
     let messages = conditions
         .unwrap_or_default()
         .iter()
+        // All conditions of a namespace, such as NamespaceDeletionContentFailure, are problems if
+        // they are true.
         .filter(|condition| condition.status == "True")
         .filter_map(|condition| condition.message.clone());
     let messages = messages.collect::<Vec<_>>().join("; ");

@@ -27,6 +27,7 @@ pub fn image_archive(reference: &str, layer: &[u8], config: &Config) -> Vec<u8> 
         "architecture": oci_architecture(),
         "os": "linux",
         "config": run,
+        // The layer is not compressed, so that its digest is its diff ID, too.
         "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{layer_digest}")] },
         // No time of creation, so that equal contents give the same digest.
         "history": [{ "created_by": "ironclad" }],

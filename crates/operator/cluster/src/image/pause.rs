@@ -18,11 +18,14 @@ const X86_64: [u8; 128] = [
     0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x40, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
 ];
 
+// The usual load address of static programs, above the kernel's `vm.mmap_min_addr`.
 const BASE: u64 = 0x40_0000;
+// An ELF header and one program header (elf(5)).
 const HEADERS: u64 = 64 + 56;
 
 /// Returns the program for this machine's processor, if there is one.
 pub fn pause_program() -> Option<Vec<u8>> {
+    // 62 is EM_X86_64.
     (std::env::consts::ARCH == "x86_64").then(|| build_elf(62, &X86_64))
 }
 
@@ -30,6 +33,7 @@ pub fn pause_program() -> Option<Vec<u8>> {
 fn build_elf(machine: u16, code: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
+    // ET_EXEC, then machine, version, entry point and the offset of the program header.
     out.extend_from_slice(&2u16.to_le_bytes());
     out.extend_from_slice(&machine.to_le_bytes());
     out.extend_from_slice(&1u32.to_le_bytes());
@@ -41,6 +45,7 @@ fn build_elf(machine: u16, code: &[u8]) -> Vec<u8> {
         out.extend_from_slice(&half.to_le_bytes());
     }
     let size = HEADERS + code.len() as u64;
+    // PT_LOAD with the flags PF_R and PF_X.
     out.extend_from_slice(&1u32.to_le_bytes());
     out.extend_from_slice(&5u32.to_le_bytes());
     for word in [0, BASE, BASE, size, size, 0x1000] {

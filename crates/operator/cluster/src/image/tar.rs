@@ -34,6 +34,7 @@ impl Tar {
 
     /// Returns the finished archive.
     pub fn finish(mut self) -> Vec<u8> {
+        // POSIX ends an archive with two blocks of zeros.
         self.data.resize(self.data.len() + 2 * BLOCK, 0);
         self.data
     }
@@ -52,6 +53,7 @@ impl Tar {
         put_field(&mut block, 148, 8, b"        ");
         put_field(&mut block, 156, 1, &[kind]);
         put_field(&mut block, 157, 100, target.as_bytes());
+        // The magic `ustar` with a NUL, and the version `00`.
         put_field(&mut block, 257, 8, b"ustar\x0000");
         put_field(&mut block, 265, 32, b"root");
         put_field(&mut block, 297, 32, b"root");

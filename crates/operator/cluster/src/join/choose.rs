@@ -35,6 +35,7 @@ pub(super) async fn choose_settings(
         Some(address) => address,
         None => choose_address(&membership.server).await,
     };
+    // Nothing connects to simulated pods, so a loopback address is enough for them.
     if runtime != Runtime::Simulated && !is_reachable(node_address) {
         return Err(Error::Refused(format!(
             "{node_address} can't be this node's address, because other machines do not reach it; give an IPv4 address of \
@@ -66,6 +67,7 @@ pub(super) async fn choose_settings(
         domain: cluster.domain,
         ports: choose_ports(options, before.map(|before| before.ports))?,
         verbosity: options.verbosity.or(known).unwrap_or(0),
+        // Further nodes on one machine are an option of `up` only.
         node_count: 1,
         node_network: None,
         membership: Some(Membership {
@@ -126,6 +128,7 @@ async fn choose_address(server: &str) -> IpAddr {
     targets
         .into_iter()
         .flatten()
+        // The name may have addresses of both families, and nodes have IPv4 ones.
         .filter(SocketAddr::is_ipv4)
         .find_map(choose::local_address_for)
         .unwrap_or_else(choose::choose_address)
@@ -139,6 +142,7 @@ fn is_reachable(address: IpAddr) -> bool {
                 || address.is_multicast()
                 || address == Ipv4Addr::BROADCAST)
         }
+        // Pods and the routes between machines are IPv4 only.
         IpAddr::V6(_) => false,
     }
 }
@@ -161,6 +165,8 @@ fn choose_ports(options: &JoinOptions, before: Option<Ports>) -> Result<Ports> {
 fn check_label(label: &str) -> Result<()> {
     let defect = match label.split_once('=') {
         None => Some("is not of the form KEY=VALUE".to_owned()),
+        // The kubelet ends with an error for such a label, and the admission plugin NodeRestriction
+        // would reject it.
         Some((key, _)) if !may_set_label(key) => Some(
             "is in a domain of Kubernetes that nodes may not set; an administrator sets it with `kubectl label node`"
                 .to_owned(),
@@ -190,6 +196,7 @@ fn check_taint(taint: &str) -> Result<()> {
 pub(super) fn parse_taint(taint: &str) -> Option<Taint> {
     let (pair, effect) = taint.rsplit_once(':')?;
     let is_effect = matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute");
+    // The kubelet's flag separates taints by commas.
     if pair.is_empty() || taint.contains(',') || !is_effect {
         return None;
     }

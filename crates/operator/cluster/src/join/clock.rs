@@ -22,6 +22,7 @@ pub(super) async fn check_clock(client: &Client) -> Result<()> {
     };
     let date = response
         .headers()
+        // An origin server with a clock sends it (RFC 9110, section 6.6.1).
         .get("date")
         .and_then(|date| date.to_str().ok());
     match date.and_then(read_date) {

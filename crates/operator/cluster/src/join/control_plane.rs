@@ -56,6 +56,7 @@ pub(super) async fn join_control_plane(
         data_dir: data_dir.to_owned(),
         bin_dir: options.bin_dir.clone(),
         verbosity: options.verbosity,
+        // An absent option keeps what the join has stored.
         ..UpOptions::default()
     };
     start_cluster(&up, report_progress).await
@@ -102,8 +103,11 @@ async fn join_store(
     report_progress: &dyn Fn(&str),
 ) -> Result<()> {
     report_progress("issuing certificates");
+    // Before the other files, which need the range of the pods: the client that waits for the
+    // range uses the administrator's certificate.
     operator_pki::write_pki(&layout.pki(), &certificate_names(settings), Renewal::Due)?;
     let server = joined_mut(settings)?.server.clone();
+    // Not through the proxy of this machine, which does not run yet.
     let client = connect_admin_at(&server, layout);
     let shared = settings.control_plane.as_ref();
     if shared.is_none_or(|shared| shared.pods.is_none()) {
@@ -150,6 +154,7 @@ async fn start_member(
     }
     report_progress("starting the store");
     start_processes(settings, layout, make_plan(settings, layout))?;
+    // The store rejects the promotion of a learner whose log is behind; the request is repeated.
     if let JoinStep::StartAndPromote(id) = decide_step(&list.members, own())? {
         report_progress("waiting until the store is in step");
         promote_member(urls, id, layout).await?;
@@ -202,6 +207,7 @@ async fn wait_for_store(settings: &Settings, layout: &Layout) -> Result<()> {
     let urls = [local_store_url(settings)];
     let log = layout.log("kvstore");
     wait::wait_until("the start of the store", 60, &log, async || {
+        // The list is linearizable, so it succeeds only if the member is connected to a quorum.
         list_members(&urls, None, layout).await.is_ok()
     })
     .await
@@ -224,6 +230,7 @@ async fn ensure_node(client: &Client, settings: &Settings) -> Result<()> {
         .map_err(|error| Error::Refused(format!("{name} can't be built: {error}")))?;
     let nodes = client.api::<Node>();
     match nodes.create(&node).await {
+        // The Node may be that of an earlier attempt of this join.
         Err(error) if error.is_already_exists() => {
             let found = nodes.get(name).await.map_err(failed("reading"))?;
             match is_own_node(joined, &found) {
@@ -264,6 +271,8 @@ fn format_node(name: &str, joined: &JoinedControlPlane) -> Value {
             "name": name,
             "labels": all,
             "annotations": {
+                // Upstream's kubelet sets it when it registers. Without it the attach/detach
+                // controller skips the node.
                 "volumes.kubernetes.io/controller-managed-attach-detach": "true",
                 JOIN_ANNOTATION: joined.id,
             },

@@ -23,8 +23,8 @@ pub(super) fn write_credentials(
     let user = json!({ "token": token.expose() });
     let text = format_kubeconfig(server, layout, &user);
     files::write_private(&layout.bootstrap_kubeconfig(), text.as_bytes())?;
-    // An input of the kubelet, which reads the token and the server at its start only. The kubeconfig
-    // itself is none: its removal must not restart the kubelet.
+    // An input of the kubelet, which reads the token and the server at its start only. The
+    // kubeconfig itself is none: its removal must not restart the kubelet.
     let digest = files::digest_hex(text.as_bytes());
     files::write_private(&layout.bootstrap_digest(), digest.as_bytes())?;
     let published = serde_json::to_string_pretty(kubelet).unwrap_or_default();
@@ -46,6 +46,7 @@ pub(super) fn write_node_files(
 /// Writes the configurations of kube-proxy, which uses the certificate that the kubelet renews.
 pub(super) fn write_proxy_files(settings: &Settings, layout: &Layout) -> Result<()> {
     let identity = layout.kubelet_identity();
+    // The kubelet keeps certificate and key in one PEM file.
     let user = json!({ "client-certificate": identity, "client-key": identity });
     let text = format_kubeconfig(&settings.server_url(), layout, &user);
     files::write_if_changed(&layout.kubeconfig("proxy"), text.as_bytes())?;

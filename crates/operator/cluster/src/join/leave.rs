@@ -60,7 +60,8 @@ pub(super) async fn leave_store(
     let (list, source) = found.map_err(|error| describe_no_response(&error, settings))?;
     let servers = remove_listed(settings, &layout, &list, source).await?;
     if let Err(error) = set_member(settings, StoreMember::Removed { servers }) {
-        // A full disk, which the rest of the command empties. A repeated one finds that the member is missing.
+        // A full disk, which the rest of the command empties. A repeated one finds that the member
+        // is missing.
         tracing::warn!(%error, "the removal of the member can't be stored");
     }
     Ok(())
@@ -75,6 +76,7 @@ async fn remove_listed(
     source: ListSource,
 ) -> Result<Vec<String>> {
     let peer_url = member_url(settings.node_address, settings.ports.store_peer);
+    // `own` borrows from the copy, because the settings change below.
     let before = settings.clone();
     let own = leaving_member(&before, &peer_url);
     let members = &list.members;
@@ -83,8 +85,8 @@ async fn remove_listed(
     match decide_removal(members, own, source, &healthy) {
         RemovalDecision::Absent => {}
         RemovalDecision::Remove(member) => {
-            // Before the removal: the list of a repeated command, in which the member is missing, is known by these
-            // IDs as that of its cluster.
+            // Before the removal: the list of a repeated command, in which the member is missing,
+            // is known by these IDs as that of its cluster.
             let cluster = list.cluster;
             set_member(
                 settings,
@@ -94,6 +96,7 @@ async fn remove_listed(
         }
         decision => return Err(describe_refusal(&decision)),
     }
+    // Each member of the store has an API server on its machine, at the same port.
     let port = settings.ports.api;
     let hosts = others.iter().filter_map(|url| Endpoint::from_url(url).ok());
     Ok(match is_name_of_another(members, own) {
@@ -178,6 +181,7 @@ pub(super) async fn delete_objects(
         _ => return NodeObject::Absent,
     };
     report_progress("deleting the objects of this machine");
+    // The objects are in the store, so any of the API servers can delete them.
     for url in servers {
         let client = connect_admin_at(url, layout);
         let deleted = timeout(API_TIMEOUT, delete_through(&client, settings)).await;
@@ -195,7 +199,8 @@ pub(super) async fn delete_objects(
 async fn delete_through(client: &Client, settings: &Settings) -> client::Result<NodeObject> {
     let joined = settings.joined_control_plane();
     if let Some(joined) = joined.filter(|joined| joined.progress == JoinProgress::Verified) {
-        // The Node is its only object, and may be that of another machine, because of which the join was refused.
+        // The Node is its only object, and may be that of another machine, because of which the
+        // join was refused.
         return match find_node(client, &settings.node_name).await? {
             Some(node) if is_own_node(joined, &node) => delete_node(client, settings).await,
             _ => Ok(NodeObject::Absent),

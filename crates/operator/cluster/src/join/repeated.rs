@@ -74,6 +74,7 @@ fn check_server(given: &Endpoint, membership: &Membership) -> Result<()> {
 }
 
 fn check_list(flag: &str, given: &[String], stored: &[String]) -> Result<()> {
+    // The order of labels and taints has no meaning.
     let sort = |values: &[String]| {
         let mut sorted = values.to_vec();
         sorted.sort();

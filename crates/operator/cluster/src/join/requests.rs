@@ -26,6 +26,8 @@ pub(super) async fn discover(
             discover_cluster(endpoint, &discovery.token, trust, USER_AGENT).await?
         }
     };
+    // An operator can compare the key with that of the cluster, above all after a join without a
+    // pin.
     let pins = pin_certificates(cluster.ca.as_bytes());
     let pins: Vec<_> = pins.iter().map(KeyPin::to_string).collect();
     report_progress(&format!("the cluster's CA has the key {}", pins.join(", ")));
@@ -59,6 +61,8 @@ pub(super) async fn read_map(client: &Client, name: &str) -> Result<ConfigMap> {
 /// Rejects the name of a Ready node, because the token can request that node's certificate.
 pub(super) async fn check_name_is_free(client: &Client, name: &str) -> Result<()> {
     match find_node(client, name).await? {
+        // kubeadm has the same check. A node that is not Ready may be this machine after a
+        // reinstallation.
         Some(node) if wait::is_node_ready(&node) => Err(Error::Refused(format!(
             "the cluster has a node {name} that is Ready; give another name with --node-name, or delete that node with \
              `kubectl delete node {name}` if it no longer exists"
@@ -107,6 +111,7 @@ pub(super) async fn wait_for_pods(
     let what = "the allocation of pod addresses";
     let text = wait::watch_until(client, &settings.node_name, what, &log, find).await?;
     let pods: Option<Ipv4Net> = text.parse().ok();
+    // A Node that another client created may have any range.
     pods.filter(|pods| settings.pod_cidr.contains(pods))
         .ok_or_else(|| {
             Error::Refused(format!(

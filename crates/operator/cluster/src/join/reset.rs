@@ -35,6 +35,7 @@ pub async fn reset_machine(
             data_dir: data_dir.to_owned(),
             purge: true,
         };
+        // Without settings there is nothing to stop; this rejects a directory with files of others.
         stop_cluster(&options, report_progress).await?;
         return Ok(None);
     };

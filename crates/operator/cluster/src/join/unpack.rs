@@ -40,6 +40,7 @@ pub(super) async fn unpack_keys(
     let cluster = discover(discovery, report_progress).await?;
     report_progress("reading the keys and the configuration of the control plane");
     let client = connect_with_token(&cluster, discovery);
+    // This machine issues certificates with its own clock.
     check_clock(&client).await?;
     let configuration = download_configuration(&client, key, &cluster).await?;
     let membership = Membership {
@@ -101,6 +102,7 @@ fn share_settings(mut worker: Settings, parameters: ClusterParameters) -> Result
     let membership = worker.membership.take().unwrap_or_default();
     Ok(Settings {
         layout: SHARED_LAYOUT,
+        // Machines reach each other's control plane at the default ports.
         ports: Ports {
             kubelet: worker.ports.kubelet,
             ..Ports::default()

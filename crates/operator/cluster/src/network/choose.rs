@@ -20,6 +20,7 @@ pub fn choose_node_network(data_dir: &Path, others: &[Ipv4Net]) -> Result<Ipv4Ne
     let mut used = parse_routes(&routes);
     used.extend(others);
     let digest = crate::files::digest_hex(data_dir.as_os_str().as_encoded_bytes());
+    // Clusters begin at different candidates, so that two which start at once rarely collide.
     let start = u32::from_str_radix(&digest[..6], 16).unwrap_or_default();
     find_free(start, &used).ok_or_else(|| {
         Error::Refused("no /24 of 198.18.0.0/15 is free for the link between the nodes".into())

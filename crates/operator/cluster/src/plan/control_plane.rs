@@ -126,6 +126,8 @@ impl Builder<'_> {
             "--peer-client-cert-auth=true".to_owned(),
         ];
         if joined.is_some() {
+            // With this value a member takes the IDs of the cluster from its peers; by default it
+            // derives them from its flags.
             args.push("--initial-cluster-state=existing".to_owned());
         }
         args.extend(
@@ -157,6 +159,7 @@ impl Builder<'_> {
             // Node limits each kubelet to the objects of its own pods; RBAC alone would give them
             // all.
             "--authorization-mode=Node,RBAC".to_owned(),
+            // External IPs let each user who creates Services intercept traffic (CVE-2020-8554).
             "--enable-admission-plugins=NodeRestriction,DenyServiceExternalIPs".to_owned(),
             format!("--authentication-config={}", path_text(&authentication)),
             // With these, other machines join. Without a token's Secret they give no access.
@@ -166,6 +169,7 @@ impl Builder<'_> {
             "--requestheader-username-headers=X-Remote-User".to_owned(),
             "--requestheader-group-headers=X-Remote-Group".to_owned(),
             "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+            // Upstream's default tries names first, which this machine may not resolve.
             "--kubelet-preferred-address-types=InternalIP,Hostname".to_owned(),
         ];
         args.extend(

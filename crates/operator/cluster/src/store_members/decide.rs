@@ -118,7 +118,8 @@ fn next_listed_step(
             id: member.id,
         });
     }
-    // Two machines of one image join at once. The store would not start with two addresses for one name.
+    // Two machines of one image join at once. The store would not start with two addresses for one
+    // name.
     let is_namesake = |other: &&Member| other.id != member.id && other.name == own.name;
     if let Some(other) = members.iter().find(is_namesake) {
         return Err(describe_namesake(other));
@@ -261,6 +262,7 @@ pub(crate) fn decide_removal(
     let Some(member) = find_leaving(members, own) else {
         return decide_unlisted(members, own, source);
     };
+    // A learner counts for no quorum.
     if member.is_learner {
         return RemovalDecision::Remove(member.id);
     }
@@ -292,8 +294,8 @@ fn decide_unlisted(
     own: LeavingMember<'_>,
     source: ListSource,
 ) -> RemovalDecision {
-    // Only another machine can know that the cluster exists without this one. The first member must be one that
-    // was in this very cluster: else its data may be the only ones.
+    // Only another machine can know that the cluster exists without this one. The first member must
+    // be one that was in this very cluster: else its data may be the only ones.
     let was_member = own.id.is_some() || own.origin != MemberOrigin::First;
     let voters = members.iter().filter(|member| !member.is_learner).count();
     match (was_member, source) {

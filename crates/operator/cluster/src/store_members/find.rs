@@ -105,6 +105,7 @@ pub(crate) fn find_other_urls(settings: &Settings, layout: &Layout) -> Vec<Strin
 /// Returns the URL of another port of an endpoint's host.
 pub(crate) fn host_url(endpoint: &Endpoint, port: u16) -> String {
     match endpoint.host() {
+        // URLs have IPv6 addresses in brackets (RFC 3986, section 3.2.2).
         host if host.contains(':') => format!("https://[{host}]:{port}"),
         host => format!("https://{host}:{port}"),
     }

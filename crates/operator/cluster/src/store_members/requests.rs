@@ -57,6 +57,7 @@ pub(crate) async fn list_members(
     let mut failures = Vec::new();
     for url in urls {
         let mut client = ClusterClient::new(connect_store(url, layout)?);
+        // A member that is cut off would return an outdated list.
         let request = MemberListRequest { linearizable: true };
         let reply = limit_time(client.member_list(request)).await;
         match reply.map(|reply| read_list(reply.into_inner())) {
@@ -138,16 +139,21 @@ impl Change {
     }
 
     fn judge(&self, code: Code, message: &str) -> Verdict {
+        // The texts of etcd's `rpctypes`: the codes of gRPC alone do not distinguish these errors.
         let is_unknown = code == Code::NotFound && message.contains("member not found");
         let is_taken =
             code == Code::FailedPrecondition && message.contains("Peer URLs already exists");
         let is_voter = code == Code::FailedPrecondition
             && message.ends_with("can only promote a learner member");
         match self {
+            // By an attempt whose response was lost, or another machine: the caller reads the list
+            // again.
             Self::AddLearner { .. } if is_taken => Verdict::Done,
             Self::Promote { .. } if is_voter => Verdict::Done,
             Self::Remove { .. } if is_unknown => Verdict::Done,
+            // The member was removed, or another one has the address.
             Self::Promote { .. } | Self::Update { .. } if is_unknown || is_taken => Verdict::Final,
+            // Among them are `unhealthy cluster` and `too many learner members`, which pass.
             _ => Verdict::Retry,
         }
     }
@@ -304,6 +310,7 @@ pub(crate) async fn find_responding(members: &[Member], layout: &Layout) -> BTre
         let url = member.client_urls.first()?;
         let mut store = MaintenanceClient::new(connect_store(url, layout).ok()?);
         let reply = limit_time(store.status(StatusRequest {})).await.ok()?;
+        // In etcd's responses 0 stands for no leader.
         (reply.into_inner().leader != 0).then_some(member.id)
     });
     let found = futures::future::join_all(checks).await;

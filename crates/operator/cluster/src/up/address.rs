@@ -27,6 +27,7 @@ pub(super) async fn check_address(settings: &Settings, layout: &Layout) -> Resul
     let Some(before) = Settings::load(&settings.data_dir)? else {
         return Ok(());
     };
+    // Without a shared control plane the store listens on the loopback address only.
     if before.control_plane.is_none() || before.node_address == settings.node_address {
         return Ok(());
     }

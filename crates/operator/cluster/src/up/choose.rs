@@ -116,6 +116,7 @@ fn choose_control_plane(
         return Ok(known);
     };
     let mut all = known.unwrap_or_else(|| ControlPlane {
+        // A runtime of another owner has a network plugin of its own.
         enforces_policies: *runtime == Runtime::Own,
         ..ControlPlane::default()
     });
@@ -134,6 +135,7 @@ fn check_shared(settings: &Settings, before: Option<&Settings>) -> Result<()> {
         return Ok(());
     }
     let fixed = Ports {
+        // These two may differ: the status of the Node and the EndpointSlice publish them.
         kubelet: settings.ports.kubelet,
         dns: settings.ports.dns,
         ..Ports::default()
@@ -200,6 +202,7 @@ fn check_fixed(
         (Some(given), Some(before)) if given.trunc() != before => Err(Error::Refused(format!(
             "{flag} is {before} in this cluster and can't change; leave the flag out, or start over with `down --purge`"
         ))),
+        // 10.244.3.0/16 is the same range as 10.244.0.0/16.
         (Some(given), _) => Ok(given.trunc()),
         (None, Some(before)) => Ok(before),
         (None, None) => Ipv4Net::new(Ipv4Addr::from(usual), length)
@@ -283,6 +286,7 @@ pub(crate) fn host_name() -> String {
     let name = rustix::system::uname()
         .nodename()
         .to_string_lossy()
+        // Upstream's kubelet converts the name of its host, too: names of Nodes have no capitals.
         .to_lowercase();
     if valid_name(&name) {
         name
@@ -294,6 +298,7 @@ pub(crate) fn host_name() -> String {
 fn valid_name(name: &str) -> bool {
     let ok = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    // The longest name of a DNS subdomain, which the name of a Node is.
     name.len() <= 253
         && name.chars().all(ok)
         && edge(name.chars().next())
@@ -315,6 +320,7 @@ pub(crate) fn choose_address() -> IpAddr {
     let routed = local_address_for(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 9)));
     routed
         .filter(|ip| !ip.is_loopback())
+        // A machine without a way to the Internet may have no default route.
         .or_else(any_address)
         .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
@@ -372,6 +378,7 @@ pub(crate) fn pick_port() -> Result<u16> {
 /// Picks free ports; all are held until the last is found, so that they differ.
 pub(crate) fn pick_ports() -> Result<Ports> {
     let held = std::iter::repeat_with(bind_free_port)
+        // One for each field of `Ports`.
         .take(12)
         .collect::<Result<Vec<_>>>()?;
     let mut next = held.iter().map(|(_, port)| *port);

@@ -157,6 +157,7 @@ async fn create_node(client: &Client, node: &ClusterNode) -> Result<()> {
     let object = Node::decode_tree(&node_object(node))
         .map_err(|error| Error::Refused(format!("{} can't be built: {error}", node.name)))?;
     match client.api::<Node>().create(&object).await {
+        // A start that was interrupted may have created it.
         Err(error) if error.is_already_exists() => Ok(()),
         done => done.map(drop).map_err(failed),
     }
@@ -171,6 +172,8 @@ fn node_object(node: &ClusterNode) -> Value {
         "metadata": {
             "name": node.name,
             "labels": { "kubernetes.io/hostname": node.name },
+            // As upstream's kubelet sets it: without it the attach/detach controller skips the
+            // node.
             "annotations": { "volumes.kubernetes.io/controller-managed-attach-detach": "true" },
         },
         "spec": { "podCIDR": node.pods, "podCIDRs": [node.pods] },

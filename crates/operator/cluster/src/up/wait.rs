@@ -201,6 +201,7 @@ async fn watch_node<T>(
         return Ok(found);
     }
     let version = list.metadata.resource_version.unwrap_or_default();
+    // After a minute the server ends the watch, and the caller lists again.
     let mut watch = api.watch(&which, &version, 60).await?;
     while let Some(event) = watch.next().await {
         if let WatchEvent::Added(node) | WatchEvent::Modified(node) = event?
