@@ -79,6 +79,7 @@ pub fn check(
     if !checker.issues.is_empty() {
         return Err(CompileError::new(source, checker.issues));
     }
+    // A parameter that is still free stands for any type.
     let resolve = |found: Option<Type>| {
         found.map_or(Type::Dyn, |found| {
             checker.substitutions.resolve(&found, true)
@@ -159,6 +160,7 @@ impl Checker<'_> {
 
     /// Resolves a name; a match becomes the kind of the expression.
     fn resolve_name(&mut self, expr: &mut Expr, name: &str) -> Option<Type> {
+        // Variables of comprehensions hide declared names, the innermost first.
         if let Some((_, found)) = self.locals.iter().rev().find(|(local, _)| local == name) {
             return Some(found.clone());
         }
@@ -168,6 +170,7 @@ impl Checker<'_> {
             None => Reference::Variable(declaration.name.clone()),
         };
         self.set_reference(expr.id, reference);
+        // A chain such as `a.b` that is one declared name becomes a single identifier.
         expr.kind = ExprKind::Ident(declaration.name);
         Some(declaration.value_type)
     }
@@ -218,6 +221,7 @@ impl Checker<'_> {
             Type::Map(_, value) => (**value).clone(),
             Type::Struct(name) => self.find_field(id, name, field),
             Type::Param(_) => {
+                // The unknown type becomes `dyn`, so that its other uses agree with this one.
                 self.substitutions.is_assignable(&Type::Dyn, &target);
                 Type::Dyn
             }
@@ -261,6 +265,7 @@ impl Checker<'_> {
     /// Returns the inner type of an element that is marked as optional.
     fn unwrap_marked(&mut self, id: ExprId, found: Type) -> Type {
         let (inner, is_optional) = unwrap_optional(&found);
+        // A dynamic value may turn out to be optional.
         if !is_optional && inner != Type::Dyn {
             self.report_mismatch(id, &Type::optional(inner.clone()), &inner);
         }
@@ -276,6 +281,7 @@ impl Checker<'_> {
             }
             joined = Some(self.join(joined, found));
         }
+        // The elements of an empty list have any type until the list is used.
         Type::list(joined.unwrap_or_else(|| self.substitutions.new_param()))
     }
 
@@ -344,6 +350,7 @@ impl Checker<'_> {
         let has_two = fold.variable2.is_some();
         let (first, second) = match &range {
             Type::List(element) if has_two => (Type::Int, (**element).clone()),
+            // A loop with one variable has no second one, so this type is never read.
             Type::List(element) => ((**element).clone(), Type::Error),
             Type::Map(key, value) => ((**key).clone(), (**value).clone()),
             Type::Dyn | Type::Error | Type::Param(_) => {
@@ -370,6 +377,7 @@ impl Checker<'_> {
         self.expect_type(fold.condition.id, &Type::Bool, &condition);
         let step = self.check_expr(&mut fold.step);
         self.expect_type(fold.step.id, &accumulator, &step);
+        // The result may read the accumulator, but no longer the variables of the loop.
         self.locals.truncate(depth + 1);
         let result = self.check_expr(&mut fold.result);
         self.locals.truncate(depth);

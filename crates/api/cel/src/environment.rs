@@ -170,6 +170,7 @@ impl Declarations {
         };
         let mut prefix = (!absolute && !self.container.is_empty()).then(|| self.container.clone());
         let mut last = Some(name.clone());
+        // Names are resolved from the innermost namespace outwards (cel-spec, name resolution).
         std::iter::from_fn(move || match prefix.take() {
             Some(current) => {
                 prefix = current
@@ -196,6 +197,7 @@ pub fn qualified_name(expr: &Expr) -> Option<String> {
                 }
                 return Some(qualified);
             }
+            // A presence test asks for a field, so it is never a part of a name.
             ExprKind::Select(select) if !select.test_only => {
                 fields.push(&select.field);
                 current = &select.operand;

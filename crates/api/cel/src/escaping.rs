@@ -36,6 +36,7 @@ const ESCAPES: [(&str, &str); 4] = [
 
 /// Returns the identifier by which expressions reach a field; `None` if the name cannot be escaped.
 pub fn escape(name: &str) -> Option<Cow<'_, str>> {
+    // An identifier can't start with a digit, and Kubernetes has no escape for one.
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
@@ -46,6 +47,7 @@ pub fn escape(name: &str) -> Option<Cow<'_, str>> {
     if !name.chars().all(allowed) {
         return None;
     }
+    // Most names need no escape and thus no copy.
     if !name.contains("__") && !name.contains(['.', '-', '/']) {
         return Some(name.into());
     }
@@ -84,6 +86,7 @@ pub fn unescape(identifier: &str) -> Option<Cow<'_, str>> {
             .get(word.len()..)
             .is_some_and(|tail| tail.starts_with("__"));
         if word.is_empty() || !closed {
+            // The second underscore may open an escape, so only the first is consumed.
             name.push('_');
             rest = rest.get(before.len() + 1..).unwrap_or_default();
             continue;
@@ -92,6 +95,7 @@ pub fn unescape(identifier: &str) -> Option<Cow<'_, str>> {
             .iter()
             .find(|(escape, _)| *escape == word)
             .map(|(_, plain)| *plain);
+        // A reserved word is escaped as a whole name only, never as a part of one.
         let whole = word.len() + 4 == identifier.len();
         let reserved = || {
             RESERVED

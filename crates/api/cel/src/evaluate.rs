@@ -105,8 +105,8 @@ impl<'v> Evaluation<'_, 'v> {
         self.budget.charge(cost)?;
         match self.variables.find(name, self.budget) {
             Some(result) => result,
-            // The checker accepts declared names only, so the host has declared a variable for which
-            // it has no value in this request.
+            // The checker accepts declared names only, so the host has declared a variable for
+            // which it has no value in this request.
             None => Err(EvalError::NoSuchAttribute(name.to_owned())),
         }
     }
@@ -243,7 +243,6 @@ impl<'v> Evaluation<'_, 'v> {
             return Err(EvalError::NoSuchOverload);
         };
         self.charge_traversal(&sides)?;
-        // Upstream has a fixed cost for library types in `==` only.
         let cost = match left {
             // Upstream has a cost of its own for `==` of library values, and forgets `!=`.
             Value::Object(_) if !negated => 1,

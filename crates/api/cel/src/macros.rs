@@ -224,6 +224,7 @@ fn expand_exists_one(
     let mut source = read_loop(target, arguments, variables, SIMPLE_NAME)?;
     let predicate = take_last(&mut source)?;
     let init = factory.literal(Value::Int(0));
+    // All elements are visited: a second match makes the result false.
     let condition = factory.literal(Value::Bool(true));
     let accumulator = factory.ident(ACCUMULATOR);
     let one = factory.literal(Value::Int(1));
@@ -356,6 +357,7 @@ fn expand_bind(
     target: Option<Expr>,
     mut arguments: Vec<Expr>,
 ) -> Expansion {
+    // `bind` of any other receiver is an ordinary call.
     let is_cel = matches!(&target, Some(Expr { kind: ExprKind::Ident(name), .. }) if name == "cel");
     if !is_cel || arguments.len() != 3 {
         return Err(Unexpanded::Call(target, arguments));
@@ -415,8 +417,8 @@ fn expand_optional(
             );
         }
     };
-    // The target occurs twice in the expansion. Chains of these macros would double it each time, so a large
-    // target is bound to a variable that no identifier can name.
+    // The target occurs twice in the expansion. Chains of these macros would double it each time,
+    // so a large target is bound to a variable that no identifier can name.
     let mut count = 0;
     visit(&target, &mut |_| count += 1);
     let (bound, target) = match count <= MAX_COPIED {

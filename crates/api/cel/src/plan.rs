@@ -163,6 +163,7 @@ struct Planner<'c> {
 const CONVERSIONS: [&str; 10] = [
     "bool",
     "bytes",
+    // The parser uses this kind where it has reported an error, so a checked expression has none.
     "double",
     "duration",
     "dyn",
@@ -251,6 +252,7 @@ impl Planner<'_> {
         match self.checked.reference(id) {
             Some(Reference::Constant(value)) => Ok(Node::Constant(value.clone())),
             Some(Reference::Variable(name)) => Ok(Node::Variable(name.clone(), SELECT_COST)),
+            // The innermost variable of a name hides the outer ones.
             _ => match self.locals.iter().rposition(|local| local == name) {
                 Some(slot) => Ok(Node::Local(slot, SELECT_COST)),
                 None => Err(EvalError::NoSuchAttribute(name.to_owned())),
@@ -260,9 +262,13 @@ impl Planner<'_> {
 
     fn plan_select(&mut self, select: &Select, mode: Mode) -> Result<Node, EvalError> {
         let mut operand = self.plan(&select.operand)?;
+        // cel-go subtracts the start of the chain for a presence test, because Kubernetes sets
+        // `PresenceTestHasCost(false)`.
         if mode == Mode::Presence {
             waive_start(&mut operand);
         }
+        // A selection from a computed value starts a chain of its own, a relative attribute in
+        // cel-go.
         let is_relative = !is_attribute(&operand) && mode != Mode::Presence;
         let start_cost = if is_relative { SELECT_COST } else { 0 };
         let field = Text::Shared(select.field.as_str().into());
@@ -288,6 +294,8 @@ impl Planner<'_> {
                     return plan_operator(function, left, right);
                 }
             }
+            // The right side is evaluated only if the left one is absent, so this is no ordinary
+            // call.
             ("or" | "orValue", 2) if self.is_optional_call(id) => {
                 let right = arguments.pop();
                 if let (Some(left), Some(right)) = (arguments.pop(), right) {
@@ -300,6 +308,8 @@ impl Planner<'_> {
             ("_?_:_", 3) => {
                 let (no, yes) = (arguments.pop(), arguments.pop());
                 if let (Some(condition), Some(mut yes), Some(mut no)) = (arguments.pop(), yes, no) {
+                    // cel-go makes a chain in a branch part of one conditional attribute, so that
+                    // its start has no cost.
                     waive_start(&mut yes);
                     waive_start(&mut no);
                     return Ok(Node::Conditional(Box::new((condition, yes, no))));
@@ -317,11 +327,15 @@ impl Planner<'_> {
         {
             return Ok(node);
         }
+        // Upstream compiles a constant pattern once, so an invalid one fails before the first
+        // evaluation.
         if PATTERN_FUNCTIONS.contains(&function)
             && let Some(Node::Constant(Value::String(pattern))) = arguments.get(1)
         {
             compile_pattern(pattern)?;
         }
+        // cel-go's plan has no overload id if several overloads remain. Its cost table is keyed by
+        // id, so such a call costs the default of 1.
         let has_cost = overloads.len() == 1 || !COSTS_BY_OVERLOAD.contains(&&**name);
         let call = CallStep {
             function: name.clone(),
@@ -338,10 +352,13 @@ impl Planner<'_> {
     }
 
     fn plan_fold(&mut self, fold: &Comprehension) -> Result<Node, EvalError> {
+        // Range and initial value are planned first, because the loop's variables are not in scope
+        // there.
         let range = self.plan(&fold.range)?;
         let init = self.plan(&fold.init)?;
         let slot = self.locals.len();
         self.locals.push(fold.accumulator.clone());
+        // `cel.bind` expands to a loop over an empty list whose result reads the accumulator.
         let is_bind = matches!(&fold.range.kind, ExprKind::List(list) if list.elements.is_empty());
         let body = if is_bind {
             Body::Bind
@@ -349,6 +366,7 @@ impl Planner<'_> {
             self.locals.push(fold.variable.clone());
             self.locals.extend(fold.variable2.clone());
             let body = self.plan_body(fold)?;
+            // The result may read the accumulator, but not the variables of the loop.
             self.locals.truncate(slot + 1);
             body
         };
@@ -397,6 +415,8 @@ impl Planner<'_> {
                     let filter = filter.map(|filter| self.plan(filter)).transpose()?;
                     let element = self.plan(element)?;
                     let is_constant = matches!(element, Node::Constant(_));
+                    // The accumulator and the call of `_+_` cost 1 each. A list of a constant is a
+                    // constant itself.
                     let cost = if is_constant {
                         2
                     } else {
@@ -501,6 +521,8 @@ fn waive_start(node: &mut Node) {
 
 fn fold_list(elements: Vec<(Node, bool)>) -> Node {
     let mut values = Vec::with_capacity(elements.len());
+    // cel-go creates a list of constants once, when it optimizes the program. An optional element
+    // may be absent, so it stays a step.
     for (element, optional) in &elements {
         match element {
             Node::Constant(value) if !optional => values.push(value.clone()),
@@ -521,6 +543,7 @@ fn fold_map(entries: Vec<(Node, Node, bool)>) -> Result<Node, EvalError> {
     for entry in &entries {
         if let (Node::Constant(key), Node::Constant(value), _) = entry {
             let key = Key::from_literal(key)?;
+            // A repeated key would fail in every evaluation, so it is an error of the compilation.
             if map.insert(key, value.clone()).is_some() {
                 return Err(EvalError::message("Failed with repeated key"));
             }
@@ -534,9 +557,11 @@ fn fold_membership(arguments: &mut Vec<Node>) -> Option<Node> {
     let Some(Node::Constant(constants @ Value::List(list))) = arguments.last() else {
         return None;
     };
+    // No value is in an empty list: as in cel-go, the left side is not even evaluated.
     if list.is_empty() {
         return Some(Node::Constant(Value::Bool(false)));
     }
+    // cel-go builds a hash set of the constants, which bytes, lists and maps can't be in.
     let is_simple = |value: Value<'_>| {
         matches!(
             value.type_of(),
@@ -552,6 +577,7 @@ fn fold_membership(arguments: &mut Vec<Node>) -> Option<Node> {
 }
 
 fn fold_conversion(call: CallStep) -> Result<Node, EvalError> {
+    // cel-go converts a constant when it optimizes the program, and reports the error there.
     if CONVERSIONS.contains(&&*call.function)
         && let [Node::Constant(value)] = call.arguments.as_slice()
     {

@@ -29,6 +29,8 @@ impl Environment {
     /// Creates the environment of Kubernetes 1.`minor` with the language and the given libraries.
     pub fn new(minor: u16, libraries: impl IntoIterator<Item = Library>) -> Environment {
         let mut declarations = Declarations::default();
+        // As upstream's `baseOpts`: mixed literals are rejected in all versions, literals are
+        // checked since 1.29, and optional values exist since 1.28.
         declarations.homogeneous_literals = true;
         declarations.checks_literals = minor >= 29;
         declarations.settings.optional_syntax = minor >= 28;
@@ -89,6 +91,7 @@ impl Environment {
         if !issues.is_empty() {
             return Err(CompileError::new(source, issues));
         }
+        // The plan computes conversions of constants and compiles patterns, which can fail.
         let node = plan(&checked).map_err(|error| CompileError::instantiation(&error))?;
         Ok(Program {
             checked: Arc::new(checked),

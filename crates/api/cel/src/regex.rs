@@ -28,6 +28,7 @@ thread_local! {
 
 /// Compiles a pattern, or returns it from the cache of the thread.
 pub fn compile_pattern(pattern: &str) -> Compiled {
+    // A linear search is fast enough for so few entries.
     let cached = CACHE.with_borrow(|cache| {
         cache
             .iter()
@@ -37,6 +38,8 @@ pub fn compile_pattern(pattern: &str) -> Compiled {
     if let Some(compiled) = cached {
         return compiled;
     }
+    // Errors are cached too, so that a bad pattern is not compiled again for each element of a
+    // list.
     let compiled = compile(pattern);
     CACHE.with_borrow_mut(|cache| {
         if cache.len() >= CACHED {
@@ -53,6 +56,7 @@ fn compile(pattern: &str) -> Compiled {
             "error parsing regexp: {reason}: `{pattern}`"
         )))
     };
+    // The translation is a copy of the pattern, so the size is checked before.
     if pattern.len() > MAX_PATTERN {
         return Err(EvalError::message(
             "error parsing regexp: expression too large",
@@ -63,8 +67,10 @@ fn compile(pattern: &str) -> Compiled {
         Err(reason) => return fail(reason),
     };
     let built = RegexBuilder::new(&translated)
+        // Clients choose the pattern, and nested counts make a short one huge.
         .size_limit(SIZE_LIMIT)
         .dfa_size_limit(SIZE_LIMIT)
+        // Code that walks the syntax tree of deeper groups could exhaust the stack.
         .nest_limit(NEST_LIMIT)
         .build();
     match built {
@@ -72,6 +78,7 @@ fn compile(pattern: &str) -> Compiled {
         Err(regex::Error::CompiledTooBig(_)) => Err(EvalError::message(
             "error parsing regexp: expression too large",
         )),
+        // The crate's own message differs from Go's, so it isn't shown to clients.
         Err(_) => fail("invalid syntax"),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+// Both limits are those of cel-go's error list.
 /// At most this many errors are reported for one expression.
 pub const MAX_ISSUES: usize = 100;
 /// A line with more bytes is not printed below its error.
@@ -29,6 +30,7 @@ pub struct CompileError {
 impl CompileError {
     /// Creates the error of an expression; at most 100 issues are kept.
     pub fn new(source: &str, mut issues: Vec<Issue>) -> CompileError {
+        // cel-go keeps the errors that were found first and sorts them afterwards.
         let truncated = issues.len().saturating_sub(MAX_ISSUES);
         issues.truncate(MAX_ISSUES);
         issues.sort_by_key(|issue| issue.offset.map_or(-1, i64::from));
@@ -70,6 +72,7 @@ impl fmt::Display for CompileError {
                 f.write_str("\n")?;
             }
             match issue.offset {
+                // The count of the errors that were left out has no position.
                 None if self.is_instantiation || index == MAX_ISSUES => {
                     f.write_str(&issue.message)?;
                 }
@@ -89,12 +92,15 @@ fn write_issue(
 ) -> fmt::Result {
     let (line_number, column, line) = find_line(source, offset);
     write!(f, "ERROR: <input>:{line_number}:{}: {message}", column + 1)?;
+    // Without the source there is no line to show, and a very long one would fill the response.
     if source.is_empty() || line.len() > MAX_SNIPPET {
         return Ok(());
     }
+    // The mark below is placed by columns, so a tab must be one column wide.
     write!(f, "\n | {}\n | ", line.replace('\t', " "))?;
     let mut characters = line.chars();
     for character in characters.by_ref().take(column) {
+        // Below a wide character stands a wide dot, so that the mark stays in its column.
         f.write_str(if character.len_utf8() > 1 {
             "\u{ff0e}"
         } else {

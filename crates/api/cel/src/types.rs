@@ -129,6 +129,7 @@ impl fmt::Display for Type {
     /// Writes the type as error messages of the checker name it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            // The checker's messages have shorter names for these than `type(x)` at run time.
             Type::Null => f.write_str("null"),
             Type::Duration => f.write_str("duration"),
             Type::Timestamp => f.write_str("timestamp"),

@@ -20,6 +20,8 @@ pub fn check_formats(checked: &Checked) -> Vec<Issue> {
             return;
         };
         if let Err(problem) = check_format(format, &arguments) {
+            // Without a wrong argument, for instance for a missing one, the error points at the
+            // call.
             let id = problem.id.unwrap_or(expr.id);
             issues.push(create_issue(checked, id, problem.message));
         }
@@ -42,6 +44,7 @@ fn literal_format<'c>(checked: &Checked, call: &'c Call) -> Option<(&'c str, Vec
     ) else {
         return None;
     };
+    // Only literals are known now. All other formats are checked when they are evaluated.
     let (ExprKind::Literal(Value::String(format)), ExprKind::List(list)) =
         (&target.kind, &arguments.kind)
     else {
@@ -56,6 +59,7 @@ fn literal_format<'c>(checked: &Checked, call: &'c Call) -> Option<(&'c str, Vec
 }
 
 fn describe(checked: &Checked, expr: &Expr) -> FormatArgument {
+    // The clause `%s` also shows the elements of lists and maps, so their types count.
     let children = match &expr.kind {
         ExprKind::List(list) => list.elements.iter().map(|e| describe(checked, e)).collect(),
         ExprKind::Map(entries) => entries

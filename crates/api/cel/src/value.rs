@@ -165,9 +165,12 @@ impl<'v> Value<'v> {
 }
 
 fn number_value<'v>(number: &serde_json::Number, schema: Option<&dyn JsonSchema>) -> Value<'v> {
+    // A field of type `number` is a double even if the JSON says `1`, since no operator adds an
+    // `int` to a `double`.
     let is_double = schema.is_some_and(|schema| schema.form() == JsonForm::Double);
     match number.as_i64() {
         Some(value) if !is_double => Value::Int(value),
+        // Kubernetes decodes JSON numbers to `int64` or `float64` as well.
         _ => Value::Double(number.as_f64().unwrap_or(f64::NAN)),
     }
 }
@@ -287,6 +290,7 @@ impl<'v> List<'v> {
         if self.is_empty() {
             return Some(other.clone());
         }
+        // Each join adds a level, which every read and the final drop walk through.
         let depth = self.depth().max(other.depth()) + 1;
         let length = self
             .len()
@@ -343,6 +347,7 @@ impl<'v> Key<'v> {
             Value::Uint(value) => Some(Key::Uint(*value)),
             Value::String(text) => Some(Key::String(text.clone())),
             Value::Double(value) if value.trunc() == *value => {
+                // These bounds are -2^63 and 2^63, which are exact doubles.
                 if *value >= i64::MIN as f64 && *value < -(i64::MIN as f64) {
                     Some(Key::Int(*value as i64))
                 } else if *value > 0.0 && *value < -2.0 * i64::MIN as f64 {
@@ -358,6 +363,8 @@ impl<'v> Key<'v> {
     /// Converts the key of a map literal.
     pub fn from_literal(value: &Value<'v>) -> Result<Key<'v>, EvalError> {
         match value {
+            // Keys of literals are `int`, `uint`, `bool` or `string` (cel-spec). A double is valid
+            // for lookups only.
             Value::Double(_) => None,
             other => Key::from_value(other),
         }
@@ -380,6 +387,7 @@ impl<'v> Key<'v> {
     fn rank(&self) -> u8 {
         match self {
             Key::Bool(_) => 0,
+            // `1` and `1u` are the same key, so both types need the same rank.
             Key::Int(_) | Key::Uint(_) => 1,
             Key::String(_) => 2,
         }

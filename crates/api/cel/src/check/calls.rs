@@ -17,6 +17,7 @@ impl Checker<'_> {
         let ExprKind::Call(call) = &mut expr.kind else {
             return Type::Error;
         };
+        // The field is a literal in the tree, but names a field and is no operand.
         if call.function == "_?._" {
             return self.check_optional_selection(id, call);
         }
@@ -34,10 +35,12 @@ impl Checker<'_> {
                 None => self.report_undeclared(id, &call.function),
             };
         };
+        // `a.b.f(x)` may be the function `a.b.f`, which is preferred to a receiver `a.b`.
         let qualified = qualified_name(target).map(|prefix| format!("{prefix}.{}", call.function));
         let namespaced = qualified.and_then(|name| self.find_function(&name));
         if let Some(found) = namespaced {
             found.name.as_ref().clone_into(&mut call.function);
+            // The namespace is part of the name now, and must not be evaluated as a receiver.
             call.target = None;
             return self.resolve_overload(id, &found, &types, false, &call.arguments);
         }
@@ -85,12 +88,14 @@ impl Checker<'_> {
             if overload.receiver != has_receiver || overload.arguments.len() != types.len() {
                 continue;
             }
+            // Parameters are new for each call: `T` of one call is not `T` of another.
             let (parameters, declared_result) = self.instantiate_overload(overload);
             if !self.substitutions.is_assignable_list(types, &parameters) {
                 continue;
             }
             matching.push(overload.clone());
             let found = self.substitutions.resolve(&declared_result, false);
+            // If the results differ, only the values decide on the type.
             result = Some(match result {
                 None => found,
                 Some(Type::Dyn) => Type::Dyn,

@@ -126,6 +126,7 @@ impl<'v> Evaluation<'_, 'v> {
             let term = self.eval_term(predicate)?;
             outcome = match (outcome, term) {
                 (_, Ok(value)) if value == deciding => Ok(deciding),
+                // An error stays the outcome until an element decides.
                 (Err(error), _) => Err(error),
                 (Ok(_), term) => term,
             };
@@ -152,6 +153,7 @@ impl<'v> Evaluation<'_, 'v> {
     ) -> Eval<'v> {
         let mut values = Vec::new();
         for index in 0..range.len() {
+            // No expression can name the accumulator, so its slot needs no value.
             self.enter(fold, range, index, Value::Null)?;
             if self.holds(filter)? {
                 values.push(self.eval(element)?);
@@ -187,6 +189,7 @@ impl<'v> Evaluation<'_, 'v> {
                     let Value::Map(map) = self.eval(value)? else {
                         return Err(EvalError::NoSuchOverload);
                     };
+                    // An inserted map costs the same for any size, so its entries count as work.
                     self.budget.work(map.len() as u64)?;
                     for (key, value) in map.iter() {
                         insert_entry(&mut entries, key, value)?;

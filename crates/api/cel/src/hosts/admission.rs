@@ -99,6 +99,7 @@ pub static NAMESPACE_SHAPE: LazyLock<Arc<Shape>> = LazyLock::new(|| {
             ("namespace", text()),
             ("labels", Shape::map(text())),
             ("annotations", Shape::map(text())),
+            // Upstream declares this field in capitals.
             ("UID", text()),
             ("creationTimestamp", time()),
             ("deletionGracePeriodSeconds", int()),
@@ -136,6 +137,7 @@ pub static NAMESPACE_SHAPE: LazyLock<Arc<Shape>> = LazyLock::new(|| {
 pub fn create_admission(minor: u16, variables: AdmissionVariables) -> Environment {
     let mut types = ShapeTypes::new([&*REQUEST_SHAPE, &*NAMESPACE_SHAPE])
         .with_other(variables.variables.clone());
+    // Without declared types, fields of the objects are looked up at run time only.
     let (mut object, mut params) = (Type::Dyn, Type::Dyn);
     if let Some(objects) = variables.objects {
         (object, params) = (objects.object, objects.params);
@@ -163,6 +165,7 @@ pub fn create_admission(minor: u16, variables: AdmissionVariables) -> Environmen
             declarations.add_variable(AUTHORIZER, authorizer_type());
             declarations.add_variable(REQUEST_RESOURCE, resource_type());
         }
+        // The provider declares the fields, so the variable exists only with it.
         if variables.variables.is_some() {
             declarations.add_variable(VARIABLES, Type::object(VARIABLES_TYPE));
         }

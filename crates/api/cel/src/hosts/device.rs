@@ -46,6 +46,7 @@ static DEVICE_SHAPE: LazyLock<Arc<Shape>> = LazyLock::new(|| {
 
 /// Creates the environment of device selectors.
 pub fn create_device_environment(minor: u16) -> Environment {
+    // Upstream's base has no `cel.bind`. The environment of device selectors adds it.
     let bind = Library {
         name: "cel.lib.ext.cel.bindings",
         macros: vec![BIND],
@@ -96,6 +97,7 @@ pub struct DeviceSizes;
 impl SizeEstimates for DeviceSizes {
     fn estimate_size(&self, path: &[String], _: &Type) -> Option<Range> {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        // The limits are those of API validation (`DeviceMaxDomainLength` and its neighbours).
         let max = match path.as_slice() {
             [DEVICE, "driver"] => MAX_DOMAIN,
             [DEVICE, "allowMultipleAllocations"] => 1,

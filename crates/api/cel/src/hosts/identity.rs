@@ -89,6 +89,7 @@ pub static REVIEW_SHAPE: LazyLock<Arc<Shape>> = LazyLock::new(|| {
 
 /// Creates the environment of expressions over the claims of a token.
 pub fn create_claims(minor: u16) -> Environment {
+    // Claims are JSON of any form, so their types are known at run time only.
     create_base(minor).with_variable(CLAIMS, Type::map(Type::String, Type::Dyn))
 }
 

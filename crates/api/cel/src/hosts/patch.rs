@@ -75,6 +75,7 @@ pub fn convert_operations(operations: &Value<'_>) -> Result<Json, PatchValueErro
         };
         let mut members = JsonMap::new();
         for (key, value) in fields.iter() {
+            // The value of an operation is a root of its own, so its type name is taken as given.
             let place = match value {
                 Value::Map(Map::Struct(name, _)) => Some(name.to_string()),
                 _ => None,
@@ -93,6 +94,7 @@ struct Conversion {
 
 impl Conversion {
     fn charge(&mut self, size: usize) -> Result<(), PatchValueError> {
+        // Values without a text count too, because a list of a million nulls takes memory.
         let left = self.size_left.checked_sub(size.saturating_add(8));
         self.size_left = left.ok_or(PatchValueError::TooLarge)?;
         Ok(())
@@ -107,6 +109,7 @@ impl Conversion {
     ) -> Result<Json, PatchValueError> {
         let depth = depth.checked_sub(1).ok_or(PatchValueError::TooLarge)?;
         match value {
+            // JSON of the request has no type names that could be wrong.
             Value::List(List::Json(elements, _)) => self.copy_list(elements, depth),
             Value::List(list) => {
                 self.charge(0)?;
@@ -144,6 +147,7 @@ impl Conversion {
         };
         let mut fields = JsonMap::new();
         for (key, member) in map.iter() {
+            // JSON has no keys but strings.
             let Key::String(name) = &key else {
                 let found = key.to_value().type_of();
                 let why = format!("{} as the key of a map", found.runtime_name());
@@ -207,6 +211,7 @@ fn convert_scalar(value: &Value<'_>) -> Result<Json, PatchValueError> {
         Value::Uint(number) => (*number).into(),
         Value::Double(number) => convert_double(*number).ok_or_else(unsupported)?,
         Value::String(text) => (**text).into(),
+        // The API has bytes as base64 (format `byte`).
         Value::Bytes(bytes) => STANDARD.encode(bytes).into(),
         Value::Timestamp(time) => time.to_string().into(),
         Value::Duration(duration) => format!("{}s", duration.as_secs_f64()).into(),
@@ -216,6 +221,7 @@ fn convert_scalar(value: &Value<'_>) -> Result<Json, PatchValueError> {
 
 /// Returns a whole number as such: fields of whole numbers reject `1.0`.
 fn convert_double(number: f64) -> Option<Json> {
+    // 2^53: up to here, each whole number is a double of its own.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.trunc() == number && number.abs() <= EXACT {
         return Some((number as i64).into());

@@ -37,6 +37,7 @@ impl Purpose {
         match self {
             Purpose::Condition => vec![Type::Bool],
             Purpose::Message => vec![Type::String],
+            // With null, the audit event lacks the annotation.
             Purpose::AuditAnnotation => vec![Type::String, Type::Null],
             Purpose::Variable => Vec::new(),
             Purpose::ApplyConfiguration => vec![Type::object("Object")],
@@ -70,6 +71,7 @@ pub struct PolicyCompiler {
     has_params: bool,
     objects: Option<ObjectTypes>,
     variables: BTreeMap<String, Type>,
+    // Creating an environment takes long, and it depends on these three values only.
     environments: RefCell<BTreeMap<(u16, bool, bool), Environment>>,
 }
 
@@ -141,6 +143,7 @@ impl PolicyCompiler {
             Err(_) => Type::Dyn,
         };
         self.variables.insert(name.to_owned(), declared);
+        // The cached environments lack the new variable.
         self.environments.get_mut().clear();
         compiled
     }

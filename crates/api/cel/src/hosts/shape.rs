@@ -114,6 +114,8 @@ impl Shape {
                 .map_or(Type::Dyn, |inner| inner.value_type())
         };
         match self.form {
+            // No JSON form stands for booleans or quantities, so the name distinguishes them from
+            // any value.
             JsonForm::Dynamic if self.name == BOOL => Type::Bool,
             JsonForm::Dynamic if self.name == QUANTITY => Type::object(QUANTITY),
             JsonForm::Dynamic => Type::Dyn,

@@ -169,6 +169,7 @@ fn parse_octets(text: &str, fields: &str) -> Result<[u8; 4], Error> {
     for (at, byte) in fields.bytes().enumerate() {
         let rest = fields.get(at..).unwrap_or_default();
         match (byte, value) {
+            // Some readers take a leading zero for octal, so the text could mean two addresses.
             (b'0'..=b'9', Some(0)) => {
                 return fail("IPv4 field has octet with leading zero", "");
             }
@@ -179,6 +180,7 @@ fn parse_octets(text: &str, fields: &str) -> Result<[u8; 4], Error> {
                     return fail("IPv4 field has value >255", "");
                 }
             }
+            // A dot at the end of the text would leave the next field empty.
             (b'.', Some(octet)) if rest.len() > 1 => {
                 if done == 3 {
                     return fail("IPv4 address too long", "");
@@ -196,6 +198,7 @@ fn parse_octets(text: &str, fields: &str) -> Result<[u8; 4], Error> {
     if done < 3 {
         return fail("IPv4 address too short", "");
     }
+    // The loop has rejected a text that ends with a dot, so there is a value.
     octets[3] = value.unwrap_or(0);
     Ok(octets)
 }
@@ -222,6 +225,7 @@ impl Groups {
         for (slot, group) in segments.iter_mut().zip(&self.before) {
             *slot = *group;
         }
+        // These groups are aligned to the end, and zeros fill the gap.
         let after = self.after.iter().flatten();
         for (slot, group) in segments.iter_mut().rev().zip(after.rev()) {
             *slot = *group;
@@ -277,6 +281,7 @@ fn parse_groups<'a>(text: &str, mut rest: &'a str, groups: &mut Groups) -> Resul
         let (digits, tail) = rest.split_at_checked(len).unwrap_or((rest, ""));
         // The last 32 bits may be written as an IPv4 address (RFC 4291, 2.2).
         if tail.starts_with('.') {
+            // Six groups come before the IPv4 address, unless `::` stands for some of them.
             if groups.after.is_none() && groups.count() != 6 {
                 let message =
                     "embedded IPv4 address must replace the final 2 fields of the address";

@@ -303,6 +303,8 @@ fn group<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
 fn service_account<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     let authorizer: &Authorizer = take(values)?;
     let (namespace, name) = (take_text(values, 1)?, take_text(values, 2)?);
+    // Both become parts of `system:serviceaccount:NAMESPACE:NAME`, so a colon in one could name
+    // another account.
     if !names::dns1123_subdomain(&name).is_empty() {
         return Err(EvalError::message("Invalid service account name"));
     }
@@ -338,6 +340,7 @@ fn set_attribute<'v>(
     set: fn(&mut CheckResource, String),
 ) -> Result<Value<'v>, EvalError> {
     let check: &ResourceCheck = take(values)?;
+    // A value never changes: the expression may use the check without the attribute as well.
     let mut check = check.clone();
     set(&mut check.resource, take_text(values, 1)?);
     Ok(Value::object(check))
@@ -428,6 +431,7 @@ fn copied_cost<'v>(values: &[Value<'v>], result: &Value<'v>) -> Option<u64> {
 }
 
 fn selector_range(length: Range) -> Range {
+    // A selector is parsed to a list with a structure and a list of values per requirement.
     let parse = length.scale(STRING_TRAVERSAL_FACTOR);
     let requirement = (LIST_CREATE_COST + STRUCT_CREATE_COST) as f64;
     let requirements = length.scale(REQUIREMENTS_PER_CHARACTER).scale(requirement);

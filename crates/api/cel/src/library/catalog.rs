@@ -15,6 +15,7 @@ pub fn kubernetes_libraries() -> Vec<Library> {
         lists::library(),
         authorizer::library(),
         quantity::library(),
+        // Two versions with one name, of which an environment has one: the older until 1.28.
         strings::old_library(),
         strings::library(),
         sets::library(),

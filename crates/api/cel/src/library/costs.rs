@@ -80,6 +80,7 @@ pub(crate) fn size_at(values: &[Value<'_>], index: usize) -> u64 {
 
 /// Returns the cost of one traversal of the first argument.
 pub(crate) fn traverse_once<'v>(values: &[Value<'v>], _: &Value<'v>) -> Option<u64> {
+    // Upstream rounds up the product, so a short text costs at least 1.
     Some(scale_cost(size_at(values, 0), STRING_TRAVERSAL_FACTOR))
 }
 

@@ -72,6 +72,7 @@ impl Object for Cidr {
     }
 
     fn size(&self) -> Option<u64> {
+        // Only the bytes of the prefix are compared, and cost something.
         Some(u64::from(self.0.prefix).div_ceil(8))
     }
 
@@ -184,6 +185,7 @@ pub fn cidr_library() -> Library {
             Function::new("string", vec![to_string]),
             Function::new("containsIP", contains_ip),
             Function::new("containsCIDR", contains_cidr),
+            // Unlike `ip()` of a text, this reads a field, so it costs 1.
             getter("ip", "cidr_ip", ip_type(), cidr_to_ip),
             getter("masked", "cidr_masked", cidr_type(), masked),
             getter(

@@ -273,11 +273,13 @@ fn sort_by_keys<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
 
 fn sort_by_list<'v>(list: &List<'v>, keys: &List<'v>) -> Result<Value<'v>, EvalError> {
     let pairs = (keys.len() as u64).saturating_mul(keys.len() as u64);
+    // Upstream's cost is quadratic, so a list beyond each limit is rejected before it is sorted.
     check_work(pairs)?;
     let keys: Vec<Value<'v>> = keys.iter().collect();
     let Some(first) = keys.first() else {
         return Ok(Value::List(list.clone()));
     };
+    // NaN does not compare with itself, although its type has an order.
     if compare(first, first).is_none() && !matches!(first, Value::Double(_)) {
         return Err(EvalError::message("list elements must be comparable"));
     }
@@ -355,6 +357,8 @@ fn expand_sort_by(
     let ExprKind::Ident(name) = variable.kind else {
         return fail(variable.id, "argument is not an identifier");
     };
+    // A variable with this name would hide the accumulator. Older versions of cel-go called it
+    // `__result__`.
     if name == ACCUMULATOR || name == "__result__" {
         return fail(
             variable.id,
@@ -421,6 +425,7 @@ fn compare_cost(list: Option<&Value<'_>>) -> Option<u64> {
         return None;
     };
     let size = list.len() as u64;
+    // The first element stands for all, because a sort needs elements of one type.
     let factor = match list.get(0) {
         Some(Value::String(_) | Value::Bytes(_)) => PAIR_FACTOR + STRING_TRAVERSAL_FACTOR,
         _ => PAIR_FACTOR,

@@ -214,6 +214,7 @@ fn sum_double<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
 
 fn sum_duration<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     fold(values, SignedDuration::ZERO, |sum, element| match element {
+        // Upstream adds the nanoseconds as integers, so this is the overflow of integers.
         Value::Duration(duration) => sum
             .checked_add(*duration)
             .filter(|sum| i64::try_from(sum.as_nanos()).is_ok())

@@ -181,6 +181,7 @@ fn validate<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
                 .collect(),
         )
     };
+    // A valid text has no problems and an absent result: rules test it with `!...hasValue()`.
     Ok(Value::optional((!problems.is_empty()).then(list)))
 }
 
@@ -190,6 +191,7 @@ fn validate_cost<'v>(values: &[Value<'v>], _: &Value<'v>) -> Option<u64> {
 }
 
 fn estimate_validate(site: &CallSite) -> Option<CallEstimate> {
+    // Upstream's estimate assumes the longest pattern, and lacks the `+ 1` of the actual cost.
     let text = argument_size(site, 0).scale(STRING_TRAVERSAL_FACTOR);
     Some(CallEstimate::new(
         text.scale(MAX_PATTERN * REGEX_LENGTH_FACTOR),

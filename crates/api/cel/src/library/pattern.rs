@@ -57,6 +57,7 @@ fn find_cost<'v>(values: &[Value<'v>], result: &Value<'v>) -> Option<u64> {
 fn find_matches<'a>(text: &'a str, pattern: &str, limit: usize) -> Result<Vec<&'a str>, EvalError> {
     let regex = compile_pattern(pattern)
         .map_err(|error| EvalError::message(format!("Illegal regex: {error}")))?;
+    // One match more than allowed shows that the cost exceeds each limit.
     let allowed = usize::try_from(PER_CALL_LIMIT).unwrap_or(usize::MAX);
     let found: Vec<&str> = regex
         .find_iter(text)
@@ -95,6 +96,7 @@ fn find<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
         return Err(EvalError::NoSuchOverload);
     };
     let found = find_values(text, pattern, 1)?;
+    // Without a match, upstream returns an empty text, which looks like an empty match.
     Ok(found
         .into_iter()
         .next()

@@ -20,9 +20,14 @@ impl Part {
             return true;
         }
         match self {
+            // The sub-delimiters of RFC 3986 (3.2.2), and what Go adds: `:` for ports, brackets for
+            // IPv6.
             Part::Host | Part::Zone => b"!$&'()*+,;=:[]<>\"".contains(&byte),
+            // `?` would start the query.
             Part::Path => b"$&+,/:;=@".contains(&byte),
+            // `@`, `/`, `?` and `:` would end the user's name or its password (RFC 3986, 3.2.1).
             Part::UserInfo => b"$&+,;=".contains(&byte),
+            // Go encodes all reserved characters in a part of a query (RFC 3986, 3.4).
             Part::Query => false,
             Part::Fragment => b"$&+,/:;=?@!()*".contains(&byte),
         }
@@ -59,6 +64,7 @@ pub(crate) fn unescape(text: &str, part: Part) -> Result<Vec<u8>, Error> {
                     [high, low, ..] => parse_hex(*high, *low),
                     _ => None,
                 };
+                // Go's message shows the percent sign and at most two bytes after it.
                 let shown = [b"%", tail.get(..2).unwrap_or(tail)].concat();
                 match decoded {
                     Some(byte) if may_encode(part, byte) => bytes.push(byte),
@@ -66,6 +72,7 @@ pub(crate) fn unescape(text: &str, part: Part) -> Result<Vec<u8>, Error> {
                 }
                 rest = tail.get(2..).unwrap_or_default();
             }
+            // Only in a query does a plus sign stand for a space.
             b'+' if part == Part::Query => bytes.push(b' '),
             byte if is_host && byte.is_ascii() && !part.shows(byte) => {
                 let shown = quote(&char::from(byte).to_string());
@@ -82,6 +89,7 @@ pub(crate) fn unescape(text: &str, part: Part) -> Result<Vec<u8>, Error> {
 fn may_encode(part: Part, byte: u8) -> bool {
     match part {
         Part::Host => !byte.is_ascii() || byte == b'%',
+        // A zone may not encode what it can't show, except for the spaces that Windows puts there.
         Part::Zone => byte == b'%' || byte == b' ' || Part::Host.shows(byte),
         _ => true,
     }

@@ -88,6 +88,7 @@ pub fn library() -> Library {
         ];
         Function::new(name, overloads)
     };
+    // Upstream declares `sign` as a global function only, so `q.sign()` does not compile.
     let sign = Overload::global("quantity_sign", vec![quantity_type()], Type::Int, sign);
     Library {
         name: "kubernetes.quantity",
@@ -161,6 +162,7 @@ impl Parts {
 
     /// Returns the sum in the smaller of both scales; `None` if it does not fit.
     fn add(self, other: Parts) -> Option<Parts> {
+        // A zero leaves the scale of the other operand as it is, as upstream.
         if other.value == 0 {
             return Some(self);
         }
@@ -273,6 +275,7 @@ fn compare_to<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
 
 fn whole_number(amount: Amount) -> Option<i64> {
     let parts = amount.parts?;
+    // A negative scale means decimal places, even if all of them are zeros.
     if parts.scale < 0 {
         None
     } else {

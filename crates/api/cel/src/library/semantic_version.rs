@@ -39,6 +39,8 @@ impl SemanticVersion {
         };
         let major = parse_number(major, "major", "Major")?;
         let minor = parse_number(minor, "minor", "Minor")?;
+        // Build metadata starts at the first plus sign and may contain dashes, so it is split off
+        // first.
         let (rest, build) = split_metadata(rest, '+');
         let (patch, prerelease) = split_metadata(rest, '-');
         let patch = parse_number(patch, "patch", "Patch")?;
@@ -61,6 +63,7 @@ impl SemanticVersion {
     pub(crate) fn parse_normalized(text: &str) -> Result<Self, Error> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<String> = text.splitn(3, '.').map(trim_zeros).collect();
+        // Otherwise the missing `.0` would be appended to the prerelease.
         if parts.len() < 3 && parts.last().is_some_and(|part| part.contains(['+', '-'])) {
             let message = "short version cannot contain PreRelease/Build meta data";
             return Err(Error::new(message));
@@ -80,6 +83,7 @@ fn trim_zeros(part: &str) -> String {
         return part.to_owned();
     }
     let trimmed = part.trim_start_matches('0');
+    // A part such as `00-a` must keep one zero before its suffix.
     if trimmed.starts_with(|c: char| c.is_ascii_digit()) {
         trimmed.to_owned()
     } else {
@@ -124,6 +128,7 @@ fn parse_number(text: &str, name: &str, title: &str) -> Result<u64, Error> {
 
 fn parse_u64(text: &str) -> Result<u64, Error> {
     text.parse().map_err(|_| {
+        // Only digits get here, so a text is either empty or too large. The messages are Go's.
         let reason = if text.is_empty() {
             "invalid syntax"
         } else {

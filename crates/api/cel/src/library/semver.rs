@@ -110,6 +110,7 @@ pub fn library() -> Library {
 }
 
 fn parse(values: &[Value<'_>]) -> Result<Result<SemanticVersion, Error>, EvalError> {
+    // Later calls read the version at a cost of 1, so a long text is rejected first.
     if let Some(Err(error)) = values.first().and_then(Value::as_str).map(check_parsed) {
         return Ok(Err(Error(error.to_string())));
     }

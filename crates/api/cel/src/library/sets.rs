@@ -73,6 +73,7 @@ fn take_lists<'a, 'v>(values: &'a [Value<'v>]) -> Result<(&'a List<'v>, &'a List
     let [Value::List(left), Value::List(right)] = values else {
         return Err(EvalError::NoSuchOverload);
     };
+    // Each element of one list may be compared with each element of the other.
     check_work((left.len() as u64).saturating_mul(right.len() as u64))?;
     Ok((left, right))
 }

@@ -37,16 +37,20 @@ fn replaced_size(text: Range, old: Range, new: Range) -> Range {
     let (longest_count, longest_rest) = if old.min == 0 {
         // An empty text is between all characters.
         (text.max.saturating_add(1), text.max)
+    // Replacements that are not longer than the text they replace can't lengthen the result.
     } else if new.max <= old.min {
         (0, text.max)
     } else {
+        // The shortest matches, as many of them as fit into the text.
         (divide_up(text.max, old.min), 0)
     };
     let (shortest_count, shortest_rest) = if old.max == 0 {
         (text.min.saturating_add(1), text.min)
+    // Replacements that are not shorter than the text they replace can't shorten the result.
     } else if old.max <= new.min {
         (0, text.min)
     } else {
+        // The longest matches, as few of them as cover the text.
         (divide_up(text.min, old.max), 0)
     };
     let count = Range::new(shortest_count, longest_count);
@@ -71,6 +75,7 @@ pub(crate) fn estimate_split(site: &CallSite) -> Option<CallEstimate> {
         .get(1)
         .and_then(|argument| argument.literal.as_ref());
     let max = match limit {
+        // A negative limit becomes a huge one, as by upstream's conversion to `uint64`.
         Some(Value::Int(limit)) => limit.cast_unsigned(),
         _ => text.max,
     };
@@ -85,6 +90,7 @@ pub(crate) fn estimate_join(site: &CallSite) -> Option<CallEstimate> {
     let count = target.size();
     let mut size = match target.element_type() {
         Some(_) => count.multiply(target.element_size()),
+        // Upstream counts nothing for elements of unknown type, so only separators add to the size.
         None => Range::ZERO,
     };
     if let Some(separator) = site.arguments.first() {

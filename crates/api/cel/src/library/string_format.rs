@@ -66,6 +66,7 @@ impl Clause {
             Type::Nullable(inner) => inner,
             other => other,
         };
+        // A dynamic argument is checked when its value is known.
         if matches!(shown, Type::Dyn | Type::Error) {
             return true;
         }
@@ -113,6 +114,7 @@ fn read_format(
         let (literal, clause) = rest.split_at_checked(at).unwrap_or((rest, ""));
         take(Piece::Literal(literal), index)?;
         let clause = clause.get(1..).unwrap_or_default();
+        // `%%` is a percent sign and takes no argument.
         if let Some(tail) = clause.strip_prefix('%') {
             take(Piece::Literal("%"), index)?;
             rest = tail;
@@ -214,6 +216,7 @@ fn find_rejected(clause: Clause, argument: &FormatArgument) -> Option<&FormatArg
     if !clause.admits(&argument.result_type) {
         return Some(argument);
     }
+    // Only `%s` shows a list or map, and with it the values inside.
     if clause != Clause::Text {
         return None;
     }
@@ -236,6 +239,7 @@ pub(crate) fn format_values(format: &str, arguments: &List<'_>) -> Result<String
                     .map_err(|error| Error(format!("error during formatting: {error}")))?;
             }
         }
+        // Later clauses can only lengthen the text, so formatting ends here.
         is_too_long = check_text(text.len()).is_err();
         if is_too_long {
             Err(Error::new("too long"))
@@ -272,6 +276,7 @@ fn format_argument(text: &mut String, clause: Clause, value: &Value<'_>) -> Resu
             push_hexadecimal(text, bytes, upper);
         }
         (_, Value::Int(number)) => {
+            // Rust shows negative numbers as two's complement in these bases, Go with a minus sign.
             let sign = if *number < 0 { "-" } else { "" };
             push_radix(text, clause, sign, number.unsigned_abs());
         }

@@ -67,6 +67,7 @@ fn old_functions() -> Vec<Function> {
 /// Declares the functions that find a position, or the character at one.
 fn declare_positions() -> Vec<Function> {
     use Type::{Int, String as Str};
+    // `indexOf` of lists has the same name, and upstream keeps costs by name.
     let position = |name, id, id_int, run| {
         let overloads = [
             member(id, &[Str], Int, run),
@@ -80,6 +81,7 @@ fn declare_positions() -> Vec<Function> {
         )
     };
     vec![
+        // Without a cost of its own: upstream's table lacks `charAt`, so it costs 1.
         Function::new(
             "charAt",
             vec![member("string_char_at_int", &[Int], Str, char_at)],
@@ -233,12 +235,14 @@ fn take_search<'a>(values: &'a [Value<'_>]) -> Result<(&'a str, &'a str, Option<
 fn index_of<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     let (text, wanted, offset) = take_search(values)?;
     let offset = offset.unwrap_or(0);
+    // cel-go returns the offset unchecked, even if it is outside of the text.
     if wanted.is_empty() {
         return Ok(Value::Int(offset));
     }
     let Ok(index) = usize::try_from(offset) else {
         return out_of_range(offset);
     };
+    // An offset behind the end finds nothing, and only a negative one is an error.
     let Some(start) = byte_at(text, index) else {
         return Ok(Value::Int(-1));
     };
@@ -248,6 +252,7 @@ fn index_of<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
 
 fn last_index_of<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     let (text, wanted, offset) = take_search(values)?;
+    // As for `indexOf`, the offset is returned unchecked.
     if wanted.is_empty() {
         let end = count_value(text, Some(text.len()));
         return Ok(offset.map_or(end, Value::Int));
@@ -264,6 +269,7 @@ fn last_index_of<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     };
     // The last match may start at the offset, and must end inside the text.
     let mut end = start.saturating_add(wanted.len()).min(text.len());
+    // The end may be inside of a character, which then belongs to no match.
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -317,6 +323,7 @@ fn replace<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
 }
 
 fn split_text<'a>(text: &'a str, separator: &str, limit: usize) -> Vec<&'a str> {
+    // Go's `SplitN` returns no parts for a limit of 0.
     if limit == 0 {
         return Vec::new();
     }
@@ -431,6 +438,7 @@ fn quote<'v>(values: &[Value<'v>]) -> Result<Value<'v>, EvalError> {
     let text = take_text(values)?;
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
+    // All other characters stay as they are, unlike in Go's `strconv.Quote`.
     for c in text.chars() {
         let escaped = match c {
             '\x07' => 'a',

@@ -38,6 +38,7 @@ impl Object for Url {
 
     fn is_equal(&self, other: &dyn Object) -> bool {
         let other: Option<&Url> = other.as_any().downcast_ref();
+        // The texts decide, as upstream: `%62` and `b` are different paths.
         other.is_some_and(|other| self.text == other.text)
     }
 
@@ -66,6 +67,7 @@ pub fn library() -> Library {
                 "url",
                 vec![parse.with_cost(traverse_once, estimate_conversion)],
             ),
+            // Without a cost of its own: upstream's table lacks `isURL`, so it costs 1.
             Function::new("isURL", vec![is_url]),
             getter("getScheme", "url_get_scheme", Type::String, scheme),
             getter("getHost", "url_get_host", Type::String, host),

@@ -89,13 +89,16 @@ fn parse_reference(text: &str, is_request: bool) -> Result<WebAddress, Error> {
         return Ok(url);
     }
     let (scheme, rest) = split_scheme(text)?;
+    // Schemes are case-insensitive, and lower case is canonical (RFC 3986, 3.1).
     url.scheme = scheme.to_ascii_lowercase();
     let (rest, query) = rest
         .split_once('?')
         .map_or((rest, None), |(r, q)| (r, Some(q)));
+    // A bare question mark is part of the text of the URL, although the query is empty.
     url.forces_query = query == Some("");
     url.query = query.unwrap_or_default().to_owned();
     if !rest.starts_with('/') {
+        // A scheme without a slash, as in `mailto:a@b`.
         if !url.scheme.is_empty() {
             url.opaque = rest.to_owned();
             return Ok(url);
@@ -112,6 +115,7 @@ fn parse_reference(text: &str, is_request: bool) -> Result<WebAddress, Error> {
             return Err(Error::new("first path segment in URL cannot contain colon"));
         }
     }
+    // A request target without a scheme is a path, even if it starts with `//`.
     let has_authority = !url.scheme.is_empty() || !is_request && !rest.starts_with("///");
     let path = match rest.strip_prefix("//") {
         Some(tail) if has_authority => {
@@ -187,6 +191,7 @@ fn parse_ip_literal(host: &str) -> Result<Vec<u8>, Error> {
         .ok_or_else(|| Error::new("missing ']' in host"))?;
     check_port(port)?;
     let port = unescape(port, Part::Host)?;
+    // The zone of an IPv6 address follows an encoded percent sign (RFC 6874).
     let (address, zone) = name.split_at(name.find("%25").unwrap_or(name.len()));
     let mut address = unescape(address, Part::Host)?;
     if !zone.is_empty() {
@@ -194,6 +199,7 @@ fn parse_ip_literal(host: &str) -> Result<Vec<u8>, Error> {
     }
     let parsed = parse_address(&String::from_utf8_lossy(&address))
         .map_err(|error| Error(format!("invalid host: {error}")))?;
+    // Brackets are for IPv6 addresses only (RFC 3986, 3.2.2).
     if parsed.address.is_ipv4() {
         return Err(Error::new("invalid IP-literal"));
     }
@@ -251,6 +257,7 @@ impl WebAddress {
 
     /// Returns the path in its encoded form.
     pub(crate) fn escaped_path(&self) -> String {
+        // Go does not encode the request target of OPTIONS.
         if self.path.decoded == b"*" && self.path.raw.is_none() {
             return "*".to_owned();
         }
@@ -265,6 +272,7 @@ impl WebAddress {
             return Vec::new();
         }
         for pair in self.query.split('&') {
+            // Go rejects semicolons, because some readers take them for separators of parameters.
             if pair.is_empty() || pair.contains(';') {
                 continue;
             }
@@ -309,6 +317,7 @@ impl std::fmt::Display for WebAddress {
         if self.opaque.is_empty() {
             self.push_authority(&mut text);
             let path = self.escaped_path();
+            // Without the slash the path would become part of the host.
             if !path.is_empty() && !path.starts_with('/') && !self.host.is_empty() {
                 text.push('/');
             }

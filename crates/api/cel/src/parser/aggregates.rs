@@ -36,6 +36,7 @@ impl Parser<'_> {
             return Ok(());
         }
         if self.accept(",").is_some() {
+            // At the end of the text the bracket is missing. Elsewhere a trailing comma is allowed.
             return match self.peek() {
                 Token::End => self.expect(close).map(|_| ()),
                 _ => Ok(()),
@@ -48,6 +49,7 @@ impl Parser<'_> {
         let Some(offset) = self.accept("?") else {
             return false;
         };
+        // The entry is still parsed, so that one response names all errors.
         if !self.settings.optional_syntax {
             self.report(offset, "unsupported syntax '?'".into());
         }

@@ -131,6 +131,7 @@ impl Lexer<'_> {
     }
 
     fn read_number(&mut self, start: usize) {
+        // Without a digit after it, `0x` is a zero and a name.
         if self.peek(0) == Some('0')
             && self.peek(1) == Some('x')
             && self.peek_is(2, |c| c.is_ascii_hexdigit())
@@ -141,11 +142,13 @@ impl Lexer<'_> {
         }
         self.skip_while(|c| c.is_ascii_digit());
         let mut is_double = false;
+        // A dot without a digit after it is a selection.
         if self.peek(0) == Some('.') && self.peek_is(1, |c| c.is_ascii_digit()) {
             is_double = true;
             self.position += 1;
             self.skip_while(|c| c.is_ascii_digit());
         }
+        // An `e` without digits is no exponent, but starts a name.
         if self.peek_is(0, |c| matches!(c, 'e' | 'E')) {
             let signed = usize::from(self.peek_is(1, |c| matches!(c, '+' | '-')));
             if self.peek_is(1 + signed, |c| c.is_ascii_digit()) {
@@ -185,6 +188,7 @@ impl Lexer<'_> {
             Some('x' | 'X') => (2, 2, 16),
             Some('u') => (2, 4, 16),
             Some('U') => (2, 8, 16),
+            // Three octal digits up to 377, because a byte holds no more.
             Some('0'..='3') => (2, 2, 8),
             Some(letter) if r#"abfnrtv"'\?`"#.contains(letter) => (2, 0, 10),
             _ => return Err(2),
@@ -208,6 +212,7 @@ impl Lexer<'_> {
         loop {
             match self.peek(0) {
                 None => return self.report_unrecognized(start),
+                // Only literals in triple quotes may span lines.
                 Some('\n' | '\r') if !triple => return self.report_unrecognized(start),
                 Some('\\') if !is_raw => match self.escape_length() {
                     Ok(length) => self.position += length,

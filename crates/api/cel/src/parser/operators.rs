@@ -8,6 +8,7 @@ fn binary_operator(token: &Token) -> Option<(&'static str, u8)> {
     let Token::Symbol(symbol) = token else {
         return None;
     };
+    // The numbers are the precedences of CEL's grammar: relations, sums, products.
     Some(match *symbol {
         "<" => ("_<_", 1),
         "<=" => ("_<=_", 1),
@@ -78,6 +79,7 @@ impl Parser<'_> {
 
     /// Applies the operators on the stack that bind at least as strongly as `precedence`.
     fn reduce(&mut self, binary: &mut Binary, precedence: u8) -> Parse<()> {
+        // Operators of one precedence bind to the left.
         while binary
             .operators
             .last()
@@ -102,11 +104,13 @@ impl Parser<'_> {
 
     /// Joins the terms of `&&` or `||` into a balanced tree.
     fn join_chain(&mut self, function: &str, chain: &mut Chain) -> Parse<Node> {
+        // cel-go balances chains as well, so that a long one stays below the depth limit.
         let Chain {
             mut terms,
             operators,
             height,
         } = std::mem::take(chain);
+        // A balanced tree of n operators adds log2(n) + 1 levels.
         let levels = operators
             .len()
             .checked_ilog2()

@@ -42,8 +42,10 @@ pub fn translate_pattern(pattern: &str) -> Result<String, &'static str> {
 /// Rejects flags that only the regex crate has.
 fn check_flags(after: &str) -> Result<(), &'static str> {
     let flags = after.trim_start_matches('?');
+    // Flags end with `:` or `)`; `<` and `P` start the name of a group.
     let end = flags.find([':', ')', '<', 'P']).unwrap_or(flags.len());
     let flags = flags.get(..end).unwrap_or_default();
+    // RE2 has only these. The crate's flags `x` and `R` would change the meaning of the pattern.
     if flags
         .chars()
         .all(|flag| matches!(flag, 'i' | 'm' | 's' | 'U' | '-'))
@@ -114,6 +116,7 @@ fn translate_escape<'p>(
     }
     match letter {
         'Q' if !in_class => {
+            // An unclosed `\Q` quotes the rest of the pattern.
             let (quoted, rest) = rest.split_once("\\E").unwrap_or((rest, ""));
             output.push_str(&regex::escape(quoted));
             return Ok(rest);
@@ -158,6 +161,7 @@ fn translate_octal<'p>(after: &'p str, output: &mut String) -> Result<&'p str, &
         .take(3)
         .take_while(|digit| matches!(digit, b'0'..=b'7'))
         .count();
+    // RE2 reads a single digit other than 0 as a back-reference, which it does not support.
     if !after.starts_with('0') && length < 2 {
         return Err("invalid escape sequence");
     }
@@ -177,6 +181,7 @@ fn translate_class<'p>(after: &'p str, output: &mut String) -> Result<&'p str, &
         output.push('^');
         rest = negated;
     }
+    // A bracket in the first place is a character of the class.
     if let Some(closing) = rest.strip_prefix(']') {
         output.push_str("\\]");
         rest = closing;
@@ -204,6 +209,7 @@ fn translate_class<'p>(after: &'p str, output: &mut String) -> Result<&'p str, &
                 output.push(first);
                 next
             }
+            // The crate reads `--` as a set difference.
             '-' if next.starts_with('-') => {
                 output.push_str("\\-");
                 next

@@ -57,6 +57,8 @@ pub fn functions() -> Vec<Function> {
 
 /// Declares the conditional, the logical operators and both equalities.
 fn declare_logic() -> Vec<Function> {
+    // The checker needs these signatures. The evaluator implements the operators, because `&&`,
+    // `||` and the conditional skip operands.
     let a = Type::param("A");
     let logical = |id| Overload::global(id, vec![Type::Bool; 2], Type::Bool, evaluator_only);
     let equality = |id| Overload::global(id, vec![Type::param("A"); 2], Type::Bool, evaluator_only);
@@ -119,6 +121,7 @@ fn declare_addition() -> Function {
                 add,
             ),
             same("add_int64", &Type::Int, add),
+            // Without a cost of its own: cel-go assumes O(1), and lists are joined without a copy.
             same("add_list", &list, add),
             same("add_string", &Type::String, add)
                 .with_cost(concatenation_cost, estimate_concatenation),
@@ -178,6 +181,7 @@ fn declare_division() -> Function {
 fn declare_modulo() -> Function {
     Function::new(
         "_%_",
+        // Doubles have no remainder in the language (cel-spec, arithmetic operators).
         vec![
             same("modulo_int64", &Type::Int, modulo),
             same("modulo_uint64", &Type::Uint, modulo),
@@ -189,6 +193,7 @@ fn declare_negation() -> Function {
     Function::new(
         "-_",
         vec![
+            // There is no negation of `uint`, because no result but zero would fit the type.
             Overload::global("negate_double", vec![Type::Double], Type::Double, negate),
             Overload::global("negate_int64", vec![Type::Int], Type::Int, negate),
         ],
@@ -207,6 +212,7 @@ fn negate_bool<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
 }
 
 fn not_strictly_false<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
+    // Only `false` ends the loop of `all`. The loop of `exists` negates its accumulator first.
     Ok(Value::Bool(!matches!(arguments, [Value::Bool(false)])))
 }
 
@@ -221,6 +227,7 @@ fn duration<'v>(value: Option<SignedDuration>) -> Eval<'v> {
 fn timestamp<'v>(value: Result<Timestamp, jiff::Error>) -> Eval<'v> {
     value
         .ok()
+        // jiff's range is wider than that of the language, the years 1 to 9999.
         .filter(|value| in_range(*value))
         .map(Value::Timestamp)
         .ok_or(TIMESTAMP)
@@ -228,12 +235,14 @@ fn timestamp<'v>(value: Result<Timestamp, jiff::Error>) -> Eval<'v> {
 
 fn add<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
     match arguments {
+        // Overflow of whole numbers is an error in the language, and never wraps around.
         [Value::Int(left), Value::Int(right)] => {
             left.checked_add(*right).map(Value::Int).ok_or(INT)
         }
         [Value::Uint(left), Value::Uint(right)] => {
             left.checked_add(*right).map(Value::Uint).ok_or(UINT)
         }
+        // Doubles follow IEEE 754, so an overflow is infinite and no error.
         [Value::Double(left), Value::Double(right)] => Ok(Value::Double(left + right)),
         [Value::String(left), Value::String(right)] => {
             Ok(Value::string([&**left, &**right].concat()))
@@ -287,12 +296,14 @@ fn divide<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
         [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
             Err(EvalError::DivisionByZero)
         }
+        // Only the least number divided by -1 overflows.
         [Value::Int(left), Value::Int(right)] => {
             left.checked_div(*right).map(Value::Int).ok_or(INT)
         }
         [Value::Uint(left), Value::Uint(right)] => {
             left.checked_div(*right).map(Value::Uint).ok_or(UINT)
         }
+        // Division of doubles by zero is infinite or NaN (IEEE 754), and no error.
         [Value::Double(left), Value::Double(right)] => Ok(Value::Double(left / right)),
         _ => Err(EvalError::NoSuchOverload),
     }
@@ -303,6 +314,7 @@ fn modulo<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
         [Value::Int(_), Value::Int(0)] | [Value::Uint(_), Value::Uint(0)] => {
             Err(EvalError::ModulusByZero)
         }
+        // The least number and -1 overflow here too, as in cel-go.
         [Value::Int(left), Value::Int(right)] => {
             left.checked_rem(*right).map(Value::Int).ok_or(INT)
         }
@@ -315,6 +327,7 @@ fn modulo<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
 
 fn negate<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
     match arguments {
+        // The least number has no positive counterpart.
         [Value::Int(value)] => value.checked_neg().map(Value::Int).ok_or(INT),
         [Value::Double(value)] => Ok(Value::Double(-value)),
         _ => Err(EvalError::NoSuchOverload),
@@ -322,6 +335,7 @@ fn negate<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
 }
 
 fn concatenation_cost(arguments: &[Value<'_>], _: &Value<'_>) -> Option<u64> {
+    // In the worst case both operands are copied to a new place, so both sizes count.
     let size = arguments
         .iter()
         .map(actual_size)

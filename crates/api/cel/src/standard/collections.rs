@@ -52,6 +52,7 @@ pub fn functions() -> Vec<Function> {
             "@in",
             vec![
                 Overload {
+                    // The evaluator charges the actual cost, because it searches the list itself.
                     estimate: Some(estimate_in_list),
                     ..Overload::global("in_list", vec![a.clone(), list], Type::Bool, reject_call)
                 },
@@ -76,6 +77,7 @@ pub fn map_insert() -> Function {
             ),
             Overload::global(
                 "@mapInsert_map_map",
+                // `transformMapEntry` inserts the entries of a map instead of a key and a value.
                 vec![map.clone(), map.clone()],
                 map,
                 insert,
@@ -86,6 +88,7 @@ pub fn map_insert() -> Function {
 
 fn size<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
     let size = match arguments {
+        // A string is a sequence of code points in the language (cel-spec), not of bytes.
         [Value::String(text)] => text.chars().count(),
         [Value::Bytes(bytes)] => bytes.len(),
         [Value::List(list)] => list.len(),
@@ -105,6 +108,7 @@ fn reject_call<'v>(_: &[Value<'v>]) -> Eval<'v> {
 fn find_key<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
     match arguments {
         [key, Value::Map(map)] => {
+            // A value that can't be a key is in no map, which is no error.
             let found = Key::from_value(key).is_some_and(|key| map.get(&key).is_some());
             Ok(Value::Bool(found))
         }
@@ -120,6 +124,7 @@ fn insert<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
     };
     let mut entries: std::collections::BTreeMap<_, _> = map.iter().collect();
     for (key, value) in added {
+        // Comprehensions reject a repeated key, because none of both values is the right one.
         if entries.contains_key(&key) {
             return Err(EvalError::message(format!(
                 "insert failed: key {key} already exists"
@@ -133,9 +138,11 @@ fn insert<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
 /// Joins lists. Those of type `set` and `map` become the union, in which elements of the right list win.
 pub fn join_lists<'v>(left: &List<'v>, right: &List<'v>) -> Eval<'v> {
     let too_large = || EvalError::message("list is too large");
+    // Only a JSON list with a schema is unordered, and the left operand decides, as upstream.
     let Some(schema) = left.unordered_schema() else {
         return left.join(right).map(Value::List).ok_or_else(too_large);
     };
+    // There is no index of the elements, so the union takes quadratic time.
     let mut fuel = MAX_UNION_WORK;
     let mut union: Vec<Value<'v>> = left.iter().collect();
     for added in right.iter() {
@@ -158,5 +165,6 @@ fn estimate_in_list(site: &CallSite) -> Option<CallEstimate> {
     let [_, list] = site.arguments.as_slice() else {
         return None;
     };
+    // The search may compare the value with each element.
     Some(CallEstimate::new(list.size().scale(1.0)))
 }

@@ -14,6 +14,7 @@ use crate::value::Value;
 
 type Eval<'v> = Result<Value<'v>, EvalError>;
 
+// The greatest `i64` and `u64` are no doubles, but the powers of two above them are.
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 const TWO_TO_64: f64 = 18_446_744_073_709_551_616.0;
 
@@ -35,6 +36,7 @@ fn declare(
 ) -> Function {
     let overloads = from.iter().map(|(id, argument)| {
         let overload = Overload::global(id, vec![argument.clone()], result.clone(), convert);
+        // Only these two read a whole text in cel-go's cost table. All other conversions cost 1.
         match *id {
             "string_to_bytes" => overload.with_cost(traversal_cost, estimate_to_bytes),
             "bytes_to_string" => overload.with_cost(traversal_cost, estimate_to_string),
@@ -196,6 +198,7 @@ fn to_bytes<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
 fn to_double<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
     match single(arguments)? {
         Value::Double(value) => Ok(Value::Double(*value)),
+        // Beyond 53 bits the nearest double is taken, as in Go.
         Value::Int(value) => Ok(Value::Double(*value as f64)),
         Value::Uint(value) => Ok(Value::Double(*value as f64)),
         value @ Value::String(text) => parse_double(text)
@@ -210,9 +213,11 @@ fn to_int<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
     match single(arguments)? {
         Value::Int(value) => Ok(Value::Int(*value)),
         Value::Uint(value) => i64::try_from(*value).map(Value::Int).map_err(|_| overflow),
+        // -2^63 itself would fit, but cel-go's check excludes both ends.
         Value::Double(value) if *value > -TWO_TO_63 && *value < TWO_TO_63 => {
             Ok(Value::Int(*value as i64))
         }
+        // NaN and the infinities fail both comparisons above.
         Value::Double(_) => Err(overflow),
         Value::Duration(length) => i64::try_from(length.as_nanos())
             .map(Value::Int)
@@ -233,10 +238,12 @@ fn to_uint<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
     match single(arguments)? {
         Value::Uint(value) => Ok(Value::Uint(*value)),
         Value::Int(value) => u64::try_from(*value).map(Value::Uint).map_err(|_| overflow),
+        // NaN fails the comparisons, and 2^64 is the first number that does not fit.
         Value::Double(value) if *value >= 0.0 && *value < TWO_TO_64 => {
             Ok(Value::Uint(*value as u64))
         }
         Value::Double(_) => Err(overflow),
+        // Rust accepts a plus sign before an unsigned number, Go's `ParseUint` does not.
         value @ Value::String(text) if !text.starts_with('+') => text
             .parse()
             .map(Value::Uint)
@@ -249,6 +256,7 @@ fn to_duration<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
     let name = "google.protobuf.Duration";
     match single(arguments)? {
         Value::Duration(length) => Ok(Value::Duration(*length)),
+        // The unit is the nanosecond, that of Go's `time.Duration`.
         Value::Int(nanos) => Ok(Value::Duration(SignedDuration::from_nanos(*nanos))),
         value @ Value::String(text) => parse_duration(text)
             .map(Value::Duration)
@@ -261,6 +269,7 @@ fn to_timestamp<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
     let name = "google.protobuf.Timestamp";
     match single(arguments)? {
         Value::Timestamp(time) => Ok(Value::Timestamp(*time)),
+        // The unit is the second, unlike that of a duration.
         Value::Int(seconds) => Timestamp::from_second(*seconds)
             .ok()
             .filter(|time| in_range(*time))
@@ -280,6 +289,7 @@ fn to_string<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
         Value::Int(value) => value.to_string(),
         Value::Uint(value) => value.to_string(),
         Value::Double(value) => format_double(*value),
+        // As in cel-go, invalid UTF-8 is an error and is not replaced.
         Value::Bytes(bytes) => match std::str::from_utf8(bytes) {
             Ok(text) => text.to_owned(),
             Err(_) => {
@@ -287,6 +297,7 @@ fn to_string<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
                 return Err(EvalError::message(message));
             }
         },
+        // Rust writes floats without an exponent, as Go's format `f` that cel-go uses here.
         Value::Duration(length) => format!("{}s", length.as_secs_f64()),
         Value::Timestamp(time) => time.to_string(),
         other => return Err(fail(other, "string")),
@@ -312,6 +323,7 @@ fn estimate_to_bytes(site: &CallSite) -> Option<CallEstimate> {
 
 fn estimate_to_string(site: &CallSite) -> Option<CallEstimate> {
     let size = site.arguments.first()?.size();
+    // A character takes 1 to 4 bytes, so at least a quarter of the bytes start one.
     let result = Range::new(size.min / 4, size.max);
     Some(CallEstimate::sized(
         size.scale(STRING_TRAVERSAL_FACTOR),

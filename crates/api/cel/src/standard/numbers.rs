@@ -20,12 +20,16 @@ pub fn format_double(value: f64) -> String {
             "0".to_owned()
         };
     }
+    // The scientific form has the fewest digits that read back as the same number, as Go's
+    // precision of -1.
     let scientific = format!("{value:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
+    // Go decides with a precision of 6 if the shortest form is requested.
     if (-4..6).contains(&exponent) {
         return format!("{value}");
     }
+    // Go writes at least two digits of the exponent.
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{digits}e{sign}{:02}", exponent.abs())
 }
@@ -41,6 +45,7 @@ pub fn parse_double(text: &str) -> Option<f64> {
         return None;
     }
     let value: f64 = text.parse().ok()?;
+    // Rust rounds a number that is too large to infinity. Go's `ParseFloat` returns an error.
     (is_word || value.is_finite()).then_some(value)
 }
 

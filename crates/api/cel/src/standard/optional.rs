@@ -74,6 +74,7 @@ fn declare_accessors(types: &Types) -> Vec<Function> {
     let (value, optional) = (&types.value, &types.optional);
     let read = receiver("optional_value", &[optional], value, unwrap);
     let present = receiver("optional_hasValue", &[optional], &Type::Bool, has_value);
+    // The right side is not evaluated if the left one is present, so the evaluator implements both.
     let or = receiver(
         "optional_or_optional",
         &[optional, optional],
@@ -181,6 +182,7 @@ fn create_non_zero<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
         Value::List(list) => list.is_empty(),
         Value::Map(map) => map.is_empty(),
         Value::Duration(length) => length.is_zero(),
+        // Go's zero time is the first second of the year 1, not of 1970.
         Value::Timestamp(time) => time.as_second() == crate::format::MIN_TIMESTAMP,
         Value::Optional(inner) => inner.is_none(),
         Value::Type(_) | Value::Object(_) => false,
@@ -205,6 +207,7 @@ fn has_value<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
 
 fn last<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
     match arguments {
+        // For an empty list the index wraps around to one that no list has.
         [Value::List(list)] => Ok(Value::optional(list.get(list.len().wrapping_sub(1)))),
         _ => Err(EvalError::NoSuchOverload),
     }

@@ -83,6 +83,8 @@ const GREATER_EQUALS: Ids = [
 
 fn operands() -> [(Type, Type); 14] {
     use Type::{Bool, Bytes, Double, Duration, Int, String, Timestamp, Uint};
+    // Numbers of different types compare since Kubernetes 1.28, which all environments here
+    // include.
     [
         (Bool, Bool),
         (Int, Int),
@@ -105,6 +107,8 @@ fn operands() -> [(Type, Type); 14] {
 pub fn functions() -> Vec<Function> {
     let declare = |name, ids: Ids, implementation: Implementation| {
         let overloads = ids.into_iter().zip(operands()).map(|(id, (left, right))| {
+            // cel-go charges for the length of strings and bytes only. All other comparisons cost
+            // 1.
             let traverses = matches!(left, Type::String | Type::Bytes);
             let overload = Overload::global(id, vec![left, right], Type::Bool, implementation);
             match traverses {
@@ -128,6 +132,7 @@ pub fn functions() -> Vec<Function> {
 
 fn test<'v>(arguments: &[Value<'v>], holds: fn(Ordering) -> bool) -> Eval<'v> {
     match arguments {
+        // cel-go rejects NaN here, whereas `==` with NaN is false.
         [Value::Double(value), _] | [_, Value::Double(value)] if value.is_nan() => {
             Err(EvalError::message("NaN values cannot be ordered"))
         }
@@ -139,6 +144,7 @@ fn test<'v>(arguments: &[Value<'v>], holds: fn(Ordering) -> bool) -> Eval<'v> {
 }
 
 fn comparison_cost(arguments: &[Value<'_>], _: &Value<'_>) -> Option<u64> {
+    // A comparison ends at the end of the shorter operand.
     let size = arguments.iter().map(actual_size).min().unwrap_or(1);
     Some(scale_cost(size, STRING_TRAVERSAL_FACTOR))
 }
@@ -150,6 +156,7 @@ pub fn estimate_comparison(site: &CallSite) -> Option<CallEstimate> {
         .iter()
         .map(|argument| Argument::size(argument).max)
         .min()?;
+    // The least size is 1, unless an operand is always empty.
     let range = Range::new(u64::from(max > 0), max);
     Some(CallEstimate::new(range.scale(STRING_TRAVERSAL_FACTOR)))
 }

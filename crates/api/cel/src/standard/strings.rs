@@ -32,6 +32,8 @@ pub fn functions() -> Vec<Function> {
         Function::new(
             "matches",
             vec![
+                // The global form costs 1: cel-go's cost tables have the id of the receiver's form
+                // only.
                 Overload::global("matches", two(), Type::Bool, matches),
                 receiver("matches_string", matches).with_cost(matches_cost, estimate_matches),
             ],
@@ -70,6 +72,7 @@ fn matches<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
 }
 
 fn affix_cost(arguments: &[Value<'_>], _: &Value<'_>) -> Option<u64> {
+    // The actual cost counts the receiver, and the estimate the argument, as in cel-go.
     Some(scale_cost(
         actual_size(arguments.first()?),
         STRING_TRAVERSAL_FACTOR,
@@ -87,6 +90,7 @@ fn estimate_affix(site: &CallSite) -> Option<CallEstimate> {
 
 fn contains_cost(arguments: &[Value<'_>], _: &Value<'_>) -> Option<u64> {
     let [text, part] = arguments else { return None };
+    // A naive search compares the part at each position of the text.
     let text = scale_cost(actual_size(text), STRING_TRAVERSAL_FACTOR);
     Some(text.saturating_mul(scale_cost(actual_size(part), STRING_TRAVERSAL_FACTOR)))
 }
@@ -105,6 +109,8 @@ fn matches_cost(arguments: &[Value<'_>], _: &Value<'_>) -> Option<u64> {
     let [text, pattern] = arguments else {
         return None;
     };
+    // The added character keeps the product above 0, because a pattern can be expensive even for an
+    // empty text.
     let text = scale_cost(actual_size(text).saturating_add(1), STRING_TRAVERSAL_FACTOR);
     Some(text.saturating_mul(scale_cost(actual_size(pattern), REGEX_LENGTH_FACTOR)))
 }
@@ -113,6 +119,7 @@ fn estimate_matches(site: &CallSite) -> Option<CallEstimate> {
     let (Some(text), [pattern]) = (&site.target, site.arguments.as_slice()) else {
         return None;
     };
+    // As for the actual cost, an empty text must not make the product 0.
     let text = text
         .size()
         .add(Range::fixed(1))

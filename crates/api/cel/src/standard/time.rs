@@ -68,9 +68,11 @@ pub fn functions() -> Vec<Function> {
         accessor!("getDate", "timestamp_to_day_of_month_1_based", |time| time
             .day()
             .into()),
+        // The week starts with Sunday as 0, as in Go.
         accessor!("getDayOfWeek", "timestamp_to_day_of_week", |time| {
             time.weekday().to_sunday_zero_offset().into()
         }),
+        // Of a duration, these return the whole length in the unit, not a part of it.
         shared_accessor!(
             "getHours",
             "timestamp_to_hours",
@@ -104,6 +106,7 @@ pub fn functions() -> Vec<Function> {
 
 fn read_time<'v>(arguments: &[Value<'v>], read: fn(&Zoned) -> i64) -> Eval<'v> {
     let (time, zone) = match arguments {
+        // Kubernetes sets `DefaultUTCTimeZone`, so the zone of the server's machine has no effect.
         [Value::Timestamp(time)] => (*time, TimeZone::UTC),
         [Value::Timestamp(time), Value::String(zone)] => (*time, find_zone(zone)?),
         _ => return Err(EvalError::NoSuchOverload),
@@ -125,6 +128,7 @@ fn read_duration<'v>(arguments: &[Value<'v>], read: fn(&SignedDuration) -> i64) 
 /// Finds a time zone by its name (`Europe/Berlin`) or its distance from UTC (`-02:30`).
 fn find_zone(name: &str) -> Result<TimeZone, EvalError> {
     let unknown = || EvalError::message(format!("unknown time zone {name}"));
+    // No time zone has a colon in its name, so cel-go takes such a text for an offset.
     let Some((hours, minutes)) = name.split_once(':') else {
         if matches!(name, "" | "UTC" | "Local") {
             return Ok(TimeZone::UTC);
@@ -136,6 +140,7 @@ fn find_zone(name: &str) -> Result<TimeZone, EvalError> {
     if hours.abs() > 23 || !(0..60).contains(&minutes) {
         return Err(unknown());
     }
+    // The number of hours has lost the sign of `-00:30`.
     let sign = if name.starts_with('-') { -1 } else { 1 };
     let seconds = (hours * 60 + sign * minutes) * 60;
     Offset::from_seconds(seconds)
