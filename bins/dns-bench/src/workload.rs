@@ -10,7 +10,7 @@ pub struct Workload {
     /// Encoded requests; the ID is replaced.
     pub requests: Vec<Vec<u8>>,
     pub code: ResponseCode,
-    /// Whether responses have answers.
+    /// True if responses have answers.
     pub has_answers: bool,
 }
 

@@ -12,9 +12,9 @@ pub(crate) struct Question {
     /// Name in lower case.
     pub name: Name,
     pub kind: RecordType,
-    /// Whether the client wants DNSSEC records (the DO bit).
+    /// True if the client wants DNSSEC records (the DO bit).
     pub dnssec_ok: bool,
-    /// Whether the resolver must not validate (the CD bit).
+    /// True if the resolver must not validate (the CD bit).
     pub checking_disabled: bool,
 }
 
@@ -70,7 +70,7 @@ impl Question {
     }
 }
 
-/// Whether a request has an OPT record.
+/// The OPT record of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extension {
     /// With an OPT record.
