@@ -11,7 +11,8 @@ use crate::cost::{
     LIST_CREATE_COST, STRING_TRAVERSAL_FACTOR, STRUCT_CREATE_COST, actual_size, scale_cost,
 };
 use crate::error::EvalError;
-use crate::plan::{CallStep, Indexing, Mode, Node, Selection, no_overload};
+use crate::function::no_overload;
+use crate::plan::{CallStep, Indexing, Mode, Node, Selection};
 use crate::value::{Key, List, Map, Value};
 
 /// The variables of an evaluation.
@@ -187,7 +188,8 @@ impl<'v> Evaluation<'_, 'v> {
         }
     }
 
-    /// Ends a selection from an optional value that is absent, which has no cost but that of its start.
+    /// Ends a selection from an optional value that is absent, which has no cost but that of its
+    /// start.
     fn finish_absent(&mut self, start_cost: u64, absent: Value<'v>) -> Eval<'v> {
         self.budget.charge(start_cost)?;
         Ok(absent)
@@ -227,7 +229,8 @@ impl<'v> Evaluation<'_, 'v> {
         left.and(right).map(Value::Bool)
     }
 
-    /// Evaluates a term of a logical operator. The outer error ends the evaluation, the inner may be absorbed.
+    /// Evaluates a term of a logical operator. The outer error ends the evaluation, the inner may
+    /// be absorbed.
     fn eval_term(&mut self, node: &Node) -> Result<Result<bool, EvalError>, EvalError> {
         match self.eval(node) {
             Ok(Value::Bool(value)) => Ok(Ok(value)),
@@ -288,7 +291,8 @@ impl<'v> Evaluation<'_, 'v> {
         }
     }
 
-    /// Evaluates arguments. Of two, the second has its cost even if the first is an error, and so has the call.
+    /// Evaluates arguments. Of two, the second has its cost even if the first is an error, and so
+    /// has the call.
     fn eval_arguments(&mut self, nodes: &[Node]) -> Result<Vec<Value<'v>>, EvalError> {
         let mut arguments = Vec::with_capacity(nodes.len());
         let mut failure = None;
@@ -399,7 +403,8 @@ fn not_optional(value: &Value<'_>) -> EvalError {
     ))
 }
 
-/// Looks into an optional operand, whose selections are optional too. `Err` is the result if it is absent.
+/// Looks into an optional operand, whose selections are optional too. `Err` is the result if it is
+/// absent.
 fn unwrap_operand(operand: Value<'_>, mode: Mode) -> Result<(Value<'_>, Mode), Value<'_>> {
     // Presence stays a boolean, so that `has()` on an absent optional is false instead of absent.
     match (operand, mode) {

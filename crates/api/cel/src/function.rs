@@ -8,7 +8,8 @@ use crate::value::Value;
 /// The implementation of an overload; a receiver is the first argument.
 pub type Implementation = for<'v> fn(&[Value<'v>]) -> Result<Value<'v>, EvalError>;
 
-/// An implementation that takes units of work from a budget, for work that its cost does not measure.
+/// An implementation that takes units of work from a budget, for work that its cost does not
+/// measure.
 pub type BoundedImplementation = for<'v> fn(&[Value<'v>], &mut u64) -> Result<Value<'v>, EvalError>;
 
 /// One signature of a function.
@@ -22,7 +23,8 @@ pub struct Overload {
     pub arguments: Vec<Type>,
     /// The type of the result.
     pub result: Type,
-    /// The implementation. The evaluator has checked the number of arguments and their run-time types.
+    /// The implementation. The evaluator has checked the number of arguments and their run-time
+    /// types.
     pub implementation: Implementation,
     /// Replaces the implementation if it is set.
     pub bounded: Option<BoundedImplementation>,
@@ -110,4 +112,22 @@ impl Function {
     pub fn new(name: &'static str, overloads: Vec<Overload>) -> Function {
         Function { name, overloads }
     }
+}
+
+/// Creates the error of a call that no overload admits. Operators do not name the types.
+pub fn no_overload(function: &str, arguments: &[Value<'_>]) -> EvalError {
+    if function == "size" {
+        return EvalError::message("no such overload: size");
+    }
+    if function.starts_with(['_', '@', '!', '-'])
+        || matches!(function, "contains" | "startsWith" | "endsWith" | "matches")
+    {
+        return EvalError::NoSuchOverload;
+    }
+    let types: Vec<Type> = arguments.iter().map(Value::type_of).collect();
+    let types: Vec<&str> = types.iter().map(Type::runtime_name).collect();
+    EvalError::message(format!(
+        "no such overload: {function}({})",
+        types.join(", ")
+    ))
 }

@@ -1,147 +1,25 @@
 //! From a checked expression to the steps of an evaluation.
 //!
-//! The steps have the run-time costs of cel-go: a chain of selections costs 1 for its start and 1 for each
-//! selection, literals cost nothing, and neither does a conditional. Where that depends on the place of a
-//! step, the cost is in the step.
+//! The steps have the run-time costs of cel-go: a chain of selections costs 1 for its start and 1
+//! for each selection, literals cost nothing, and neither does a conditional. Where that depends on
+//! the place of a step, the cost is in the step.
+
+mod constants;
+mod node;
 
 use std::sync::Arc;
 
+use self::constants::{fold_conversion, fold_list, fold_map, fold_membership};
+pub use self::node::{Body, CallStep, Fold, Indexing, Mode, Node, Selection};
 use crate::ast::{Comprehension, Expr, ExprId, ExprKind, Select};
 use crate::check::{Checked, Reference};
-use crate::cost::{MAP_CREATE_COST, SELECT_COST};
+use crate::cost::SELECT_COST;
 use crate::error::EvalError;
 use crate::function::Overload;
 use crate::macros::{MAP_INSERT, NOT_STRICTLY_FALSE};
 use crate::regex::compile_pattern;
 use crate::types::Type;
-use crate::value::{Key, Map, Text, Value};
-
-/// A step of an evaluation.
-#[derive(Debug, Clone)]
-pub enum Node {
-    /// A literal, or a computation with literals only.
-    Constant(Value<'static>),
-    /// A variable of the environment.
-    Variable(String, u64),
-    /// A variable of a comprehension, by its place on the stack.
-    Local(usize, u64),
-    /// A field of an object or map.
-    Select(Box<Selection>),
-    /// An element of a list or map.
-    Index(Box<Indexing>),
-    /// `a && b`.
-    And(Box<(Node, Node)>),
-    /// `a || b`.
-    Or(Box<(Node, Node)>),
-    /// `a ? b : c`.
-    Conditional(Box<(Node, Node, Node)>),
-    /// `a == b`, or `a != b` if negated.
-    Equal(Box<[Node; 2]>, bool),
-    /// `a in [literals]`.
-    InConstants(Box<Node>, Value<'static>),
-    /// `a.or(b)`, or `a.orValue(b)` if it unwraps.
-    OptionalOr(Box<(Node, Node)>, bool),
-    /// A call of a function.
-    Call(Box<CallStep>),
-    /// A list; elements may be marked as optional.
-    List(Vec<(Node, bool)>),
-    /// A map, or an object with fields; entries may be marked as optional.
-    Map(Vec<(Node, Node, bool)>, u64),
-    /// An object with the name of its type.
-    Struct(Arc<str>, Vec<(Node, Node, bool)>),
-    /// A comprehension.
-    Fold(Box<Fold>),
-}
-
-/// A selection of a field.
-#[derive(Debug, Clone)]
-pub struct Selection {
-    /// The object or map.
-    pub operand: Node,
-    /// The name of the field.
-    pub field: Text<'static>,
-    /// The way to read the field.
-    pub mode: Mode,
-    /// The cost.
-    pub cost: u64,
-    /// The cost of the start of a chain of selections; an absent field has only this cost.
-    pub start_cost: u64,
-}
-
-/// The ways to read a field or an element.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// The value; absence is an error.
-    Value,
-    /// Presence.
-    Presence,
-    /// An optional value.
-    Optional,
-}
-
-/// A selection of an element.
-#[derive(Debug, Clone)]
-pub struct Indexing {
-    /// The list or map.
-    pub operand: Node,
-    /// The index or key.
-    pub index: Node,
-    /// The way to read the element.
-    pub mode: Mode,
-    /// The cost beyond that of operand and index.
-    pub cost: u64,
-    /// The cost of the start of a chain of selections; an absent element has only this cost.
-    pub start_cost: u64,
-    /// The part of the index's cost that an absent element does not have.
-    pub refund: u64,
-}
-
-/// A call.
-#[derive(Debug, Clone)]
-pub struct CallStep {
-    /// The name of the function.
-    pub function: Arc<str>,
-    /// The overloads of which the first that admits the values is called.
-    pub overloads: Vec<Arc<Overload>>,
-    /// The arguments, a receiver first.
-    pub arguments: Vec<Node>,
-    /// The cost is that of an overload, and not 1.
-    pub has_cost: bool,
-}
-
-/// A comprehension.
-#[derive(Debug, Clone)]
-pub struct Fold {
-    /// The list or map.
-    pub range: Node,
-    /// The comprehension has a variable for the key or index, and one for the value.
-    pub has_two: bool,
-    /// The place of the accumulator on the stack; the other variables follow.
-    pub slot: usize,
-    /// The first value of the accumulator.
-    pub init: Node,
-    /// The body of the loop.
-    pub body: Body,
-    /// The result.
-    pub result: Node,
-}
-
-/// The body of a comprehension. The forms that macros create are known, so that lists and maps grow in place.
-#[derive(Debug, Clone)]
-pub enum Body {
-    /// No loop: the accumulator is a variable (`cel.bind`).
-    Bind,
-    /// All elements satisfy the predicate.
-    All(Node),
-    /// An element satisfies the predicate.
-    Exists(Node),
-    /// Appends an element if the filter holds; with the cost of `accumulator + [element]`.
-    Append(Option<Node>, Node, u64),
-    /// Inserts entries if the filter holds: a key with a value, or those of a map.
-    Insert(Option<Node>, Option<Node>, Node),
-    /// Any other loop: a condition and a step.
-    General(Node, Node),
-}
+use crate::value::{Text, Value};
 
 /// Plans the evaluation of a checked expression.
 ///
@@ -159,22 +37,8 @@ struct Planner<'c> {
     locals: Vec<String>,
 }
 
-/// Functions whose calls with a literal are computed once.
-const CONVERSIONS: [&str; 10] = [
-    "bool",
-    "bytes",
-    // The parser uses this kind where it has reported an error, so a checked expression has none.
-    "double",
-    "duration",
-    "dyn",
-    "int",
-    "string",
-    "timestamp",
-    "type",
-    "uint",
-];
-
-/// Functions whose second argument is a pattern, which is compiled early to report its errors early.
+/// Functions whose second argument is a pattern, which is compiled early to report its errors
+/// early.
 const PATTERN_FUNCTIONS: [&str; 3] = ["matches", "find", "findAll"];
 
 /// Functions that cost 1 if only the values tell which overload is called.
@@ -198,6 +62,8 @@ const COSTS_BY_OVERLOAD: [&str; 14] = [
 impl Planner<'_> {
     fn plan(&mut self, expr: &Expr) -> Result<Node, EvalError> {
         match &expr.kind {
+            // The parser uses this kind where it has reported an error, so a checked expression has
+            // none.
             ExprKind::Unspecified => Err(EvalError::message("unsupported expression")),
             ExprKind::Literal(value) => Ok(Node::Constant(value.clone())),
             ExprKind::Ident(name) => self.plan_ident(expr.id, name),
@@ -287,35 +153,8 @@ impl Planner<'_> {
         function: &str,
         mut arguments: Vec<Node>,
     ) -> Result<Node, EvalError> {
-        match (function, arguments.len()) {
-            ("_&&_" | "_||_" | "_==_" | "_!=_" | "_[_]" | "_[?_]" | "_?._", 2) => {
-                let right = arguments.pop();
-                if let (Some(left), Some(right)) = (arguments.pop(), right) {
-                    return plan_operator(function, left, right);
-                }
-            }
-            // The right side is evaluated only if the left one is absent, so this is no ordinary
-            // call.
-            ("or" | "orValue", 2) if self.is_optional_call(id) => {
-                let right = arguments.pop();
-                if let (Some(left), Some(right)) = (arguments.pop(), right) {
-                    return Ok(Node::OptionalOr(
-                        Box::new((left, right)),
-                        function == "orValue",
-                    ));
-                }
-            }
-            ("_?_:_", 3) => {
-                let (no, yes) = (arguments.pop(), arguments.pop());
-                if let (Some(condition), Some(mut yes), Some(mut no)) = (arguments.pop(), yes, no) {
-                    // cel-go makes a chain in a branch part of one conditional attribute, so that
-                    // its start has no cost.
-                    waive_start(&mut yes);
-                    waive_start(&mut no);
-                    return Ok(Node::Conditional(Box::new((condition, yes, no))));
-                }
-            }
-            _ => {}
+        if let Some(step) = self.plan_special_call(id, function, &mut arguments)? {
+            return Ok(step);
         }
         let Some(Reference::Overloads(name, overloads)) = self.checked.reference(id) else {
             return Err(EvalError::NoSuchOverload);
@@ -344,6 +183,45 @@ impl Planner<'_> {
             has_cost,
         };
         fold_conversion(call)
+    }
+
+    /// Plans a call that does not evaluate all of its arguments, or whose cost depends on its
+    /// place.
+    fn plan_special_call(
+        &self,
+        id: ExprId,
+        function: &str,
+        arguments: &mut Vec<Node>,
+    ) -> Result<Option<Node>, EvalError> {
+        match (function, arguments.len()) {
+            ("_&&_" | "_||_" | "_==_" | "_!=_" | "_[_]" | "_[?_]" | "_?._", 2) => {
+                let right = arguments.pop();
+                if let (Some(left), Some(right)) = (arguments.pop(), right) {
+                    return plan_operator(function, left, right).map(Some);
+                }
+            }
+            // The right side is evaluated only if the left one is absent, so this is no ordinary
+            // call.
+            ("or" | "orValue", 2) if self.is_optional_call(id) => {
+                let right = arguments.pop();
+                if let (Some(left), Some(right)) = (arguments.pop(), right) {
+                    let is_value = function == "orValue";
+                    return Ok(Some(Node::OptionalOr(Box::new((left, right)), is_value)));
+                }
+            }
+            ("_?_:_", 3) => {
+                let (no, yes) = (arguments.pop(), arguments.pop());
+                if let (Some(condition), Some(mut yes), Some(mut no)) = (arguments.pop(), yes, no) {
+                    // cel-go makes a chain in a branch part of one conditional attribute, so that
+                    // its start has no cost.
+                    waive_start(&mut yes);
+                    waive_start(&mut no);
+                    return Ok(Some(Node::Conditional(Box::new((condition, yes, no)))));
+                }
+            }
+            _ => {}
+        }
+        Ok(None)
     }
 
     fn is_optional_call(&self, id: ExprId) -> bool {
@@ -517,95 +395,4 @@ fn waive_start(node: &mut Node) {
         Node::Index(indexing) => indexing.start_cost = 0,
         _ => {}
     }
-}
-
-fn fold_list(elements: Vec<(Node, bool)>) -> Node {
-    let mut values = Vec::with_capacity(elements.len());
-    // cel-go creates a list of constants once, when it optimizes the program. An optional element
-    // may be absent, so it stays a step.
-    for (element, optional) in &elements {
-        match element {
-            Node::Constant(value) if !optional => values.push(value.clone()),
-            _ => return Node::List(elements),
-        }
-    }
-    Node::Constant(Value::list(values))
-}
-
-fn fold_map(entries: Vec<(Node, Node, bool)>) -> Result<Node, EvalError> {
-    let is_constant = |(key, value, optional): &(Node, Node, bool)| {
-        matches!((key, value), (Node::Constant(_), Node::Constant(_))) && !optional
-    };
-    if !entries.iter().all(is_constant) {
-        return Ok(Node::Map(entries, MAP_CREATE_COST));
-    }
-    let mut map = std::collections::BTreeMap::new();
-    for entry in &entries {
-        if let (Node::Constant(key), Node::Constant(value), _) = entry {
-            let key = Key::from_literal(key)?;
-            // A repeated key would fail in every evaluation, so it is an error of the compilation.
-            if map.insert(key, value.clone()).is_some() {
-                return Err(EvalError::message("Failed with repeated key"));
-            }
-        }
-    }
-    Ok(Node::Constant(Value::Map(Map::Values(Arc::new(map)))))
-}
-
-/// Plans `a in [1, 2]` as a test without a cost.
-fn fold_membership(arguments: &mut Vec<Node>) -> Option<Node> {
-    let Some(Node::Constant(constants @ Value::List(list))) = arguments.last() else {
-        return None;
-    };
-    // No value is in an empty list: as in cel-go, the left side is not even evaluated.
-    if list.is_empty() {
-        return Some(Node::Constant(Value::Bool(false)));
-    }
-    // cel-go builds a hash set of the constants, which bytes, lists and maps can't be in.
-    let is_simple = |value: Value<'_>| {
-        matches!(
-            value.type_of(),
-            Type::Bool | Type::Int | Type::Uint | Type::Double | Type::String | Type::Null
-        )
-    };
-    if !list.iter().all(is_simple) {
-        return None;
-    }
-    let constants = constants.clone();
-    arguments.truncate(1);
-    Some(Node::InConstants(Box::new(arguments.pop()?), constants))
-}
-
-fn fold_conversion(call: CallStep) -> Result<Node, EvalError> {
-    // cel-go converts a constant when it optimizes the program, and reports the error there.
-    if CONVERSIONS.contains(&&*call.function)
-        && let [Node::Constant(value)] = call.arguments.as_slice()
-    {
-        let arguments = [value.clone()];
-        let overload = call
-            .overloads
-            .iter()
-            .find(|overload| overload.admits(&arguments));
-        let overload = overload.ok_or_else(|| no_overload(&call.function, &arguments))?;
-        return (overload.implementation)(&arguments).map(Node::Constant);
-    }
-    Ok(Node::Call(Box::new(call)))
-}
-
-/// Creates the error of a call that no overload admits. Operators do not name the types.
-pub fn no_overload(function: &str, arguments: &[Value<'_>]) -> EvalError {
-    if function == "size" {
-        return EvalError::message("no such overload: size");
-    }
-    if function.starts_with(['_', '@', '!', '-'])
-        || matches!(function, "contains" | "startsWith" | "endsWith" | "matches")
-    {
-        return EvalError::NoSuchOverload;
-    }
-    let types: Vec<Type> = arguments.iter().map(Value::type_of).collect();
-    let types: Vec<&str> = types.iter().map(Type::runtime_name).collect();
-    EvalError::message(format!(
-        "no such overload: {function}({})",
-        types.join(", ")
-    ))
 }

@@ -138,15 +138,13 @@ pub fn ip_library() -> Library {
 
 /// Returns the library of networks.
 pub fn cidr_library() -> Library {
-    let overload = |id, other, run: Implementation| {
-        Overload::receiver(id, vec![cidr_type(), other], Type::Bool, run)
-    };
     let getter = |name, id, result, run: Implementation| {
         Function::new(
             name,
             vec![Overload::receiver(id, vec![cidr_type()], result, run)],
         )
     };
+    let [contains_ip, contains_cidr] = containment_functions();
     let parse = Overload::global(
         "string_to_cidr",
         vec![Type::String],
@@ -160,18 +158,6 @@ pub fn cidr_library() -> Library {
         Type::String,
         cidr_to_string,
     );
-    let contains_ip = vec![
-        overload("cidr_contains_ip_string", Type::String, contains_ip)
-            .with_cost(contains_ip_text_cost, estimate_contains_ip_text),
-        overload("cidr_contains_ip_ip", ip_type(), contains_ip)
-            .with_cost(contains_ip_cost, estimate_contains_ip),
-    ];
-    let contains_cidr = vec![
-        overload("cidr_contains_cidr_string", Type::String, contains_cidr)
-            .with_cost(contains_cidr_text_cost, estimate_contains_cidr_text),
-        overload("cidr_contains_cidr", cidr_type(), contains_cidr)
-            .with_cost(contains_cidr_cost, estimate_contains_cidr),
-    ];
     Library {
         name: "kubernetes.net.cidr",
         since: 30,
@@ -183,8 +169,8 @@ pub fn cidr_library() -> Library {
                 vec![is_cidr.with_cost(traverse_once, estimate_once)],
             ),
             Function::new("string", vec![to_string]),
-            Function::new("containsIP", contains_ip),
-            Function::new("containsCIDR", contains_cidr),
+            contains_ip,
+            contains_cidr,
             // Unlike `ip()` of a text, this reads a field, so it costs 1.
             getter("ip", "cidr_ip", ip_type(), cidr_to_ip),
             getter("masked", "cidr_masked", cidr_type(), masked),
@@ -197,6 +183,29 @@ pub fn cidr_library() -> Library {
         ],
         ..Library::default()
     }
+}
+
+/// Returns `containsIP` and `containsCIDR`, each for a text and for a parsed value.
+fn containment_functions() -> [Function; 2] {
+    let overload = |id, other, run: Implementation| {
+        Overload::receiver(id, vec![cidr_type(), other], Type::Bool, run)
+    };
+    let ip = vec![
+        overload("cidr_contains_ip_string", Type::String, contains_ip)
+            .with_cost(contains_ip_text_cost, estimate_contains_ip_text),
+        overload("cidr_contains_ip_ip", ip_type(), contains_ip)
+            .with_cost(contains_ip_cost, estimate_contains_ip),
+    ];
+    let cidr = vec![
+        overload("cidr_contains_cidr_string", Type::String, contains_cidr)
+            .with_cost(contains_cidr_text_cost, estimate_contains_cidr_text),
+        overload("cidr_contains_cidr", cidr_type(), contains_cidr)
+            .with_cost(contains_cidr_cost, estimate_contains_cidr),
+    ];
+    [
+        Function::new("containsIP", ip),
+        Function::new("containsCIDR", cidr),
+    ]
 }
 
 fn take_text<'a>(values: &'a [Value<'_>]) -> Result<&'a str, EvalError> {
