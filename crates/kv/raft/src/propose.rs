@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-// One entry is written while the next one gathers commands; more would make entries smaller and
-// syncs more frequent.
 /// Entries in flight: one being synced and one queued behind it. Further proposals are batched
 /// meanwhile.
+// One entry is written while the next one gathers commands; more would make entries smaller and
+// syncs more frequent.
 const IN_FLIGHT: usize = 2;
-// A larger entry would block heartbeats on a slow connection.
 /// Size in bytes at which an entry is closed.
+// A larger entry would block heartbeats on a slow connection.
 const ENTRY_BYTES: usize = 1 << 20;
 
 /// Encoded commands, and the receiver of their outcome.
@@ -108,25 +108,34 @@ pub(crate) async fn run_proposals(
         };
         let (batch, origins, rest) = collect_batch(first, &mut inbox);
         left = rest;
-        let count = origins.len() as u64;
-        counters.pending.fetch_add(count, Ordering::Relaxed);
         let (raft, machine, counters) = (raft.clone(), machine.clone(), counters.clone());
-        in_flight.push(async move {
-            // `None` means unknown: a later leader may still commit the entry.
-            let committed = match raft.client_write_ff(Commands(batch)).await {
-                Ok(receiver) => match receiver.await {
-                    Ok(Ok(written)) => Some(written.log_id.index),
-                    _ => None,
-                },
-                Err(_) => None,
-            };
-            counters.pending.fetch_sub(count, Ordering::Relaxed);
-            if committed.is_none() {
-                counters.failed.fetch_add(count, Ordering::Relaxed);
-            }
-            notify_origins(origins, committed, &*machine);
-        });
+        in_flight.push(commit_batch(raft, machine, counters, batch, origins));
     }
+}
+
+/// Writes one entry, and tells the proposers of its commands whether it is committed.
+async fn commit_batch(
+    raft: Raft,
+    machine: Arc<dyn StateMachine>,
+    counters: Arc<Counters>,
+    batch: Bytes,
+    origins: Vec<Origin>,
+) {
+    let count = origins.len() as u64;
+    counters.pending.fetch_add(count, Ordering::Relaxed);
+    // `None` means unknown: a later leader may still commit the entry.
+    let committed = match raft.client_write_ff(Commands(batch)).await {
+        Ok(receiver) => match receiver.await {
+            Ok(Ok(written)) => Some(written.log_id.index),
+            _ => None,
+        },
+        Err(_) => None,
+    };
+    counters.pending.fetch_sub(count, Ordering::Relaxed);
+    if committed.is_none() {
+        counters.failed.fetch_add(count, Ordering::Relaxed);
+    }
+    notify_origins(origins, committed, &*machine);
 }
 
 type ProposalBatch = (Bytes, Vec<Origin>, Option<Proposal>);
