@@ -80,13 +80,19 @@ pub async fn publish_cluster(client: &Client, settings: &Settings, layout: &Layo
 /// Creates or updates the objects of a further machine of the control plane: the others are those of the
 /// cluster, which the machine of `ironclad init` publishes.
 async fn apply_own_addons(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
-    let own = read_server_hosts(layout)?;
-    change_hosts(client, |known| merge_hosts(own.clone(), known.to_vec())).await?;
+    publish_own_hosts(client, layout).await?;
     ensure_object(
         client.namespaced::<EndpointSlice>(NAMESPACE),
         &endpoint_slice(settings),
     )
     .await
+}
+
+/// Publishes the names and addresses of this machine's API server. From then on, no other node gets a certificate for
+/// them.
+pub(crate) async fn publish_own_hosts(client: &Client, layout: &Layout) -> Result<()> {
+    let own = read_server_hosts(layout)?;
+    change_hosts(client, |known| merge_hosts(own.clone(), known.to_vec())).await
 }
 
 /// Changes the published names and addresses of API servers, again if another machine does so at the same time.
@@ -241,7 +247,7 @@ async fn publish_cluster_config(
         let before = match settings.control_plane {
             // Other machines add their names to the map. Without a shared control plane it has one
             // writer.
-            Some(_) => maps().get(published::CLUSTER_CONFIG).await.ok(),
+            Some(_) => find_cluster_config(client).await?,
             None => None,
         };
         let known = before.as_ref().map(published::read_hosts);
@@ -259,6 +265,19 @@ async fn publish_cluster_config(
                 if cause.is_conflict() && attempts.next() != Some(ATTEMPTS) => {}
             done => return done,
         }
+    }
+}
+
+/// Returns the published parameters; None if the cluster has published none.
+async fn find_cluster_config(client: &Client) -> Result<Option<ConfigMap>> {
+    let maps = client.namespaced::<ConfigMap>(published::NAMESPACE);
+    match maps.get(published::CLUSTER_CONFIG).await {
+        Err(error) if error.is_not_found() => Ok(None),
+        // Not as if there were none: the names of the other API servers would be dropped.
+        found => found.map(Some).map_err(|cause| Error::Api {
+            what: format!("reading the ConfigMap {}", published::CLUSTER_CONFIG),
+            cause,
+        }),
     }
 }
 
@@ -438,7 +457,7 @@ fn dns_service(settings: &Settings) -> Value {
 }
 
 /// Returns the name of the EndpointSlice of the DNS server on this machine.
-pub(crate) fn dns_slice_name(settings: &Settings) -> String {
+pub(crate) fn name_dns_slice(settings: &Settings) -> String {
     match settings.joined_control_plane() {
         None => "kube-dns-node".to_owned(),
         Some(_) => format!("kube-dns-node-{}", settings.node_name),
@@ -451,7 +470,7 @@ fn endpoint_slice(settings: &Settings) -> Value {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
-            "name": dns_slice_name(settings),
+            "name": name_dns_slice(settings),
             "namespace": NAMESPACE,
             "labels": {
                 "kubernetes.io/service-name": "kube-dns",
@@ -571,13 +590,34 @@ mod tests {
         methods
     }
 
+    async fn connect_listener() -> (tokio::net::TcpListener, Client) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        (listener, Client::new(client::Config::builder(&server)))
+    }
+
+    fn failure(code: u16, reason: &str) -> Value {
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code})
+    }
+
+    /// The list of this machine alone would replace the names of the other API servers.
+    #[tokio::test]
+    async fn published_hosts_are_not_replaced_if_they_cannot_be_read() {
+        let settings = Settings::example_shared();
+        let (listener, client) = connect_listener().await;
+        let responses = [("403 Forbidden", failure(403, "Forbidden"))];
+        let hosts = ["cp2".to_owned()];
+        let published = publish_cluster_config(&client, &settings, &hosts);
+        let (published, methods) = tokio::join!(published, serve(listener, &responses));
+        let error = published.unwrap_err().to_string();
+        assert!(error.contains("kubeadm-config"), "{error}");
+        assert_eq!(methods, ["GET"]);
+    }
+
     /// Two machines print a certificate key each, and the Secret has the keys of the last one that was printed.
     #[tokio::test]
     async fn object_that_another_machine_creates_meanwhile_is_changed() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let server = format!("http://{}", listener.local_addr().unwrap());
-        let client = Client::new(client::Config::builder(&server));
-        let failure = |code: u16, reason: &str| json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code});
+        let (listener, client) = connect_listener().await;
         let desired = json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use client::ListParams;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+use crate::layout::Layout;
+
 /// The namespace of the slice.
 pub(crate) const NAMESPACE: &str = "default";
 /// The slice that the API servers write. Other slices of the Service may be those of any client.
@@ -13,6 +15,12 @@ const SLICE: &str = "kubernetes";
 const PORT: &str = "https";
 /// Maximum number of servers: each is checked every second.
 const MAX_SERVERS: usize = 32;
+
+/// Returns the API servers that the proxy of this machine has stored, `HOST:PORT`.
+pub(crate) fn load_servers(layout: &Layout) -> Vec<String> {
+    let stored = std::fs::read(layout.api_servers()).unwrap_or_default();
+    serde_json::from_slice(&stored).unwrap_or_default()
+}
 
 /// Selects the slice.
 pub(crate) fn select_slice() -> ListParams {

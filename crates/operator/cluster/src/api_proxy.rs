@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::api_endpoints::load_servers;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::settings::Settings;
@@ -40,7 +41,7 @@ pub async fn run_api_proxy(data_dir: &Path, shutdown: CancellationToken) -> Resu
         .is_some()
         .then(|| format!("127.0.0.1:{}", settings.ports.api));
     let joined = follow::find_join_server(&settings);
-    let servers = Arc::new(Servers::new(local, joined, &follow::load_servers(&layout)));
+    let servers = Arc::new(Servers::new(local, joined, &load_servers(&layout)));
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, settings.ports.api_proxy));
     let listener = match take_socket(std::io::stdin().as_fd(), address)? {
         Some(listener) => listener,

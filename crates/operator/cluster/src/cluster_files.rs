@@ -39,7 +39,7 @@ pub(crate) fn write_files(
         &layout.admin_kubeconfig(),
         "admin",
         "kubernetes-admin",
-        &admin_url(settings),
+        &format_admin_url(settings),
     )?;
     files::write_if_changed(
         &layout.config("authentication.yaml"),
@@ -53,7 +53,7 @@ pub(crate) fn write_files(
 
 /// Returns the server in the administrator's kubeconfig: people copy the file to other machines, so it has
 /// the address of the load balancer, if there is one.
-fn admin_url(settings: &Settings) -> String {
+fn format_admin_url(settings: &Settings) -> String {
     let shared = settings.control_plane.as_ref();
     match shared.and_then(|shared| shared.endpoint.as_ref()) {
         Some(endpoint) => format!("https://{endpoint}"),

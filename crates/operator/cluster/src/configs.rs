@@ -10,8 +10,8 @@ use crate::layout::Layout;
 use crate::node::ClusterNode;
 use crate::settings::Settings;
 
-// Distributions install the plugins in different places.
 /// Directories where distributions install the CNI plugins.
+// Distributions install the plugins in different places.
 const CNI_FOLDERS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 
 /// Returns the directory of the CNI plugins, if they are installed.

@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::settings::Settings;
 
-const USER_AGENT: &str = "ironclad";
+/// The name of this program in requests.
+pub(crate) const USER_AGENT: &str = "ironclad";
 
 /// Returns a client with the administrator's rights. On a machine with a shared control plane it uses the proxy of
 /// the machine: the kubeconfig, which is for people, may name a load balancer that is not there yet.

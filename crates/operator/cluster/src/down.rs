@@ -9,10 +9,12 @@ use crate::control_plane::StoreMember;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::mounts::{read_mount_points, unmount_below};
-use crate::plan::{Process, make_plan, member_url};
+use crate::plan::{Process, format_member_url, make_plan};
 use crate::process::Running;
 use crate::settings::{FILE as SETTINGS, Runtime, Settings};
-use crate::store_members::{LeavingMember, Member, find_leaving, leaving_member, list_store};
+use crate::store_members::{
+    LeavingMember, Member, describe_leaving_member, find_leaving, find_members,
+};
 use crate::supervisor::is_ready;
 use crate::{cgroups, checks, containers, files, network, systemd};
 
@@ -117,12 +119,12 @@ async fn reject_member(settings: &Settings, layout: &Layout) -> Result<()> {
         Some(_) => {}
     }
     // If no store responds, the machine may be what is left of a lost cluster.
-    let Ok((list, _)) = list_store(settings, layout).await else {
+    let Ok((list, _)) = find_members(settings, layout).await else {
         return Ok(());
     };
     let members = list.members;
-    let peer_url = member_url(settings.node_address, settings.ports.store_peer);
-    match has_other_members(&members, leaving_member(settings, &peer_url)) {
+    let peer_url = format_member_url(settings.node_address, settings.ports.store_peer);
+    match has_other_members(&members, describe_leaving_member(settings, &peer_url)) {
         false => Ok(()),
         true => Err(Error::Refused(format!(
             "the store has {} members; `ironclad reset` removes that of this machine first, and then everything else here",
@@ -196,8 +198,8 @@ mod tests {
     #[test]
     fn member_of_several_is_not_purged() {
         let settings = Settings::example_shared();
-        let peer_url = member_url(settings.node_address, settings.ports.store_peer);
-        let own = leaving_member(&settings, &peer_url);
+        let peer_url = format_member_url(settings.node_address, settings.ports.store_peer);
+        let own = describe_leaving_member(&settings, &peer_url);
         let member = |id, name: &str, url: &str| Member {
             id,
             name: name.into(),

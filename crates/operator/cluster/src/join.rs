@@ -1,8 +1,9 @@
-//! Joins this machine to a cluster that another machine runs, as a worker: every step checks the
-//! state and does only what is missing.
+//! Joins this machine to a cluster that other machines run: every step checks the state and does only
+//! what is missing.
 //!
-//! The machine never has a credential that gives more than the rights of its own node: the token can
-//! request the certificate of a kubelet, and kube-proxy works with that certificate.
+//! A worker never has a credential that gives more than the rights of its own node: the token can
+//! request the certificate of a kubelet, and kube-proxy works with that certificate. A machine of the
+//! control plane (`control_plane`) gets the keys of the cluster's CAs.
 
 mod choose;
 mod clock;
@@ -22,6 +23,7 @@ use client::{Client, Config};
 use ipnet::Ipv4Net;
 
 use crate::cluster_files::write_cni_config;
+use crate::connect::USER_AGENT;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::membership::Membership;
@@ -37,7 +39,6 @@ pub use options::{ControlPlaneKey, DiscoveryOptions, DiscoverySource, JoinOption
 use requests::{check_name_is_free, connect_with_token, discover, read_map, wait_for_pods};
 pub use reset::{RemovedMachine, reset_machine};
 
-const USER_AGENT: &str = "ironclad";
 /// Time for the approval of the first certificate, in seconds.
 const IDENTITY_SECONDS: u64 = 60;
 
@@ -49,7 +50,7 @@ pub async fn join_cluster(
     let (began, started) = (Instant::now(), wait::Began::now());
     let data_dir = absolute_path(&options.data_dir)?;
     if options.control_plane.is_some() || has_control_plane(&data_dir)? {
-        return control_plane::join_control_plane(options, &data_dir, report_progress).await;
+        return control_plane::join_control_plane(options, &data_dir, began, report_progress).await;
     }
     let mut settings = match find_joined_settings(&data_dir, options).await? {
         Some(settings) => {

@@ -2,6 +2,7 @@
 //! it: here, while cargo compiles other crates, and not in the program, which is compiled last.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use api_bootstrap::{BootstrapToken, TokenSecret};
 use futures::future::LocalBoxFuture;
@@ -30,7 +31,7 @@ pub fn start_cluster<'a>(
     options: &'a UpOptions,
     report_progress: ReportProgress<'a>,
 ) -> Operation<'a, Settings> {
-    Box::pin(up::start_cluster(options, report_progress))
+    Box::pin(up::start_cluster(options, Instant::now(), report_progress))
 }
 
 /// Stops the cluster; returns false if there was none.

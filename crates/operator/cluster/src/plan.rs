@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::settings::{Runtime, Settings};
 use control_plane::Builder;
-pub(crate) use control_plane::{API_PROXY, member_url};
+pub(crate) use control_plane::{API_PROXY, format_member_url};
 use node::NodeBuilder;
 use process::process_stamp;
 pub use process::{Process, Ready};

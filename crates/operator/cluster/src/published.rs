@@ -205,9 +205,13 @@ fn read_value<'a>(map: &'a ConfigMap, name: &str, key: &str) -> Result<&'a str> 
         .ok_or_else(|| describe_defect(name, &format!("has no {key}")))
 }
 
+/// The command that writes the published ConfigMaps again.
+pub(crate) const PUBLISH_REMEDY: &str = "run `ironclad up` on the machine that started the cluster, or `ironclad init` on a machine \
+    of its control plane, which writes it";
+
 fn describe_defect(name: &str, defect: &str) -> Error {
     Error::Refused(format!(
-        "the ConfigMap {name} in {NAMESPACE} {defect}; run `ironclad up` on the machine of the cluster, which writes it"
+        "the ConfigMap {name} in {NAMESPACE} {defect}; {PUBLISH_REMEDY}"
     ))
 }
 

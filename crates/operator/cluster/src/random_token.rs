@@ -1,6 +1,9 @@
-//! Random bytes and bootstrap tokens.
+//! Random bytes and bootstrap tokens, and the time at which a token ends.
+
+use std::time::Duration;
 
 use api_bootstrap::BootstrapToken;
+use jiff::Timestamp;
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::error::{Error, Result};
@@ -27,4 +30,10 @@ pub fn generate_token() -> Result<BootstrapToken> {
         }
     }
     Err(describe_failure())
+}
+
+/// Returns the time at which a token ends.
+pub(crate) fn compute_end(now: Timestamp, lifetime: Duration) -> Result<Timestamp> {
+    now.checked_add(lifetime)
+        .map_err(|_| Error::Refused("--ttl is too long; 0 makes a token that never expires".into()))
 }

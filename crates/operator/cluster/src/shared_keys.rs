@@ -15,14 +15,15 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use operator_discovery::pin_certificates;
 use operator_pki::{
-    CertificateKey, KeyMismatch, find_mismatched_key, list_shared_files, write_shared_file,
+    CertificateKey, KeyMismatch, SealError, find_mismatched_key, list_shared_files,
+    write_shared_file,
 };
 use serde_json::{Value, json};
 
 use crate::addons::ensure_object;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::random_token::generate_token;
+use crate::random_token::{compute_end, generate_token};
 
 const NAMESPACE: &str = "kube-system";
 const SECRET: &str = "kubeadm-certs";
@@ -42,10 +43,10 @@ pub(crate) async fn upload_keys(client: &Client, layout: &Layout) -> Result<Cert
     let owner = create_owner(client).await?;
     let namespace = NAMESPACE;
     // The rights first: nothing can be read with them as long as there is no Secret.
-    ensure_object(client.namespaced::<Role>(namespace), &reader_role()).await?;
+    ensure_object(client.namespaced::<Role>(namespace), &build_reader_role()).await?;
     ensure_object(
         client.namespaced::<RoleBinding>(namespace),
-        &reader_binding(),
+        &build_reader_binding(),
     )
     .await?;
     ensure_object(
@@ -73,9 +74,7 @@ fn seal_files(layout: &Layout, key: &CertificateKey) -> Result<BTreeMap<String, 
 
 /// Creates the token whose expiration ends the life of the Secret.
 async fn create_owner(client: &Client) -> Result<Secret> {
-    let end = Timestamp::now()
-        .checked_add(KEYS_LIFETIME)
-        .map_err(|error| Error::Refused(error.to_string()))?;
+    let end = compute_end(Timestamp::now(), KEYS_LIFETIME)?;
     let token = TokenSecret {
         token: generate_token()?,
         // kubeadm's text, which `kubeadm token list` shows.
@@ -114,7 +113,7 @@ fn format_secret(data: &BTreeMap<String, ByteString>, owner: &Secret) -> Value {
     })
 }
 
-fn reader_role() -> Value {
+fn build_reader_role() -> Value {
     json!({
         "apiVersion": format!("{RBAC}/v1"),
         "kind": "Role",
@@ -128,7 +127,7 @@ fn reader_role() -> Value {
     })
 }
 
-fn reader_binding() -> Value {
+fn build_reader_binding() -> Value {
     json!({
         "apiVersion": format!("{RBAC}/v1"),
         "kind": "RoleBinding",
@@ -167,17 +166,30 @@ pub(crate) async fn download_keys(
         .map_err(|defect| Error::Refused(format!("the Secret {SECRET}: {defect}; {create}")))
 }
 
-/// Decrypts the entries of the Secret. The error says what is wrong with it.
+/// A defect of the Secret with the keys.
+#[derive(Debug, thiserror::Error)]
+enum KeysDefect {
+    #[error("it has no entry {0}")]
+    Absent(&'static str),
+    #[error("--certificate-key is not its key: {entry}: {source}")]
+    Sealed {
+        entry: &'static str,
+        source: SealError,
+    },
+}
+
+/// Decrypts the entries of the Secret.
 fn open_files(
     data: &BTreeMap<String, ByteString>,
     key: &CertificateKey,
-) -> std::result::Result<BTreeMap<String, Vec<u8>>, String> {
+) -> std::result::Result<BTreeMap<String, Vec<u8>>, KeysDefect> {
     let mut opened = BTreeMap::new();
     for file in list_shared_files() {
         let sealed = data.get(file.entry);
-        let sealed = sealed.ok_or_else(|| format!("it has no entry {}", file.entry))?;
-        let content = key.open(&sealed.0).map_err(|error| {
-            format!("--certificate-key is not its key: {}: {error}", file.entry)
+        let sealed = sealed.ok_or(KeysDefect::Absent(file.entry))?;
+        let content = key.open(&sealed.0).map_err(|source| KeysDefect::Sealed {
+            entry: file.entry,
+            source,
         })?;
         opened.insert(file.entry.to_owned(), content);
     }
@@ -262,7 +274,7 @@ mod tests {
             ]
         );
         let other = CertificateKey::generate().unwrap();
-        let defect = open_files(&data, &other).unwrap_err();
+        let defect = open_files(&data, &other).unwrap_err().to_string();
         assert!(
             defect.contains("--certificate-key is not its key"),
             "{defect}"
@@ -279,6 +291,7 @@ mod tests {
         assert!(
             open_files(&data, &key)
                 .unwrap_err()
+                .to_string()
                 .contains("no entry sa.key")
         );
     }
@@ -320,8 +333,8 @@ mod tests {
 
     #[test]
     fn tokens_of_workers_do_not_read_the_cipher_text() {
-        assert_ne!(reader_binding()["subjects"][0]["name"], TOKEN_GROUP);
-        let rule = &reader_role()["rules"][0];
+        assert_ne!(build_reader_binding()["subjects"][0]["name"], TOKEN_GROUP);
+        let rule = &build_reader_role()["rules"][0];
         assert_eq!(rule["resourceNames"], json!(["kubeadm-certs"]));
         assert_eq!(rule["verbs"], json!(["get"]));
     }

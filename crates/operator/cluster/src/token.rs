@@ -15,7 +15,7 @@ use crate::addons::TOKEN_GROUP;
 use crate::connect::connect_admin;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::random_token::generate_token;
+use crate::random_token::{compute_end, generate_token};
 use crate::settings::Settings;
 use crate::shared_keys::{CONTROL_PLANE_GROUP, KEYS_LIFETIME, upload_keys};
 
@@ -81,11 +81,6 @@ async fn store_token(
         .await
         .map_err(describe_error("creating the token"))?;
     Ok(token)
-}
-
-fn compute_end(now: Timestamp, lifetime: Duration) -> Result<Timestamp> {
-    now.checked_add(lifetime)
-        .map_err(|_| Error::Refused("--ttl is too long; 0 makes a token that never expires".into()))
 }
 
 fn new_secret(
@@ -156,7 +151,7 @@ fn load_settings(data_dir: &Path) -> Result<Settings> {
     let settings = Settings::load(data_dir)?.filter(|settings| settings.membership.is_none());
     settings.ok_or_else(|| {
         Error::Refused(format!(
-            "{} holds no cluster; tokens are made on the machine on which `ironclad up` started it",
+            "{} holds no cluster; tokens are made on the machine that started it, or on one of its control plane",
             data_dir.display()
         ))
     })

@@ -19,18 +19,20 @@ use crate::control_plane::{MemberIdentity, StoreMember};
 use crate::error::Result;
 use crate::image::{busybox_image, pause_image};
 use crate::layout::Layout;
-use crate::plan::{Process, make_plan, member_url};
+use crate::plan::{Process, format_member_url, make_plan};
 use crate::settings::Settings;
 use crate::store_members::{LocalMember, list_members, publish_peer_url};
 use crate::{addons, checks, files, network, store_data};
 pub use options::UpOptions;
 
-/// Starts the cluster and waits until its nodes are Ready. Reports each step to `report_progress`.
+/// Starts the cluster and waits until its nodes are Ready. Reports each step to `report_progress`, and at the end the
+/// time since the command began.
 pub async fn start_cluster(
     options: &UpOptions,
+    began: Instant,
     report_progress: &dyn Fn(&str),
 ) -> Result<Settings> {
-    let (began, started) = (Instant::now(), wait::Began::now());
+    let started = wait::Began::now();
     let (mut settings, remark) = choose::choose_settings(options)?;
     let layout = Layout::for_settings(&settings);
     check_start(&settings, &layout).await?;
@@ -188,7 +190,7 @@ async fn wait_for_own_server(
 /// Publishes the address at which the store's member of this machine listens: that of a cluster which `up`
 /// started was a loopback address. Stores the IDs of the member.
 async fn share_store(settings: &mut Settings, layout: &Layout) -> Result<()> {
-    let peer_url = member_url(settings.node_address, settings.ports.store_peer);
+    let peer_url = format_member_url(settings.node_address, settings.ports.store_peer);
     let urls = [local_store_url(settings)];
     let Some(shared) = &mut settings.control_plane else {
         return Ok(());

@@ -70,8 +70,11 @@ pub struct KeyMismatch {
     pub public: &'static str,
 }
 
-/// Returns the first private key that does not fit; None if all do. `contents` are the shared files by the names of their
-/// entries, of which each is encrypted alone: they could be in each other's place.
+/// Returns the first private key that does not fit; None if all do. `contents` are the shared files by the
+/// names of their entries.
+///
+/// Each is encrypted alone, so that one file could be in the place of another. Pairs that were exchanged as a
+/// whole are not found.
 #[must_use]
 pub fn find_mismatched_key(contents: &BTreeMap<String, Vec<u8>>) -> Option<KeyMismatch> {
     let text = |entry: &str| {
@@ -149,7 +152,7 @@ impl CertificateKey {
         Ok([nonce.as_slice(), &text].concat())
     }
 
-    /// Decrypts.
+    /// Returns the content that `seal` encrypted.
     ///
     /// # Errors
     /// The text was encrypted under another key, or was changed.

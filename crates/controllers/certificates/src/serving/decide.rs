@@ -62,7 +62,7 @@ pub fn decide_request(
 ) -> Verdict {
     if !request.dns_names.is_empty() && !reserved.knows_hosts() {
         let reason = "the DNS names of the API server are not known: the ConfigMap kubeadm-config in kube-system is missing or \
-            can't be read; `ironclad up` writes it";
+            can't be read; `ironclad up` writes it, or `ironclad init` for a control plane of several machines";
         return Verdict::Undecided(reason.to_owned());
     }
     let may_have = |name: &&String| may_have_name(name, node_name, reserved);

@@ -13,7 +13,6 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::servers::Servers;
 use crate::connect::connect_admin;
-use crate::control_plane::CONTROL_PLANE_LABEL;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::settings::Settings;
@@ -62,13 +61,20 @@ async fn update_slices(
         what: "the endpoints of cluster DNS".to_owned(),
         cause,
     };
-    // Cluster DNS runs on no other machines.
-    let which = ListParams::new().with_labels(CONTROL_PLANE_LABEL);
-    let nodes = client.api::<Node>().list(&which).await.map_err(failed)?;
-    let alive = find_alive(&nodes.items, healthy, &settings.node_name);
     let api = client.namespaced::<EndpointSlice>(NAMESPACE);
     let slices = api.list(&ListParams::new().with_labels(SLICES)).await;
-    for slice in change_slices(slices.map_err(failed)?.items, &alive, &settings.node_name) {
+    let slices = slices.map_err(failed)?.items;
+    let mut nodes = Vec::new();
+    // The Nodes that the slices name, and not those with the label of the control plane, which any
+    // administrator may remove from a machine that still runs cluster DNS.
+    for name in list_node_names(&slices) {
+        match client.api::<Node>().get(&name).await {
+            Err(error) if error.is_not_found() => {}
+            found => nodes.push(found.map_err(failed)?),
+        }
+    }
+    let alive = find_alive(&nodes, healthy, &settings.node_name);
+    for slice in change_slices(slices, &alive, &settings.node_name) {
         // An update has the resourceVersion of the list: after a change in the meantime it fails,
         // and is decided again.
         api.update(&slice).await.map_err(failed)?;
@@ -76,6 +82,16 @@ async fn update_slices(
         tracing::info!(slice = name, "changed an endpoint of cluster DNS");
     }
     Ok(())
+}
+
+/// Returns the names of the Nodes whose endpoints the slices have.
+fn list_node_names(slices: &[EndpointSlice]) -> BTreeSet<String> {
+    let endpoints = slices
+        .iter()
+        .flat_map(|slice| slice.endpoints.iter().flatten());
+    endpoints
+        .filter_map(|endpoint| endpoint.node_name.clone())
+        .collect()
 }
 
 /// Returns the names of the other machines of the control plane that are not lost.
@@ -157,6 +173,15 @@ mod tests {
         let addresses = json!([{"type": "InternalIP", "address": address}]);
         let tree = json!({"metadata": {"name": name}, "status": {"addresses": addresses}});
         serde_json::from_value(tree).unwrap()
+    }
+
+    /// The label of the control plane is none of them: without it a machine still runs cluster DNS.
+    #[test]
+    fn machines_with_cluster_dns_are_those_that_the_slices_name() {
+        let mut static_slice = slice("cp1", true);
+        static_slice.endpoints.as_mut().unwrap()[0].node_name = None;
+        let names = list_node_names(&[slice("cp2", true), static_slice, slice("cp3", false)]);
+        assert_eq!(names, ["cp2".to_owned(), "cp3".to_owned()].into());
     }
 
     #[test]

@@ -15,6 +15,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::servers::Servers;
 use crate::api_endpoints::{NAMESPACE, read_servers, select_slice};
+use crate::connect::USER_AGENT;
 use crate::files;
 use crate::layout::Layout;
 use crate::settings::Settings;
@@ -23,12 +24,6 @@ use crate::settings::Settings;
 const WATCH_SECONDS: u32 = 60;
 /// Shortest time between two watches.
 const RETRY: Duration = Duration::from_secs(2);
-
-/// Returns the stored list.
-pub(super) fn load_servers(layout: &Layout) -> Vec<String> {
-    let stored = std::fs::read(layout.api_servers()).unwrap_or_default();
-    serde_json::from_slice(&stored).unwrap_or_default()
-}
 
 /// Returns the server through which this machine joined: the last one to try, since it may be a load balancer.
 pub(super) fn find_join_server(settings: &Settings) -> Option<String> {
@@ -82,7 +77,7 @@ impl Follower {
     async fn follow_once(&self) -> client::Result<()> {
         // Read for each watch, since the kubelet of a worker renews its certificate.
         let config = Config::from_kubeconfig(&self.kubeconfig)?;
-        let client = Client::new(config.user_agent("ironclad"));
+        let client = Client::new(config.user_agent(USER_AGENT));
         let api = client.namespaced::<EndpointSlice>(NAMESPACE);
         let which = select_slice();
         let list = api.list(&which).await?;
@@ -128,6 +123,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api_endpoints::load_servers;
 
     fn slice(addresses: &[&str]) -> EndpointSlice {
         let endpoint = |address: &&str| json!({"addresses": [address]});

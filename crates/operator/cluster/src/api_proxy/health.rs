@@ -9,6 +9,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::servers::{CheckResult, Servers};
+use crate::connect::USER_AGENT;
 use crate::layout::Layout;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -62,7 +63,7 @@ impl Check {
         // Without a credential: health checks need none.
         let config = Config::builder(format!("https://{name}"))
             .with_ca(Source::File(layout.pki().join("ca.crt")))
-            .user_agent("ironclad");
+            .user_agent(USER_AGENT);
         Self {
             client: Client::new(config),
         }

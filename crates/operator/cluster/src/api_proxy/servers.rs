@@ -66,17 +66,19 @@ impl Server {
 }
 
 #[derive(Default)]
-struct Known {
+struct ServerTable {
     servers: BTreeMap<String, Server>,
     /// Ends the connections to servers that are no longer published, at these times.
     drained: Vec<(Instant, CancellationToken)>,
 }
 
-impl Known {
-    /// Returns whether the server is lost and another one is not. A server whose last check passed before this one
-    /// failed is none: a store without a leader fails the checks of all servers within some seconds, and closing
-    /// the connections to each of them would make all clients list again when the store is slow.
-    fn should_leave(&self, name: &str) -> bool {
+impl ServerTable {
+    /// Returns whether to close the connections to the server: it is lost, and another one passed a check that
+    /// began after its first failure.
+    ///
+    /// An earlier check is not enough. A store without a leader fails the checks of all servers within some
+    /// seconds, and all clients would connect and list again while the store is slow.
+    fn should_close_connections(&self, name: &str) -> bool {
         let lost = self.servers.get(name).filter(|server| !server.is_healthy());
         let Some(failures) = lost.and_then(|server| server.failures) else {
             return false;
@@ -90,11 +92,11 @@ impl Known {
 
 /// The API servers, `HOST:PORT`.
 pub(super) struct Servers {
-    /// That of this machine, which is preferred.
+    /// The API server of this machine, which is preferred.
     local: Option<String>,
-    /// That through which this machine joined, which is known also if the list does not have it.
+    /// The API server through which this machine joined; it stays if the list lacks it.
     joined: Option<String>,
-    known: Mutex<Known>,
+    known: Mutex<ServerTable>,
     /// The list came from an API server, not from a file.
     is_current: AtomicBool,
 }
@@ -111,17 +113,17 @@ impl Servers {
         servers
     }
 
-    fn with_known<T>(&self, work: impl FnOnce(&mut Known) -> T) -> T {
+    fn with_table<T>(&self, work: impl FnOnce(&mut ServerTable) -> T) -> T {
         // A panic in a critical section leaves a valid map.
         work(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the list.
+    /// Stores a new list, and drains the connections to servers that are no longer in it.
     pub(super) fn replace(&self, others: &[String]) {
         let listed: BTreeSet<&String> = self.local.iter().chain(others).collect();
         // The server of the join stays known: it is the last resort if the list is outdated.
         let wanted: BTreeSet<&String> = listed.iter().copied().chain(&self.joined).collect();
-        self.with_known(|known| {
+        self.with_table(|known| {
             let end = Instant::now() + DRAIN_TIME;
             let removed: Vec<String> = known
                 .servers
@@ -149,7 +151,7 @@ impl Servers {
     /// Closes the connections to servers that are no longer published and had time to complete their requests.
     pub(super) fn close_drained(&self) {
         let now = Instant::now();
-        self.with_known(|known| {
+        self.with_table(|known| {
             known.drained.retain(|(end, lost)| {
                 let stays = *end > now;
                 if !stays {
@@ -161,7 +163,7 @@ impl Servers {
     }
 
     pub(super) fn list(&self) -> Vec<String> {
-        self.with_known(|known| known.servers.keys().cloned().collect())
+        self.with_table(|known| known.servers.keys().cloned().collect())
     }
 
     /// Records that the list came from an API server.
@@ -174,7 +176,7 @@ impl Servers {
     pub(super) fn has_current_state(&self) -> bool {
         let local = self.local.as_ref();
         let is_ready = |name: &String| {
-            self.with_known(|known| {
+            self.with_table(|known| {
                 let server = known.servers.get(name);
                 server.is_some_and(Server::is_healthy)
             })
@@ -184,7 +186,7 @@ impl Servers {
 
     /// Returns the addresses of the healthy servers.
     pub(super) fn healthy_addresses(&self) -> BTreeSet<IpAddr> {
-        self.with_known(|known| {
+        self.with_table(|known| {
             let listed = known.servers.iter().filter(|(_, server)| server.is_listed);
             let healthy = listed.filter(|(_, server)| server.is_healthy());
             healthy
@@ -195,7 +197,7 @@ impl Servers {
 
     /// Returns the servers in the order in which a new connection tries them.
     pub(super) fn in_order(&self, number: usize) -> Vec<(String, CancellationToken)> {
-        self.with_known(|known| {
+        self.with_table(|known| {
             let all: Vec<_> = known
                 .servers
                 .iter()
@@ -217,7 +219,7 @@ impl Servers {
     /// Records the result of a health check that began at `began`. The connections to a server that is lost are
     /// closed, since clients would wait for responses of a process that hangs; but not without another server.
     pub(super) fn record_check(&self, name: &str, began: Instant, result: CheckResult) {
-        self.with_known(|known| {
+        self.with_table(|known| {
             let Some(server) = known.servers.get_mut(name) else {
                 return;
             };
@@ -227,7 +229,7 @@ impl Servers {
             if is_healthy != was_healthy {
                 tracing::info!(server = name, is_healthy, "API server");
             }
-            if known.should_leave(name)
+            if known.should_close_connections(name)
                 && let Some(server) = known.servers.get_mut(name)
             {
                 // Later connections get a fresh token, because the server may recover.

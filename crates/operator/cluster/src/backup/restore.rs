@@ -18,7 +18,7 @@ use crate::control_plane::StoreMember;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::layout::Layout;
-use crate::plan::member_url;
+use crate::plan::format_member_url;
 use crate::random_token::generate_bytes;
 use crate::restore_state::{RestoreState, STATE};
 use crate::settings::Settings;
@@ -238,7 +238,7 @@ fn list_store_arguments(
     cluster_token: &str,
 ) -> Result<Vec<String>> {
     let peer = match settings.control_plane {
-        Some(_) => member_url(settings.node_address, settings.ports.store_peer),
+        Some(_) => format_member_url(settings.node_address, settings.ports.store_peer),
         None => format!("https://127.0.0.1:{}", settings.ports.store_peer),
     };
     let mut arguments = vec![

@@ -31,17 +31,8 @@ pub(super) async fn choose_settings(
     choose::check_name(&node_name)?;
     let runtime = choose_runtime(options, before)?;
     let known = before.map(|before| before.node_address);
-    let node_address = match options.node_address.or(known) {
-        Some(address) => address,
-        None => choose_address(&membership.server).await,
-    };
-    // Nothing connects to simulated pods, so a loopback address is enough for them.
-    if runtime != Runtime::Simulated && !is_reachable(node_address) {
-        return Err(Error::Refused(format!(
-            "{node_address} can't be this node's address, because other machines do not reach it; give an IPv4 address of \
-             this machine with --node-ip"
-        )));
-    }
+    let given = options.node_address.or(known);
+    let node_address = choose_node_address(given, &membership.server, &runtime).await?;
     let (known_labels, known_taints) = before.map(stored_lists).unwrap_or_default();
     let keep = |given: &[String], known: &[String]| match given {
         [] => known.to_vec(),
@@ -78,6 +69,25 @@ pub(super) async fn choose_settings(
         }),
         control_plane: None,
     })
+}
+
+async fn choose_node_address(
+    given: Option<IpAddr>,
+    server: &str,
+    runtime: &Runtime,
+) -> Result<IpAddr> {
+    let address = match given {
+        Some(address) => address,
+        None => choose_address(server).await,
+    };
+    // Nothing connects to simulated pods, so a loopback address is enough for them.
+    if *runtime != Runtime::Simulated && !is_reachable(address) {
+        return Err(Error::Refused(format!(
+            "{address} can't be this node's address, because other machines do not reach it; give an IPv4 address of \
+             this machine with --node-ip"
+        )));
+    }
+    Ok(address)
 }
 
 /// Reports that pods of this machine are not isolated, unlike those of other nodes.

@@ -4,8 +4,9 @@
 //! Each step examines the state and is stored when it is done: a repeated command continues.
 
 use std::path::Path;
+use std::time::Instant;
 
-use client::Client;
+use client::{Client, ListParams};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use operator_pki::Renewal;
 use serde_json::{Map, Value, json};
@@ -14,7 +15,7 @@ use super::choose::parse_taint;
 use super::options::JoinOptions;
 use super::repeated::check_value;
 use super::requests::{describe_foreign_node, wait_for_pods};
-use super::unpack::unpack_keys;
+use super::unpack::download_keys_and_settings;
 use crate::cluster_files::{certificate_names, write_files};
 use crate::connect::{connect_admin_at, local_store_url};
 use crate::control_plane::{
@@ -23,7 +24,7 @@ use crate::control_plane::{
 };
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::plan::{make_plan, member_url};
+use crate::plan::{format_member_url, make_plan};
 use crate::settings::Settings;
 use crate::shared_keys::has_keys;
 use crate::store_data::has_store_data;
@@ -40,11 +41,12 @@ use crate::{addons, checks};
 pub(super) async fn join_control_plane(
     options: &JoinOptions,
     data_dir: &Path,
+    began: Instant,
     report_progress: &dyn Fn(&str),
 ) -> Result<Settings> {
     let mut settings = match find_settings(data_dir, options)? {
         Some(settings) => settings,
-        None => unpack_keys(options, data_dir, report_progress).await?,
+        None => download_keys_and_settings(options, data_dir, report_progress).await?,
     };
     if settings.awaits_promotion() {
         let layout = Layout::for_settings(&settings);
@@ -59,7 +61,7 @@ pub(super) async fn join_control_plane(
         // An absent option keeps what the join has stored.
         ..UpOptions::default()
     };
-    start_cluster(&up, report_progress).await
+    start_cluster(&up, began, report_progress).await
 }
 
 /// Returns the settings of a machine that has the keys of the control plane.
@@ -111,6 +113,7 @@ async fn join_store(
     let client = connect_admin_at(&server, layout);
     let shared = settings.control_plane.as_ref();
     if shared.is_none_or(|shared| shared.pods.is_none()) {
+        reserve_address(&client, settings, layout).await?;
         report_progress("waiting for the addresses of its pods");
         ensure_node(&client, settings).await?;
         let pods = wait_for_pods(&client, settings, layout).await?;
@@ -139,7 +142,7 @@ async fn start_member(
     layout: &Layout,
     report_progress: &dyn Fn(&str),
 ) -> Result<()> {
-    let peer_url = member_url(settings.node_address, settings.ports.store_peer);
+    let peer_url = format_member_url(settings.node_address, settings.ports.store_peer);
     let name = settings.node_name.clone();
     let own = || LocalMember {
         name: &name,
@@ -211,6 +214,43 @@ async fn wait_for_store(settings: &Settings, layout: &Layout) -> Result<()> {
         list_members(&urls, None, layout).await.is_ok()
     })
     .await
+}
+
+/// Publishes the names and addresses of this machine's API server before anything leads clients to them.
+///
+/// # Errors
+/// Another node has the address: it may have a certificate for it already, and could pose as this API server.
+async fn reserve_address(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
+    // First, so that no node gets the address between the check and the reservation.
+    addons::publish_own_hosts(client, layout).await?;
+    let nodes = client.api::<Node>().list(&ListParams::new()).await;
+    let nodes = nodes.map_err(|cause| Error::Api {
+        what: "listing the Nodes".to_owned(),
+        cause,
+    })?;
+    match find_address_owner(&nodes.items, settings) {
+        None => Ok(()),
+        Some(owner) => Err(Error::Refused(format!(
+            "node {owner} has the address {} or the name {} of this machine; if that is this machine under a former name, run \
+             `kubectl delete node {owner}`, and then this command again; if not, find out why, since it may have a certificate for it",
+            settings.node_address, settings.node_name
+        ))),
+    }
+}
+
+/// Returns another Node that has the address or the name of this machine among its addresses.
+fn find_address_owner<'a>(nodes: &'a [Node], settings: &Settings) -> Option<&'a str> {
+    let address = settings.node_address.to_string();
+    let is_own = |text: &str| text == address || text.eq_ignore_ascii_case(&settings.node_name);
+    let names_machine = |node: &&Node| {
+        let status = node.status.as_ref();
+        let addresses = status.and_then(|status| status.addresses.as_ref());
+        let mut addresses = addresses.into_iter().flatten();
+        addresses.any(|address| is_own(&address.address))
+    };
+    let others = nodes.iter().filter(names_machine);
+    let mut names = others.filter_map(|node| node.metadata.name.as_deref());
+    names.find(|name| *name != settings.node_name)
 }
 
 /// Creates the Node, so that the cluster allocates the addresses of its pods before anything starts.
@@ -331,6 +371,32 @@ mod tests {
         }
         let created = serde_json::from_value(format_node("cp2", &joined)).unwrap();
         assert!(is_own_node(&joined, &created));
+    }
+
+    /// It could get a certificate for the address before the API server of this machine runs.
+    #[test]
+    fn address_of_another_node_is_not_taken() {
+        let settings = Settings::example_shared();
+        let own = settings.node_address.to_string();
+        let node = |name: &str, addresses: &[&str]| -> Node {
+            let addresses: Vec<_> = addresses
+                .iter()
+                .map(|address| json!({"type": "InternalIP", "address": address}))
+                .collect();
+            let tree = json!({"metadata": {"name": name}, "status": {"addresses": addresses}});
+            serde_json::from_value(tree).unwrap()
+        };
+        let name = settings.node_name.as_str();
+        for (nodes, expected) in [
+            (vec![node("w1", &["192.0.2.77"]), node("w2", &[])], None),
+            (vec![node("w1", &["192.0.2.77", &own])], Some("w1")),
+            (vec![node("w1", &[&name.to_uppercase()])], Some("w1")),
+            // Of an earlier attempt.
+            (vec![node(name, &[&own, name])], None),
+            (vec![node(name, &[&own]), node("w1", &[&own])], Some("w1")),
+        ] {
+            assert_eq!(find_address_owner(&nodes, &settings), expected, "{nodes:?}");
+        }
     }
 
     #[test]

@@ -10,31 +10,32 @@ use operator_discovery::Endpoint;
 use tokio::time::timeout;
 
 use super::control_plane::is_own_node;
-use crate::addons::{change_hosts, dns_slice_name};
+use crate::addons::{change_hosts, name_dns_slice};
 use crate::connect::{connect_admin_at, has_store_certificate};
 use crate::control_plane::{JoinProgress, MemberIdentity, StoreMember};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::plan::member_url;
+use crate::plan::format_member_url;
 use crate::published::remove_hosts;
 use crate::settings::Settings;
 use crate::store_members::{
-    LeavingMember, ListSource, Member, MemberList, RemovalDecision, decide_removal, find_leaving,
-    find_responding, host_url, is_name_of_another, leaving_member, list_store, remove_member,
+    LeavingMember, ListSource, Member, MemberList, RemovalDecision, decide_removal,
+    describe_leaving_member, find_leaving, find_members, find_responding, format_host_url,
+    is_name_of_another, remove_member,
 };
 
 const NAMESPACE: &str = "kube-system";
-/// Time for the list of API servers.
+/// Time to delete the objects of the machine through one API server.
 const API_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The Node object of a machine that was removed from its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeObject {
-    /// It was deleted.
+    /// Deleted by this command.
     Deleted,
-    /// The cluster still lists it, and a person must delete it.
+    /// Still listed by the cluster: a person must delete it.
     Listed,
-    /// The machine had none: a Node of its name is that of another machine.
+    /// Absent, or a Node of the same name that is another machine's.
     Absent,
 }
 
@@ -56,7 +57,7 @@ pub(super) async fn leave_store(
         return Ok(());
     }
     report_progress("removing the member of the store");
-    let found = list_store(settings, &layout).await;
+    let found = find_members(settings, &layout).await;
     let (list, source) = found.map_err(|error| describe_no_response(&error, settings))?;
     let servers = remove_listed(settings, &layout, &list, source).await?;
     if let Err(error) = set_member(settings, StoreMember::Removed { servers }) {
@@ -75,10 +76,10 @@ async fn remove_listed(
     list: &MemberList,
     source: ListSource,
 ) -> Result<Vec<String>> {
-    let peer_url = member_url(settings.node_address, settings.ports.store_peer);
+    let peer_url = format_member_url(settings.node_address, settings.ports.store_peer);
     // `own` borrows from the copy, because the settings change below.
     let before = settings.clone();
-    let own = leaving_member(&before, &peer_url);
+    let own = describe_leaving_member(&before, &peer_url);
     let members = &list.members;
     let healthy = find_responding(members, layout).await;
     let others = list_client_urls(members, own);
@@ -101,7 +102,7 @@ async fn remove_listed(
     let hosts = others.iter().filter_map(|url| Endpoint::from_url(url).ok());
     Ok(match is_name_of_another(members, own) {
         true => Vec::new(),
-        false => hosts.map(|host| host_url(&host, port)).collect(),
+        false => hosts.map(|host| format_host_url(&host, port)).collect(),
     })
 }
 
@@ -213,7 +214,7 @@ async fn delete_through(client: &Client, settings: &Settings) -> client::Result<
     }
     let slices = client.namespaced::<EndpointSlice>(NAMESPACE);
     let params = DeleteParams::new();
-    ignore_absent(slices.delete(&dns_slice_name(settings), &params).await)?;
+    ignore_absent(slices.delete(&name_dns_slice(settings), &params).await)?;
     match find_node(client, &settings.node_name).await? {
         Some(node) if is_node_of_machine(settings, &node) => delete_node(client, settings).await,
         _ => Ok(NodeObject::Absent),

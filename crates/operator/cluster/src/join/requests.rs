@@ -6,15 +6,14 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use operator_discovery::{Cluster, KeyPin, discover_cluster, pin_certificates};
 
 use super::options::{DiscoveryOptions, DiscoverySource};
+use crate::connect::USER_AGENT;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::published;
 use crate::settings::Settings;
 use crate::up::wait;
 
-const USER_AGENT: &str = "ironclad";
-
-/// Verifies the cluster.
+/// Verifies the cluster by the token or by the pins of the command, and reports the key of its CA.
 pub(super) async fn discover(
     discovery: &DiscoveryOptions,
     report_progress: &dyn Fn(&str),
@@ -50,9 +49,7 @@ pub(super) async fn read_map(client: &Client, name: &str) -> Result<ConfigMap> {
         let what = if cause.is_unauthorized() {
             "the token is not valid: it has expired or was deleted; create one with `ironclad token create`".to_owned()
         } else {
-            format!(
-                "reading the ConfigMap {name}, which `ironclad up` of this release writes on the machine of the cluster"
-            )
+            format!("reading the ConfigMap {name}; {}", published::PUBLISH_REMEDY)
         };
         Error::Api { what, cause }
     })

@@ -29,7 +29,7 @@ struct SharedConfiguration {
 }
 
 /// Verifies the cluster, decrypts the keys, and writes the settings and then the keys.
-pub(super) async fn unpack_keys(
+pub(super) async fn download_keys_and_settings(
     options: &JoinOptions,
     data_dir: &Path,
     report_progress: &dyn Fn(&str),
@@ -51,7 +51,7 @@ pub(super) async fn unpack_keys(
     let chosen =
         choose_settings(options, before.as_ref(), data_dir, membership, parameters).await?;
     warn_about_policies(&chosen, report_progress);
-    let settings = share_settings(chosen, configuration.parameters)?;
+    let settings = to_control_plane_settings(chosen, configuration.parameters)?;
     let layout = Layout::for_settings(&settings);
     // Before the first file is written: a rejected join leaves nothing behind.
     checks::check_host(&settings, &layout)?;
@@ -92,7 +92,10 @@ async fn download_configuration(
 }
 
 /// Returns the settings of a machine of the control plane from those of a worker.
-fn share_settings(mut worker: Settings, parameters: ClusterParameters) -> Result<Settings> {
+fn to_control_plane_settings(
+    mut worker: Settings,
+    parameters: ClusterParameters,
+) -> Result<Settings> {
     if worker.node_address.is_loopback() {
         return Err(Error::Refused(format!(
             "{} can't be this machine's address, because the other machines do not reach it; give one with --node-ip",
@@ -150,7 +153,7 @@ mod tests {
                 runtime: Runtime::Endpoint("unix:///c.sock".into()),
                 ..Settings::example_joined()
             };
-            let shared = share_settings(worker, parameters(enforces_policies)).unwrap();
+            let shared = to_control_plane_settings(worker, parameters(enforces_policies)).unwrap();
             assert_eq!(shared.membership, None);
             assert_eq!(shared.cluster_enforces_policies(), enforces_policies);
             assert!(!shared.enforces_policies() && shared.awaits_promotion());
@@ -168,7 +171,7 @@ mod tests {
             node_address: "127.0.0.1".parse().unwrap(),
             ..Settings::example_joined()
         };
-        let error = share_settings(loopback, parameters(true))
+        let error = to_control_plane_settings(loopback, parameters(true))
             .unwrap_err()
             .to_string();
         assert!(error.contains("--node-ip"), "{error}");

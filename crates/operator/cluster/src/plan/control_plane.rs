@@ -39,7 +39,7 @@ pub(super) struct Builder<'a> {
 }
 
 /// Returns the URL at which other machines reach the store of this one.
-pub(crate) fn member_url(address: IpAddr, port: u16) -> String {
+pub(crate) fn format_member_url(address: IpAddr, port: u16) -> String {
     format!("https://{}", SocketAddr::new(address, port))
 }
 
@@ -82,21 +82,7 @@ impl Builder<'_> {
 
     pub(super) fn store(&self) -> Process {
         let ports = &self.settings.ports;
-        let client = format!("https://127.0.0.1:{}", ports.store);
-        let loopback_peer = format!("https://127.0.0.1:{}", ports.store_peer);
-        let address = self.settings.node_address;
-        // On the loopback address only, unless other machines have members of the store.
-        let (listen, client, peer) = match &self.settings.control_plane {
-            None => (client.clone(), client, loopback_peer),
-            Some(_) => {
-                let own = member_url(address, ports.store);
-                (
-                    format!("{client},{own}"),
-                    own,
-                    member_url(address, ports.store_peer),
-                )
-            }
-        };
+        let [listen, client, peer] = self.store_urls();
         let joined = self.settings.joined_control_plane();
         let initial = match joined {
             Some(joined) => {
@@ -141,6 +127,22 @@ impl Builder<'_> {
             needs_data: true,
             ..self.process("kvstore", args, &inputs, ready, &[])
         }
+    }
+
+    /// Returns the store's URLs: those it listens on for clients, and those that clients and peers use.
+    ///
+    /// They are on the loopback address only, unless other machines have members of the store.
+    fn store_urls(&self) -> [String; 3] {
+        let ports = &self.settings.ports;
+        let local = format!("https://127.0.0.1:{}", ports.store);
+        if self.settings.control_plane.is_none() {
+            let peer = format!("https://127.0.0.1:{}", ports.store_peer);
+            return [local.clone(), local, peer];
+        }
+        let address = self.settings.node_address;
+        let client = format_member_url(address, ports.store);
+        let peer = format_member_url(address, ports.store_peer);
+        [format!("{local},{client}"), client, peer]
     }
 
     pub(super) fn api_server(&self) -> Process {

@@ -35,10 +35,10 @@ pub struct Process {
     pub argv: Vec<String>,
     /// Processes that should be ready before it starts.
     pub after: Vec<String>,
-    /// Those of [`Self::after`] without which it does not start, however long that takes.
+    /// The part of [`Self::after`] without which the process never starts.
     #[serde(default)]
     pub required: Vec<String>,
-    /// It does not start if its data are missing where it had some.
+    /// Start only if its data are still where it had some.
     #[serde(default)]
     pub needs_data: bool,
     /// Address at which the supervisor listens for it. The process has the socket as its standard input, and the

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use super::table::apply_routes;
 use super::{Machine, plan_routes};
+use crate::connect::USER_AGENT;
 use crate::layout::Layout;
 use crate::settings::Settings;
 
@@ -30,7 +31,7 @@ pub(crate) async fn follow_nodes(settings: Settings, layout: Layout) {
         }
         tokio::time::sleep(RETRY).await;
     };
-    let client = Client::new(config.user_agent("ironclad"));
+    let client = Client::new(config.user_agent(USER_AGENT));
     let changed = Arc::new(Notify::new());
     let notify = changed.clone();
     let informer = Informer::new(client.api::<Node>(), ListParams::new())

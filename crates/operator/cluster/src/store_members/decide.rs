@@ -191,11 +191,11 @@ pub(crate) struct LeavingMember<'a> {
 /// The origin of the member of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MemberOrigin {
-    /// It began the cluster, or the cluster was restored on its machine.
+    /// The member that began the cluster, or with whose machine the cluster was restored.
     First,
-    /// Its machine began to join, and its addition is not complete.
+    /// A member whose addition is not complete.
     Joining,
-    /// It was added to the cluster of other machines.
+    /// A member that was added to the cluster of other machines.
     Added,
 }
 
@@ -213,11 +213,11 @@ pub(crate) enum ListSource {
 pub(crate) enum RemovalDecision {
     /// The cluster has other members and does not list it.
     Absent,
-    /// It can be removed.
+    /// A member that can be removed, by its ID.
     Remove(u64),
-    /// It is the only member that votes: with it the data of the cluster would be lost.
+    /// The only member that votes: with it the data of the cluster would be lost.
     Last,
-    /// It is not in the list, and the data on this machine may be those of the cluster.
+    /// No member of the list, although the data on this machine may be those of the cluster.
     Unlisted,
     /// The remaining members would have no quorum: those that do not respond.
     NoQuorum(Vec<Member>),

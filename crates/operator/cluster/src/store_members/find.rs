@@ -11,19 +11,22 @@ use tokio::time::timeout;
 
 use super::decide::{LeavingMember, ListSource, MemberOrigin};
 use super::requests::{MemberList, list_members};
-use crate::api_endpoints::{self, read_servers, select_slice};
+use crate::api_endpoints::{self, load_servers, read_servers, select_slice};
 use crate::connect::{connect_admin_at, local_store_url};
 use crate::control_plane::{JoinProgress, JoinedControlPlane};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::plan::member_url;
+use crate::plan::format_member_url;
 use crate::settings::Settings;
 
 /// Time for the list of API servers.
 const API_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the member of this machine.
-pub(crate) fn leaving_member<'a>(settings: &'a Settings, peer_url: &'a str) -> LeavingMember<'a> {
+pub(crate) fn describe_leaving_member<'a>(
+    settings: &'a Settings,
+    peer_url: &'a str,
+) -> LeavingMember<'a> {
     let joined = settings.joined_control_plane();
     LeavingMember {
         name: &settings.node_name,
@@ -39,7 +42,7 @@ pub(crate) fn leaving_member<'a>(settings: &'a Settings, peer_url: &'a str) -> L
 
 /// Lists the members: from another machine if one responds, since only that knows of a cluster without this
 /// machine. Only the cluster that the settings know counts.
-pub(crate) async fn list_store(
+pub(crate) async fn find_members(
     settings: &Settings,
     layout: &Layout,
 ) -> Result<(MemberList, ListSource)> {
@@ -72,7 +75,7 @@ pub(crate) async fn find_store_urls(client: &Client, settings: &Settings) -> Res
     })?;
     let mut others = read_servers(&slices.items);
     others.retain(|server| server.ip() != settings.node_address);
-    let to_url = |server: &SocketAddr| member_url(server.ip(), settings.ports.store);
+    let to_url = |server: &SocketAddr| format_member_url(server.ip(), settings.ports.store);
     match others.is_empty() {
         false => Ok(others.iter().map(to_url).collect()),
         true => Err(Error::Refused(
@@ -84,8 +87,7 @@ pub(crate) async fn find_store_urls(client: &Client, settings: &Settings) -> Res
 /// Returns the URLs of members on other machines: those of the join, and those of the API servers that the
 /// proxy has learned since.
 pub(crate) fn find_other_urls(settings: &Settings, layout: &Layout) -> Vec<String> {
-    let stored = std::fs::read(layout.api_servers()).unwrap_or_default();
-    let stored: Vec<String> = serde_json::from_slice(&stored).unwrap_or_default();
+    let stored = load_servers(layout);
     let mut hosts: Vec<Endpoint> = stored
         .iter()
         .filter_map(|server| server.parse().ok())
@@ -94,16 +96,16 @@ pub(crate) fn find_other_urls(settings: &Settings, layout: &Layout) -> Vec<Strin
     hosts.extend(joined.and_then(|joined| Endpoint::from_url(&joined.server).ok()));
     let known = hosts
         .iter()
-        .map(|endpoint| host_url(endpoint, settings.ports.store));
+        .map(|endpoint| format_host_url(endpoint, settings.ports.store));
     let members = joined.and_then(JoinedControlPlane::start_members);
     let joined = members.map_or_else(Vec::new, |members| members.client_urls.clone());
-    let own = member_url(settings.node_address, settings.ports.store);
+    let own = format_member_url(settings.node_address, settings.ports.store);
     let all: BTreeSet<_> = known.chain(joined).filter(|url| *url != own).collect();
     all.into_iter().collect()
 }
 
 /// Returns the URL of another port of an endpoint's host.
-pub(crate) fn host_url(endpoint: &Endpoint, port: u16) -> String {
+pub(crate) fn format_host_url(endpoint: &Endpoint, port: u16) -> String {
     match endpoint.host() {
         // URLs have IPv6 addresses in brackets (RFC 3986, section 3.2.2).
         host if host.contains(':') => format!("https://[{host}]:{port}"),

@@ -206,11 +206,12 @@ pub(crate) async fn ensure_member(
     };
     let began = Instant::now();
     loop {
-        let list = list_members(urls, cluster, layout).await?;
-        if decide_step(&list.members, own)? != JoinStep::Add {
-            return Ok(list);
-        }
-        let attempt = attempt_change(urls, &change, layout).await?;
+        let attempt = match list_members(urls, cluster, layout).await {
+            Ok(list) if decide_step(&list.members, own)? != JoinStep::Add => return Ok(list),
+            Ok(_) => attempt_change(urls, &change, layout).await?,
+            // The only member may restart.
+            Err(error) => Some(error.to_string()),
+        };
         if let Some(last) = attempt {
             retry_later(&change, began, &last).await?;
         }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::settings::Settings;
-use crate::store_members::{find_other_urls, list_store};
+use crate::store_members::{find_members, find_other_urls};
 
 /// The other members of the store, as far as a machine knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(super) async fn check_address(settings: &Settings, layout: &Layout) -> Resul
     if before.control_plane.is_none() || before.node_address == settings.node_address {
         return Ok(());
     }
-    let others = match list_store(&before, layout).await {
+    let others = match find_members(&before, layout).await {
         Ok((list, _)) => OtherMembers::Listed(list.members.len()),
         Err(_) if find_other_urls(&before, layout).is_empty() => OtherMembers::Absent,
         Err(_) => OtherMembers::Silent,
