@@ -1,6 +1,6 @@
 //! Table of the defaults of each kind.
 
-use crate::{admissionregistration, core, pod, rest, workloads};
+use crate::{admissionregistration, core, other_groups, pod, workloads};
 use api_meta::Kind;
 use serde_json::Value;
 
@@ -15,6 +15,6 @@ pub fn default_object(kind: Kind<'_>, object: &mut Value) {
         ("admissionregistration.k8s.io", name) => {
             admissionregistration::default_admission_kind(name, object)
         }
-        (group, name) => rest::default_other_kind(group, kind.version, name, object),
+        (group, name) => other_groups::default_other_kind(group, kind.version, name, object),
     }
 }

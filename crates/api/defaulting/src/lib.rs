@@ -8,9 +8,9 @@
 mod admissionregistration;
 mod core;
 mod dispatch;
+mod other_groups;
 mod pod;
 mod resources;
-mod rest;
 mod volumes;
 mod workloads;
 
