@@ -31,7 +31,7 @@ const API_SERVICES: &str = "apiservices";
 #[derive(Clone, Default)]
 struct Discovered {
     resources: Arc<Vec<Value>>,
-    /// Whether the last request for them has succeeded.
+    /// The last request for them has succeeded.
     is_current: bool,
     /// The hash of its OpenAPI document, if it has one.
     openapi: Option<String>,

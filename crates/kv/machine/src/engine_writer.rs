@@ -9,16 +9,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-// A full queue blocks applying, so that a slow disk bounds the memory of unwritten changes.
 /// Maximum number of queued entries. A full queue blocks applying, which bounds memory.
 const QUEUE: usize = 1_024;
-// Larger batches would delay the flushes and snapshots that wait behind them.
 /// Size in bytes at which a batch is closed.
+// Larger batches would delay the flushes and snapshots that wait behind them.
 const WRITE_BYTES: usize = 4 << 20;
-// The log has made the changes durable already, so that a short wait for more of them costs no
-// client anything.
 /// Delay before a batch is written. Entries that arrive in the meantime join it. No request waits
 /// for the engine, and waking a thread for each entry costs more than writing it.
+// The log has made the changes durable already, so that a short wait for more of them costs no
+// client anything.
 const GATHER: Duration = Duration::from_millis(5);
 
 /// The changes of an entry, and the store's revision after it.

@@ -8,9 +8,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call(usize);
 
-// A fixed table, so that a client which invents paths cannot make the page grow without bound.
-/// Methods of etcd's API, the frequent ones first. Unknown names are counted together, because
-/// clients choose them.
+/// Methods of etcd's API, the frequent ones first. Unknown names are counted together.
+// A client that invents names cannot make the page of metrics grow without bound.
 const METHODS: [&str; 49] = [
     "/etcdserverpb.KV/Range",
     "/etcdserverpb.KV/Put",
