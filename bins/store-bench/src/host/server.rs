@@ -152,7 +152,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// StopWatcher all members with SIGTERM and starts them again. Returns the time until they serve.
+    /// Stops all members with SIGTERM and starts them again. Returns the time until they
+    /// serve.
     pub async fn restart_members(&mut self) -> Result<Duration> {
         for child in self
             .members

@@ -2,7 +2,8 @@
 //! vouches for the cluster-info ConfigMap.
 //!
 //! The API server authenticates, controllers sign and delete, and the operator creates. They share
-//! this crate, so that all use the same format. The formats are those of `k8s.io/cluster-bootstrap`.
+//! this crate, so that all use the same format. The formats are those of
+//! `k8s.io/cluster-bootstrap`.
 
 mod cluster_info;
 mod secret;

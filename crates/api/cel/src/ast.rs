@@ -5,7 +5,8 @@ use crate::value::Value;
 /// The id of an expression, which is also the key of its position and its type.
 pub type ExprId = u32;
 
-/// The name of the variable in which comprehensions collect their result. No identifier can have it.
+/// The name of the variable in which comprehensions collect their result. No identifier can have
+/// it.
 pub const ACCUMULATOR: &str = "@result";
 
 /// An expression with its id.

@@ -2,8 +2,8 @@
 
 use crate::error::EvalError;
 
-/// A bound for work that costs do not measure: iterations without a cost, and comparisons of large values.
-/// 20 million units take about a second.
+/// A bound for work that costs do not measure: iterations without a cost, and comparisons of large
+/// values. 20 million units take about a second.
 const MAX_WORK: u64 = 20_000_000;
 
 /// The cost that an evaluation may have, and the cost so far.
@@ -64,8 +64,9 @@ impl Budget {
         }
     }
 
-    /// Runs an evaluation with a cost limit of its own, and returns its result and cost. The cost is
-    /// left for the caller to charge; the work counts here, so that many evaluations share one bound.
+    /// Runs an evaluation with a cost limit of its own, and returns its result and cost. The cost
+    /// is left for the caller to charge; the work counts here, so that many evaluations share one
+    /// bound.
     pub fn limit_call<T>(&mut self, limit: u64, call: impl FnOnce(&mut Budget) -> T) -> (T, u64) {
         let mut inner = Budget {
             limit,

@@ -19,8 +19,8 @@ use scopes::{EntrySize, Local, Scopes, union_entries};
 pub trait SizeEstimates {
     /// Returns the size of the values at a path; `None` if nothing bounds it.
     ///
-    /// A path starts with a variable. Its other parts are names of fields, `@items`, `@keys`, `@values` or
-    /// `@indices`. It is empty if the value does not come from a variable.
+    /// A path starts with a variable. Its other parts are names of fields, `@items`, `@keys`,
+    /// `@values` or `@indices`. It is empty if the value does not come from a variable.
     fn estimate_size(&self, path: &[String], value_type: &Type) -> Option<Range>;
 }
 

@@ -1,8 +1,8 @@
 //! The Common Expression Language as Kubernetes v1.36 uses it: parser, type checker, cost estimate,
 //! evaluator and function libraries.
 //!
-//! Invariant: everything is pure and bounded. No expression and no value makes it panic, recurse without
-//! a limit, or run longer than its cost budget allows.
+//! Invariant: everything is pure and bounded. No expression and no value makes it panic, recurse
+//! without a limit, or run longer than its cost budget allows.
 
 pub mod ast;
 pub mod budget;

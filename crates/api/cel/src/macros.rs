@@ -1,5 +1,5 @@
-//! The macros of the language: `has`, the comprehensions with one and two variables, `cel.bind`, and
-//! those of optional values.
+//! The macros of the language: `has`, the comprehensions with one and two variables, `cel.bind`,
+//! and those of optional values.
 
 use crate::ast::{
     ACCUMULATOR, Comprehension, Expr, ExprFactory, ExprId, ExprKind, Macro, MacroError, Select,

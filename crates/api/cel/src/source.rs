@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-// Both limits are those of cel-go's error list.
 /// At most this many errors are reported for one expression.
+// Both limits are those of cel-go's error list.
 pub const MAX_ISSUES: usize = 100;
 /// A line with more bytes is not printed below its error.
 const MAX_SNIPPET: usize = 16_384;

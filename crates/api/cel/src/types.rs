@@ -36,9 +36,11 @@ pub enum Type {
     Map(Arc<Type>, Arc<Type>),
     /// A primitive type that also admits `null`.
     Nullable(Arc<Type>),
-    /// A type of a library, known by its name and parameters; optional types are `optional_type(T)`.
+    /// A type of a library, known by its name and parameters; optional types are
+    /// `optional_type(T)`.
     Opaque(Arc<str>, Arc<[Type]>),
-    /// An object type with declared fields, resolved by a type provider, or a library's type without fields.
+    /// An object type with declared fields, resolved by a type provider, or a library's type
+    /// without fields.
     Struct(Arc<str>),
     /// A type parameter of a function, or a type that is not known yet.
     Param(Arc<str>),

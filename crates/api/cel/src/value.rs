@@ -1,4 +1,5 @@
-//! Values of expressions. A JSON value is viewed in place: nothing is copied before an expression reads it.
+//! Values of expressions. A JSON value is viewed in place: nothing is copied before an expression
+//! reads it.
 
 use std::any::Any;
 use std::cmp::Ordering;

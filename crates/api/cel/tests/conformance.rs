@@ -1,8 +1,8 @@
 //! The conformance cases of the CEL specification that apply to Kubernetes.
 //!
-//! `data/conformance.jsonl` holds one case per line: an expression, its variables, and its value or `error`.
-//! The cases come from cel-spec's `tests/simple/testdata`; those with protocol buffer messages, enumerations
-//! or wrappers are left out, because Kubernetes has none.
+//! `data/conformance.jsonl` holds one case per line: an expression, its variables, and its value or
+//! `error`. The cases come from cel-spec's `tests/simple/testdata`; those with protocol buffer
+//! messages, enumerations or wrappers are left out, because Kubernetes has none.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::collections::BTreeMap;

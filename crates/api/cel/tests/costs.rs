@@ -1,7 +1,7 @@
 //! Estimated and actual costs.
 //!
-//! The estimates are those that Kubernetes computes for rules of custom resources; they decide which rules
-//! a definition may have, so they must not change.
+//! The estimates are those that Kubernetes computes for rules of custom resources; they decide
+//! which rules a definition may have, so they must not change.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use api_cel::cost::Range;

@@ -1,7 +1,7 @@
 //! Comparison with Kubernetes v1.36: types, messages, estimated and actual costs of expressions.
 //!
-//! `data/upstream.jsonl` holds one expression per line with the facts that a Kubernetes v1.36 environment
-//! printed for it. The variables are those of `environment`.
+//! `data/upstream.jsonl` holds one expression per line with the facts that a Kubernetes v1.36
+//! environment printed for it. The variables are those of `environment`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use api_cel::estimate::UnknownSizes;

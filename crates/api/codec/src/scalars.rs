@@ -15,8 +15,8 @@ pub(crate) fn canonical_quantity(text: &str) -> Result<String, String> {
     }
 }
 
-/// Returns the text of a quantity in a tree, in canonical form if it is one: trees that were patched
-/// may have another form of the amount. An absent quantity is zero.
+/// Returns the text of a quantity in a tree, in canonical form if it is one: trees that were
+/// patched may have another form of the amount. An absent quantity is zero.
 pub(crate) fn quantity_text(value: &Value) -> String {
     match value {
         Value::String(text) => canonical_quantity(text).unwrap_or_else(|_| text.clone()),

@@ -32,8 +32,8 @@ pub fn proto_frame(event: &str, object: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns a CBOR watch event, an item of a CBOR sequence (RFC 8742). `object` is an encoded object,
-/// with or without a mark.
+/// Returns a CBOR watch event, an item of a CBOR sequence (RFC 8742). `object` is an encoded
+/// object, with or without a mark.
 pub fn cbor_frame(event: &str, object: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(object.len() + event.len() + 24);
     out.extend_from_slice(&cbor::MAGIC);

@@ -141,8 +141,8 @@ fn check_name(s: &str, max: usize, unit: &str, good: bool, text: &str) -> Vec<St
 /// 317.
 const SHOWN: usize = 320;
 
-/// Returns the part of a name that field paths show. A key of a map may be as long as a request, and
-/// the paths of everything below it repeat it.
+/// Returns the part of a name that field paths show. A key of a map may be as long as a request,
+/// and the paths of everything below it repeat it.
 pub fn shorten_name(name: &str) -> &str {
     truncate_text(name, SHOWN)
 }

@@ -1,10 +1,10 @@
-//! Comparison of resourceVersions, as in upstream's `apimachinery/pkg/util/resourceversion`. It has a
-//! meaning for two objects of the same resource only.
+//! Comparison of resourceVersions, as in upstream's `apimachinery/pkg/util/resourceversion`. It has
+//! a meaning for two objects of the same resource only.
 
 use std::cmp::Ordering;
 
-/// Returns whether a text is a resourceVersion: a number of any length without leading zeros. Zero is
-/// none, because lists and watches give it a meaning of its own.
+/// Returns whether a text is a resourceVersion: a number of any length without leading zeros. Zero
+/// is none, because lists and watches give it a meaning of its own.
 #[must_use]
 pub fn is_resource_version(text: &str) -> bool {
     !text.is_empty() && !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit())

@@ -19,8 +19,8 @@ pub fn now() -> String {
     format(Timestamp::now())
 }
 
-/// Parses any RFC 3339 time with a capital `T` and `Z`, as Go does. A leap second is no time, also as
-/// in Go.
+/// Parses any RFC 3339 time with a capital `T` and `Z`, as Go does. A leap second is no time, also
+/// as in Go.
 pub fn parse(text: &str) -> Option<Timestamp> {
     // jiff parses more forms: without seconds, with a space, or with the name of a zone. Stock
     // components would not accept such a text, for instance as the end of a token.

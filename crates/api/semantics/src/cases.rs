@@ -3,7 +3,8 @@
 /// Cron schedules: `schedule`, and `error` or `zone`, `after` and the times that follow in `next`.
 pub const CRON: &str = include_str!("../cases/cron.json");
 
-/// Conditions of endpoints: `conditions` as they stand in an EndpointSlice, and how they are `read`.
+/// Conditions of endpoints: `conditions` as they stand in an EndpointSlice, and how they are
+/// `read`.
 pub const ENDPOINT_CONDITIONS: &str = include_str!("../cases/endpoint_conditions.json");
 
 /// Pods of a Service: `pod`, `publishNotReady`, the conditions in the `slice` and the list of
@@ -29,8 +30,8 @@ pub const POD_PHASES: &str = include_str!("../cases/pod_phases.json");
 /// QoS classes and scopes of pods: `pod`, `qos` and the `scopes` that match.
 pub const POD_SCOPES: &str = include_str!("../cases/pod_scopes.json");
 
-/// Quantities: `text`, and `error` or the `canonical` form, the `format`, the `value` in whole units
-/// and the canonical form after it is `rounded` up to thousandths.
+/// Quantities: `text`, and `error` or the `canonical` form, the `format`, the `value` in whole
+/// units and the canonical form after it is `rounded` up to thousandths.
 pub const QUANTITIES: &str = include_str!("../cases/quantities.json");
 
 /// Requests and limits of pods: `pod`, `options` (fields of [`crate::resources::Options`]),

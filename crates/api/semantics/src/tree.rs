@@ -14,8 +14,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Returns the fields of a pod that determine its resources, its QoS class, its phase and the quotas
-/// that count it.
+/// Returns the fields of a pod that determine its resources, its QoS class, its phase and the
+/// quotas that count it.
 pub fn pod(tree: &Value) -> Pod {
     let (spec, status) = (tree.get("spec"), tree.get("status"));
     Pod {

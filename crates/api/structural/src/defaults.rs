@@ -16,8 +16,8 @@ pub fn apply_defaults(schema: &Schema, object: &mut Value) {
     left.apply(schema, object);
 }
 
-/// Properties that are looked at for one object at most: one object of each kind has far fewer, but a
-/// list of empty objects times thousands of properties takes minutes.
+/// Properties that are looked at for one object at most: one object of each kind has far fewer, but
+/// a list of empty objects times thousands of properties takes minutes.
 const MAX_STEPS: usize = 20_000_000;
 
 /// The limits that are left.

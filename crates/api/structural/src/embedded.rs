@@ -15,8 +15,8 @@ pub type MetadataCheck<'a> = &'a dyn Fn(&Value) -> Vec<FieldProblem>;
 const OBJECT_META: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// Checks the types of the metadata of the root, if `is_root`, and of embedded resources, and makes
-/// it canonical. Returns the paths of unknown fields, which are removed. With `drop_invalid`, fields
-/// of a wrong type are removed as well; this is for objects that are read from the store.
+/// it canonical. Returns the paths of unknown fields, which are removed. With `drop_invalid`,
+/// fields of a wrong type are removed as well; this is for objects that are read from the store.
 pub fn coerce_metadata(
     schema: &Schema,
     object: &mut Value,

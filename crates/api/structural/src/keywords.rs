@@ -1,5 +1,5 @@
-//! Rules of single keywords in the schema of a definition, as JSON: lists, maps and what OpenAPI has
-//! but Kubernetes doesn't.
+//! Rules of single keywords in the schema of a definition, as JSON: lists, maps and what OpenAPI
+//! has but Kubernetes doesn't.
 
 use crate::model::ValueType;
 use crate::path::FieldPath;

@@ -39,8 +39,8 @@ impl OldRules {
 pub struct RuleHistory<'a> {
     /// The old rules.
     pub old: Option<&'a OldRules>,
-    /// True if the schema of this version is unchanged: the cost of a single rule has no limit then,
-    /// because another release may have estimated it lower.
+    /// True if the schema of this version is unchanged: the cost of a single rule has no limit
+    /// then, because another release may have estimated it lower.
     pub is_unchanged: bool,
 }
 

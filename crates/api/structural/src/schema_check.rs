@@ -17,8 +17,8 @@ use crate::visit::visit_schemas;
 use api_meta::tree::{flag, get, has, list, opt, text};
 use serde_json::Value;
 
-/// Demands of the rest of the definition, and of its old version, on a schema. An old definition with
-/// a problem may keep it.
+/// Demands of the rest of the definition, and of its old version, on a schema. An old definition
+/// with a problem may keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchemaOptions {
     /// True if the version has the subresource `status`.
@@ -77,7 +77,8 @@ fn has_unknown_type(node: &Value) -> bool {
     !name.is_empty() && ValueType::from_name(name) == ValueType::Unknown
 }
 
-/// Checks a schema. `history` exempts the rules of the old definition. `path` is that of `openAPIV3Schema`.
+/// Checks a schema. `history` exempts the rules of the old definition. `path` is that of
+/// `openAPIV3Schema`.
 pub fn check_schema(
     schema: &Value,
     options: SchemaOptions,

@@ -1,5 +1,5 @@
-//! Compares with results of upstream's library of v1.36: formats and patterns on tables of texts, and
-//! random schemas and values.
+//! Compares with results of upstream's library of v1.36: formats and patterns on tables of texts,
+//! and random schemas and values.
 //!
 //! `data/` was written by a Go program that calls apiextensions-apiserver v0.36.2. Cases with the
 //! differences that `docs/compatibility.md` lists are left out.

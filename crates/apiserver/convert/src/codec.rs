@@ -1,7 +1,7 @@
 //! Encodes and decodes objects by their schema.
 //!
-//! Custom resources have no message: their objects are coerced to their structural schema. They have
-//! no protobuf encoding.
+//! Custom resources have no message: their objects are coerced to their structural schema. They
+//! have no protobuf encoding.
 
 use api_codec::{DecodeError, Problem, Strictness, cbor, json, proto, yaml};
 use api_kinds::ObjectSchema;
@@ -89,9 +89,9 @@ pub fn check_tree(
     }
 }
 
-/// Checks an object that admission has changed, and makes it canonical. A custom resource keeps what
-/// its schema does not have, as upstream: with conversion strategy None, that may be fields of the
-/// version of the request, whose schema prunes later.
+/// Checks an object that admission has changed, and makes it canonical. A custom resource keeps
+/// what its schema does not have, as upstream: with conversion strategy None, that may be fields of
+/// the version of the request, whose schema prunes later.
 ///
 /// # Errors
 /// A value has the wrong type.

@@ -60,7 +60,8 @@ pub fn coerce_changed(schema: &CustomSchema, tree: &mut Value) {
     apply_defaults(&schema.structural, tree);
 }
 
-/// Removes from a converted object what its version does not have. It is not defaulted, as upstream.
+/// Removes from a converted object what its version does not have. It is not defaulted, as
+/// upstream.
 pub(crate) fn coerce_converted(schema: &CustomSchema, tree: &mut Value) {
     // Invalid parts are left for validation.
     let _ = coerce_metadata(&schema.structural, tree, false, true);

@@ -46,9 +46,9 @@ pub async fn convert_one(from: &Resource, to: &Resource, object: Value) -> Resul
     converted.into_iter().next().ok_or_else(missing_object)
 }
 
-/// Converts an object for admission. Unlike [`convert_one`], it neither prunes nor defaults a custom
-/// resource, as upstream: with strategy None, fields that the version of a webhook does not have are
-/// not lost when the object is converted back.
+/// Converts an object for admission. Unlike [`convert_one`], it neither prunes nor defaults a
+/// custom resource, as upstream: with strategy None, fields that the version of a webhook does not
+/// have are not lost when the object is converted back.
 ///
 /// # Errors
 /// The converter fails.

@@ -1,5 +1,5 @@
-//! The stored form of objects: protobuf in upstream's envelope; for custom resources JSON, or CBOR if
-//! that is enabled.
+//! The stored form of objects: protobuf in upstream's envelope; for custom resources JSON, or CBOR
+//! if that is enabled.
 
 use crate::codec;
 use crate::custom::coerce_stored;
@@ -120,7 +120,8 @@ pub fn stored_message<'a>(resource: &Resource, bytes: &'a [u8]) -> Option<&'a [u
     is_own.then_some(frame.raw)
 }
 
-/// Returns a protobuf message with `metadata.resourceVersion`; `None` if it must be decoded for that.
+/// Returns a protobuf message with `metadata.resourceVersion`; `None` if it must be decoded for
+/// that.
 pub fn set_resource_version(message: &[u8], revision: i64) -> Option<Vec<u8>> {
     proto::set_resource_version(message, revision)
 }

@@ -5,8 +5,8 @@ use api_meta::Meta;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
-// Controllers with generated names would otherwise let the metadata grow with every write.
 /// Maximum number of update entries; older ones are merged into one.
+// Controllers with generated names would otherwise let the metadata grow with every write.
 const MOST_UPDATES: usize = 10;
 /// The operation of server-side apply.
 pub(crate) const APPLY: &str = "Apply";
@@ -173,8 +173,8 @@ fn entry_order(entry: &Entry) -> (bool, &str, &Identity) {
 
 /// Merges the oldest updates of each version into one entry, until there are few enough.
 ///
-/// Appliers are never merged: without its own entry, an applier could not remove a field by omitting
-/// it.
+/// Appliers are never merged: without its own entry, an applier could not remove a field by
+/// omitting it.
 pub(crate) fn cap_updates(entries: &mut Vec<Entry>) {
     entries.retain(|entry| !entry.fields.is_empty());
     let count = entries.iter().filter(|entry| !entry.is_apply()).count();

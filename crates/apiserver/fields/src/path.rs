@@ -60,8 +60,8 @@ impl Step {
         }
     }
 
-    /// Returns the form of paths in messages: `.name`, `[name="x"]`, `[="x"]`. Long names are cut: a
-    /// name may be as long as a request, and the paths of all fields below repeat it.
+    /// Returns the form of paths in messages: `.name`, `[name="x"]`, `[="x"]`. Long names are cut:
+    /// a name may be as long as a request, and the paths of all fields below repeat it.
     pub(crate) fn to_message_text(&self) -> String {
         match self {
             Step::Field(name) => format!(".{}", shorten_name(name)),

@@ -44,8 +44,8 @@ pub fn set_scale_owners(scale: &mut Value, object: &Value, replicas: &ReplicasPa
     managers::write_entries(scale, entries);
 }
 
-/// Moves the owners of a Scale to the object of version `api_version`. An owner that no longer owns the
-/// replicas of the Scale loses those of the object, and keeps its other fields.
+/// Moves the owners of a Scale to the object of version `api_version`. An owner that no longer owns
+/// the replicas of the Scale loses those of the object, and keeps its other fields.
 pub fn set_object_owners(
     object: &mut Value,
     scale: &Value,

@@ -41,7 +41,8 @@ impl Writer<'_> {
 /// change nothing is updated, and without owners nothing is recorded.
 pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
     let mut entries = find_owners(writer, old, new);
-    // As upstream: an object without owners stays so until an apply, and a created one has an owner.
+    // As upstream: an object without owners stays so until an apply, and a created one has an
+    // owner.
     if entries.is_empty() && old.is_some() {
         return managers::write_entries(new, entries);
     }

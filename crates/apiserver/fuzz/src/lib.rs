@@ -1,7 +1,6 @@
-//! Fuzz targets of what clients extend, patch and encode: expressions, schemas, patches, applies and
-//! CBOR. Each is
-//! a plain function that must return for any input, and whose results nest no deeper than what went
-//! in.
+//! Fuzz targets of what clients extend, patch and encode: expressions, schemas, patches, applies
+//! and CBOR. Each is a plain function that must return for any input, and whose results nest no
+//! deeper than what went in.
 //!
 //! The input's bytes are choices of a generator, so that most inputs get past the parsers.
 //! `cargo test -p apiserver-fuzz` runs the targets with bytes from fixed seeds. With nightly and

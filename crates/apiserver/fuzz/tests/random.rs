@@ -1,5 +1,5 @@
-//! Runs the targets with bytes from fixed seeds, on stacks as small as those of the server's threads.
-//! `APISERVER_FUZZ_RUNS` sets the number of runs, `APISERVER_FUZZ_SEED` the first seed.
+//! Runs the targets with bytes from fixed seeds, on stacks as small as those of the server's
+//! threads. `APISERVER_FUZZ_RUNS` sets the number of runs, `APISERVER_FUZZ_SEED` the first seed.
 #![allow(clippy::unwrap_used)]
 
 use apiserver_fuzz::{random_bytes, run_apply, run_cbor, run_expression, run_patch, run_schema};

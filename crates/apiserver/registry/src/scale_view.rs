@@ -68,7 +68,8 @@ fn custom_paths(resource: &Resource) -> Option<&ScalePaths> {
     }
 }
 
-/// Returns the path of the desired replicas in each version of a resource; `served` has the versions.
+/// Returns the path of the desired replicas in each version of a resource; `served` has the
+/// versions.
 pub(crate) fn replicas_paths<'a>(
     resource: &Resource,
     served: impl Iterator<Item = &'a Arc<Resource>>,

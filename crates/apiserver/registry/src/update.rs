@@ -99,8 +99,8 @@ impl Registry {
             write.warnings.clear();
             match self.update_once(write, update, &key, old, revision).await {
                 Ok(Outcome::Done(object)) => return Ok(object),
-                // No compare-and-swap has shown that the object is current. Behind a cache that lags,
-                // another client's change would remain, and the client would not know.
+                // No compare-and-swap has shown that the object is current. Behind a cache that
+                // lags, another client's change would remain, and the client would not know.
                 Ok(Outcome::Unchanged(object)) => {
                     if live || self.is_current(&key, revision).await? {
                         return Ok(object);
@@ -313,7 +313,8 @@ impl Registry {
         self.store_change(write, key, new, revision).await
     }
 
-    /// Returns whether the object of a revision is stored in another version than the storage version.
+    /// Returns whether the object of a revision is stored in another version than the storage
+    /// version.
     async fn is_outdated(&self, write: &Write, key: &str, revision: i64) -> Result<bool, ApiError> {
         let cache = self.write_cache(write)?;
         let kind = cache.kind();

@@ -32,8 +32,8 @@ impl User {
         }
     }
 
-    /// Returns the name for which the limits of a user count. All ServiceAccounts of a namespace have
-    /// one name: who may create one of them may create many, and would have the limits of all.
+    /// Returns the name for which the limits of a user count. All ServiceAccounts of a namespace
+    /// have one name: who may create one of them may create many, and would have the limits of all.
     pub fn limit_name(&self) -> &str {
         // ServiceAccounts of the control plane are counted one by one: no tenant creates them.
         if self.is_system() || !self.name.starts_with(SERVICE_ACCOUNT) {

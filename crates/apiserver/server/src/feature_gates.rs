@@ -1,7 +1,8 @@
 //! Feature gates of the stock API server.
 //!
 //! The data file has the defaults of v1.36. Few features have a switch here: another gate that is
-//! given another value is rejected if it enables a feature, or warned about if the feature stays on.
+//! given another value is rejected if it enables a feature, or warned about if the feature stays
+//! on.
 
 use base_cli::{FeatureGatePairError, parse_feature_gate};
 use base_telemetry::{MetricsPage, format_labels};

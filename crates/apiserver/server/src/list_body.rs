@@ -138,8 +138,8 @@ impl ListBody {
         Ok(self.part)
     }
 
-    /// Returns the bytes of memory that the list occupies while it is sent. The objects belong to the
-    /// cache.
+    /// Returns the bytes of memory that the list occupies while it is sent. The objects belong to
+    /// the cache.
     pub fn size(&self) -> usize {
         self.size
     }

@@ -1,4 +1,5 @@
-//! The metrics of requests. [`crate::metrics_page`] puts them on the page with those of other parts.
+//! The metrics of requests. [`crate::metrics_page`] puts them on the page with those of other
+//! parts.
 
 use crate::context::Context;
 use api_kinds::{Name, Resource, ResourceSet};

@@ -96,8 +96,8 @@ pub fn build_param_check(
     ))
 }
 
-/// Bytes of the stored parameters that are read for one binding and request at most. Each is decoded
-/// for each request, and users of a namespace may be able to create as many as they like.
+/// Bytes of the stored parameters that are read for one binding and request at most. Each is
+/// decoded for each request, and users of a namespace may be able to create as many as they like.
 const MAX_PARAMETERS: usize = 16 * 1024 * 1024;
 
 /// Objects of the watch caches, custom resources included.

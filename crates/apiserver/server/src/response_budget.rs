@@ -1,10 +1,11 @@
 //! Limits of the memory of responses that their clients have not read yet.
 //!
 //! A seat ends with the head of the response, and a client may leave the body unread. The bytes of
-//! unsent bodies are therefore counted, for all users and for each. The ServiceAccounts of a namespace
-//! count as one user. Requests of a user who has reached a limit are rejected with 429 until bodies
-//! are sent, or end at their deadline. Nodes and the control plane's own clients are counted apart
-//! from other users, and members of `system:masters` are not counted, as in [`crate::inflight`].
+//! unsent bodies are therefore counted, for all users and for each. The ServiceAccounts of a
+//! namespace count as one user. Requests of a user who has reached a limit are rejected with 429
+//! until bodies are sent, or end at their deadline. Nodes and the control plane's own clients are
+//! counted apart from other users, and members of `system:masters` are not counted, as in
+//! [`crate::inflight`].
 
 use crate::exempt::is_exempt;
 use api_meta::ApiError;
@@ -128,9 +129,9 @@ impl UserCounters {
         })
     }
 
-    /// Returns whether the user has reached a limit. The request that reaches it is still served, so
-    /// that a response of any size can be sent: a user occupies the limit, and all users the hard
-    /// total, and one more body for each request in flight at most.
+    /// Returns whether the user has reached a limit. The request that reaches it is still served,
+    /// so that a response of any size can be sent: a user occupies the limit, and all users the
+    /// hard total, and one more body for each request in flight at most.
     fn is_reached(&self, user: usize) -> bool {
         let load = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
         let held = self.users.get(user).map_or(0, load);

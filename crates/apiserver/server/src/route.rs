@@ -179,8 +179,8 @@ async fn dispatch_write(
 
 /// Returns whether requests with a verb are handled.
 fn supports_verb(resource: &Resource, verb: &str) -> bool {
-    // As upstream, discovery hides some verbs of custom resources during their deletion. Updates are
-    // possible all the same, because they remove finalizers.
+    // As upstream, discovery hides some verbs of custom resources during their deletion. Updates
+    // are possible all the same, because they remove finalizers.
     resource.has_verb(verb) || resource.is_custom() && matches!(verb, "create" | "update" | "patch")
 }
 

@@ -6,8 +6,8 @@ use clap::error::ErrorKind;
 use crate::terminal::escape_controls;
 
 /// Formats an error with its causes. A cause that an outer text contains is omitted. A list of all
-/// known names, as deserialisers produce it, is replaced by the nearest one. Characters that control a
-/// terminal are escaped: a cause may have the text of a server.
+/// known names, as deserialisers produce it, is replaced by the nearest one. Characters that
+/// control a terminal are escaped: a cause may have the text of a server.
 pub(crate) fn format_error(error: &anyhow::Error) -> String {
     let mut sentence = String::new();
     for cause in error.chain() {

@@ -1,4 +1,5 @@
-//! Durations in Go's notation (`1h2m3.5s`), as flags, configuration files and API objects have them.
+//! Durations in Go's notation (`1h2m3.5s`), as flags, configuration files and API objects have
+//! them.
 //!
 //! Invariant: accepts and rejects exactly what Go's `time.ParseDuration` does, with its messages;
 //! [`format`] writes what `Duration.String` does.

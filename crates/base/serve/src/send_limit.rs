@@ -61,8 +61,8 @@ pub(crate) fn run_limited<F: Future>(future: F) -> LimitedFuture<F> {
     }
 }
 
-/// A future with the deadline that it sets. A type of its own, because the compiler can't prove that
-/// an `async fn` over the future of a connection is `Send`.
+/// A future with the deadline that it sets. A type of its own, because the compiler can't prove
+/// that an `async fn` over the future of a connection is `Send`.
 pub(crate) struct LimitedFuture<F> {
     future: Pin<Box<F>>,
     deadline: Option<Instant>,

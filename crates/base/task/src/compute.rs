@@ -1,8 +1,8 @@
 //! Long computations beside the tasks of a runtime.
 //!
-//! Invariant: a computation waits only for computations of its kind and of its class of clients, and
-//! a client has a part of their places at most. One queue for all was rejected: large bodies of one
-//! client held up the policies of all others, and the control plane.
+//! Invariant: a computation waits only for computations of its kind and of its class of clients,
+//! and a client has a part of their places at most. One queue for all was rejected: large bodies of
+//! one client held up the policies of all others, and the control plane.
 
 use crate::blocking;
 use std::collections::hash_map::RandomState;

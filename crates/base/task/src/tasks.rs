@@ -101,7 +101,8 @@ impl Tasks {
         self.spawn_boxed(name, EndEffect::Isolated, Box::pin(future));
     }
 
-    /// Spawns a boxed future, because tokio's code around a task is compiled for each type of future.
+    /// Spawns a boxed future, because tokio's code around a task is compiled for each type of
+    /// future.
     fn spawn_boxed(&self, name: &'static str, effect: EndEffect, future: BoxFuture<'static, ()>) {
         let tasks = self.clone();
         self.tracker.spawn(async move {

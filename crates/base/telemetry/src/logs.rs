@@ -62,14 +62,14 @@ fn parse_levels(levels: &str) -> Targets {
         .unwrap_or_else(|_| Targets::new().with_default(Level::INFO))
 }
 
-/// Parses `RUST_LOG`: a level, and levels of crates and modules (`info,h2=warn`). Returns `None` if it
-/// is empty or invalid.
+/// Parses `RUST_LOG`: a level, and levels of crates and modules (`info,h2=warn`). Returns `None` if
+/// it is empty or invalid.
 ///
 /// Levels of spans and fields are invalid, because the filter that has them brings regular
 /// expressions into every component.
 pub fn parse_directives(text: &str) -> Option<Targets> {
-    // `Targets` takes an empty part for the level ERROR and everything else for the name of a crate,
-    // with which a typing error would log nothing.
+    // `Targets` takes an empty part for the level ERROR and everything else for the name of a
+    // crate, with which a typing error would log nothing.
     let parts = text
         .split(',')
         .map(str::trim)

@@ -58,7 +58,8 @@ struct Clause<'a> {
 }
 
 /// Returns the representation that an Accept header selects; None if it accepts no possible one.
-/// JSON, YAML and CBOR must name group, version and kind, because the pages have no default version.
+/// JSON, YAML and CBOR must name group, version and kind, because the pages have no default
+/// version.
 pub(crate) fn negotiate_format(
     accept: &str,
     kind: &str,

@@ -252,7 +252,8 @@ impl Client {
             match self.inner.transport.send_request(built, &what).await {
                 Ok(response) if response.status().is_success() => return Ok(response),
                 Ok(response) => {
-                    // Obeyed for every method, as in client-go: the server has not executed the request.
+                    // Obeyed for every method, as in client-go: the server has not executed the
+                    // request.
                     let wait = retry_after(&response).filter(|_| attempt <= RETRIES);
                     if response.status() == StatusCode::UNAUTHORIZED {
                         // The token may have been rotated less than a minute ago. The next request

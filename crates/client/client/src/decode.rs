@@ -16,7 +16,8 @@ pub trait Decode: Sized + 'static {
     /// The document is not JSON, or a field has the wrong type.
     fn decode_object(bytes: &[u8]) -> Result<Self, Error>;
 
-    /// Decodes an object from a JSON tree. Unlike in a server's text, null in a list or a map is an error.
+    /// Decodes an object from a JSON tree. Unlike in a server's text, null in a list or a map is an
+    /// error.
     ///
     /// # Errors
     /// A field has the wrong type, or the tree is too deep.
@@ -36,7 +37,8 @@ pub trait Decode: Sized + 'static {
     fn decode_event(line: &[u8]) -> Result<WatchEvent<Self>, Error>;
 }
 
-/// Encoding of a kind as JSON. Implemented here once for each kind, for the reason that [`Decode`] gives.
+/// Encoding of a kind as JSON. Implemented here once for each kind, for the reason that [`Decode`]
+/// gives.
 pub trait Encode {
     /// Encodes the object.
     ///

@@ -90,8 +90,8 @@ async fn apply_discovery(shared: &Arc<CollectorState>, found: &Discovered) {
         tracing::warn!("some kinds can't be listed; their objects are not collected until then");
     }
     shared.synced.store(true, Ordering::Release);
-    // Objects of a new kind may have been deleted before its first list, and those of a removed kind
-    // with it.
+    // Objects of a new kind may have been deleted before its first list, and those of a removed
+    // kind with it.
     shared.deletions.notify_gap();
     // Owners may have been listed after their dependents, so doubts are resolved only when all
     // lists are complete.
@@ -192,8 +192,8 @@ fn apply_event(shared: &CollectorState, kind: &Arc<ApiResource>, event: Event<Pa
             shared.enqueue_steps(steps);
         }
         Event::Deleted(last) => {
-            // Before the graph returns its steps: a worker may check a dependent at once, and should
-            // not read the owner again.
+            // Before the graph returns its steps: a worker may check a dependent at once, and
+            // should not read the owner again.
             shared.record_deleted(last.uid());
             shared.forget_node(last.uid());
             shared

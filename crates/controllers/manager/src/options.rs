@@ -36,7 +36,8 @@ pub struct Options {
     /// Access to the own server
     #[command(flatten)]
     pub access: AccessFlags,
-    /// Controllers to run: '*' for all but bootstrapsigner, tokencleaner and kubelet-serving-approver, NAME to add, -NAME to leave out
+    /// Controllers to run: '*' for all but bootstrapsigner, tokencleaner and
+    /// kubelet-serving-approver, NAME to add, -NAME to leave out
     #[arg(
         long,
         value_name = "LIST",

@@ -3,7 +3,8 @@
 //!
 //! Upstream has three controllers that pass a StorageVersionMigration on by its status. Here one
 //! controller does the steps of a resource in order (`plan`), because no two may run at a time. The
-//! status has upstream's conditions, so that either can finish a migration that the other has begun.
+//! status has upstream's conditions, so that either can finish a migration that the other has
+//! begun.
 
 mod controller;
 mod definition;

@@ -43,8 +43,8 @@ pub(crate) fn resource_of(migration: &StorageVersionMigration) -> (&str, &str) {
     }
 }
 
-/// Returns the migration of a resource to continue, and its next step. Migrations run one at a time,
-/// the oldest first.
+/// Returns the migration of a resource to continue, and its next step. Migrations run one at a
+/// time, the oldest first.
 pub(crate) fn next_step(
     all: &[Arc<StorageVersionMigration>],
 ) -> Option<(Arc<StorageVersionMigration>, Step)> {

@@ -1,5 +1,5 @@
-//! Rewrites objects: an empty server-side apply changes nothing, and lets the server store the object
-//! in the storage version.
+//! Rewrites objects: an empty server-side apply changes nothing, and lets the server store the
+//! object in the storage version.
 
 use client::{Api, ApiResource, Client, Error, ListParams, PartialObject, Patch};
 use controllers_runtime::Meta;
@@ -12,8 +12,8 @@ const MANAGER: &str = "storage-version-migrator-controller";
 /// Objects of a page, of which only the metadata is read.
 const PAGE: u32 = 500;
 
-/// Rewrites all objects of a resource that were last written at or before the checkpoint. Returns why
-/// the migration has failed, `None` if it has succeeded.
+/// Rewrites all objects of a resource that were last written at or before the checkpoint. Returns
+/// why the migration has failed, `None` if it has succeeded.
 ///
 /// # Errors
 /// An error that may pass. Objects that were rewritten before are skipped the next time.

@@ -72,8 +72,8 @@ pub fn pack_endpoints(
     }
     for family in families.iter().filter(|_| common.placeholder) {
         if kept.get(family.as_str()).copied().unwrap_or(0) == 0 {
-            // A Service without any slice has not been processed yet; one with an empty slice has no
-            // endpoints. Consumers distinguish the two.
+            // A Service without any slice has not been processed yet; one with an empty slice has
+            // no endpoints. Consumers distinguish the two.
             let empty = Group {
                 family: family.clone(),
                 ports: Vec::new(),

@@ -55,8 +55,8 @@ pub enum Verb {
     Merge(Option<&'static str>),
     /// Strategic merge patch, of the named subresource if given.
     Strategic(Option<&'static str>),
-    /// Server-side apply of the status subresource by the named manager, which takes over the fields
-    /// of others.
+    /// Server-side apply of the status subresource by the named manager, which takes over the
+    /// fields of others.
     ApplyStatus(&'static str),
     /// DELETE with the body as options.
     Delete,

@@ -1,5 +1,5 @@
-//! Conditions of the type that all new kinds share (`metav1.Condition`). Most older kinds have types of
-//! their own, with other fields.
+//! Conditions of the type that all new kinds share (`metav1.Condition`). Most older kinds have
+//! types of their own, with other fields.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 

@@ -38,8 +38,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(30);
 const UNMANAGED: &str = "some of the selected pods have no controller, and do not count for the budget; \
      set \".spec.minAvailable\" to a number to include them";
 
-/// Returns the status update of one budget. `covered` are its pods, `expected` is the number of pods
-/// that their controllers ask for.
+/// Returns the status update of one budget. `covered` are its pods, `expected` is the number of
+/// pods that their controllers ask for.
 pub fn reconcile_budget(
     budget: &PodDisruptionBudget,
     covered: &[Arc<Pod>],

@@ -36,9 +36,9 @@ pub struct Flags {
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\netcd Version: 3.6.6");
+/// Version of the API that clients see.
 // Clients switch features on by it: the API server requests watch progress only from versions that
 // support it.
-/// Version of the API that clients see.
 pub const API_VERSION: &str = "3.6.6";
 /// Version of the cluster that clients and dashboards see.
 pub const CLUSTER_VERSION: &str = "3.6";

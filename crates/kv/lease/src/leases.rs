@@ -165,8 +165,8 @@ impl Leases {
     /// the lease does not exist or has expired.
     pub fn renew(&mut self, id: i64, now: Instant) -> Option<(i64, bool)> {
         let lease = self.leases.get_mut(&id)?;
-        // The revocation of an expired lease may be in the log already, and its keys are about to be
-        // deleted.
+        // The revocation of an expired lease may be in the log already, and its keys are about to
+        // be deleted.
         if lease.deadline.is_none_or(|deadline| deadline <= now) {
             return None;
         }

@@ -67,8 +67,8 @@ impl ApplyContext<'_> {
         auth.find_user(&login.user)
             .map_err(|_| EtcdError::AuthFailed)?;
         self.tokens.add(
-            // Another member waits until it has applied this index before it looks the token up. The
-            // index also makes each token unique.
+            // Another member waits until it has applied this index before it looks the token up.
+            // The index also makes each token unique.
             format!("{}.{}", login.digest, self.index),
             &login.user,
             Instant::now(),

@@ -18,8 +18,8 @@ use proto_etcd::etcdserverpb::Member;
 const POSITION: &[u8] = b"position";
 const MEMBERSHIP: &[u8] = b"membership";
 const INSTALLING: &[u8] = b"installing";
-// Bounds the memory of a batch while a large state is deleted.
 /// Maximum number of rows deleted in one batch.
+// Bounds the memory of a batch while a large state is deleted.
 const WIPED_AT_ONCE: usize = 10_000;
 
 /// State loaded from an engine.
@@ -160,8 +160,8 @@ pub(crate) fn installing_marker(on: bool) -> Batch {
 pub(crate) fn wipe_engine(engine: &dyn Engine) -> Result<(), EngineError> {
     for table in SMALL.into_iter().chain([Table::Revisions]) {
         loop {
-            // Only a bounded number of keys is in memory. The scan starts again, because its rows are
-            // deleted.
+            // Only a bounded number of keys is in memory. The scan starts again, because its rows
+            // are deleted.
             let mut batch = Batch::default();
             engine.scan_rows(table, b"", None, &mut |key, _| {
                 // The marker stays until the new rows are durable; without it, a crash would leave

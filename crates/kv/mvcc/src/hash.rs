@@ -7,8 +7,8 @@ use crate::state::readable_revision;
 use crate::store::Store;
 use kv_engine::Table;
 
-// Compactions are rare, so that more attempts would only hide a fault.
 /// Maximum number of compactions during the computation.
+// Compactions are rare, so that more attempts would only hide a fault.
 const ATTEMPTS: usize = 5;
 
 impl Store {

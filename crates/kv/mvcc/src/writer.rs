@@ -331,8 +331,8 @@ impl<'a> Writer<'a> {
     }
 
     /// Compacts, and has the history up to the revision hashed before records are deleted.
-    /// `Store::hash_history` then returns the same hash for this revision as before. That requires a scan
-    /// of all records.
+    /// `Store::hash_history` then returns the same hash for this revision as before. That requires
+    /// a scan of all records.
     pub fn compact_physically(
         &mut self,
         revision: i64,

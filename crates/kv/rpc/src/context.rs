@@ -130,8 +130,8 @@ impl ServerContext {
     pub fn header(&self) -> Option<ResponseHeader> {
         self.header_at(self.store().current_revision())
     }
-    // By the IDs, a client can check that revisions come from the cluster it knows.
     /// Returns a response header with this revision.
+    // By the IDs, a client can check that revisions come from the cluster it knows.
     pub fn header_at(&self, revision: i64) -> Option<ResponseHeader> {
         Some(ResponseHeader {
             cluster_id: self.identity.cluster,
@@ -203,8 +203,8 @@ impl ServerContext {
         self.wait_for_reply(request, receiver).await
     }
 
-    // A deposed leader must not propose expirations: its deadlines of leases may be out of date.
     /// Proposes a command that is only valid while this member is the leader.
+    // A deposed leader must not propose expirations: its deadlines of leases may be out of date.
     pub async fn submit_leading(&self, command: Command) -> Result<(Outcome, i64), EtcdError> {
         let (request, receiver) = self.machine.register_request();
         if let Err(e) = self.node.propose_leading(

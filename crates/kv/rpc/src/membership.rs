@@ -1,8 +1,8 @@
 //! Membership changes, on the leader.
 //!
 //! The list is part of the state and changes by one command. Raft's membership follows it (see
-//! `tasks` in `kv-service`). So a member that was added but not started does not count for the quorum, and becomes
-//! a voter only when it has caught up.
+//! `tasks` in `kv-service`). So a member that was added but not started does not count for the
+//! quorum, and becomes a voter only when it has caught up.
 
 use crate::context::ServerContext;
 use crate::peer_rpc::{self, Change, MembershipResult};

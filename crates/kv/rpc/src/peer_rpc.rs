@@ -19,9 +19,9 @@ pub(crate) const CHANGE: u32 = 4;
 pub(crate) const STATUS: u32 = 5;
 pub(crate) const HASH: u32 = 6;
 
+/// Timeout of a call to the leader, and of the search for one.
 // Longer than several elections with the default timeout, so that a failed leader is replaced
 // meanwhile.
-/// Timeout of a call to the leader, and of the search for one.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A membership change, as in etcd's requests.

@@ -21,8 +21,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Member ID that stands for the whole cluster.
 const WHOLE_CLUSTER: u64 = 0;
 
-/// Returns the members whose data differ from those of a majority of all `members`, or `WHOLE_CLUSTER`
-/// if there is no majority.
+/// Returns the members whose data differ from those of a majority of all `members`, or
+/// `WHOLE_CLUSTER` if there is no majority.
 fn find_corrupt_members(
     mine: (u64, HashResult),
     others: &[(u64, HashResult)],

@@ -180,8 +180,8 @@ async fn serve_connection<S>(
             return drive_connection(stream, connection, &http, service, watcher).await;
         }
     };
-    // Writes are coalesced already, so Nagle's algorithm could only delay them. A socket that refuses
-    // the option still works.
+    // Writes are coalesced already, so Nagle's algorithm could only delay them. A socket that
+    // refuses the option still works.
     let _ = stream.set_nodelay(true);
     let Ok(addr) = stream.peer_addr() else { return };
     let Some(tls) = tls else {

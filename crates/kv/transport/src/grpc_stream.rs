@@ -142,8 +142,8 @@ impl<W: Future<Output = ()>> http_body::Body for DrivenBody<W> {
         if self.over {
             return Poll::Ready(None);
         }
-        // The slot is emptied first: the work can't send while it is full, so a client that does not
-        // read stops the work.
+        // The slot is emptied first: the work can't send while it is full, so a client that does
+        // not read stops the work.
         let mut answer = self.slot.lock().take();
         if answer.is_none()
             && let Some(work) = &mut self.work
@@ -159,7 +159,8 @@ impl<W: Future<Output = ()>> http_body::Body for DrivenBody<W> {
             None if self.work.is_some() => return Poll::Pending,
             None => Status::ok(""),
         };
-        // The work is dropped here and not with the connection, which releases its watchers at once.
+        // The work is dropped here and not with the connection, which releases its watchers at
+        // once.
         (self.over, self.work) = (true, None);
         let mut trailers = HeaderMap::with_capacity(2);
         // A message with bytes that no header may contain. 13 is INTERNAL.

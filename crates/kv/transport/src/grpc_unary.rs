@@ -13,7 +13,8 @@ use std::task::{Context, Poll};
 use tonic::Status;
 use tonic::body::Body;
 
-/// Receives the only message of a call, without its prefix. `held` gets the memory that it occupies.
+/// Receives the only message of a call, without its prefix. `held` gets the memory that it
+/// occupies.
 ///
 /// # Errors
 /// The message is incomplete, larger than the limit, or does not arrive within `DEADLINE`.

@@ -86,8 +86,8 @@ impl<T> LegacyAuthorityReader<T> {
         };
         let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
         let whole = FRAME_HEAD + length;
-        // Pseudo-headers come first in a block (RFC 9113, 8.3), so the authority is not expected in a
-        // CONTINUATION frame.
+        // Pseudo-headers come first in a block (RFC 9113, 8.3), so the authority is not expected in
+        // a CONTINUATION frame.
         if kind != HEADERS || length > MAX_HEADERS {
             self.skip = whole;
             return true;

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 // Short enough that a busy log or a full emptyDir does not fill the disk in between.
 const INTERVAL: Duration = Duration::from_secs(10);
-// Listing all sandboxes is expensive for the runtime, and orphans appear only after failures.
 /// Interval between two collections of orphaned pods.
+// Listing all sandboxes is expensive for the runtime, and orphans appear only after failures.
 const ORPHAN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Removes orphaned pods until shutdown. Start it only after all pod sources have synced: an

@@ -1,4 +1,5 @@
-//! The codec of all calls: a message to send is encoded by its own code, a received one stays bytes.
+//! The codec of all calls: a message to send is encoded by its own code, a received one stays
+//! bytes.
 
 use bytes::{Buf, Bytes};
 use prost::Message;

@@ -1,6 +1,6 @@
-//! The calls of generated clients and servers. tonic's code for a call is generic over its messages,
-//! and would be compiled again for each method. Here it sees bytes, and only decoding and encoding
-//! are compiled for each message.
+//! The calls of generated clients and servers. tonic's code for a call is generic over its
+//! messages, and would be compiled again for each method. Here it sees bytes, and only decoding and
+//! encoding are compiled for each message.
 
 mod client;
 mod codec;

@@ -158,8 +158,8 @@ pub(crate) fn handle_pod(scheduler: &Scheduler, event: Event<Pod>) {
         Event::Applied {
             old: Some(old),
             new,
-            // A pod was deleted and created again under its name while the watch was interrupted. The
-            // relist shows this as an update.
+            // A pod was deleted and created again under its name while the watch was interrupted.
+            // The relist shows this as an update.
         } if old.uid() != new.uid() => {
             handle_deleted_pod(scheduler, &old);
             handle_applied_pod(scheduler, None, &new);

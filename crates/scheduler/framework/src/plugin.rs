@@ -96,7 +96,8 @@ pub struct PostFilterResult {
     pub message: String,
 }
 
-/// Runs the PreFilter and Filter plugins of a profile for PostFilter plugins, which try out changes.
+/// Runs the PreFilter and Filter plugins of a profile for PostFilter plugins, which try out
+/// changes.
 pub trait PluginsRunner {
     /// Returns the snapshot.
     fn snapshot(&self) -> &Snapshot;

@@ -27,8 +27,8 @@ pub trait Plugin: Send + Sync + Sized + 'static {
     /// Registers the plugin with each extension point that it implements.
     fn register_extension_points(self: Arc<Self>, points: &mut ExtensionPoints);
 
-    /// Returns the kinds of events that may help a pod rejected by this plugin; [`Plugin::queueing_hint`]
-    /// gets no others.
+    /// Returns the kinds of events that may help a pod rejected by this plugin;
+    /// [`Plugin::queueing_hint`] gets no others.
     fn events_to_register(&self) -> &'static [EventKind] {
         EventKind::ALL
     }

@@ -102,7 +102,8 @@ impl WaitingPods {
     fn next_limit(&self, uid: &str) -> Option<Instant> {
         let mut pods = self.pods.lock();
         let entry = pods.get_mut(uid)?;
-        // Limits differ, and a plugin that has agreed takes its limit with it, so the earliest is computed again.
+        // Limits differ, and a plugin that has agreed takes its limit with it, so the earliest is
+        // computed again.
         let (plugin, (until, limit)) = entry.pending.iter().min_by_key(|(_, (until, _))| *until)?;
         let (plugin, until, limit) = (*plugin, *until, *limit);
         if until <= Instant::now() {

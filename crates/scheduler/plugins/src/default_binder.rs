@@ -8,8 +8,8 @@ use scheduler_framework::{Bind, BindError, Cluster, ExtensionPoints, Plugin, Pod
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Binds through the API server. Created with [`DefaultBinder::with_client`], because a registry entry has
-/// no client.
+/// Binds through the API server. Created with [`DefaultBinder::with_client`], because a registry
+/// entry has no client.
 pub struct DefaultBinder {
     client: Client,
 }

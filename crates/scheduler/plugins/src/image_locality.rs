@@ -38,8 +38,8 @@ fn normalized_image_name(image: &str) -> String {
     }
 }
 
-/// Returns the size of an image on a node, less if few nodes have it: otherwise the first node with a
-/// large image would attract all its pods.
+/// Returns the size of an image on a node, less if few nodes have it: otherwise the first node with
+/// a large image would attract all its pods.
 fn scaled_image_size(name: &str, node: &NodeInfo, snapshot: &Snapshot, nodes: i64) -> i64 {
     let Some(state) = node.images.get(name) else {
         return 0;

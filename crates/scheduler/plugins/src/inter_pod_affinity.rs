@@ -600,7 +600,8 @@ mod tests {
         assert_eq!(verdicts(&no_label, &snapshot(web()))[0], "far");
     }
 
-    /// Returns the raw scores of the nodes `a`, `b` and `c` for a pod beside an existing one in `a`.
+    /// Returns the raw scores of the nodes `a`, `b` and `c` for a pod beside an existing one in
+    /// `a`.
     fn raw_scores(args: Value, pod: &PodInfo, existing: PodInfo) -> Vec<i64> {
         let plugin = InterPodAffinity::new(&args, &empty_cluster()).unwrap();
         let (snapshot, mut state) = (snapshot(Some(existing)), CycleState::default());

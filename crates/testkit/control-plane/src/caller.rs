@@ -75,8 +75,8 @@ impl Caller {
         self
     }
 
-    /// Returns a client whose sockets buffer about this many received bytes. The default of some MiB
-    /// takes most responses that the client does not read.
+    /// Returns a client whose sockets buffer about this many received bytes. The default of some
+    /// MiB takes most responses that the client does not read.
     #[must_use]
     pub fn with_receive_buffer(mut self, bytes: u32) -> Self {
         self.receive_buffer = Some(bytes);

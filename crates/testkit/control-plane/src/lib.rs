@@ -1,6 +1,6 @@
 //! A control plane in the test's own process: kvstore with an in-memory engine, an API server on
-//! loopback over TLS and, if a test requests them, the controller manager, the scheduler and kubelets on the
-//! simulated runtime.
+//! loopback over TLS and, if a test requests them, the controller manager, the scheduler and
+//! kubelets on the simulated runtime.
 //!
 //! The kernel picks every port, and all files are in a directory of the test, so tests can run
 //! concurrently. Tests access the API server like clients: through [`Caller`], with their own

@@ -1,5 +1,5 @@
-//! Dispatches the calls of both services by their method. The generated servers would require the 18
-//! methods that a simulated runtime does not have.
+//! Dispatches the calls of both services by their method. The generated servers would require the
+//! 18 methods that a simulated runtime does not have.
 
 use std::future::ready;
 use std::sync::Arc;

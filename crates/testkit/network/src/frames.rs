@@ -19,8 +19,8 @@ const SOURCE_PORT: u16 = 9000;
 const ANSWER_TIME: Duration = Duration::from_millis(500);
 
 impl NodeNetwork {
-    /// Returns whether a pod answers a UDP packet of another pod whose frame has a VLAN tag with the
-    /// number 0. Receivers ignore such a tag.
+    /// Returns whether a pod answers a UDP packet of another pod whose frame has a VLAN tag with
+    /// the number 0. Receivers ignore such a tag.
     ///
     /// # Panics
     /// If a frame can't be sent.
@@ -94,8 +94,8 @@ impl NodeNetwork {
 }
 
 impl NodeNetwork {
-    /// Returns whether a pod receives a message of ICMPv6 with a type and a hop limit. `expect` gives the
-    /// time to wait, as for connections.
+    /// Returns whether a pod receives a message of ICMPv6 with a type and a hop limit. `expect`
+    /// gives the time to wait, as for connections.
     ///
     /// # Panics
     /// If it can't be sent.

@@ -111,7 +111,8 @@ impl NodeNetwork {
         .map(drop)
     }
 
-    /// Replaces a pod by a new one with the same addresses. No packet ends connections of the old one.
+    /// Replaces a pod by a new one with the same addresses. No packet ends connections of the old
+    /// one.
     ///
     /// # Panics
     /// If the namespace can't be created.
@@ -147,8 +148,8 @@ impl NodeNetwork {
         })
     }
 
-    /// Moves the calling thread, and the threads and processes that it starts from now on, to one of
-    /// the namespaces.
+    /// Moves the calling thread, and the threads and processes that it starts from now on, to one
+    /// of the namespaces.
     ///
     /// # Panics
     /// If the kernel does not allow it.

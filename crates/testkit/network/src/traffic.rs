@@ -53,8 +53,8 @@ impl NodeNetwork {
         }
     }
 
-    /// Returns whether a server answers. `expect` gives the time to wait: 10 s if it should, and 400 ms
-    /// if packets should be dropped.
+    /// Returns whether a server answers. `expect` gives the time to wait: 10 s if it should, and
+    /// 400 ms if packets should be dropped.
     ///
     /// # Panics
     /// If `to` is no address with a port.

@@ -234,7 +234,8 @@ fn insert_entry<'v>(
     Ok(())
 }
 
-/// Creates the error of a comprehension over a value that is no list or map, with cel-go's names of types.
+/// Creates the error of a comprehension over a value that is no list or map, with cel-go's names of
+/// types.
 fn no_range(value: &Value<'_>, has_two: bool) -> EvalError {
     let name = match value {
         Value::Null => "types.Null",

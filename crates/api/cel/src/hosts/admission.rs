@@ -30,8 +30,8 @@ pub const REQUEST_RESOURCE: &str = "authorizer.requestResource";
 /// Type of the variable [`VARIABLES`]. The host's provider declares its fields.
 pub const VARIABLES_TYPE: &str = "kubernetes.variables";
 
-/// Types of the objects that the expressions of a policy read. An evaluation takes them as they are;
-/// these types are for a check without a request.
+/// Types of the objects that the expressions of a policy read. An evaluation takes them as they
+/// are; these types are for a check without a request.
 #[derive(Clone)]
 pub struct ObjectTypes {
     /// Type of [`OBJECT`] and [`OLD_OBJECT`].

@@ -202,7 +202,8 @@ impl TypeProvider for VariableTypes {
     }
 }
 
-/// Returns the type under which a variable is declared. Types of libraries are dynamic, as upstream.
+/// Returns the type under which a variable is declared. Types of libraries are dynamic, as
+/// upstream.
 fn declared_type(output: &Type) -> Type {
     match output {
         Type::Null

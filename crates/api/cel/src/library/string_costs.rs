@@ -31,8 +31,8 @@ fn divide_up(dividend: u64, divisor: u64) -> u64 {
     (dividend as f64 / divisor as f64).ceil() as u64
 }
 
-/// Returns the size of the result of `replace`: the longest with as many and as long replacements as
-/// possible, and the shortest.
+/// Returns the size of the result of `replace`: the longest with as many and as long replacements
+/// as possible, and the shortest.
 fn replaced_size(text: Range, old: Range, new: Range) -> Range {
     let (longest_count, longest_rest) = if old.min == 0 {
         // An empty text is between all characters.

@@ -1,5 +1,5 @@
-//! Library `strings` of cel-go: versions 0 (until Kubernetes 1.28) and 2. Positions count characters,
-//! not bytes.
+//! Library `strings` of cel-go: versions 0 (until Kubernetes 1.28) and 2. Positions count
+//! characters, not bytes.
 
 use crate::cost::PER_CALL_LIMIT;
 use crate::error::EvalError;

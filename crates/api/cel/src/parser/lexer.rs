@@ -182,7 +182,8 @@ impl Lexer<'_> {
             || (prefix(0, &['b', 'B']) && prefix(1, &['r', 'R']) && self.peek_is(2, is_quote))
     }
 
-    /// Returns the length of an escape sequence, or the number of characters up to where it is wrong.
+    /// Returns the length of an escape sequence, or the number of characters up to where it is
+    /// wrong.
     fn escape_length(&self) -> Result<usize, usize> {
         let (first, count, radix) = match self.peek(1) {
             Some('x' | 'X') => (2, 2, 16),

@@ -3,7 +3,8 @@
 const UNREADABLE: &str = "unable to unescape string";
 const INVALID_CODE_POINT: &str = "invalid unicode code point";
 
-/// Returns the content of a literal without its escapes. In bytes, `\x` and octal escapes are single bytes.
+/// Returns the content of a literal without its escapes. In bytes, `\x` and octal escapes are
+/// single bytes.
 pub fn unescape(content: &str, is_raw: bool, is_bytes: bool) -> Result<Vec<u8>, &'static str> {
     if is_raw || !content.contains('\\') {
         return Ok(content.as_bytes().to_vec());

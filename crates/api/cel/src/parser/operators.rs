@@ -49,7 +49,8 @@ impl Chain {
 }
 
 impl Parser<'_> {
-    /// Parses operands and binary operators without recursion for the precedences, which saves stack.
+    /// Parses operands and binary operators without recursion for the precedences, which saves
+    /// stack.
     pub(super) fn parse_operators(&mut self) -> Parse<Node> {
         let (mut ors, mut ands) = (Chain::default(), Chain::default());
         let mut binary = Binary::default();

@@ -2,8 +2,8 @@
 
 use crate::ast::{Expr, Macro};
 
-// Both limits are cel-go's defaults, which Kubernetes does not change.
 /// Expressions nest at most this deep, chains of operators and selections included.
+// Both limits are cel-go's defaults, which Kubernetes does not change.
 pub const MAX_DEPTH: u16 = 250;
 /// An expression has at most this many code points.
 pub const MAX_LENGTH: usize = 100_000;

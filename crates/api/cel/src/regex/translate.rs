@@ -1,4 +1,5 @@
-//! From RE2's syntax to that of the regex crate, which reads `\d` as Unicode and `[a&&b]` as a set operation.
+//! From RE2's syntax to that of the regex crate, which reads `\d` as Unicode and `[a&&b]` as a set
+//! operation.
 
 /// The greatest count of a repetition.
 const MAX_REPEAT: u32 = 1_000;
@@ -80,8 +81,8 @@ fn translate_repeat<'p>(after: &'p str, output: &mut String) -> Result<&'p str, 
     Ok(after)
 }
 
-/// Returns the characters of a Perl class. In RE2, `\d`, `\w` and `\s` are ASCII, and all others are in
-/// their negations.
+/// Returns the characters of a Perl class. In RE2, `\d`, `\w` and `\s` are ASCII, and all others
+/// are in their negations.
 fn expand_perl_class(letter: char) -> Option<&'static str> {
     Some(match letter {
         'd' => "0-9",

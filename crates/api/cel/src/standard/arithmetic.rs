@@ -1,4 +1,5 @@
-//! `+`, `-`, `*`, `/`, `%`, `!`, and the declarations of operators that the evaluator implements itself.
+//! `+`, `-`, `*`, `/`, `%`, `!`, and the declarations of operators that the evaluator implements
+//! itself.
 
 use jiff::{SignedDuration, Timestamp};
 

@@ -135,7 +135,8 @@ fn insert<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
     Ok(Value::Map(Map::Values(Arc::new(entries))))
 }
 
-/// Joins lists. Those of type `set` and `map` become the union, in which elements of the right list win.
+/// Joins lists. Those of type `set` and `map` become the union, in which elements of the right list
+/// win.
 pub fn join_lists<'v>(left: &List<'v>, right: &List<'v>) -> Eval<'v> {
     let too_large = || EvalError::message("list is too large");
     // Only a JSON list with a schema is unordered, and the left operand decides, as upstream.

@@ -1,8 +1,8 @@
 //! Reader of data items. Tags are resolved here: times and expected encodings change the item, big
 //! numbers are rejected, and other tags are skipped.
 //!
-//! Memory is bounded by the body, not by announced lengths: nothing is allocated for a length. Nesting
-//! and the number of values are limited as in JSON.
+//! Memory is bounded by the body, not by announced lengths: nothing is allocated for a length.
+//! Nesting and the number of values are limited as in JSON.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,8 @@
 //! Schema-directed decoder: one pass from any serde source to a canonical tree.
 //!
-//! The same visitors read JSON text, CBOR and trees (YAML, results of patches). Problems are collected in
-//! the order of the document. The first value of a wrong type ends the decoding, with the message
-//! of Go's decoder.
+//! The same visitors read JSON text, CBOR and trees (YAML, results of patches). Problems are
+//! collected in the order of the document. The first value of a wrong type ends the decoding, with
+//! the message of Go's decoder.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -194,7 +194,8 @@ impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
     }
 }
 
-/// Returns Go's error `FORMAT: cannot unmarshal WHAT into Go struct field STRUCT.PATH of type TYPE`.
+/// Returns Go's error `FORMAT: cannot unmarshal WHAT into Go struct field STRUCT.PATH of type
+/// TYPE`.
 fn mismatch_error<E: serde::de::Error>(
     context: &Context,
     owner: Option<&Message>,

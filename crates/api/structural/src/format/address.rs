@@ -61,9 +61,9 @@ pub(super) fn is_mac(text: &str) -> bool {
     matches!(bytes, 6 | 8 | 20) && text.split(separator).all(|g| g.len() == digits && hex(g))
 }
 
-/// Returns whether the text is a host name; letters and symbols of all scripts are allowed. A name of
-/// several labels ends with one of two or more letters. A single one has a dash only as its second
-/// character.
+/// Returns whether the text is a host name; letters and symbols of all scripts are allowed. A name
+/// of several labels ends with one of two or more letters. A single one has a dash only as its
+/// second character.
 pub(super) fn is_hostname(text: &str) -> bool {
     let sized = text.len() <= 255 && text.split('.').all(|label| label.len() <= 63);
     let Some((labels, last)) = text.rsplit_once('.') else {

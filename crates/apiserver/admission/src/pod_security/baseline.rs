@@ -22,8 +22,8 @@ const CAPABILITIES: [&str; 13] = [
     "SETUID",
     "SYS_CHROOT",
 ];
-// The kernel keeps each of them per namespace, so that a pod changes them for itself only.
 /// Safe sysctls and the minor version since which they are allowed.
+// The kernel keeps each of them per namespace, so that a pod changes them for itself only.
 const SYSCTLS: [(&str, u32); 12] = [
     ("kernel.shm_rmid_forced", 0),
     ("net.ipv4.ip_local_port_range", 0),

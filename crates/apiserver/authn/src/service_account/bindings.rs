@@ -9,9 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use std::sync::Arc;
 
+/// Seconds for which an object still counts after its deletion was requested.
 // Clocks of API servers and kubelets differ, and a container that shuts down may still make its
 // last requests.
-/// Seconds for which an object still counts after its deletion was requested.
 const DELETION_LEEWAY: i64 = 60;
 
 /// Checks the account, pod, Secret and node of `claims`. The error is only for the log.

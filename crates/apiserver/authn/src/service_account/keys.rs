@@ -106,7 +106,8 @@ fn signing_parts(kind: SectionKind, der: &[u8]) -> Option<(EncodingKey, Algorith
         )),
         SectionKind::PrivateKey => {
             let pem = pem_of(der);
-            // PKCS#8 holds either kind of key, and jsonwebtoken cannot name the kind: both are tried.
+            // PKCS#8 holds either kind of key, and jsonwebtoken cannot name the kind: both are
+            // tried.
             EncodingKey::from_ec_pem(pem.as_bytes())
                 .map(|k| (k, Algorithm::ES256))
                 .or_else(|_| {

@@ -17,8 +17,8 @@ pub struct Graph {
     users: HashMap<Key, HashMap<String, usize>>,
     pods: HashMap<(String, String), (String, Vec<Key>)>,
     volumes: HashMap<String, Volume>,
-    // Indexed by Secret, so that a read need not look through all volumes of the cluster.
     /// Secrets named by volumes, with the volumes.
+    // Indexed by Secret, so that a read need not look through all volumes of the cluster.
     secret_volumes: HashMap<(String, String), Vec<String>>,
     attachments: HashMap<String, String>,
     slices: HashMap<String, String>,

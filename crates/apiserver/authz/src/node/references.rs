@@ -14,9 +14,9 @@ fn name_at(v: &Value, pointer: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
+/// Volume sources that name a Secret of the pod's namespace, with the pointer to the name.
 // In-tree drivers name their Secrets in fields of their own; a missing one would make such volumes
 // unmountable.
-/// Volume sources that name a Secret of the pod's namespace, with the pointer to the name.
 const VOLUME_SECRETS: [&str; 11] = [
     "/secret/secretName",
     "/cephfs/secretRef/name",

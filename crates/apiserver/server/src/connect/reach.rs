@@ -51,8 +51,8 @@ impl ReachPolicy {
             "default",
             "kubernetes",
         );
-        // The address of the Service leads to the same servers, where kube-proxy runs. A server that
-        // forwards requests to itself does so without an end.
+        // The address of the Service leads to the same servers, where kube-proxy runs. A server
+        // that forwards requests to itself does so without an end.
         let services = GroupResource::new("", "services");
         let service = objects.cached_object(&services, "default", "kubernetes");
         // At each request, because servers join and leave while this one runs.

@@ -36,8 +36,8 @@ pub struct OpenApi {
 
 struct Document {
     compressed: Bytes,
-    /// The plain form, as long as a response has it: clients that read slowly share one copy of some
-    /// megabytes.
+    /// The plain form, as long as a response has it: clients that read slowly share one copy of
+    /// some megabytes.
     plain: Mutex<Weak<Vec<u8>>>,
     /// Hash of what the document was built from.
     hash: String,

@@ -58,8 +58,8 @@ pub async fn handle_delete(
                 respond::status_response(context.media_type()?, &success_status(resource, &deleted))
             }
             false => {
-                // Other deletes that take time keep the 200, as upstream: a 202 would break existing
-                // clients.
+                // Other deletes that take time keep the 200, as upstream: a 202 would break
+                // existing clients.
                 let accepted = !deleted.removed && options.cascades_explicitly;
                 respond::object_response(
                     context,

@@ -58,8 +58,8 @@ pub async fn forward_request(
         let (parts, _) = response.into_parts();
         return Ok(Response::from_parts(parts, crate::body::full_body("")));
     }
-    // Only the answer to an upgrade. Without one, a proxy in front of this server could take further
-    // bytes of its connection for those of another protocol.
+    // Only the answer to an upgrade. Without one, a proxy in front of this server could take
+    // further bytes of its connection for those of another protocol.
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         let error = std::io::Error::other("unexpected switch of protocols");
         return Err(broken_error(&target, &error));

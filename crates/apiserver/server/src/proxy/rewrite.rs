@@ -103,8 +103,8 @@ fn split_url(url: &str) -> (Option<&str>, &str) {
 
 type Rewrite = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Bytes of a compressed page that are decoded at once. Deflate expands a byte to at most 1,032, and
-/// each link grows by the length of the prefix.
+/// Bytes of a compressed page that are decoded at once. Deflate expands a byte to at most 1,032,
+/// and each link grows by the length of the prefix.
 const GZIP_PIECE: usize = 256;
 /// Bytes of an uncompressed page that are rewritten at once.
 const PLAIN_PIECE: usize = 16 * 1024;
@@ -158,8 +158,9 @@ impl Decoder {
     }
 }
 
-/// A page whose links are rewritten while it streams. Invariant: it holds one piece in decoded form,
-/// because a backend may send a page that is a thousand times as large as its compressed form.
+/// A page whose links are rewritten while it streams. Invariant: it holds one piece in decoded
+/// form, because a backend may send a page that is a thousand times as large as its compressed
+/// form.
 struct Page<B> {
     body: B,
     /// Received, and not decoded yet.
@@ -300,8 +301,8 @@ mod tests {
         assert!(!check("text/plain", "") && !check("text/html", "br"));
     }
 
-    /// A page of zeros is a thousandth of its size in compressed form: one received chunk of 400 KiB
-    /// would take 400 MiB.
+    /// A page of zeros is a thousandth of its size in compressed form: one received chunk of 400
+    /// KiB would take 400 MiB.
     #[tokio::test]
     async fn compressed_page_is_decoded_in_small_pieces() {
         const LENGTH: usize = 16 * 1024 * 1024;

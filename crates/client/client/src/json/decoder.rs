@@ -194,7 +194,8 @@ impl<'de> Deserializer<'de> for &mut Decoder<'de> {
     ) -> Result<V::Value, Error> {
         if self.0.take_zero()? {
             self.0.substitute = Some(match name {
-                // Wrapper types of k8s-openapi, whose inner decoder does not accept an empty string.
+                // Wrapper types of k8s-openapi, whose inner decoder does not accept an empty
+                // string.
                 "Time" | "MicroTime" => Substitute::Text(ZERO_TIME),
                 "Quantity" => Substitute::Text("0"),
                 _ => Substitute::Null,

@@ -98,8 +98,8 @@ impl<'de> Parser<'de> {
         self.input.get(start..self.position).unwrap_or_default()
     }
 
-    /// Adds the position to an error. It is no line, because lines would have to be counted from the
-    /// start of the document for every object that fails.
+    /// Adds the position to an error. It is no line, because lines would have to be counted from
+    /// the start of the document for every object that fails.
     #[cold]
     pub(super) fn locate(&self, error: &Error) -> Error {
         Error::custom(format!("{error} at byte {}", self.position))

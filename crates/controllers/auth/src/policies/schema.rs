@@ -21,8 +21,8 @@ pub struct SchemaTypes {
 }
 
 impl SchemaTypes {
-    /// Reads the types of a kind; none if the document doesn't have it. The names of the types start
-    /// with `prefix`, so that those of two documents differ.
+    /// Reads the types of a kind; none if the document doesn't have it. The names of the types
+    /// start with `prefix`, so that those of two documents differ.
     pub fn from_document(document: &Value, kind: &ServedKind, prefix: &str) -> Option<SchemaTypes> {
         let schemas = document.pointer("/components/schemas")?.as_object()?;
         let (name, schema) = schemas.iter().find(|(_, schema)| is_kind(schema, kind))?;

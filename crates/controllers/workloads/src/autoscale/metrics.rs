@@ -155,8 +155,8 @@ fn usage_ratio(
     let mut asked = 0;
     let mut count: i64 = 0;
     for pod in pods {
-        // Left out of the ratio. Upstream assumes a usage for such pods, which damps the change; that is
-        // not implemented.
+        // Left out of the ratio. Upstream assumes a usage for such pods, which damps the change;
+        // that is not implemented.
         let Some(containers) = usage.get(pod.name()) else {
             continue;
         };
@@ -182,8 +182,8 @@ fn usage_ratio(
     Ok(used as f64 / count as f64 / value.milli_value().max(1) as f64)
 }
 
-/// Returns the pod-level request, if the pod has pod-level requests, or else the sum over containers
-/// and sidecars, in thousandths. Each of them must have a request.
+/// Returns the pod-level request, if the pod has pod-level requests, or else the sum over
+/// containers and sidecars, in thousandths. Each of them must have a request.
 fn requested_amount(pod: &Pod, name: &str) -> Result<i64, String> {
     // KEP-2837: pod-level requests replace the sum over containers.
     if has_pod_level_requests(pod) {

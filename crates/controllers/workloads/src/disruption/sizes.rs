@@ -62,7 +62,8 @@ struct KnownKinds {
 }
 
 impl ScaleReader {
-    /// Reads the size of a controller; None if it does not exist, or if another object has its name.
+    /// Reads the size of a controller; None if it does not exist, or if another object has its
+    /// name.
     ///
     /// # Errors
     /// The kind is unknown or has no scale, or a request fails.

@@ -218,8 +218,8 @@ fn variable_name(flag: &str) -> String {
     format!("ETCD_{}", flag.replace('-', "_").to_uppercase())
 }
 
-/// Returns warnings about environment variables that are set for the former names of flags. etcd reads
-/// them; here only the command line and the configuration file accept those names.
+/// Returns warnings about environment variables that are set for the former names of flags. etcd
+/// reads them; here only the command line and the configuration file accept those names.
 pub(super) fn find_former_names(
     command: &Command,
     variable: impl Fn(&str) -> Option<String>,

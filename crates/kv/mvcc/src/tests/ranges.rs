@@ -5,8 +5,8 @@ use crate::MvccError;
 use proto_etcd::etcdserverpb::RangeRequest;
 use proto_etcd::etcdserverpb::range_request::{SortOrder, SortTarget};
 
-/// Returns a store with keys `a` to `e`, put in the order c, a, e, b, d at revisions 2 to 6, and `c`
-/// again at 7. Values run against the keys.
+/// Returns a store with keys `a` to `e`, put in the order c, a, e, b, d at revisions 2 to 6, and
+/// `c` again at 7. Values run against the keys.
 fn five_keys() -> TestStore {
     let store = TestStore::new();
     for (key, value) in [

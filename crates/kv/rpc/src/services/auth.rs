@@ -16,12 +16,12 @@ use tonic::{Request, Response, Status};
 /// Implements etcd's Auth service.
 pub(crate) struct Auth(pub Arc<ServerContext>);
 
+/// Maximum number of password checks while users and roles change concurrently.
 // Bounded, because each attempt costs a password hash, and constant changes could otherwise hold a
 // login forever.
-/// Maximum number of password checks while users and roles change concurrently.
 const ATTEMPTS: usize = 10;
-// Enough that guessing fails: 62 characters give about 190 bits.
 /// Length of a simple token's secret in characters.
+// Enough that guessing fails: 62 characters give about 190 bits.
 const SECRET: usize = 32;
 
 type RpcResult<T> = Result<Response<T>, Status>;

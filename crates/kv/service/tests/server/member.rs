@@ -10,8 +10,8 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 
-/// Returns a port that is free at the moment, and that the kernel gives to no other socket: it takes
-/// the ports of connections and of listeners without a port from 32768 on.
+/// Returns a port that is free at the moment, and that the kernel gives to no other socket: it
+/// takes the ports of connections and of listeners without a port from 32768 on.
 pub fn free_port() -> u16 {
     static TAKEN: AtomicU16 = AtomicU16::new(0);
     // Programs with tests that run at the same time begin at different ports.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 type CountsByKey = HashMap<String, HashMap<String, i64>>;
 
-/// Counts by topology domain. Changes after [`TopologyCounts::freeze_counts`] go into an overlay, which stays
-/// small.
+/// Counts by topology domain. Changes after [`TopologyCounts::freeze_counts`] go into an overlay,
+/// which stays small.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TopologyCounts {
     base: Arc<CountsByKey>,

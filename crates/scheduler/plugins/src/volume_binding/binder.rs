@@ -21,7 +21,8 @@ use super::{PodClaims, VolumeBinding};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Reserves volumes. Created with [`VolumeBinder::with_client`], because a registry entry has no client.
+/// Reserves volumes. Created with [`VolumeBinder::with_client`], because a registry entry has no
+/// client.
 pub struct VolumeBinder {
     client: Client,
     cluster: Arc<dyn Cluster>,
@@ -50,8 +51,8 @@ impl VolumeBinder {
                 // Optimistic concurrency: another scheduler or the volume controller may reserve
                 // the volume at the same time.
                 "resourceVersion": volume.resource_version(),
-                // Marks a binding that the volume controller may undo. Without it the binding counts as an
-                // administrator's.
+                // Marks a binding that the volume controller may undo. Without it the binding
+                // counts as an administrator's.
                 "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
             },
             "spec": {"claimRef": {
