@@ -26,7 +26,8 @@ pub struct RemoteVersion {
     pub current: bool,
 }
 
-/// Converts an `APIResourceList` into the resources of aggregated discovery; `None` if it is none.
+/// Converts an `APIResourceList` into the resources of aggregated discovery; `None` if it is none,
+/// or if the scope of a subresource is not that of its resource.
 pub fn parse_resource_list(document: &Value) -> Option<Vec<Value>> {
     // An error page or another kind must not look like a version without resources.
     if text(document, "kind") != "APIResourceList" {
@@ -34,40 +35,77 @@ pub fn parse_resource_list(document: &Value) -> Option<Vec<Value>> {
     }
     // Each row is used once: with repeated names the result would have a multiple of the document's
     // size, and an extension server could fill the memory.
-    let mut plain: Vec<(&str, &Value)> = Vec::new();
-    let mut subresources: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
     let mut seen: BTreeSet<&str> = BTreeSet::new();
-    for row in list(document, "resources").iter().take(MAX_RESOURCES) {
-        let name = text(row, "name");
-        if !seen.insert(name) {
-            continue;
+    let rows = list(document, "resources").iter().take(MAX_RESOURCES);
+    let (below, plain): (Vec<_>, Vec<_>) = rows
+        .map(|row| (text(row, "name"), row))
+        .filter(|(name, _)| seen.insert(name))
+        .partition(|(name, _)| name.contains('/'));
+    let mut all: Vec<Value> = plain
+        .iter()
+        .map(|(name, row)| resource_entry(name, row))
+        .collect();
+    let mut places: BTreeMap<&str, usize> = plain
+        .iter()
+        .enumerate()
+        .map(|(at, (name, _))| (*name, at))
+        .collect();
+    let mut subresources: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
+    for (name, row) in below {
+        let (resource, subresource) = name.split_once('/')?;
+        let at = *places.entry(resource).or_insert_with(|| {
+            // A server may serve subresources only, as metrics adapters do.
+            all.push(parent_entry(resource, row));
+            all.len() - 1
+        });
+        // As upstream, which discards the whole document.
+        if text(all.get(at)?, "scope") != scope(row) {
+            return None;
         }
-        let Some((resource, subresource)) = name.split_once('/') else {
-            plain.push((name, row));
-            continue;
-        };
-        subresources
-            .entry(resource)
-            .or_default()
-            .push(json!({"subresource": subresource,
-            "responseKind": response_kind(row), "verbs": texts(row, "verbs")}));
+        let subresources = subresources.entry(at).or_default();
+        subresources.push(subresource_entry(subresource, row));
     }
-    let all = plain.into_iter().map(|(name, row)| {
-        let mut entry = json!({"resource": name, "responseKind": response_kind(row),
-            "scope": if flag(row, "namespaced") { "Namespaced" } else { "Cluster" },
-            "singularResource": text(row, "singularName"), "verbs": texts(row, "verbs")});
-        for field in ["shortNames", "categories"] {
-            let names = texts(row, field);
-            if !names.is_empty() {
-                entry[field] = json!(names);
-            }
+    for (at, subresources) in subresources {
+        all.get_mut(at)?["subresources"] = subresources.into();
+    }
+    Some(all)
+}
+
+fn resource_entry(name: &str, row: &Value) -> Value {
+    let mut entry = json!({"resource": name, "responseKind": response_kind(row),
+        "scope": scope(row), "singularResource": text(row, "singularName"),
+        "verbs": texts(row, "verbs")});
+    for field in ["shortNames", "categories"] {
+        let names = texts(row, field);
+        if !names.is_empty() {
+            entry[field] = json!(names);
         }
-        if let Some(subresources) = subresources.remove(name) {
-            entry["subresources"] = subresources.into();
-        }
-        entry
-    });
-    Some(all.collect())
+    }
+    entry
+}
+
+/// Returns the entry of a resource that has no row, from the row of its first subresource.
+fn parent_entry(name: &str, row: &Value) -> Value {
+    let none: [&str; 0] = [];
+    json!({"resource": name, "responseKind": response_kind(&Value::Null), "scope": scope(row),
+        "singularResource": "", "verbs": none})
+}
+
+fn subresource_entry(name: &str, row: &Value) -> Value {
+    // As upstream, a row without a kind has no group and version either.
+    let typed = match text(row, "kind") {
+        "" => &Value::Null,
+        _ => row,
+    };
+    json!({"subresource": name, "responseKind": response_kind(typed),
+        "verbs": texts(row, "verbs")})
+}
+
+fn scope(row: &Value) -> &'static str {
+    match flag(row, "namespaced") {
+        true => "Namespaced",
+        false => "Cluster",
+    }
 }
 
 fn response_kind(row: &Value) -> Value {

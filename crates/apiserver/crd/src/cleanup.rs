@@ -111,17 +111,15 @@ impl Cleanup {
         group: &str,
         plural: &str,
     ) -> Result<(), ApiError> {
-        loop {
+        repeat_until_done(|| async move {
             let Err(delay) = self.delete_instances(group, plural).await else {
-                return Ok(());
+                return Ok(true);
             };
             let condition = terminating("True", delay.reason, &delay.message);
             self.write_condition(name, uid, &condition, false).await?;
-            // After a timeout there was a pause already.
-            if delay.reason != "InstanceDeletionCheck" {
-                tokio::time::sleep(RETRY).await;
-            }
-        }
+            Ok(false)
+        })
+        .await
     }
 
     async fn delete_instances(&self, group: &str, plural: &str) -> Result<(), Delay> {
@@ -214,6 +212,24 @@ impl Cleanup {
     }
 }
 
+/// Repeats an attempt until it returns true.
+///
+/// # Errors
+/// The attempt's error, which ends the repetition.
+async fn repeat_until_done<E, F: Future<Output = Result<bool, E>>>(
+    mut attempt: impl FnMut() -> F,
+) -> Result<(), E> {
+    loop {
+        let begun = Instant::now();
+        if attempt().await? {
+            return Ok(());
+        }
+        // From the begin, so that an attempt that fails at once can't repeat its writes without a
+        // pause, and one that has used its whole timeout is followed by the next one.
+        tokio::time::sleep_until(begun + RETRY).await;
+    }
+}
+
 fn remove_finalizer(definition: &mut Value) {
     let Some(metadata) = definition.get_mut("metadata") else {
         return;
@@ -225,4 +241,36 @@ fn remove_finalizer(definition: &mut Value) {
 
 fn terminating(status: &'static str, reason: &'static str, message: &str) -> Condition {
     Condition::new("Terminating", status, reason, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn attempts_begin_at_least_the_retry_interval_apart() {
+        for (case, takes, expect) in [
+            ("fails at once", Duration::ZERO, RETRY),
+            ("fails late", Duration::from_secs(3), RETRY),
+            ("uses its timeout", PATIENCE, PATIENCE),
+        ] {
+            let mut begun = Vec::new();
+            let done = repeat_until_done(|| {
+                begun.push(Instant::now());
+                let is_last = begun.len() == 3;
+                async move {
+                    tokio::time::sleep(takes).await;
+                    Ok::<bool, ()>(is_last)
+                }
+            });
+            assert_eq!(done.await, Ok(()), "{case}");
+            let gaps: Vec<Duration> = begun.windows(2).map(|two| two[1] - two[0]).collect();
+            assert_eq!(gaps, [expect; 2], "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn error_ends_the_repetition() {
+        assert_eq!(repeat_until_done(|| async { Err(7) }).await, Err(7));
+    }
 }
