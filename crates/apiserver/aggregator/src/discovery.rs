@@ -331,6 +331,41 @@ mod tests {
     }
 
     #[test]
+    fn subresources_without_their_resource_have_an_empty_one() {
+        let empty = json!({"group": "", "version": "", "kind": ""});
+        let document = json!({"kind": "APIResourceList", "resources": [
+            {"name": "pods/b", "namespaced": true, "group": "g", "version": "v1", "kind": "Value",
+                "verbs": ["get"]},
+            {"name": "nodes/a", "namespaced": false, "kind": "", "group": "g", "verbs": ["list"]},
+            {"name": "things", "namespaced": true, "kind": "Thing", "verbs": []},
+            {"name": "pods/c/d", "namespaced": true, "kind": "Value", "verbs": ["get"]}]});
+        let all = parse_resource_list(&document).unwrap();
+        let names: Vec<&str> = all.iter().map(|entry| text(entry, "resource")).collect();
+        assert_eq!(names, ["things", "pods", "nodes"]);
+        let value = json!({"group": "g", "version": "v1", "kind": "Value"});
+        let plain = json!({"group": "", "version": "", "kind": "Value"});
+        assert_eq!(
+            all[1],
+            json!({"resource": "pods", "scope": "Namespaced", "singularResource": "",
+                "responseKind": empty, "verbs": [], "subresources": [
+                {"subresource": "b", "responseKind": value, "verbs": ["get"]},
+                {"subresource": "c/d", "responseKind": plain, "verbs": ["get"]}]})
+        );
+        assert_eq!(all[2]["scope"], "Cluster");
+        assert_eq!(all[2]["subresources"][0]["responseKind"], empty);
+    }
+
+    #[test]
+    fn subresource_of_another_scope_makes_the_list_unusable() {
+        for (parent, expect) in [(true, true), (false, false)] {
+            let document = json!({"kind": "APIResourceList", "resources": [
+                {"name": "a", "namespaced": parent, "kind": "A"},
+                {"name": "a/x", "namespaced": true, "kind": "A"}]});
+            assert_eq!(parse_resource_list(&document).is_some(), expect, "{parent}");
+        }
+    }
+
+    #[test]
     fn repeated_names_do_not_multiply_the_document() {
         let plain = (0..500).map(|_| json!({"name": "a", "kind": "A"}));
         let below = (0..500).map(|_| json!({"name": "a/x", "verbs": ["get"]}));
