@@ -1,8 +1,10 @@
 //! The part of remote groups in the discovery documents.
 
-use crate::priority::{find_priorities, local_group_priority};
+use crate::priority::{local_group_priority, local_version_priority};
+use api_kinds::compare_versions;
 use api_meta::tree::{flag, get, list, text, texts};
 use serde_json::{Value, json};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -119,9 +121,7 @@ pub fn merge_groups(document: &mut Value, remote: &[RemoteVersion]) {
         "groups",
         remote,
         |entry| text(entry, "name"),
-        |group, version| {
-            add_plain_version(group, version);
-        },
+        add_plain_version,
     );
 }
 
@@ -156,7 +156,7 @@ pub fn merge_aggregated(document: &mut Value, remote: &[RemoteVersion]) {
         "items",
         remote,
         |entry| text(get(entry, "metadata"), "name"),
-        |group, version| {
+        |group, version, ranks| {
             if group.get("metadata").is_none() {
                 group["metadata"] = json!({"name": version.group});
             }
@@ -165,33 +165,70 @@ pub fn merge_aggregated(document: &mut Value, remote: &[RemoteVersion]) {
             let freshness = if version.current { "Current" } else { "Stale" };
             let entry = json!({"version": version.version, "resources": *version.resources,
                 "freshness": freshness});
-            insert_version(group, version, entry);
+            insert_version(group, version, entry, ranks);
         },
     );
 }
 
-fn add_plain_version(group: &mut Value, version: &RemoteVersion) {
+fn add_plain_version(group: &mut Value, version: &RemoteVersion, ranks: &Ranks<'_>) {
     group["name"] = version.group.as_str().into();
     let entry = json!({"groupVersion": format!("{}/{}", version.group, version.version),
         "version": version.version});
-    insert_version(group, version, entry);
+    insert_version(group, version, entry, ranks);
     // Upstream prefers the version with the highest priority, which is the first.
     group["preferredVersion"] = get(group, "versions").get(0).cloned().unwrap_or_default();
 }
 
-/// Inserts a version before the first one with a lower priority. A version of the same name is
+/// Inserts a version before the first one that comes after it. A version of the same name is
 /// replaced: requests for it go to the extension server.
-fn insert_version(group: &mut Value, version: &RemoteVersion, entry: Value) {
+fn insert_version(group: &mut Value, version: &RemoteVersion, entry: Value, ranks: &Ranks<'_>) {
     let mut all = list(group, "versions").to_vec();
     all.retain(|other| text(other, "version") != version.version);
-    // Remote versions arrive in their order, so that only built-in ones are compared.
-    let is_lower = |other: &Value| {
-        find_priorities(&version.group, text(other, "version"))
-            .is_some_and(|(_, priority)| priority < version.version_priority)
+    let comes_after = |other: &Value| {
+        let other = text(other, "version");
+        ranks
+            .compare_versions(&version.group, &version.version, other)
+            .is_lt()
     };
-    let at = all.iter().position(is_lower).unwrap_or(all.len());
+    let at = all.iter().position(comes_after).unwrap_or(all.len());
     all.insert(at, entry);
     group["versions"] = all.into();
+}
+
+/// The order of groups and versions.
+struct Ranks<'a> {
+    /// Priorities of remote versions by group and version.
+    versions: BTreeMap<(&'a str, &'a str), i64>,
+    /// The highest priority of each remote group.
+    groups: BTreeMap<&'a str, i64>,
+}
+
+impl<'a> Ranks<'a> {
+    fn new(remote: &'a [RemoteVersion]) -> Self {
+        let mut ranks = Ranks {
+            versions: BTreeMap::new(),
+            groups: BTreeMap::new(),
+        };
+        for version in remote {
+            let (group, priority) = (&*version.group, version.group_priority);
+            let name = (group, &*version.version);
+            ranks.versions.insert(name, version.version_priority);
+            let highest = ranks.groups.entry(group).or_insert(priority);
+            *highest = priority.max(*highest);
+        }
+        ranks
+    }
+
+    /// Returns the order of two versions in a group.
+    fn compare_versions(&self, group: &str, a: &str, b: &str) -> Ordering {
+        let priority = |version: &str| {
+            let remote = self.versions.get(&(group, version)).copied();
+            remote.unwrap_or_else(|| local_version_priority(group, version))
+        };
+        priority(b)
+            .cmp(&priority(a))
+            .then_with(|| compare_versions(a, b))
+    }
 }
 
 fn merge(
@@ -199,42 +236,40 @@ fn merge(
     field: &str,
     remote: &[RemoteVersion],
     name_of: for<'a> fn(&'a Value) -> &'a str,
-    add: impl Fn(&mut Value, &RemoteVersion),
+    add: impl Fn(&mut Value, &RemoteVersion, &Ranks<'_>),
 ) {
     if remote.is_empty() {
         return;
     }
     let mut groups = list(document, field).to_vec();
-    let mut versions: Vec<&RemoteVersion> = remote.iter().collect();
-    // Each is inserted before those with a lower priority, behind those with the same.
-    versions.sort_by(|a, b| {
-        (b.group_priority, &a.group, b.version_priority, &a.version).cmp(&(
-            a.group_priority,
-            &b.group,
-            a.version_priority,
-            &b.version,
-        ))
-    });
     let mut priorities: Vec<i64> = groups
         .iter()
         .map(|group| local_group_priority(name_of(group)))
         .collect();
-    for version in versions {
-        let found = groups
-            .iter_mut()
-            .find(|group| name_of(group) == version.group);
-        if let Some(group) = found {
-            add(group, version);
-            continue;
+    let ranks = Ranks::new(remote);
+    for (name, remote_priority) in &ranks.groups {
+        let found = groups.iter().position(|group| name_of(group) == *name);
+        // A remote version may give a group that is also local a higher place.
+        let (mut group, priority) = match found {
+            Some(at) => (
+                groups.remove(at),
+                priorities.remove(at).max(*remote_priority),
+            ),
+            None => (json!({}), *remote_priority),
+        };
+        for version in remote.iter().filter(|version| version.group == *name) {
+            add(&mut group, version, &ranks);
         }
-        let mut group = json!({});
-        add(&mut group, version);
-        let at = priorities
+        // Groups of equal priority are in the order of their names.
+        let at = groups
             .iter()
-            .position(|priority| *priority < version.group_priority)
+            .zip(&priorities)
+            .position(|(other, other_priority)| {
+                (priority, name_of(other)) > (*other_priority, *name)
+            })
             .unwrap_or(groups.len());
         groups.insert(at, group);
-        priorities.insert(at, version.group_priority);
+        priorities.insert(at, priority);
     }
     document[field] = groups.into();
 }
@@ -305,6 +340,76 @@ mod tests {
         assert_eq!(group["preferredVersion"]["version"], "v1");
         assert_eq!(list(&group, "versions").len(), 2);
         assert!(merge_group(Value::Null, "other", &all).is_null());
+    }
+
+    #[test]
+    fn versions_of_equal_priority_are_in_the_order_of_kubernetes() {
+        let local = |versions: &[&str]| {
+            let entries = versions.iter().map(|version| json!({"version": version}));
+            json!({"name": "g.example.com", "versions": entries.collect::<Vec<_>>()})
+        };
+        for (local, all, expect) in [
+            (
+                Value::Null,
+                vec![("v9", 1, 10), ("v10", 1, 10), ("v1beta1", 1, 10)],
+                vec!["v10", "v9", "v1beta1"],
+            ),
+            // Priorities of groups do not order the versions of one group.
+            (
+                Value::Null,
+                vec![("v1", 1, 10), ("v2", 9, 5)],
+                vec!["v1", "v2"],
+            ),
+            // Versions of custom resources have the priority 100.
+            (local(&["v1"]), vec![("v2", 1, 100)], vec!["v2", "v1"]),
+            (local(&["v2"]), vec![("v1", 1, 200)], vec!["v1", "v2"]),
+            (local(&["v1"]), vec![("v2", 1, 50)], vec!["v1", "v2"]),
+            (
+                local(&["v1", "v1beta1"]),
+                vec![("v2", 1, 150), ("v3", 1, 140), ("v1alpha1", 1, 100)],
+                vec!["v2", "v3", "v1", "v1beta1", "v1alpha1"],
+            ),
+        ] {
+            let case = format!("{local} {all:?}");
+            let remote: Vec<RemoteVersion> = all
+                .into_iter()
+                .map(|(version, group, priority)| remote("g.example.com", version, group, priority))
+                .collect();
+            let group = merge_group(local, "g.example.com", &remote);
+            let versions = list(&group, "versions").iter().map(|v| text(v, "version"));
+            assert_eq!(versions.collect::<Vec<_>>(), expect, "{case}");
+        }
+    }
+
+    #[test]
+    fn group_has_the_highest_priority_of_its_versions() {
+        let groups = [
+            json!({"name": "batch"}),
+            json!({"name": "b.io"}),
+            json!({"name": "d.io"}),
+        ];
+        for (all, expect) in [
+            (
+                vec![("c.io", "v1", 1000)],
+                ["batch", "b.io", "c.io", "d.io"],
+            ),
+            (
+                vec![("c.io", "v1", 1), ("c.io", "v2", 2000)],
+                ["batch", "c.io", "b.io", "d.io"],
+            ),
+            (
+                vec![("d.io", "v2", 2000), ("c.io", "v1", 1500)],
+                ["batch", "d.io", "c.io", "b.io"],
+            ),
+        ] {
+            let mut document = json!({"groups": groups});
+            let remote: Vec<RemoteVersion> = all
+                .iter()
+                .map(|(group, version, priority)| remote(group, version, *priority, 1))
+                .collect();
+            merge_groups(&mut document, &remote);
+            assert_eq!(names(&document), expect, "{all:?}");
+        }
     }
 
     #[test]

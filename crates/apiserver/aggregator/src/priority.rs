@@ -79,7 +79,7 @@ const PRIORITIES: &[Row] = &[
 pub const OWN_GROUP: &str = "apiregistration.k8s.io";
 /// Priority of a group of custom resources.
 pub const CUSTOM_GROUP: i64 = 1000;
-/// Priority of a version of custom resources; equal ones are ordered by their names.
+/// Priority of a version of custom resources; equal ones are in the order of Kubernetes' versions.
 pub const CUSTOM_VERSION: i64 = 100;
 
 /// Returns the priorities of a built-in group version.
@@ -87,6 +87,11 @@ pub fn find_priorities(group: &str, version: &str) -> Option<(i64, i64)> {
     let (_, minimum, versions) = PRIORITIES.iter().find(|(name, ..)| *name == group)?;
     let (_, priority) = versions.iter().find(|(name, _)| *name == version)?;
     Some((*minimum, *priority))
+}
+
+/// Returns the priority of a version that is served here.
+pub fn local_version_priority(group: &str, version: &str) -> i64 {
+    find_priorities(group, version).map_or(CUSTOM_VERSION, |(_, priority)| priority)
 }
 
 /// Returns the priority of a group that is served here.
