@@ -190,6 +190,8 @@ impl Status {
 pub struct ApiError {
     /// Reason of the error.
     pub reason: Reason,
+    /// The word in `status.reason` instead of that of `reason`, if a webhook chose another one.
+    pub own_reason: Option<Box<str>>,
     /// Human-readable message; upstream's words if clients know them.
     pub message: String,
     /// The object that the error is about.
@@ -206,6 +208,7 @@ impl ApiError {
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         ApiError {
             reason,
+            own_reason: None,
             message: message.into(),
             details: None,
             continue_token: String::new(),
@@ -360,7 +363,11 @@ impl ApiError {
             api_version: "v1".into(),
             status: "Failure".into(),
             message: self.message.clone(),
-            reason: self.reason.as_str().into(),
+            reason: self
+                .own_reason
+                .as_deref()
+                .unwrap_or(self.reason.as_str())
+                .into(),
             details: self.details.as_deref().cloned(),
             code: i32::from(self.code()),
         }

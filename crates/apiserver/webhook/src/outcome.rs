@@ -66,7 +66,15 @@ pub fn denial_error(name: &str, status: &Value) -> ApiError {
         ("", "") => format!("{denied} without explanation"),
         ("", why) | (why, _) => format!("{denied}: {why}"),
     };
-    let mut error = ApiError::new(denial_reason(status), message);
+    let (code, given) = (denial_code(status), text(status, "reason"));
+    // Code and reason of the response are independent of each other, as upstream.
+    let known = REASONS
+        .into_iter()
+        .find(|reason| reason.as_str() == given && reason.code() == code);
+    let mut error = ApiError::new(known.unwrap_or(Reason::Unknown(code)), message);
+    if known.is_none() && !given.is_empty() {
+        error.own_reason = Some(given.into());
+    }
     // A broken `details` does not change the verdict.
     if let Ok(details) = serde_json::from_value::<Details>(get(status, "details").clone()) {
         error = error.with_details(details);
@@ -74,20 +82,13 @@ pub fn denial_error(name: &str, status: &Value) -> ApiError {
     error
 }
 
-/// A denial has a status of an error, whatever the webhook says.
-fn denial_reason(status: &Value) -> Reason {
-    let known = REASONS
-        .into_iter()
-        .find(|reason| reason.as_str() == text(status, "reason"));
+/// Returns the HTTP code of a denial. It is that of an error, whatever the webhook says.
+fn denial_code(status: &Value) -> u16 {
+    let code = int(status, "code").and_then(|code| u16::try_from(code).ok());
     // Other codes are no errors of HTTP. Upstream raises those below 400 to 400, so that no denial
     // looks like a success.
-    let code = int(status, "code").and_then(|code| u16::try_from(code).ok());
-    match (code.filter(|code| (400..=599).contains(code)), known) {
-        (None, Some(reason)) => reason,
-        (Some(code), Some(reason)) if reason.code() == code => reason,
-        (Some(code), _) => Reason::Unknown(code),
-        (None, None) => Reason::Unknown(400),
-    }
+    code.filter(|code| (400..=599).contains(code))
+        .unwrap_or(400)
 }
 
 const REASONS: [Reason; 17] = [
@@ -118,18 +119,24 @@ mod tests {
     #[test]
     fn denial_names_the_webhook_and_the_reason() {
         for (status, code, reason, message) in [
-            (json!(null), 400, "", "without explanation"),
+            (json!(null), 400, "", " without explanation"),
             (json!({"message": "no"}), 400, "", ": no"),
             (json!({"message": "no", "code": 403}), 403, "", ": no"),
             (
                 json!({"reason": "Forbidden"}),
-                403,
+                400,
                 "Forbidden",
                 ": Forbidden",
             ),
             (
                 json!({"message": "no", "reason": "Invalid", "code": 422}),
                 422,
+                "Invalid",
+                ": no",
+            ),
+            (
+                json!({"message": "no", "reason": "Invalid", "code": 403}),
+                403,
                 "Invalid",
                 ": no",
             ),
@@ -143,19 +150,16 @@ mod tests {
             (
                 json!({"reason": "own words", "code": 409}),
                 409,
-                "",
+                "own words",
                 ": own words",
             ),
         ] {
             let error = denial_error("h", &status);
-            let separator = if message.starts_with(':') { "" } else { " " };
-            let expect = format!("admission webhook \"h\" denied the request{separator}{message}");
+            let expect = format!("admission webhook \"h\" denied the request{message}");
             assert_eq!(error.message, expect, "{status}");
-            assert_eq!(
-                (error.code(), error.reason.as_str()),
-                (code, reason),
-                "{status}"
-            );
+            let sent = error.status();
+            let found = (error.code(), sent.code, sent.reason.as_str());
+            assert_eq!(found, (code, i32::from(code), reason), "{status}");
         }
     }
 
