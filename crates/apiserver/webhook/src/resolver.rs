@@ -117,7 +117,8 @@ fn endpoint_address<'a>(
         other => return Err(format!("unsupported service type {other:?}")),
     }
     let port_name = text(find_port(service, name)?, "name");
-    let mut ready = Vec::new();
+    let families = texts(get(service, "spec"), "ipFamilies");
+    let (mut ready, mut secondary) = (Vec::new(), Vec::new());
     for slice in slices {
         let port = list(slice, "ports")
             .iter()
@@ -130,14 +131,25 @@ fn endpoint_address<'a>(
             // The addresses of one endpoint are fungible, and clients use the first only
             // (discovery/v1).
             .filter_map(|endpoint| texts(endpoint, "addresses").first().copied());
-        ready.extend(hosts.map(|host| Address {
+        // As upstream: this server may have no route to the other family of a dual-stack Service.
+        let is_primary = families
+            .first()
+            .is_none_or(|family| *family == text(slice, "addressType"));
+        let found = if is_primary {
+            &mut ready
+        } else {
+            &mut secondary
+        };
+        found.extend(hosts.map(|host| Address {
             host: host.to_owned(),
             port,
         }));
     }
+    // Without kube-proxy, the caller has to spread the load over the endpoints.
+    let random = &mut rand::rng();
     ready
-        // Without kube-proxy, the caller has to spread the load over the endpoints.
-        .choose(&mut rand::rng())
+        .choose(random)
+        .or_else(|| secondary.choose(random))
         .cloned()
         .ok_or_else(|| format!("no endpoints available for service {:?}", name.name))
 }
@@ -210,6 +222,31 @@ mod tests {
             none,
             Err("no endpoints available for service \"hook\"".into())
         );
+    }
+
+    #[test]
+    fn endpoint_of_the_primary_family_is_preferred() {
+        let ports = json!([{"name": "", "port": 443}]);
+        let slice = |family: &str, host: &str, ready: bool| {
+            json!({"addressType": family, "ports": [{"name": "", "port": 8443}],
+                "endpoints": [{"addresses": [host], "conditions": {"ready": ready}}]})
+        };
+        for (families, first_ready, expect) in [
+            (json!(["IPv6", "IPv4"]), true, "fd00::1"),
+            (json!(["IPv6", "IPv4"]), false, "10.1.0.1"),
+            (json!(["IPv4", "IPv6"]), true, "10.1.0.1"),
+        ] {
+            let service = json!({"spec": {"ports": ports, "ipFamilies": families}});
+            let slices = [
+                slice("IPv4", "10.1.0.1", true),
+                slice("IPv6", "fd00::1", first_ready),
+            ];
+            // The choice among endpoints is random.
+            for _ in 0..32 {
+                let found = endpoint_address(&service, slices.iter(), &name(443));
+                assert_eq!(found, address(expect, 8443), "{families} {first_ready}");
+            }
+        }
     }
 
     #[test]
