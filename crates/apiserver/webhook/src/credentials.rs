@@ -145,17 +145,35 @@ impl AuthInfo {
     /// Returns the `Authorization` header. The token's file is read each time, because tokens are
     /// rotated.
     pub(crate) async fn authorization(&self) -> Result<Option<String>, String> {
-        // A token comes before a password, as in `restConfigFromKubeconfig`.
-        if let Some(token) = &self.token {
-            return Ok(Some(format!("Bearer {token}")));
-        }
-        if let Some(path) = &self.token_file {
-            let token = tokio::fs::read_to_string(path)
-                .await
-                .map_err(|_| "the token file of the webhook can't be read".to_owned())?;
-            return Ok(Some(format!("Bearer {}", token.trim())));
-        }
-        Ok(self.basic.clone())
+        let rotated = match &self.token_file {
+            Some(path) => read_token(path).await.map(Some),
+            None => Ok(None),
+        };
+        let token = match (rotated, &self.token) {
+            // The file comes before the token, which is for the time without a usable file, as in
+            // client-go's transport.
+            (Ok(Some(rotated)), _) => Some(rotated),
+            (_, Some(token)) => Some(token.clone()),
+            (rotated, None) => rotated?,
+        };
+        Ok(match token {
+            Some(token) => Some(format!("Bearer {token}")),
+            None => self.basic.clone(),
+        })
+    }
+}
+
+/// Reads a token.
+///
+/// # Errors
+/// The file can't be read, or is empty.
+async fn read_token(path: &Path) -> Result<String, String> {
+    let text = tokio::fs::read_to_string(path)
+        .await
+        .map_err(|_| "the token file of the webhook can't be read".to_owned())?;
+    match text.trim() {
+        "" => Err("the token file of the webhook is empty".to_owned()),
+        token => Ok(token.to_owned()),
     }
 }
 
@@ -244,5 +262,30 @@ mod tests {
         std::fs::write(folder.path().join("token"), "second").unwrap();
         assert_eq!(header(&file).await, "Bearer second");
         assert_eq!(header(&user(json!({}))).await, "");
+    }
+
+    #[tokio::test]
+    async fn token_file_comes_before_the_token_while_it_has_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let both = json!({"token": "fixed", "tokenFile": "token"});
+        let both = parse_user(&both, folder.path()).unwrap();
+        let alone = parse_user(&json!({"tokenFile": "token"}), folder.path()).unwrap();
+        for (content, expect, has_token) in [
+            (None, "Bearer fixed", false),
+            (Some(" rotated\n"), "Bearer rotated", true),
+            (Some("\n"), "Bearer fixed", false),
+        ] {
+            if let Some(content) = content {
+                std::fs::write(&path, content).unwrap();
+            }
+            let header = both.authorization().await;
+            assert_eq!(header, Ok(Some(expect.to_owned())), "{content:?}");
+            assert_eq!(
+                alone.authorization().await.is_ok(),
+                has_token,
+                "{content:?}"
+            );
+        }
     }
 }
