@@ -64,10 +64,37 @@ pub fn match_rules(
     }
 }
 
+/// Returns the resource and kind that a webhook receives; None if it does not match.
+///
+/// # Errors
+/// The webhook covers the request, but a selector or the kind can't be decided.
+pub async fn match_hook(
+    hook: &Hook,
+    attributes: &Attributes<'_>,
+    subject: (&Value, Option<&Value>),
+    labels: &mut NamespaceLabels,
+    (kinds, objects): (&dyn Kinds, &dyn Objects),
+) -> Result<Option<ReviewTarget>, ApiError> {
+    let target = match_rules(hook, attributes, kinds);
+    // Before the selectors, so that requests without a webhook cause no look-up.
+    if matches!(target, Ok(None)) {
+        return Ok(None);
+    }
+    let selected = match_selectors(hook, attributes, subject, labels, objects).await;
+    if matches!(selected, Ok(false)) {
+        return Ok(None);
+    }
+    // The order of upstream's `ShouldCallHook`: it decides which error a client sees.
+    let target = target?;
+    selected?;
+    Ok(target)
+}
+
 /// Returns whether the selectors of a webhook match, with the objects as they are now.
 ///
 /// # Errors
-/// An invalid selector, or a namespace that does not exist.
+/// An invalid selector, or a namespace that does not exist. As upstream, the error of a selector
+/// counts only if the other one does not exclude the request.
 pub async fn match_selectors(
     hook: &Hook,
     attributes: &Attributes<'_>,
@@ -75,21 +102,25 @@ pub async fn match_selectors(
     namespace: &mut NamespaceLabels,
     objects: &dyn Objects,
 ) -> Result<bool, ApiError> {
-    let selected = match &hook.objects {
-        SelectorField::Everything => true,
-        SelectorField::Some(selector) => matches_objects(selector, object, old),
-        SelectorField::Invalid(why) => return Err(ApiError::internal(why)),
+    let by_object = match &hook.objects {
+        SelectorField::Everything => Ok(true),
+        SelectorField::Some(selector) => Ok(matches_objects(selector, object, old)),
+        SelectorField::Invalid(why) => Err(ApiError::internal(why)),
     };
-    if !selected {
+    // Needs no look-up, so it comes before the namespace.
+    if matches!(by_object, Ok(false)) {
         return Ok(false);
     }
-    match &hook.namespaces {
-        SelectorField::Everything => Ok(true),
+    let in_namespace = match &hook.namespaces {
+        SelectorField::Everything => true,
+        // No selector can exempt objects outside of namespaces, not even one that can't be read.
+        _ if attributes.namespace.is_empty() && !attributes.is_namespace() => true,
         SelectorField::Some(selector) => {
             namespace
                 .matches(selector, attributes, object, objects)
-                .await
+                .await?
         }
-        SelectorField::Invalid(why) => Err(ApiError::internal(why)),
-    }
+        SelectorField::Invalid(why) => return Err(ApiError::internal(why)),
+    };
+    Ok(in_namespace && by_object?)
 }

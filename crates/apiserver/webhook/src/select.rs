@@ -5,7 +5,7 @@ use crate::conditions::ConditionInput;
 use crate::hook::Hook;
 use crate::kinds::ReviewTarget;
 use crate::labels::NamespaceLabels;
-use crate::matching::{Invocation, match_rules, match_selectors};
+use crate::matching::{Invocation, match_hook};
 use crate::plugin::Setup;
 use crate::review::build_request;
 use crate::versioned::{ObjectVersions, VersionedObjects};
@@ -35,14 +35,18 @@ pub async fn select_hook(
     lookups: &mut Lookups,
 ) -> Result<Option<(Invocation, Arc<VersionedObjects>)>, ApiError> {
     let kinds = &*setup.kinds;
-    let Some(target) = match_rules(hook, attributes, kinds)? else {
-        return Ok(None);
-    };
     let objects = (&request.object, request.old.as_ref());
     let namespace = &mut lookups.namespace;
-    if !match_selectors(hook, attributes, objects, namespace, &*setup.objects).await? {
+    let found = match_hook(
+        hook,
+        attributes,
+        objects,
+        namespace,
+        (kinds, &*setup.objects),
+    );
+    let Some(target) = found.await? else {
         return Ok(None);
-    }
+    };
     let versions = &mut lookups.versions;
     // After the selectors, because a conversion may call another webhook.
     let versioned = versions.find_or_convert(kinds, attributes, &target, objects);

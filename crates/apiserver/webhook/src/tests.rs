@@ -21,6 +21,7 @@ struct Widgets;
 impl Kinds for Widgets {
     fn find_kind(&self, resource: &GroupVersionResource, sub: &str) -> Option<GroupVersionKind> {
         match (resource.resource.as_str(), sub) {
+            ("widgets", "hidden") => None,
             ("widgets", "size") => Some(GroupVersionKind::new("sizes", "v1", "Size")),
             ("widgets", _) => Some(GroupVersionKind::new("g", &resource.version, "Widget")),
             _ => None,

@@ -1,6 +1,6 @@
 use super::*;
 use crate::labels::NamespaceLabels;
-use crate::matching::{match_rules, match_selectors};
+use crate::matching::{match_hook, match_rules, match_selectors};
 use std::task::{Context, Poll, Waker};
 
 fn rule(version: &str, resource: &str) -> Value {
@@ -187,4 +187,91 @@ fn invalid_selector_is_an_error() {
         &namespaces,
     );
     assert_eq!(found.unwrap_err().code(), 500);
+}
+
+/// Returns whether a webhook with these selectors is called; the code of the error otherwise.
+fn call(
+    (namespaces, objects): (Value, Value),
+    path: &str,
+    is_clustered: bool,
+) -> Result<bool, u16> {
+    let user = User::default();
+    let hook = compile(json!({"name": "h", "rules": [rule("v2", path)],
+        "namespaceSelector": namespaces, "objectSelector": objects}));
+    let mut attributes = attributes(&user, Operation::Create, path);
+    if is_clustered {
+        attributes.namespace = "";
+    }
+    let stored = Namespaces::default();
+    let object = labelled("x", json!({"a": "b"}));
+    let mut labels = NamespaceLabels::default();
+    let subject = (&object, None);
+    let future = match_hook(
+        &hook,
+        &attributes,
+        subject,
+        &mut labels,
+        (&Widgets, &stored),
+    );
+    let mut future = std::pin::pin!(future);
+    let polled = future
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()));
+    match polled {
+        Poll::Ready(result) => result.map(|found| found.is_some()).map_err(|e| e.code()),
+        Poll::Pending => panic!("the fakes must not wait"),
+    }
+}
+
+#[test]
+fn error_of_a_selector_counts_only_if_the_other_one_matches() {
+    let invalid = || json!({"matchExpressions": [{"key": "a", "operator": "Gt"}]});
+    let with = |value: &str| json!({"matchLabels": {"a": value}});
+    let all = || json!({});
+    for (namespaces, objects, path, is_clustered, expect) in [
+        (all(), all(), "widgets", false, Ok(true)),
+        (all(), invalid(), "widgets", false, Err(500)),
+        (invalid(), all(), "widgets", false, Err(500)),
+        (invalid(), with("c"), "widgets", false, Ok(false)),
+        // There is no namespace `n`.
+        (with("b"), all(), "widgets", false, Err(404)),
+        (with("b"), with("c"), "widgets", false, Ok(false)),
+        (with("b"), invalid(), "widgets", false, Err(404)),
+        // A selector of namespaces is not read for objects outside of namespaces.
+        (invalid(), all(), "widgets", true, Ok(true)),
+        (invalid(), with("c"), "widgets", true, Ok(false)),
+        // The kind of this subresource is unknown.
+        (all(), all(), "widgets/hidden", false, Err(500)),
+        (all(), with("c"), "widgets/hidden", false, Ok(false)),
+        (with("b"), all(), "widgets/hidden", false, Err(500)),
+    ] {
+        let case = format!("{namespaces} {objects} {path} {is_clustered}");
+        assert_eq!(
+            call((namespaces, objects), path, is_clustered),
+            expect,
+            "{case}"
+        );
+    }
+}
+
+#[test]
+fn invalid_object_selector_is_no_error_in_other_namespaces() {
+    let hook = json!({"name": "h", "namespaceSelector": {"matchLabels": {"a": "b"}},
+        "objectSelector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}});
+    let object = labelled("x", json!({}));
+    for (label, expect) in [("b", None), ("c", Some(false))] {
+        let namespaces = Namespaces {
+            cached: vec![labelled("n", json!({"a": label}))],
+            ..Namespaces::default()
+        };
+        let subject = (&object, None);
+        let found = select(
+            hook.clone(),
+            Operation::Create,
+            "widgets",
+            subject,
+            &namespaces,
+        );
+        assert_eq!(found.ok(), expect, "{label}");
+    }
 }
