@@ -236,6 +236,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn bundle_of_white_space_does_not_trust_the_roots_of_the_system() {
+        // " " and "\n" in base64.
+        for bundle in ["IA==", "Cg=="] {
+            let config = serde_json::json!({"url": "https://h.example/", "caBundle": bundle});
+            let endpoint = Endpoint::parse(&config).unwrap();
+            let error = client_config(&endpoint, None).err().unwrap();
+            assert!(
+                error.starts_with("unable to load root certificates"),
+                "{error}"
+            );
+        }
+    }
+
     /// Verifies a self-signed certificate that is marked as a CA.
     fn verify_own(name: &str, trusted: bool, after: u64) -> Result<(), rustls::Error> {
         let mut params = rcgen::CertificateParams::new(vec!["h.n.svc".to_owned()]).unwrap();
