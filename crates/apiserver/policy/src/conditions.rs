@@ -47,7 +47,7 @@ pub fn compile_conditions(conditions: &[Value], compiler: &PolicyCompiler) -> Ve
     conditions.iter().map(compile).collect()
 }
 
-/// Returns whether no condition is false.
+/// Returns whether no condition is false. Conditions have no `namespaceObject`: it is null.
 ///
 /// # Errors
 /// No condition is false, and at least one could not be evaluated.
@@ -57,7 +57,12 @@ pub fn match_conditions(
     input: &Input<'_>,
     allowance: &mut Allowance,
 ) -> Result<bool, String> {
-    let activation = Activation::new(input, composed, true);
+    // Upstream's matcher passes no namespace, neither for webhooks nor for policies.
+    let input = Input {
+        namespace: &Value::Null,
+        ..input.clone()
+    };
+    let activation = Activation::new(&input, composed, true);
     allowance.begin(CONDITIONS_BUDGET);
     let mut results = Vec::with_capacity(conditions.len());
     // All are evaluated first: a budget that does not suffice for all is an error.
@@ -94,8 +99,6 @@ impl Conditions for WebhookConditions {
             request: input.request,
             object: input.object,
             old_object: input.old_object,
-            // Upstream's matcher passes no namespace for webhooks, so that `namespaceObject` is
-            // null.
             namespace: &Value::Null,
             params: &Value::Null,
             check: Arc::new(UserCheck::new(self.authorizer.clone(), input.user)),

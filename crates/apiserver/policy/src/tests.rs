@@ -409,6 +409,21 @@ fn match_condition_skips_the_policy() {
 }
 
 #[test]
+fn match_conditions_have_no_namespace_object() {
+    let conditions = json!([{"name": "c", "expression": "namespaceObject == null"}]);
+    let validations = json!([{"expression": "namespaceObject == null", "message": "no"}]);
+    let fields = json!({"matchConditions": conditions, "validations": validations});
+    assert_eq!(evaluate(fields, json!({})), denied(422, "no"));
+    // A variable has the value of the expression that needs it.
+    let variables = json!([{"name": "v", "expression": "namespaceObject == null"}]);
+    let conditions = json!([{"name": "c", "expression": "variables.v"}]);
+    let validations = json!([{"expression": "variables.v", "message": "no"}]);
+    let fields = json!({"matchConditions": conditions, "validations": validations,
+        "variables": variables});
+    assert_eq!(evaluate(fields, json!({})), denied(422, "no"));
+}
+
+#[test]
 fn actions_of_the_binding_decide_about_the_consequence() {
     let fields = json!({"validations": [{"expression": "false", "message": "no"}]});
     let warning = "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': no";

@@ -113,6 +113,15 @@ fn policy_without_binding_or_with_a_false_condition_has_no_effect() {
 }
 
 #[test]
+fn match_conditions_have_no_namespace_object() {
+    let fields =
+        json!({"matchConditions": [{"name": "c", "expression": "namespaceObject == null"}]});
+    let source = ["Object{env: namespaceObject.metadata.labels.env}"];
+    let found = mutate(&source, fields, json!({}));
+    assert_eq!(found, Ok(json!({"env": "prod"})));
+}
+
+#[test]
 fn variables_and_parameters_are_read() {
     let fields = json!({"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
         "variables": [{"name": "double", "expression": "params.limit * 2"}]});
