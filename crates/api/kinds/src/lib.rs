@@ -7,6 +7,7 @@
 //! A `Resource` is a value: custom resources have the same type, with names of their own and a
 //! schema that is no message.
 
+mod autoscaler;
 mod convert;
 mod converter;
 mod enablement;
