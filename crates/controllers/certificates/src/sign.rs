@@ -18,6 +18,11 @@ use crate::rules::check_signer_rules;
 /// CA of each signer that this process serves.
 pub type Authorities = BTreeMap<&'static str, Ca>;
 
+/// Shortest pause before another attempt to sign a request.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause, which is that of upstream's queue.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1000);
+
 struct CsrSigner {
     requests: Cache<Csr>,
     authorities: Authorities,
@@ -59,33 +64,72 @@ impl Decide for CsrSigner {
         {
             return Vec::new();
         }
-        let mut fresh = csr.as_ref().clone();
-        let requested = csr
-            .spec
-            .expiration_seconds
-            .and_then(|s| u64::try_from(s).ok())
-            .map(Duration::from_secs);
-        let signed = CertificateRequest::from_pem(&csr.spec.request.0)
-            .map_err(CaError::Request)
-            .and_then(|request| {
-                // Approval does not replace the rules of the signer, which bind administrators,
-                // too.
-                check_signer_rules(&csr, &request)?;
-                ca.sign(&request, &list_usages(&csr), requested, now)
-            });
-        let status = fresh.status.get_or_insert_default();
-        match signed {
-            Ok(pem) => status.certificate = Some(ByteString(pem.into_bytes())),
-            // A request that breaks a rule never becomes valid, so it fails instead of being
-            // retried.
+        match decide_outcome(&csr, ca, now) {
+            Ok(outcome) => {
+                let mut fresh = csr.as_ref().clone();
+                let status = fresh.status.get_or_insert_default();
+                match outcome {
+                    Outcome::Signed(pem) => {
+                        status.certificate = Some(ByteString(pem.into_bytes()));
+                    }
+                    Outcome::Rejected(why) => {
+                        let reason = "SignerValidationFailure";
+                        let failed = new_condition("Failed", reason, &why.to_string(), now);
+                        status.conditions.get_or_insert_default().push(failed);
+                    }
+                }
+                vec![Action::update_status(&fresh)]
+            }
             Err(error) => {
-                let failed =
-                    new_condition("Failed", "SignerValidationFailure", &error.to_string(), now);
-                status.conditions.get_or_insert_default().push(failed);
+                let pause = retry_pause(&csr, now);
+                tracing::warn!(
+                    name = key,
+                    %error,
+                    ?pause,
+                    "an approved request can't be signed, check the signer's CA; it tries again"
+                );
+                vec![Action::Requeue(pause)]
             }
         }
-        vec![Action::update_status(&fresh)]
     }
+}
+
+/// The end of a request.
+enum Outcome {
+    /// The certificate as PEM.
+    Signed(String),
+    /// The request breaks a rule of its signer and never becomes valid.
+    Rejected(CaError),
+}
+
+/// Decides about an approved request.
+///
+/// # Errors
+/// The request can't be signed now, for instance because the CA has expired. As upstream, it does
+/// not fail: the next CA may sign it.
+fn decide_outcome(csr: &Csr, ca: &Ca, now: Timestamp) -> Result<Outcome, CaError> {
+    let request = CertificateRequest::from_pem(&csr.spec.request.0)?;
+    // Approval does not replace the rules of the signer, which bind administrators, too.
+    if let Err(violated) = check_signer_rules(csr, &request) {
+        return Ok(Outcome::Rejected(violated));
+    }
+    let requested = csr
+        .spec
+        .expiration_seconds
+        .and_then(|s| u64::try_from(s).ok())
+        .map(Duration::from_secs);
+    let pem = ca.sign(&request, &list_usages(csr), requested, now)?;
+    Ok(Outcome::Signed(pem))
+}
+
+/// Returns the pause before the next attempt: the age of the request, so that the pauses double
+/// without a count of the attempts.
+fn retry_pause(csr: &Csr, now: Timestamp) -> Duration {
+    let created = csr.metadata.creation_timestamp.as_ref();
+    let age = created.map_or(Duration::MAX, |created| {
+        Duration::try_from(now.duration_since(created.0)).unwrap_or_default()
+    });
+    age.clamp(SHORTEST_PAUSE, LONGEST_PAUSE)
 }
 
 #[cfg(test)]
@@ -95,14 +139,14 @@ mod tests {
     use controllers_runtime::describe_actions;
     use serde_json::json;
 
-    /// Returns the actions for a request with these conditions; the signer has no CA that could sign.
-    fn sign(conditions: serde_json::Value, signer: &str) -> Vec<String> {
-        let csr: Csr = serde_json::from_value(json!({"metadata": {"name": "c"},
-            "spec": {"request": "", "signerName": signer}, "status": {"conditions": conditions}}))
-        .unwrap();
+    const NOW: &str = "2026-01-01T00:00:00Z";
+
+    /// Returns the actions for a request to a signer whose CA is valid until 2030.
+    fn decide(csr: serde_json::Value, now: &str) -> Vec<Action> {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::default();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.not_after = rcgen::date_time_ymd(2030, 1, 1);
         let certificate = params.self_signed(&key).unwrap();
         let ca = Ca::from_pem(
             &certificate.pem(),
@@ -111,15 +155,18 @@ mod tests {
         )
         .unwrap();
         let signer = CsrSigner {
-            requests: Cache::with_objects(vec![csr]),
+            requests: Cache::with_objects(vec![serde_json::from_value(csr).unwrap()]),
             authorities: Authorities::from([(crate::CLIENT, ca)]),
         };
-        describe_actions(&signer.reconcile("c", Timestamp::UNIX_EPOCH))
+        signer.reconcile("c", now.parse().unwrap())
+    }
+
+    fn condition(kind: &str) -> serde_json::Value {
+        json!({"type": kind, "status": "True"})
     }
 
     #[test]
     fn only_approved_requests_of_own_signers_are_processed() {
-        let condition = |kind: &str| json!({"type": kind, "status": "True"});
         let approved = condition("Approved");
         for (conditions, signer, expect) in [
             (json!([]), crate::CLIENT, 0),
@@ -128,11 +175,73 @@ mod tests {
             (json!([approved, condition("Failed")]), crate::CLIENT, 0),
             (json!([approved]), "example.com/signer", 0),
         ] {
-            assert_eq!(
-                sign(conditions.clone(), signer).len(),
-                expect,
-                "{conditions} {signer}"
-            );
+            let csr = json!({"metadata": {"name": "c"}, "status": {"conditions": conditions},
+                "spec": {"request": "", "signerName": signer}});
+            assert_eq!(decide(csr, NOW).len(), expect, "{conditions} {signer}");
+        }
+    }
+
+    /// Returns an approved request that was created a minute before `NOW`.
+    fn approved_request(pem: &[u8], usages: &[&str], created: &str) -> serde_json::Value {
+        let request = ByteString(pem.to_vec());
+        json!({"metadata": {"name": "c", "creationTimestamp": created},
+            "status": {"conditions": [condition("Approved")]},
+            "spec": {"request": request, "usages": usages, "signerName": crate::CLIENT}})
+    }
+
+    #[test]
+    fn only_a_violated_rule_of_the_signer_makes_a_request_fail() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let request = rcgen::CertificateParams::default().serialize_request(&key);
+        let pem = request.unwrap().pem().unwrap();
+        let pem = pem.as_bytes();
+        for (case, request, usages, now, expect) in [
+            ("valid", pem, &["client auth"][..], NOW, "certificate"),
+            (
+                "rule",
+                pem,
+                &["server auth"],
+                NOW,
+                "SignerValidationFailure",
+            ),
+            ("malformed", b"x", &["client auth"], NOW, "requeue 60s"),
+            (
+                "expired CA",
+                pem,
+                &["client auth"],
+                "2031-01-01T00:00:00Z",
+                "requeue 1000s",
+            ),
+        ] {
+            let csr = approved_request(request, usages, "2025-12-31T23:59:00Z");
+            let actions = decide(csr, now);
+            let found = match actions.first().and_then(Action::as_write) {
+                Some(write) => match write.body.pointer("/status/certificate") {
+                    Some(_) => "certificate".to_owned(),
+                    None => {
+                        let reason = write.body.pointer("/status/conditions/1/reason");
+                        reason
+                            .and_then(|r| r.as_str())
+                            .unwrap_or_default()
+                            .to_owned()
+                    }
+                },
+                None => describe_actions(&actions).join(" "),
+            };
+            assert_eq!((actions.len(), found.as_str()), (1, expect), "{case}");
+        }
+    }
+
+    #[test]
+    fn pauses_between_attempts_grow_with_the_age_of_the_request() {
+        for (created, expect) in [
+            ("2026-01-01T00:00:00Z", "requeue 1s"),
+            ("2026-01-01T00:00:09Z", "requeue 1s"),
+            ("2025-12-31T23:59:30Z", "requeue 30s"),
+            ("2025-12-31T00:00:00Z", "requeue 1000s"),
+        ] {
+            let found = describe_actions(&decide(approved_request(b"x", &[], created), NOW));
+            assert_eq!(found, [expect], "{created}");
         }
     }
 }
