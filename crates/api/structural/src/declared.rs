@@ -130,7 +130,10 @@ impl Declarer {
 
     fn build(&mut self, schema: &Schema, is_root: bool) -> Option<Declared> {
         if schema.int_or_string {
-            let longest = schema.max_length().map_or(MAX_REQUEST_SIZE - 2, |n| n * 4);
+            let longest = schema
+                .max_length()
+                // The limit counts characters, each of up to 4 bytes.
+                .map_or(MAX_REQUEST_SIZE - 2, |limit| limit.saturating_mul(4));
             return Some(Declared::simple(JsonForm::Dynamic, Type::Dyn, 1, longest));
         }
         match schema.value_type? {

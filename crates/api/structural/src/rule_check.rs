@@ -306,6 +306,27 @@ mod tests {
     }
 
     #[test]
+    fn greatest_length_makes_a_rule_costly_and_not_free() {
+        // Four bytes a character: the products are 0 and -4 in 64 bits.
+        for limit in [1_i64 << 62, i64::MAX] {
+            for node in [
+                json!({"x-kubernetes-int-or-string": true}),
+                json!({"type": "string"}),
+            ] {
+                let mut node = node;
+                node["maxLength"] = limit.into();
+                node["x-kubernetes-validations"] = json!([{"rule": "string(self).contains('x')"}]);
+                let found = check(json!({"type": "object", "properties": {"n": node}}));
+                let text = found.first().map(String::as_str).unwrap_or_default();
+                assert!(
+                    text.contains("estimated rule cost exceeds budget"),
+                    "{node} {found:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn rule_of_an_unchanged_schema_may_cost_more() {
         let list = |limit: Option<i64>, rule: &str| {
             let mut list = json!({"type": "array", "items": {"type": "string", "maxLength": 10,
