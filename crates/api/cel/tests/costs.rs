@@ -129,6 +129,9 @@ fn actual_costs_count_steps() {
         ("{'k': object.a}", 32),
         ("object.m.k in ['v', 'w']", 3),
         ("object.m.k in [object.m.k]", 17),
+        // Only bool, numbers and text are put into a set, whose search is free.
+        ("object.m.k in [null]", 4),
+        ("object.m.k in [null, null]", 5),
         ("object.s.contains('cde')", 4),
         ("object.s.matches('^[0-9a-f]+$')", 8),
         ("object.s + object.s", 5),

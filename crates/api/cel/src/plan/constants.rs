@@ -66,11 +66,11 @@ pub(super) fn fold_membership(arguments: &mut Vec<Node>) -> Option<Node> {
     if list.is_empty() {
         return Some(Node::Constant(Value::Bool(false)));
     }
-    // cel-go builds a hash set of the constants, which bytes, lists and maps can't be in.
+    // cel-go builds a hash set of the constants, which bytes, lists, maps and null can't be in.
     let is_simple = |value: Value<'_>| {
         matches!(
             value.type_of(),
-            Type::Bool | Type::Int | Type::Uint | Type::Double | Type::String | Type::Null
+            Type::Bool | Type::Int | Type::Uint | Type::Double | Type::String
         )
     };
     if !list.iter().all(is_simple) {
