@@ -16,8 +16,9 @@ type Eval<'v> = Result<Value<'v>, EvalError>;
 
 const INT: EvalError = EvalError::Overflow("integer");
 const UINT: EvalError = EvalError::Overflow("unsigned integer");
-const DURATION: EvalError = EvalError::Overflow("duration");
 const TIMESTAMP: EvalError = EvalError::Overflow("timestamp");
+/// Nanoseconds of the least duration.
+const LEAST: i128 = i64::MIN as i128;
 
 fn same(
     id: &'static str,
@@ -222,7 +223,8 @@ fn duration<'v>(value: Option<SignedDuration>) -> Eval<'v> {
     value
         .filter(|value| i64::try_from(value.as_nanos()).is_ok())
         .map(Value::Duration)
-        .ok_or(DURATION)
+        // cel-go calculates with the nanoseconds as integers, so this is an overflow of integers.
+        .ok_or(INT)
 }
 
 fn timestamp<'v>(value: Result<Timestamp, jiff::Error>) -> Eval<'v> {
@@ -271,6 +273,8 @@ fn subtract<'v>(arguments: &[Value<'v>]) -> Eval<'v> {
         }
         [Value::Double(left), Value::Double(right)] => Ok(Value::Double(left - right)),
         [Value::Duration(left), Value::Duration(right)] => duration(left.checked_sub(*right)),
+        // cel-go adds the negated duration, and the least one has no negation.
+        [Value::Timestamp(_), Value::Duration(length)] if length.as_nanos() == LEAST => Err(INT),
         [Value::Timestamp(start), Value::Duration(length)] => timestamp(start.checked_sub(*length)),
         [Value::Timestamp(left), Value::Timestamp(right)] => {
             duration(Some(left.duration_since(*right)))
@@ -354,4 +358,35 @@ fn estimate_concatenation(site: &CallSite) -> Option<CallEstimate> {
         size.scale(STRING_TRAVERSAL_FACTOR),
         size,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn overflow_of_times_names_the_type_that_cel_go_names() {
+        let long = || Value::Duration(SignedDuration::from_nanos(i64::MAX));
+        let least = || Value::Duration(SignedDuration::from_nanos(i64::MIN));
+        let tick = || Value::Duration(SignedDuration::from_nanos(1));
+        let time = |text: &str| Value::Timestamp(text.parse().unwrap());
+        let (first, last) = (time("0001-01-01T00:00:00Z"), time("9999-12-30T00:00:00Z"));
+        for (case, found, expect) in [
+            ("long + tick", add(&[long(), tick()]), INT),
+            ("least - tick", subtract(&[least(), tick()]), INT),
+            ("tick - least", subtract(&[tick(), least()]), INT),
+            (
+                "last - first",
+                subtract(&[last.clone(), first.clone()]),
+                INT,
+            ),
+            // A duration is negated and added.
+            ("first - least", subtract(&[first.clone(), least()]), INT),
+            ("last + long", add(&[last, long()]), TIMESTAMP),
+            ("first - long", subtract(&[first, long()]), TIMESTAMP),
+        ] {
+            assert_eq!(found.err(), Some(expect), "{case}");
+        }
+    }
 }
