@@ -7,18 +7,14 @@
 mod constants;
 mod node;
 
-use std::sync::Arc;
-
 use self::constants::{fold_conversion, fold_list, fold_map, fold_membership};
 pub use self::node::{Body, CallStep, Fold, Indexing, Mode, Node, Selection};
 use crate::ast::{Comprehension, Expr, ExprId, ExprKind, Select};
 use crate::check::{Checked, Reference};
 use crate::cost::SELECT_COST;
 use crate::error::EvalError;
-use crate::function::Overload;
 use crate::macros::{MAP_INSERT, NOT_STRICTLY_FALSE};
 use crate::regex::compile_pattern;
-use crate::types::Type;
 use crate::value::{Text, Value};
 
 /// Plans the evaluation of a checked expression.
