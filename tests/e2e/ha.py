@@ -8,16 +8,13 @@ import json
 import os
 import re
 import signal
-import ssl
 import subprocess
 import sys
-import threading
 import time
-import urllib.error
-import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
 from checks import Kubectl, check, main, shell, until  # noqa: E402
+from writers import Writer  # noqa: E402
 
 CONTROL = ("cp1", "cp2", "cp3")
 FORMED = ("ha/third-machine-joins",)
@@ -286,56 +283,17 @@ def peers(c):
         assert handshake(c, c["cp2"], address, member, preface) is not None, f"{port} refuses a member"
 
 
-class Client(threading.Thread):
-    """Creates ConfigMaps through one API server, and continues with the next one when a request fails."""
+class Client(Writer):
+    """Writes through the API servers of the machines, as the administrator."""
 
     def __init__(self, c, first):
-        super().__init__(daemon=True)
         pki = os.path.join(c["cp1"].folder, "pki")
-        self.context = ssl.create_default_context(cafile=os.path.join(pki, "ca.crt"))
-        self.context.load_cert_chain(os.path.join(pki, "admin.crt"), os.path.join(pki, "admin.key"))
-        self.servers = [f"https://{c[name].address}:6443" for name in CONTROL]
-        self.at = CONTROL.index(first)
-        self.acknowledged, self.longest, self.over, self.wrong = [], 0.0, False, None
+        servers = [f"https://{c[name].address}:6443" for name in CONTROL]
+        super().__init__(servers, f"{pki}/ca.crt", f"{pki}/admin.crt", f"{pki}/admin.key", CONTROL.index(first))
 
-    def request(self, server, path, body=None, seconds=3):
-        request = urllib.request.Request(server + path, data=body and json.dumps(body).encode(), headers={"Content-Type": "application/json"})
-        return urllib.request.urlopen(request, timeout=seconds, context=self.context)
-
-    def run(self):
-        number = 0
-        while not self.over:
-            name, began = f"write-{number}", time.monotonic()
-            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"n": str(number)}}
-            while not self.over:
-                try:
-                    self.request(self.servers[self.at], "/api/v1/namespaces/default/configmaps", body).close()
-                    break
-                except urllib.error.HTTPError as error:
-                    # The response to an earlier attempt was lost.
-                    if error.code == 409:
-                        break
-                    text = error.read()
-                    # A server that fails /readyz admits nothing yet, as upstream with code 403. A load balancer would pass it over.
-                    if error.code not in (429, 500, 503, 504) and b"not yet ready to handle request" not in text:
-                        self.wrong = f"{name}: {error.code} {text[:200]}"
-                        return
-                except (OSError, ssl.SSLError, ValueError, TimeoutError):
-                    pass
-                self.at = (self.at + 1) % len(CONTROL)
-                time.sleep(0.05)
-            else:
-                return
-            self.acknowledged.append(name)
-            self.longest = max(self.longest, time.monotonic() - began)
-            number += 1
-            time.sleep(0.02)
-
-    def end(self, c):
+    def finish(self, c):
         """Returns the longest time of a write; everything that was acknowledged is there, at each server."""
-        self.over = True
-        self.join(30)
-        assert not self.wrong, self.wrong
+        self.end()
         for name in CONTROL:
             found = json.loads(c.kubectl(name)("get", "configmaps", "-o", "json"))
             missing = set(self.acknowledged) - {item["metadata"]["name"] for item in found["items"]}
@@ -418,7 +376,7 @@ def survive(c, victim, what, break_it, repair, leads=False):
     until(lambda: c.kubectl(victim).run("get", "--raw", "/readyz", timeout=5), 60, 0.5)
     until(lambda: all(conditions(c.kubectl(through), name)[0]["Ready"] == "True" for name in (*CONTROL, "w1")), 60, 1)
     until(lambda: dns_ready(c, through, victim), 30)
-    longest = client.end(c)
+    longest = client.finish(c)
     new = {name: holder for name, (holder, _) in leaders(c, through).items()}
     moved = [name for name in new if new[name] != led[name]] + (["store"] if store_leader(c, through) != old else [])
     if leads:

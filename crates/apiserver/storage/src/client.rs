@@ -1,7 +1,7 @@
 //! Reads and compare-and-swap writes.
 
-use crate::deadline::with_deadline;
 use crate::lease::Leases;
+use crate::members::Members;
 use crate::read_index::ReadIndex;
 use crate::value::{Page, StoredValue};
 use crate::{ConfigError, LatencyMetrics, StoreConfig, StoreError};
@@ -16,10 +16,10 @@ use tonic::transport::Channel;
 // A page of 2,000 large objects exceeds the default of 4 MiB.
 const MAX_MESSAGE: usize = 256 * 1024 * 1024;
 
-/// A client of the store; clones share one connection.
+/// A client of the store; clones share the connections.
 #[derive(Clone)]
 pub struct Store {
-    pub(crate) channel: Channel,
+    pub(crate) members: Members,
     read_index: ReadIndex,
     latencies: LatencyMetrics,
     leases: Arc<Leases>,
@@ -29,12 +29,14 @@ pub struct Store {
 impl Store {
     /// Loads the files that `config` names; connects on first use.
     pub fn new(config: &StoreConfig) -> Result<Self, ConfigError> {
-        let channel = config.build_channel()?;
-        let read_index = ReadIndex::new(channel.clone());
-        let leases = Arc::new(Leases::new(channel.clone()));
+        // Several API servers have different members at first.
+        let first = std::process::id() as usize;
+        let members = Members::new(config.build_channels()?, first);
+        let read_index = ReadIndex::new(members.clone());
+        let leases = Arc::new(Leases::new(members.clone()));
         Ok(Store {
             leases,
-            channel,
+            members,
             read_index,
             latencies: LatencyMetrics::default(),
             compacted: Arc::default(),
@@ -69,12 +71,6 @@ impl Store {
         done
     }
 
-    fn kv_client(&self) -> pb::kv_client::KvClient<Channel> {
-        pb::kv_client::KvClient::new(self.channel.clone())
-            .max_decoding_message_size(MAX_MESSAGE)
-            .max_encoding_message_size(MAX_MESSAGE)
-    }
-
     /// Returns the store's revision, at least as new as the call. Concurrent calls share one read.
     pub async fn current_revision(&self) -> Result<i64, StoreError> {
         self.read_index.current_revision().await
@@ -86,9 +82,7 @@ impl Store {
             key: key_bytes(key),
             ..Default::default()
         };
-        let response = self
-            .time_call("get", with_deadline(self.kv_client().range(request)))
-            .await?;
+        let response = self.time_call("get", self.read_range(request)).await?;
         Ok(response.kvs.into_iter().next().map(StoredValue::from))
     }
 
@@ -108,9 +102,7 @@ impl Store {
             revision,
             ..Default::default()
         };
-        let response = self
-            .time_call("list", with_deadline(self.kv_client().range(request)))
-            .await?;
+        let response = self.time_call("list", self.read_range(request)).await?;
         Ok(Page {
             revision: response.header.map_or(0, |h| h.revision),
             more: response.more,
@@ -198,7 +190,7 @@ impl Store {
                 request: Some(pb::request_op::Request::RequestRange(read)),
             }],
         };
-        let response = with_deadline(self.kv_client().txn(request)).await?;
+        let response = self.execute_txn(request).await?;
         if response.succeeded {
             return Ok(response.header.map_or(0, |h| h.revision));
         }
@@ -212,7 +204,13 @@ impl Store {
         &self,
         request: pb::TxnRequest,
     ) -> Result<pb::TxnResponse, StoreError> {
-        with_deadline(self.kv_client().txn(request)).await
+        let send = async |channel| kv_client(channel).txn(request).await;
+        self.members.call(send).await
+    }
+
+    async fn read_range(&self, request: pb::RangeRequest) -> Result<pb::RangeResponse, StoreError> {
+        let send = async |channel| kv_client(channel).range(request.clone()).await;
+        self.members.read(send).await
     }
 
     /// Compacts history up to `revision`.
@@ -221,10 +219,15 @@ impl Store {
             revision,
             physical: false,
         };
-        with_deadline(self.kv_client().compact(request))
-            .await
-            .map(|_| ())
+        let send = async |channel| kv_client(channel).compact(request).await;
+        self.members.call(send).await.map(drop)
     }
+}
+
+fn kv_client(channel: Channel) -> pb::kv_client::KvClient<Channel> {
+    pb::kv_client::KvClient::new(channel)
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE)
 }
 
 fn put_operation(key: &str, value: Bytes, lease: i64) -> pb::request_op::Request {

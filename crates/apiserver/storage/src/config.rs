@@ -51,18 +51,17 @@ pub enum ConfigError {
 }
 
 impl StoreConfig {
-    /// Creates a channel that connects on first use and reconnects as needed.
-    pub(crate) fn build_channel(&self) -> Result<Channel, ConfigError> {
+    /// Creates a channel for each member. They connect on first use, and again as needed.
+    pub(crate) fn build_channels(&self) -> Result<Vec<Channel>, ConfigError> {
         let tls = self.build_tls()?;
         let endpoints = self
             .servers
             .iter()
             .map(|url| build_endpoint(url, tls.clone()))
             .collect::<Result<Vec<_>, _>>()?;
-        match endpoints.as_slice() {
-            [] => Err(ConfigError::NoServers),
-            [one] => Ok(one.connect_lazy()),
-            many => Ok(Channel::balance_list(many.iter().cloned())),
+        match endpoints.is_empty() {
+            true => Err(ConfigError::NoServers),
+            false => Ok(endpoints.iter().map(Endpoint::connect_lazy).collect()),
         }
     }
 

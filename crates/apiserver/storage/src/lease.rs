@@ -4,12 +4,11 @@
 //! cost more than the keys.
 
 use crate::StoreError;
-use crate::deadline::with_deadline;
+use crate::members::Members;
 use proto_etcd::etcdserverpb as pb;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
-use tonic::transport::Channel;
 
 /// Number of keys that share a lease.
 const KEYS_PER_LEASE: u32 = 1000;
@@ -21,14 +20,14 @@ struct Lease {
 }
 
 pub(crate) struct Leases {
-    channel: Channel,
+    members: Members,
     by_ttl: Mutex<HashMap<i64, Lease>>,
 }
 
 impl Leases {
-    pub(crate) fn new(channel: Channel) -> Self {
+    pub(crate) fn new(members: Members) -> Self {
         Leases {
-            channel,
+            members,
             by_ttl: Mutex::default(),
         }
     }
@@ -53,10 +52,12 @@ impl Leases {
             ttl: ttl + reuse,
             ..Default::default()
         };
-        let granted = with_deadline(
-            pb::lease_client::LeaseClient::new(self.channel.clone()).lease_grant(request),
-        )
-        .await?;
+        let grant = async |channel| {
+            pb::lease_client::LeaseClient::new(channel)
+                .lease_grant(request)
+                .await
+        };
+        let granted = self.members.call(grant).await?;
         let until = now + Duration::from_secs(u64::try_from(reuse).unwrap_or(1));
         by_ttl.insert(
             ttl,

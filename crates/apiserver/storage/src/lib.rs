@@ -9,10 +9,10 @@
 mod client;
 mod compact;
 mod config;
-mod deadline;
 mod error;
 mod latencies;
 mod lease;
+mod members;
 mod read_index;
 #[cfg(test)]
 mod tests;

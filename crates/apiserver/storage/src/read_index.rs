@@ -4,14 +4,13 @@
 //! already running started too early, so callers wait for the next one and share it.
 
 use crate::StoreError;
-use crate::deadline::with_deadline;
+use crate::members::Members;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use parking_lot::Mutex;
 use proto_etcd::etcdserverpb as pb;
 use std::sync::Arc;
-use tonic::transport::Channel;
 
 type ReadBatch = Shared<BoxFuture<'static, Result<i64, String>>>;
 
@@ -20,15 +19,15 @@ type QueuedRead = (ReadBatch, Arc<Mutex<bool>>);
 
 #[derive(Clone)]
 pub(crate) struct ReadIndex {
-    channel: Channel,
+    members: Members,
     /// The newest reading; it may have ended.
     last: Arc<Mutex<Option<QueuedRead>>>,
 }
 
 impl ReadIndex {
-    pub(crate) fn new(channel: Channel) -> Self {
+    pub(crate) fn new(members: Members) -> Self {
         ReadIndex {
-            channel,
+            members,
             last: Arc::default(),
         }
     }
@@ -53,7 +52,7 @@ impl ReadIndex {
             .map(|(reading, _)| reading)
             .filter(|r| r.peek().is_none());
         let started = Arc::new(Mutex::new(false));
-        let reading = read_revision(self.channel.clone(), before, started.clone())
+        let reading = read_revision(self.members.clone(), before, started.clone())
             .boxed()
             .shared();
         *last = Some((reading.clone(), started));
@@ -62,7 +61,7 @@ impl ReadIndex {
 }
 
 async fn read_revision(
-    channel: Channel,
+    members: Members,
     before: Option<ReadBatch>,
     started: Arc<Mutex<bool>>,
 ) -> Result<i64, String> {
@@ -78,9 +77,11 @@ async fn read_revision(
         count_only: true,
         ..Default::default()
     };
-    let mut kv = pb::kv_client::KvClient::new(channel);
-    let response = with_deadline(kv.range(request))
-        .await
-        .map_err(|e| e.to_string())?;
+    let read = async |channel| {
+        pb::kv_client::KvClient::new(channel)
+            .range(request.clone())
+            .await
+    };
+    let response = members.read(read).await.map_err(|e| e.to_string())?;
     Ok(response.header.map_or(0, |h| h.revision))
 }

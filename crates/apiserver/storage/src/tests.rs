@@ -4,6 +4,7 @@
 mod client;
 mod compact;
 mod config;
+mod members;
 mod watch;
 
 use crate::{Store, StoreConfig};

@@ -6,6 +6,7 @@
 //! same revision; see docs/adr.
 
 use crate::client::{key_bytes, prefix_end};
+use crate::members::{Member, PATIENCE};
 use crate::{Store, StoreError, StoredValue};
 use proto_etcd::MessageStream;
 use proto_etcd::etcdserverpb as pb;
@@ -13,7 +14,11 @@ use proto_etcd::mvccpb::{Event, event::EventType};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tonic::Request;
+use tonic::metadata::MetadataValue;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LAST_BACKOFF: Duration = Duration::from_secs(5);
@@ -120,11 +125,13 @@ impl Watch {
         let mut backoff = FIRST_BACKOFF;
         loop {
             let before = self.after;
-            let why = match self.run_stream().await {
+            let member = self.store.members.preferred();
+            let why = match self.run_stream(&member).await {
                 StreamEnd::ReceiverDropped => return,
                 StreamEnd::Compacted => return drop(self.sender.send(WatchItem::Compacted).await),
                 StreamEnd::Lost(why) => why,
             };
+            self.store.members.leave(&member);
             // Parts of a revision that was not complete: the next stream sends the revision again.
             self.pending.clear();
             // A stream that made progress was healthy, so that the next attempt need not wait.
@@ -140,15 +147,24 @@ impl Watch {
         }
     }
 
-    async fn run_stream(&mut self) -> StreamEnd {
-        match self.open_stream().await {
-            Ok((requests, responses)) => self.follow_stream(requests, responses).await,
-            Err(e) => StreamEnd::Lost(e.to_string()),
+    async fn run_stream(&mut self, member: &Member) -> StreamEnd {
+        // A stream on a connection that hangs ends no sooner than the connection.
+        let patience = match self.store.members.has_several() {
+            true => PATIENCE,
+            false => Duration::MAX,
+        };
+        match timeout(patience, self.open_stream(member)).await {
+            Ok(Ok((requests, responses))) => {
+                self.follow_stream(requests, responses, patience).await
+            }
+            Ok(Err(e)) => StreamEnd::Lost(e.to_string()),
+            Err(_) => StreamEnd::Lost("no response to a watch".into()),
         }
     }
 
     async fn open_stream(
         &self,
+        member: &Member,
     ) -> Result<
         (
             mpsc::Sender<pb::WatchRequest>,
@@ -172,11 +188,13 @@ impl Watch {
         let _ = requests.try_send(watch_request(
             pb::watch_request::RequestUnion::CreateRequest(create),
         ));
-        let mut client = pb::watch_client::WatchClient::new(self.store.channel.clone())
+        let mut client = pb::watch_client::WatchClient::new(member.channel.clone())
             .max_decoding_message_size(usize::MAX);
-        let responses = client
-            .watch(tokio_stream::wrappers::ReceiverStream::new(outgoing))
-            .await?;
+        let mut request = Request::new(ReceiverStream::new(outgoing));
+        // A member that is cut off from the others then ends the watch instead of being silent.
+        let metadata = request.metadata_mut();
+        metadata.insert("hasleader", MetadataValue::from_static("true"));
+        let responses = client.watch(request).await?;
         Ok((requests, responses.into_inner()))
     }
 
@@ -184,9 +202,30 @@ impl Watch {
         &mut self,
         requests: mpsc::Sender<pb::WatchRequest>,
         mut responses: MessageStream<pb::WatchResponse>,
+        patience: Duration,
     ) -> StreamEnd {
+        // Anything that arrives shows that the member responds; a busy one sends events first.
+        let mut awaited: Option<Instant> = None;
         loop {
+            let hangs = async {
+                match awaited {
+                    Some(since) => sleep_until(since + patience).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
+                // Responses first: while the caches were busy, they have waited here.
+                biased;
+                response = responses.message() => match response {
+                    Ok(Some(response)) => {
+                        awaited = None;
+                        if let Some(end) = self.handle_response(response).await {
+                            return end;
+                        }
+                    }
+                    Ok(None) => return StreamEnd::Lost("the store ended the watch".into()),
+                    Err(status) => return StreamEnd::Lost(status.message().to_owned()),
+                },
                 requested = self.progress_requested.recv() => {
                     if requested.is_none() {
                         return StreamEnd::ReceiverDropped;
@@ -195,14 +234,11 @@ impl Watch {
                     if requests.send(watch_request(progress)).await.is_err() {
                         return StreamEnd::Lost("the watch stream is closed".into());
                     }
+                    if self.store.members.has_several() {
+                        awaited.get_or_insert_with(Instant::now);
+                    }
                 }
-                response = responses.message() => match response {
-                    Ok(Some(response)) => if let Some(end) = self.handle_response(response).await {
-                        return end;
-                    },
-                    Ok(None) => return StreamEnd::Lost("the store ended the watch".into()),
-                    Err(status) => return StreamEnd::Lost(status.message().to_owned()),
-                },
+                () = hangs => return StreamEnd::Lost("no response to a progress request".into()),
             }
         }
     }

@@ -31,6 +31,7 @@ impl FakeEtcd {
             revision: watch::Sender::new(1),
             epoch: watch::Sender::new(0),
             stalled: watch::Sender::new(false),
+            stalled_watches: watch::Sender::new(false),
             failures: Mutex::default(),
             before_txn: Mutex::default(),
             requests: Mutex::default(),
@@ -116,6 +117,11 @@ impl FakeEtcd {
     /// Lets requests to the key space wait until `stalled` is false again.
     pub fn stall(&self, stalled: bool) {
         self.shared.stalled.send_replace(stalled);
+    }
+
+    /// Lets responses of watches wait until `stalled` is false again.
+    pub fn stall_watches(&self, stalled: bool) {
+        self.shared.stalled_watches.send_replace(stalled);
     }
 
     /// Ends all watch streams, as a lost connection does.

@@ -149,6 +149,8 @@ async fn serve_watch(
                 None => Vec::new(),
             },
         };
+        let mut stalled = shared.stalled_watches.subscribe();
+        let _ = stalled.wait_for(|stalled| !stalled).await;
         for response in responses {
             let ends = response.canceled;
             if sender.send(Ok(response)).await.is_err() || ends {

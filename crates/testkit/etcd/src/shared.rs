@@ -19,6 +19,7 @@ pub(crate) struct Shared {
     pub(crate) epoch: watch::Sender<u64>,
     /// True while requests to the key space get no response.
     pub(crate) stalled: watch::Sender<bool>,
+    pub(crate) stalled_watches: watch::Sender<bool>,
     pub(crate) failures: Mutex<VecDeque<Status>>,
     pub(crate) before_txn: Mutex<Option<Hook>>,
     pub(crate) requests: Mutex<Vec<&'static str>>,

@@ -189,7 +189,7 @@ async fn keys_of_the_same_ttl_share_a_lease() {
 #[tokio::test]
 async fn lease_is_replaced_after_a_thousand_keys() {
     let (etcd, store) = start_store().await;
-    let leases = Leases::new(store.channel.clone());
+    let leases = Leases::new(store.members.clone());
     for _ in 0..1000 {
         assert_eq!(leases.lease_for(3600).await.unwrap(), 1);
     }

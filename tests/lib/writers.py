@@ -1,0 +1,57 @@
+"""A client that writes through any of several API servers, as a client with retries does."""
+import json
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.request
+
+
+class Writer(threading.Thread):
+    """Creates ConfigMaps through one API server, and continues with the next one when a request fails."""
+
+    def __init__(self, servers, ca, certificate, key, first=0):
+        super().__init__(daemon=True)
+        self.context = ssl.create_default_context(cafile=ca)
+        self.context.load_cert_chain(certificate, key)
+        self.servers, self.at = servers, first
+        self.acknowledged, self.longest, self.over, self.wrong = [], 0.0, False, None
+
+    def request(self, server, path, body=None, seconds=3):
+        request = urllib.request.Request(server + path, data=body and json.dumps(body).encode(), headers={"Content-Type": "application/json"})
+        return urllib.request.urlopen(request, timeout=seconds, context=self.context)
+
+    def run(self):
+        number = 0
+        while not self.over:
+            name, began = f"write-{number}", time.monotonic()
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"n": str(number)}}
+            while not self.over:
+                try:
+                    self.request(self.servers[self.at], "/api/v1/namespaces/default/configmaps", body).close()
+                    break
+                except urllib.error.HTTPError as error:
+                    # The response to an earlier attempt was lost.
+                    if error.code == 409:
+                        break
+                    text = error.read()
+                    # A server that fails /readyz admits nothing yet, as upstream with code 403. A load balancer would pass it over.
+                    if error.code not in (429, 500, 503, 504) and b"not yet ready to handle request" not in text:
+                        self.wrong = f"{name}: {error.code} {text[:200]}"
+                        return
+                except (OSError, ssl.SSLError, ValueError, TimeoutError):
+                    pass
+                self.at = (self.at + 1) % len(self.servers)
+                time.sleep(0.05)
+            else:
+                return
+            self.acknowledged.append(name)
+            self.longest = max(self.longest, time.monotonic() - began)
+            number += 1
+            time.sleep(0.02)
+
+    def end(self):
+        """Ends the writes. An error that a client with retries would not overcome is an AssertionError."""
+        self.over = True
+        self.join(30)
+        assert not self.wrong, self.wrong
