@@ -70,7 +70,7 @@ const PLUGINS: [&str; 4] = ["", "kubernetes", "cache", "forward"];
 
 /// A request, as far as metrics show it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Observed {
+pub(crate) struct RequestRecord {
     pub started: Instant,
     pub client: IpAddr,
     pub transport: Transport,
@@ -140,7 +140,7 @@ impl Metrics {
     }
 
     /// Counts a request with its response.
-    pub fn count_response(&self, request: &Observed, code: ResponseCode, source: Source) {
+    pub fn count_response(&self, request: &RequestRecord, code: ResponseCode, source: Source) {
         let Some(zone) = self.zones.get(request.domain) else {
             return;
         };

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::clients::{Clients, Slot};
 use crate::forwarder::{Forwarder, Resolution};
-use crate::metrics::{Metrics, Observed, Source};
+use crate::metrics::{Metrics, RequestRecord, Source};
 use crate::question::Question;
 use crate::reply::{
     HeaderCheck, Reply, Transport, build_error, build_reply, check_header, empty_response,
@@ -34,11 +34,11 @@ pub(crate) enum Step {
     /// Send nothing.
     Ignore,
     /// Wait for an upstream resolver.
-    Wait(Box<Pending>),
+    Wait(Box<ForwardedRequest>),
 }
 
 /// A request that an upstream resolver must answer.
-pub(crate) struct Pending {
+pub(crate) struct ForwardedRequest {
     draft: Draft,
     question: Question,
     /// Counts the request for its client.
@@ -50,7 +50,7 @@ struct Draft {
     request: Message,
     /// Empty, an alias of the cluster, or complete.
     response: Message,
-    observed: Observed,
+    record: RequestRecord,
 }
 
 impl Server {
@@ -82,7 +82,7 @@ impl Server {
         let Some(question) = Question::from_request(&request) else {
             return Step::Ignore;
         };
-        let observed = Observed {
+        let record = RequestRecord {
             started,
             client,
             transport,
@@ -94,7 +94,7 @@ impl Server {
         let draft = |request, response| Draft {
             request,
             response,
-            observed,
+            record,
         };
         match reply {
             Reply::Ready(response) => self.respond(draft(request, *response), Source::Cluster),
@@ -123,23 +123,23 @@ impl Server {
     }
 
     fn start_forward(&self, mut draft: Draft, question: Question) -> Step {
-        if question.kind == RecordType::ANY && draft.observed.transport == Transport::Udp {
+        if question.kind == RecordType::ANY && draft.record.transport == Transport::Udp {
             // RFC 8482: the largest answers there are. Over TCP the client's address is verified,
             // so that nothing is amplified.
             draft.response.metadata.truncation = true;
             return self.respond(draft, Source::Server);
         }
-        let now = draft.observed.started;
+        let now = draft.record.started;
         if let Some(answer) = self.forwarder.find_cached(&question, now) {
             answer.write_to(&draft.request, &mut draft.response, now);
             return self.respond(draft, Source::Cache);
         }
-        let Some(slot) = self.clients.admit_question(draft.observed.client) else {
+        let Some(slot) = self.clients.admit_question(draft.record.client) else {
             self.metrics.count_reject();
             draft.response.metadata.response_code = ResponseCode::Refused;
             return self.respond(draft, Source::Server);
         };
-        Step::Wait(Box::new(Pending {
+        Step::Wait(Box::new(ForwardedRequest {
             draft,
             question,
             _slot: slot,
@@ -147,13 +147,13 @@ impl Server {
     }
 
     /// Waits for an upstream resolver and returns the response.
-    pub async fn finish_request(&self, pending: Pending) -> Option<Vec<u8>> {
-        let Pending {
+    pub async fn finish_request(&self, forwarded: ForwardedRequest) -> Option<Vec<u8>> {
+        let ForwardedRequest {
             mut draft,
             question,
             _slot,
-        } = pending;
-        let client = draft.observed.client;
+        } = forwarded;
+        let client = draft.record.client;
         let failure = match self.forwarder.resolve(question, client).await {
             Resolution::Answer(answer) => {
                 answer.write_to(&draft.request, &mut draft.response, Instant::now());
@@ -182,12 +182,12 @@ impl Server {
         let Draft {
             request,
             mut response,
-            observed,
+            record,
         } = draft;
         shuffle_addresses(&mut response.answers);
         let code = response.metadata.response_code;
-        let bytes = encode_message(&request, response, observed.transport)?;
-        self.metrics.count_response(&observed, code, source);
+        let bytes = encode_message(&request, response, record.transport)?;
+        self.metrics.count_response(&record, code, source);
         Some(bytes)
     }
 

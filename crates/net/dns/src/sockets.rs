@@ -100,11 +100,11 @@ async fn udp_loop(server: Arc<Server>, socket: Arc<UdpSocket>, tasks: Tasks, sha
         match server.start_request(bytes, peer.ip(), Transport::Udp) {
             Step::Respond(response) => drop(socket.send_to(&response, peer).await),
             Step::Ignore => {}
-            Step::Wait(pending) => {
+            Step::Wait(forwarded) => {
                 let (server, socket) = (server.clone(), socket.clone());
                 let _shared = shared.enter();
                 tasks.spawn_isolated("dns forward", async move {
-                    if let Some(response) = server.finish_request(*pending).await {
+                    if let Some(response) = server.finish_request(*forwarded).await {
                         let _ = socket.send_to(&response, peer).await;
                     }
                 });
@@ -154,7 +154,7 @@ async fn serve_connection(server: &Server, mut stream: TcpStream, peer: SocketAd
         let response = match server.start_request(&request, peer.ip(), Transport::Tcp) {
             Step::Respond(response) => response,
             Step::Ignore => return None,
-            Step::Wait(pending) => server.finish_request(*pending).await?,
+            Step::Wait(forwarded) => server.finish_request(*forwarded).await?,
         };
         let length = u16::try_from(response.len()).ok()?;
         let framed = [&length.to_be_bytes()[..], &response].concat();
