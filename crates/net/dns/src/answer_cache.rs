@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use crate::forwarded_answer::{ForwardedAnswer, Outcome};
 use crate::question::Question;
+use crate::slots::identify_client;
 
 /// Memory of cached answers, in bytes: about as many answers as CoreDNS keeps by default (9,984 of
 /// each kind).
@@ -222,7 +223,7 @@ impl Shares {
             self.started = Some(now);
             self.added.clear();
         }
-        let client = client.to_canonical();
+        let client = identify_client(client);
         let known = self.added.len() < Self::CLIENTS || self.added.contains_key(&client);
         let rest = IpAddr::from([0, 0, 0, 0]);
         let added = self

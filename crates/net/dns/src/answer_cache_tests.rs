@@ -119,6 +119,20 @@ fn one_client_cannot_fill_the_cache() {
     );
 }
 
+/// A pod in the node's network can send from each of 16 million addresses.
+#[test]
+fn loopback_addresses_have_one_share_of_the_cache() {
+    let cache = AnswerCache::new(MAX_TTL);
+    let now = Instant::now();
+    for n in 0..20_000_u32 {
+        let owner = format!("n{n}.example.");
+        let client = IpAddr::from(((127 << 24) | n).to_be_bytes());
+        insert(&cache, client, &owner, success(&owner), now);
+    }
+    let weight = cache.success.answers.weight();
+    assert!(weight <= Shares::BYTES, "{weight}");
+}
+
 /// A tenant may control the zone, and with it the size of each answer.
 #[test]
 fn growing_renewals_are_counted_for_the_share_of_a_client() {

@@ -1,20 +1,18 @@
 //! The allowed clients, and limits of what each of them uses.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use parking_lot::Mutex;
+
+use crate::slots::{Limit, Slot, Slots};
 
 /// Limits of TCP connections.
 const CONNECTIONS: Limit = Limit {
     total: 256,
     per_client: 16,
 };
-/// Limits of requests that wait for upstream resolvers. One pod whose names never resolve leaves
-/// three quarters of the questions (`MAX_QUESTIONS`) to the others.
-const QUESTIONS: Limit = Limit {
+/// Limits of requests that wait for upstream resolvers.
+const REQUESTS: Limit = Limit {
     total: 1024,
     per_client: 128,
 };
@@ -24,34 +22,7 @@ const QUESTIONS: Limit = Limit {
 pub(crate) struct Clients {
     allowed: Vec<IpNet>,
     connections: Slots,
-    questions: Slots,
-}
-
-/// Maximum numbers of something that clients use.
-#[derive(Debug, Clone, Copy)]
-struct Limit {
-    total: usize,
-    per_client: usize,
-}
-
-/// Counts what clients use.
-#[derive(Debug)]
-struct Slots {
-    limit: Limit,
-    used: Arc<Mutex<Used>>,
-}
-
-#[derive(Debug, Default)]
-struct Used {
-    total: usize,
-    by_client: HashMap<IpAddr, usize>,
-}
-
-/// One use, counted until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    used: Arc<Mutex<Used>>,
-    client: IpAddr,
+    requests: Slots,
 }
 
 impl Clients {
@@ -67,7 +38,7 @@ impl Clients {
         Self {
             allowed,
             connections: Slots::new(CONNECTIONS),
-            questions: Slots::new(QUESTIONS),
+            requests: Slots::new(REQUESTS),
         }
     }
 
@@ -77,51 +48,16 @@ impl Clients {
         self.allowed.iter().any(|net| net.contains(&client))
     }
 
-    /// Counts a TCP connection; None if the client has reached a limit.
+    /// Counts a TCP connection; None if the client has its share. It must be closed when the slot
+    /// ends.
     pub(crate) fn admit_connection(&self, client: IpAddr) -> Option<Slot> {
         self.connections.admit(client)
     }
 
-    /// Counts a request that waits for an upstream resolver; None if the client has reached a
-    /// limit.
-    pub(crate) fn admit_question(&self, client: IpAddr) -> Option<Slot> {
-        self.questions.admit(client)
-    }
-}
-
-impl Slots {
-    fn new(limit: Limit) -> Self {
-        Self {
-            limit,
-            used: Arc::default(),
-        }
-    }
-
-    fn admit(&self, client: IpAddr) -> Option<Slot> {
-        let client = client.to_canonical();
-        let mut used = self.used.lock();
-        let own = used.by_client.get(&client).copied().unwrap_or_default();
-        // One pod must not take the places of all others.
-        if own >= self.limit.per_client || used.total >= self.limit.total {
-            return None;
-        }
-        used.total += 1;
-        used.by_client.insert(client, own + 1);
-        Some(Slot {
-            used: self.used.clone(),
-            client,
-        })
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let mut used = self.used.lock();
-        used.total = used.total.saturating_sub(1);
-        match used.by_client.get_mut(&self.client) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(used.by_client.remove(&self.client)),
-        }
+    /// Counts a request that waits for an upstream resolver; None if the client has its share. The
+    /// request must be rejected when the slot ends.
+    pub(crate) fn admit_request(&self, client: IpAddr) -> Option<Slot> {
+        self.requests.admit(client)
     }
 }
 
@@ -175,29 +111,5 @@ mod tests {
         }
         let chosen = Clients::new(vec!["203.0.113.0/24".parse().unwrap()]);
         assert!(chosen.allows(ip("203.0.113.7")) && !chosen.allows(ip("10.0.0.1")));
-    }
-
-    #[test]
-    fn slots_are_limited_for_each_client_and_in_all() {
-        let limit = Limit {
-            total: 64,
-            per_client: 16,
-        };
-        let slots = Slots::new(limit);
-        let of_one: Vec<_> = std::iter::from_fn(|| slots.admit(ip("10.0.0.1"))).collect();
-        assert_eq!(of_one.len(), limit.per_client);
-        assert!(
-            slots.admit(ip("::ffff:10.0.0.1")).is_none(),
-            "the same client by another spelling"
-        );
-        let others: Vec<_> = (0..=255)
-            .filter_map(|n| slots.admit(IpAddr::from([10, 1, 0, n])))
-            .collect();
-        assert_eq!(of_one.len() + others.len(), limit.total);
-        drop(of_one);
-        assert!(slots.admit(ip("10.0.0.1")).is_some());
-        drop(others);
-        assert_eq!(slots.used.lock().total, 0);
-        assert!(slots.used.lock().by_client.is_empty());
     }
 }

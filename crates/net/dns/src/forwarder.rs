@@ -8,19 +8,24 @@ use std::time::Duration;
 use base_telemetry::MetricsPage;
 use hickory_proto::rr::Name;
 use parking_lot::Mutex;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 
 use crate::answer_cache::AnswerCache;
 use crate::forwarded_answer::ForwardedAnswer;
 use crate::metrics::{Metrics, ResolverMetrics};
 use crate::question::Question;
+use crate::slots::{Limit, Slots};
 use crate::stub_domain::StubDomain;
 use crate::upstream::{Resolvers, Upstreams};
 
-/// Maximum number of questions to upstream resolvers at one time; more are rejected rather than
-/// queued. Each has a socket, and a process may usually have 1,024 files.
-const MAX_QUESTIONS: usize = 512;
+/// Limits of questions to upstream resolvers at one time; more are rejected rather than queued.
+/// Each has a socket, as each connection has, and a process may usually have 1,024 files. One pod
+/// whose names never resolve leaves three quarters to the others.
+const QUESTIONS: Limit = Limit {
+    total: 512,
+    per_client: 128,
+};
 /// Timeout of a question, all resolvers together. Clients wait as long.
 const QUESTION_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -31,7 +36,7 @@ pub(crate) enum Resolution {
     Answer(Arc<ForwardedAnswer>),
     /// No resolver responded.
     Failed,
-    /// Too many questions wait for resolvers.
+    /// Too many questions wait for resolvers, and the client has its share of them.
     Rejected,
 }
 
@@ -52,8 +57,12 @@ pub(crate) struct Forwarder {
     /// Questions that wait for a resolver. Further requests with the same question wait for the
     /// same result.
     asked: Mutex<HashMap<Question, Arc<OnceCell<Resolution>>>>,
-    permits: Semaphore,
+    /// Questions in flight, each counted for the client whose request asks it.
+    questions: Slots,
 }
+
+/// The reason why a request did not ask its question: its client has its share.
+struct ShareReached;
 
 /// A question in flight; removed when it is dropped, also by a panic.
 struct Flight<'a> {
@@ -98,7 +107,7 @@ impl Forwarder {
             resolvers,
             cache,
             asked: Mutex::default(),
-            permits: Semaphore::new(MAX_QUESTIONS),
+            questions: Slots::new(QUESTIONS),
         }
     }
 
@@ -136,6 +145,12 @@ impl Forwarder {
         found.unwrap_or(self.root_domain())
     }
 
+    /// Returns the number of questions in flight.
+    #[cfg(test)]
+    pub fn count_questions(&self) -> usize {
+        self.questions.total()
+    }
+
     /// Asks the upstream resolvers, once for all requests with the same question at one time.
     pub async fn resolve(&self, question: Question, client: IpAddr) -> Resolution {
         let result = self
@@ -149,17 +164,31 @@ impl Forwarder {
             question,
             result,
         };
-        // The first caller asks. If its task is cancelled or panics, the next one does.
+        // The first caller asks. If its task is cancelled or panics, or if its client has its
+        // share, the next one does, for its own client.
         let ask = || self.ask_upstream(&flight.question, client);
-        flight.result.get_or_init(ask).await.clone()
+        match flight.result.get_or_try_init(ask).await {
+            Ok(result) => result.clone(),
+            Err(ShareReached) => Resolution::Rejected,
+        }
     }
 
-    async fn ask_upstream(&self, question: &Question, client: IpAddr) -> Resolution {
+    async fn ask_upstream(
+        &self,
+        question: &Question,
+        client: IpAddr,
+    ) -> Result<Resolution, ShareReached> {
         // Not queued: the client stops waiting after a few seconds, and its retry would wait behind
         // its own request.
-        let Ok(_permit) = self.permits.try_acquire() else {
-            return Resolution::Rejected;
-        };
+        let slot = self.questions.admit(client).ok_or(ShareReached)?;
+        tokio::select! {
+            biased;
+            () = slot.wait_until_ended() => Err(ShareReached),
+            resolution = self.ask_route(question, client) => Ok(resolution),
+        }
+    }
+
+    async fn ask_route(&self, question: &Question, client: IpAddr) -> Resolution {
         // The resolvers of a stub domain alone: others must not learn its names.
         let Some(route) = self.routes.get(self.find_domain(&question.name)) else {
             return Resolution::Failed;

@@ -17,10 +17,13 @@ mod question;
 mod reply;
 mod run;
 mod server;
+mod slots;
 mod sockets;
 mod stub_domain;
 #[cfg(test)]
 mod test_resolver;
+#[cfg(test)]
+mod test_server;
 mod upstream;
 mod view;
 pub mod zone;

@@ -8,7 +8,7 @@ use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
 use tokio::time::Instant;
 
-use crate::clients::{Clients, Slot};
+use crate::clients::Clients;
 use crate::forwarder::{Forwarder, Resolution};
 use crate::metrics::{Metrics, RequestRecord, Source};
 use crate::question::Question;
@@ -16,6 +16,7 @@ use crate::reply::{
     HeaderCheck, Reply, Transport, build_error, build_reply, check_header, empty_response,
     encode_message, shuffle_addresses,
 };
+use crate::slots::Slot;
 use crate::zone::View;
 
 /// State that responses need.
@@ -42,7 +43,7 @@ pub(crate) struct ForwardedRequest {
     draft: Draft,
     question: Question,
     /// Counts the request for its client.
-    _slot: Slot,
+    slot: Slot,
 }
 
 /// A request with its response so far.
@@ -134,7 +135,7 @@ impl Server {
             answer.write_to(&draft.request, &mut draft.response, now);
             return self.respond(draft, Source::Cache);
         }
-        let Some(slot) = self.clients.admit_question(draft.record.client) else {
+        let Some(slot) = self.clients.admit_request(draft.record.client) else {
             self.metrics.count_reject();
             draft.response.metadata.response_code = ResponseCode::Refused;
             return self.respond(draft, Source::Server);
@@ -142,7 +143,7 @@ impl Server {
         Step::Wait(Box::new(ForwardedRequest {
             draft,
             question,
-            _slot: slot,
+            slot,
         }))
     }
 
@@ -151,10 +152,15 @@ impl Server {
         let ForwardedRequest {
             mut draft,
             question,
-            _slot,
+            slot,
         } = forwarded;
         let client = draft.record.client;
-        let failure = match self.forwarder.resolve(question, client).await {
+        let resolution = tokio::select! {
+            biased;
+            () = slot.wait_until_ended() => Resolution::Rejected,
+            resolution = self.forwarder.resolve(question, client) => resolution,
+        };
+        let failure = match resolution {
             Resolution::Answer(answer) => {
                 answer.write_to(&draft.request, &mut draft.response, Instant::now());
                 return self.encode(draft, Source::Upstream);
@@ -200,3 +206,7 @@ impl Server {
         page.finish()
     }
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

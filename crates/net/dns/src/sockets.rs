@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base_task::Tasks;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -15,7 +15,7 @@ use crate::server::{Server, Step};
 
 /// Idle timeout of a TCP connection, and timeout of one request or response.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of requests over one TCP connection, as CoreDNS's: a client that sends more
+/// Maximum number of requests over one TCP connection, as CoreDNS's. A client that sends more
 /// connects again and competes with the others.
 const MAX_CONNECTION_REQUESTS: usize = 128;
 /// Maximum size of a request, in bytes. A request has one question and one or two records; what is
@@ -51,8 +51,8 @@ pub(crate) fn serve_dns(server: &Arc<Server>, sockets: Sockets, tasks: &Tasks) {
     tasks.spawn_critical("dns tcp", tcp_loop(server.clone(), tcp, tasks.clone()));
 }
 
-/// Runs the loop for UDP on a thread with its own reactor: with the shared one, each packet wakes
-/// another thread of the runtime while this one is responding, for a third of the processor time.
+/// Runs the loop for UDP on a thread with its own reactor. With the shared one, each packet wakes
+/// another thread of the runtime while this one responds: a third of the processor time.
 async fn serve_udp(server: Arc<Server>, socket: std::net::UdpSocket, tasks: Tasks) {
     let shared = Handle::current();
     let thread = tokio::task::spawn_blocking(move || -> std::io::Result<()> {
@@ -128,24 +128,37 @@ async fn tcp_loop(server: Arc<Server>, listener: TcpListener, tasks: Tasks) {
         if !server.clients.allows(peer.ip()) {
             continue;
         }
-        // Closed without a response: the client retries, and the other clients keep their
-        // connections.
-        let Some(slot) = server.clients.admit_connection(peer.ip()) else {
-            continue;
-        };
-        let (server, shutdown) = (server.clone(), shutdown.clone());
-        tasks.spawn_isolated("dns connection", async move {
-            let _slot = slot;
-            tokio::select! {
-                _ = serve_connection(&server, stream, peer) => {}
-                () = shutdown.cancelled() => {}
-            }
-        });
+        start_connection(&server, stream, peer, &tasks);
     }
 }
 
+/// Serves a connection in a task of its own, if the client has not reached its share.
+fn start_connection(
+    server: &Arc<Server>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: SocketAddr,
+    tasks: &Tasks,
+) {
+    // Closed without a response: the client retries, and the other clients keep their connections.
+    let Some(slot) = server.clients.admit_connection(peer.ip()) else {
+        return;
+    };
+    let (server, shutdown) = (server.clone(), tasks.shutdown().clone());
+    tasks.spawn_isolated("dns connection", async move {
+        tokio::select! {
+            _ = serve_connection(&server, stream, peer) => {}
+            () = slot.wait_until_ended() => {}
+            () = shutdown.cancelled() => {}
+        }
+    });
+}
+
 /// Serves requests until the client closes the connection, violates a limit, or gets no response.
-async fn serve_connection(server: &Server, mut stream: TcpStream, peer: SocketAddr) -> Option<()> {
+async fn serve_connection(
+    server: &Server,
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: SocketAddr,
+) -> Option<()> {
     // RFC 7766: clients may send several requests over one connection.
     for _ in 0..MAX_CONNECTION_REQUESTS {
         let request = timeout(IDLE_TIMEOUT, read_request(&mut stream))
@@ -166,7 +179,7 @@ async fn serve_connection(server: &Server, mut stream: TcpStream, peer: SocketAd
     None
 }
 
-async fn read_request(stream: &mut TcpStream) -> Option<Vec<u8>> {
+async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> Option<Vec<u8>> {
     let length = usize::from(stream.read_u16().await.ok()?);
     if length > MAX_REQUEST {
         return None;

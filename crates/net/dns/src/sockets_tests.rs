@@ -2,19 +2,16 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use base_task::CancellationToken;
-use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, ResponseCode};
 use hickory_proto::rr::{Name, RecordType};
-use tokio::net::TcpSocket;
+use tokio::io::DuplexStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_util::sync::DropGuard;
 
 use super::*;
-use crate::answer_cache::AnswerCache;
-use crate::clients::Clients;
-use crate::forwarder::Forwarder;
-use crate::metrics::Metrics;
-use crate::stub_domain::{StubDomain, sort_stub_domains};
+use crate::stub_domain::StubDomain;
 use crate::test_resolver::{TestResolver, addresses, response_to, soa, text};
-use crate::zone::tests::cluster;
+use crate::test_server::{new_server, question, request};
 
 const SOON: Duration = Duration::from_millis(300);
 
@@ -41,22 +38,13 @@ async fn start_server(
     stub_domains: Vec<StubDomain>,
 ) -> Started {
     let tasks = Tasks::new(CancellationToken::new());
-    let cache = AnswerCache::new(Duration::from_secs(30));
-    let domain = Name::from_ascii("cluster.local.").unwrap();
-    let stub_domains = sort_stub_domains(stub_domains, &domain).unwrap();
-    let own = SocketAddr::from(([127, 0, 0, 1], 53));
-    let forwarder = Forwarder::new(upstreams, stub_domains, own, Some(cache));
-    let server = Server {
-        view: Box::new(cluster()),
-        domain,
-        metrics: Metrics::new(own, forwarder.domains()),
-        forwarder,
-        clients: Clients::new(vec![allow.parse().unwrap()]),
+    let server = Arc::new(new_server(allow, upstreams, stub_domains));
+    let sockets = loop {
+        // A request of another test may have the port that the kernel chose for TCP.
+        if let Ok(sockets) = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await {
+            break sockets;
+        }
     };
-    let server = Arc::new(server);
-    let sockets = Sockets::bind(SocketAddr::from(([127, 0, 0, 1], 0)))
-        .await
-        .unwrap();
     let address = sockets.tcp.local_addr().unwrap();
     serve_dns(&server, sockets, &tasks);
     Started {
@@ -69,17 +57,6 @@ async fn start_server(
 
 async fn start_forwarding(resolver: &TestResolver) -> (SocketAddr, Started) {
     start_with("127.0.0.0/8", vec![resolver.address]).await
-}
-
-fn request(name: &str, kind: RecordType) -> Message {
-    let mut request = Message::new(1, MessageType::Query, OpCode::Query);
-    request.metadata.recursion_desired = true;
-    request.add_query(Query::query(Name::from_ascii(name).unwrap(), kind));
-    request
-}
-
-fn question(name: &str) -> Vec<u8> {
-    request(name, RecordType::A).to_vec().unwrap()
 }
 
 async fn ask(server: SocketAddr, bytes: &[u8]) -> Option<Message> {
@@ -119,7 +96,7 @@ async fn connect(from: [u8; 4], server: SocketAddr) -> TcpStream {
 }
 
 /// Returns the length of the response over TCP; None if the server closed the connection.
-async fn ask_over(stream: &mut TcpStream) -> Option<u16> {
+async fn ask_over(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Option<u16> {
     let bytes = question("w.ns.svc.cluster.local.");
     let framed = [
         &u16::try_from(bytes.len()).unwrap().to_be_bytes()[..],
@@ -127,7 +104,10 @@ async fn ask_over(stream: &mut TcpStream) -> Option<u16> {
     ]
     .concat();
     stream.write_all(&framed).await.ok()?;
-    timeout(SOON, stream.read_u16()).await.ok()?.ok()
+    timeout(Duration::from_secs(5), stream.read_u16())
+        .await
+        .ok()?
+        .ok()
 }
 
 #[tokio::test]
@@ -148,18 +128,44 @@ async fn client_outside_the_ranges_gets_no_answer() {
     );
 }
 
+/// Returns the client's end of a connection from an address.
+fn connect_from(address: [u8; 4], started: &Started) -> DuplexStream {
+    let (own, served) = tokio::io::duplex(4096);
+    let peer = SocketAddr::from((address, 1024));
+    start_connection(&started.server, served, peer, &started.tasks);
+    own
+}
+
+async fn is_open(stream: &mut DuplexStream) -> bool {
+    ask_over(stream).await.is_some()
+}
+
 #[tokio::test]
 async fn one_client_cannot_take_all_connections() {
-    let (server, _tasks) = start("127.0.0.0/8").await;
-    let mut silent = Vec::new();
-    for _ in 0..300 {
-        silent.push(connect([127, 0, 0, 1], server).await);
+    let (_, started) = start("127.0.0.0/8").await;
+    let mut silent: Vec<_> = (0..=255)
+        .map(|n| connect_from([127, 0, n, 1], &started))
+        .collect();
+    assert!(is_open(&mut connect_from([10, 0, 0, 2], &started)).await);
+    assert!(is_open(&mut silent[15]).await && !is_open(&mut silent[16]).await);
+}
+
+#[tokio::test]
+async fn client_without_a_connection_gets_one_from_the_client_with_the_most() {
+    let (_, started) = start("127.0.0.0/8").await;
+    let mut many: Vec<_> = (0..=255)
+        .map(|n| connect_from([10, 0, 0, n / 16], &started))
+        .collect();
+    let mut other = connect_from([10, 0, 1, 1], &started);
+    assert!(is_open(&mut other).await);
+    // One connection was closed: the longest one of a client.
+    let mut closed = Vec::new();
+    for (index, stream) in many.iter_mut().enumerate() {
+        if !is_open(stream).await {
+            closed.push(index);
+        }
     }
-    assert!(
-        ask_over(&mut connect([127, 0, 0, 2], server).await)
-            .await
-            .is_some()
-    );
+    assert!(closed.len() == 1 && closed[0] % 16 == 0, "{closed:?}");
 }
 
 #[tokio::test]
@@ -292,42 +298,6 @@ async fn any_is_answered_over_tcp_only() {
     assert!(response.metadata.truncation && response.answers.is_empty());
     assert!(resolver.requests().is_empty());
     assert_eq!(ask_tcp(server, &any).await.unwrap().answers.len(), 2);
-}
-
-#[tokio::test]
-async fn waiting_requests_of_one_client_leave_room_for_others() {
-    let resolver = TestResolver::start(|request, _| {
-        let slow = request.queries[0].name().to_ascii().starts_with("slow");
-        if slow {
-            return Vec::new();
-        }
-        vec![addresses(request, 60, &[1])]
-    })
-    .await;
-    let (server, _tasks) = start_forwarding(&resolver).await;
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let mut refused = 0;
-    let mut buffer = [0; 512];
-    for n in 0..200 {
-        let bytes = question(&format!("slow{n}.example.com."));
-        socket.send_to(&bytes, server).await.unwrap();
-        // Refusals come at once.
-        let wait = Duration::from_millis(if n < 128 { 1 } else { 300 });
-        if let Ok(length) = timeout(wait, socket.recv(&mut buffer)).await {
-            let response = Message::from_vec(&buffer[..length.unwrap()]).unwrap();
-            assert_eq!(response.metadata.response_code, ResponseCode::Refused);
-            refused += 1;
-        }
-    }
-    assert!((60..=72).contains(&refused), "{refused}");
-    let fast = question("fast.example.com.");
-    let other = ask_from([127, 0, 0, 2], server, &fast, SOON).await.unwrap();
-    assert_eq!(other.answers.len(), 1);
-    // Cached answers and names of the cluster need no resolver.
-    for name in ["fast.example.com.", "w.ns.svc.cluster.local."] {
-        let own = ask(server, &question(name)).await.unwrap();
-        assert_eq!(own.answers.len(), 1, "{name}");
-    }
 }
 
 #[tokio::test]

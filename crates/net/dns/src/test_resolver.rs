@@ -29,9 +29,8 @@ impl TestResolver {
         delay: Duration,
         respond: impl Fn(&Message, Transport) -> Vec<Message> + Send + Sync + 'static,
     ) -> Self {
-        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let (tcp, udp) = bind_sockets().await;
         let address = tcp.local_addr().unwrap();
-        let udp = Arc::new(UdpSocket::bind(address).await.unwrap());
         let requests: Arc<Mutex<Vec<_>>> = Arc::default();
         let respond: Arc<Respond> = Arc::new(respond);
         drop(tokio::spawn(serve_udp(
@@ -54,6 +53,17 @@ impl TestResolver {
     /// Returns the requests so far.
     pub fn requests(&self) -> Vec<(Transport, Message)> {
         self.requests.lock().clone()
+    }
+}
+
+/// Binds one port for both transports. A request of another test may have the port that the kernel
+/// chose for TCP.
+async fn bind_sockets() -> (TcpListener, Arc<UdpSocket>) {
+    loop {
+        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        if let Ok(udp) = UdpSocket::bind(tcp.local_addr().unwrap()).await {
+            return (tcp, Arc::new(udp));
+        }
     }
 }
 
