@@ -269,6 +269,41 @@ fn endpoint_in_two_slices_has_one_record() {
     assert_eq!(resolve(headless(), &slices, port, RecordType::SRV), record);
 }
 
+/// Slices that move several endpoints hold them in any order.
+#[test]
+fn endpoints_in_two_slices_are_counted_once() {
+    let first = json!({ "addresses": ["10.0.0.1"], "hostname": "a" });
+    let second = json!({ "addresses": ["10.0.0.2"] });
+    let slices = [json!([first, second]), json!([second, first])].map(slice_of);
+    let view = Fake {
+        services: headless(),
+        slices: slices
+            .map(|slice| Arc::new(serde_json::from_value(slice).unwrap()))
+            .to_vec(),
+    };
+    let [domain, name] = ["cluster.local.", "_db._tcp.h.ns.svc.cluster.local."]
+        .map(|name| Name::from_ascii(name).unwrap());
+    let Answer::Records {
+        answers,
+        additional,
+    } = resolve_name(&view, &domain, &name, RecordType::SRV)
+    else {
+        panic!("no records");
+    };
+    let data = |records: &[Record]| -> Vec<String> {
+        records
+            .iter()
+            .map(|record| record.data.to_string())
+            .collect()
+    };
+    let expect = [
+        "0 50 5432 a.h.ns.svc.cluster.local.",
+        "0 50 5432 10-0-0-2.h.ns.svc.cluster.local.",
+    ];
+    assert_eq!(data(&answers), expect);
+    assert_eq!(data(&additional), ["10.0.0.1", "10.0.0.2"]);
+}
+
 #[test]
 fn loop_of_external_names_ends_with_the_first_alias() {
     let alias = |name: &str, target: &str| {

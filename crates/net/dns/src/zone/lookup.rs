@@ -13,11 +13,11 @@ use super::answer::{Answer, TTL, View};
 use super::names::{dashed_address, name_under, parse_dashed};
 
 /// An address with its ports.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
+    address: IpAddr,
     /// Host name of an endpoint, if it has one; endpoints without are named by their addresses.
     host: Option<String>,
-    address: IpAddr,
     ports: Vec<u16>,
 }
 
@@ -145,7 +145,8 @@ impl Lookup<'_> {
                 });
             }
         }
-        // A slice that is being split has an endpoint twice for a moment.
+        // An endpoint that moves to another slice is in both for a moment, at any place in each.
+        targets.sort_unstable();
         targets.dedup();
         targets
     }
@@ -172,9 +173,15 @@ impl Lookup<'_> {
                     Some((name, target))
                 });
                 let named: Vec<(Name, &Target)> = named.collect();
-                let additional = named
+                // Sorted by address: the same endpoint with other ports is the next target.
+                let mut owners: Vec<(&Name, IpAddr)> = named
                     .iter()
-                    .map(|(name, target)| any_address_record(name, target.address));
+                    .map(|(name, target)| (name, target.address))
+                    .collect();
+                owners.dedup();
+                let additional = owners
+                    .into_iter()
+                    .map(|(name, address)| any_address_record(name, address));
                 answer_records(srv_records(name, &named).into_iter(), additional.collect())
             }
             _ => Answer::NoData,
