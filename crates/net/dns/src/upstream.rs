@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hickory_proto::op::{Message, ResponseCode};
+use nix::net::if_::if_nametoindex;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
@@ -15,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use crate::metrics::ResolverMetrics;
 use crate::question::{Extension, Question};
 
+const DNS_PORT: u16 = 53;
 /// Timeout of one resolver over UDP. Two of them fit well into a client's usual five seconds.
 const SERVER_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Timeout of a connection to a resolver whose response over UDP was truncated.
@@ -66,24 +68,39 @@ impl Resolver {
 pub(crate) type Resolvers = BTreeMap<SocketAddr, Arc<ResolverMetrics>>;
 
 /// Parses the name servers of a resolv.conf. Keeps those on loopback: the server runs in the node's
-/// network.
+/// network. Omits link-local ones on interfaces that do not exist.
 #[must_use]
 pub fn parse_name_servers(resolv_conf: &str) -> Vec<SocketAddr> {
-    resolv_conf
-        .lines()
-        .filter_map(|line| line.trim().strip_prefix("nameserver"))
-        .filter_map(|rest| {
-            rest.split_whitespace()
-                .next()?
-                .split('%')
-                .next()?
-                .parse::<IpAddr>()
-                .ok()
-        })
-        .map(|ip| SocketAddr::new(ip, 53))
-        // The limit of the C library's resolver.
-        .take(3)
-        .collect()
+    let mut servers = Vec::new();
+    for line in resolv_conf.lines() {
+        let mut words = line.split_whitespace();
+        if words.next() == Some("nameserver")
+            && let Some(server) = words.next().and_then(parse_name_server)
+        {
+            servers.push(server);
+        }
+    }
+    // The limit of the C library's resolver.
+    servers.truncate(3);
+    servers
+}
+
+/// Parses an address with an optional scope, which is the name or the number of an interface.
+fn parse_name_server(text: &str) -> Option<SocketAddr> {
+    let Some((address, scope)) = text.split_once('%') else {
+        return Some(SocketAddr::new(text.parse().ok()?, DNS_PORT));
+    };
+    let address: Ipv6Addr = address.parse().ok()?;
+    // Other addresses are reached by their routes.
+    if !address.is_unicast_link_local() {
+        return Some(SocketAddr::new(address.into(), DNS_PORT));
+    }
+    // Without its scope, the kernel rejects each request to the address.
+    let number = scope.parse().or_else(|_| if_nametoindex(scope));
+    if let Err(error) = &number {
+        tracing::warn!(server = text, %error, "a name server's interface does not exist; omitted");
+    }
+    Some(SocketAddrV6::new(address, DNS_PORT, 0, number.ok()?).into())
 }
 
 impl Upstreams {

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 use hickory_proto::op::{MessageType, OpCode, Query};
 use hickory_proto::rr::RecordType;
+use nix::net::if_::if_nametoindex;
 
 use super::*;
 use crate::reply::Transport;
@@ -8,12 +9,35 @@ use crate::test_resolver::{TestResolver, address, addresses, name, response_to};
 
 #[test]
 fn name_servers_of_a_resolv_conf_are_parsed() {
-    let text = "# x\nsearch a.b\nnameserver 192.0.2.1\nnameserver fe80::1%eth0\noptions ndots:1\n";
-    let found: Vec<String> = parse_name_servers(text)
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    assert_eq!(found, ["192.0.2.1:53", "[fe80::1]:53"]);
+    let scoped = format!("[fe80::1%{}]:53", if_nametoindex("lo").unwrap());
+    for (text, expect) in [
+        (
+            "# x\nsearch a.b\nnameserver 192.0.2.1\noptions ndots:1\n",
+            "192.0.2.1:53",
+        ),
+        (" nameserver\t192.0.2.1 # x\n", "192.0.2.1:53"),
+        ("nameserver 2001:db8::1\n", "[2001:db8::1]:53"),
+        // The scope of a link-local address is a part of it.
+        ("nameserver fe80::1%lo\n", scoped.as_str()),
+        ("nameserver fe80::1%7\n", "[fe80::1%7]:53"),
+        ("nameserver fe80::1%missing\n", ""),
+        ("nameserver fe80::1\n", "[fe80::1]:53"),
+        ("nameserver 2001:db8::1%lo\n", "[2001:db8::1]:53"),
+        ("nameserver 192.0.2.1%lo\n", ""),
+        (
+            "nameservers 192.0.2.1\nnameserver192.0.2.1\nnameserver\n",
+            "",
+        ),
+        (
+            "nameserver 192.0.2.1\nnameserver 192.0.2.2\nnameserver x\nnameserver 192.0.2.3\n\
+             nameserver 192.0.2.4\n",
+            "192.0.2.1:53 192.0.2.2:53 192.0.2.3:53",
+        ),
+    ] {
+        let found = parse_name_servers(text);
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(found.join(" "), expect, "{text}");
+    }
 }
 
 fn question() -> Question {
