@@ -30,9 +30,27 @@ fn readiness_page(synced: bool) -> Page {
     if synced {
         text_page(StatusCode::OK, "OK")
     } else {
-        text_page(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the cluster is not known yet",
-        )
+        text_page(StatusCode::SERVICE_UNAVAILABLE, "informers have not synced")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_of_a_server_without_objects_names_the_informers() {
+        for (synced, status, body) in [
+            (true, StatusCode::OK, "OK"),
+            (
+                false,
+                StatusCode::SERVICE_UNAVAILABLE,
+                "informers have not synced",
+            ),
+        ] {
+            let page = readiness_page(synced);
+            assert_eq!(page.status(), status);
+            assert!(format!("{page:?}").contains(body), "{page:?}");
+        }
     }
 }
