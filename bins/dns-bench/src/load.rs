@@ -48,7 +48,7 @@ impl Outcome {
 pub async fn run_load(
     server: SocketAddr,
     workload: &Workload,
-    clients: usize,
+    clients: u16,
     pace: Pace,
     time: Duration,
 ) -> anyhow::Result<Outcome> {
@@ -60,7 +60,7 @@ pub async fn run_load(
     let end = Instant::now() + time;
     let period = match pace {
         Pace::Full => None,
-        Pace::Rate(rate) => Some(Duration::from_secs(1) * u32::try_from(clients)? / rate),
+        Pace::Rate(rate) => Some(Duration::from_secs(1) * u32::from(clients) / rate),
     };
     let mut running = JoinSet::new();
     for number in 0..clients {
@@ -70,10 +70,10 @@ pub async fn run_load(
             socket,
             requests: requests.clone(),
             expected,
-            clients: u32::try_from(clients)?,
-            number: u32::try_from(number)?,
+            clients: u32::from(clients),
+            number: u32::from(number),
             // Clients ask for different names at one time.
-            next: number * requests.len() / clients,
+            next: usize::from(number) * requests.len() / usize::from(clients),
         };
         running.spawn(client.run(period, end));
     }

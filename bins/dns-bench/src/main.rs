@@ -9,7 +9,7 @@ mod workload;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, value_parser};
 use serde_json::{Value, json};
 
 use crate::load::{Pace, run_load};
@@ -29,19 +29,19 @@ struct Options {
     #[arg(long, value_name = "IP:PORT")]
     resolver: SocketAddr,
     /// Number of Services in the namespace bench-dns, named s0, s1, ...
-    #[arg(long, default_value_t = 1000)]
-    services: usize,
+    #[arg(long, default_value_t = 1000, value_parser = value_parser!(u16).range(1..))]
+    services: u16,
     /// Number of headless Services, named h0, h1, ...
-    #[arg(long, default_value_t = 100)]
-    headless: usize,
+    #[arg(long, default_value_t = 100, value_parser = value_parser!(u16).range(1..))]
+    headless: u16,
     /// Clients, each with one request at a time
-    #[arg(long, default_value_t = 64)]
-    clients: usize,
+    #[arg(long, default_value_t = 64, value_parser = value_parser!(u16).range(1..))]
+    clients: u16,
     /// Seconds of each part
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = value_parser!(u64).range(1..))]
     seconds: u64,
     /// Requests per second in the parts that measure latency
-    #[arg(long, default_value_t = 5000)]
+    #[arg(long, default_value_t = 5000, value_parser = value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
     /// Names of the parts to run [default: all]
     #[arg(long, value_delimiter = ',')]
@@ -87,4 +87,32 @@ async fn measure(options: &Options, workload: &workload::Workload) -> anyhow::Re
         "wrong": full.wrong + paced.wrong,
         "rss_mb": (after.rss_mb * 10.0).round() / 10.0,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_nothing_can_be_measured_with_are_rejected() {
+        for (option, is_valid) in [
+            ("--rate=1", true),
+            ("--rate=0", false),
+            ("--rate=1000000", true),
+            ("--rate=4294967295", false),
+            ("--clients=0", false),
+            ("--clients=4294967296", false),
+            ("--seconds=0", false),
+            ("--services=0", false),
+        ] {
+            let fixed = [
+                "x",
+                "--server=127.0.0.1:53",
+                "--pid=1",
+                "--resolver=127.0.0.1:54",
+            ];
+            let parsed = Options::try_parse_from([&fixed[..], &[option]].concat());
+            assert_eq!(parsed.is_ok(), is_valid, "{option}");
+        }
+    }
 }

@@ -19,8 +19,9 @@ const OUTER_NAMES: usize = 1000;
 const DOMAIN: &str = "bench-dns.svc.cluster.local";
 
 /// Builds all parts, for Services `s0`... and headless Services `h0`....
-pub fn build_workloads(services: usize, headless: usize) -> anyhow::Result<Vec<Workload>> {
+pub fn build_workloads(services: u16, headless: u16) -> anyhow::Result<Vec<Workload>> {
     use RecordType::{A, AAAA, SRV};
+    let (services, headless) = (usize::from(services), usize::from(headless));
     let service = |n: usize| format!("s{n}.{DOMAIN}.");
     let outer = |n: usize| format!("n{n}.outer.example.");
     let build = |name, count, kind, owner: &dyn Fn(usize) -> String| -> anyhow::Result<_> {
