@@ -27,7 +27,7 @@ pub(crate) struct Clients {
 
 impl Clients {
     /// Allows these ranges. An empty list allows private and loopback addresses, where pods and
-    /// nodes usually are: a server that responds to the whole Internet can be abused for
+    /// nodes usually are. A server that responds to the whole Internet can be abused for
     /// amplification attacks.
     pub(crate) fn new(allowed: Vec<IpNet>) -> Self {
         let allowed = if allowed.is_empty() {

@@ -151,8 +151,8 @@ impl ForwardedAnswer {
             .extend(self.authorities.iter().map(shorten_ttl));
     }
 
-    /// Returns an estimate of the memory, in bytes: the records themselves, and on the heap twice
-    /// their data on the wire, their names, and an allocation for each string.
+    /// Returns an estimate of the memory in bytes. On the heap, records have twice their data on
+    /// the wire, their names, and an allocation for each string.
     pub fn estimate_memory(&self) -> usize {
         let mut message = Message::response(0, hickory_proto::op::OpCode::Query);
         message.answers.clone_from(&self.answers);

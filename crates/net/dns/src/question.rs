@@ -40,8 +40,8 @@ impl Question {
 
     /// Builds a request with a random ID.
     pub fn build_request(&self, extension: Extension) -> Message {
-        // From a generator that is seeded by the kernel: together with the port of a new socket,
-        // the ID is what a forger has to guess.
+        // From a generator that is seeded by the kernel. A forger has to guess the ID and the port
+        // of a new socket.
         let mut request = Message::new(rand::random(), MessageType::Query, OpCode::Query);
         request.metadata.recursion_desired = true;
         request.metadata.checking_disabled = self.checking_disabled;

@@ -70,8 +70,8 @@ impl Slots {
     }
 
     /// Counts one more use of a client; None if that would exceed a limit. If the total is reached,
-    /// the longest use of the client with the most is ended, unless that client would then use less
-    /// than this one.
+    /// the longest use of the client with the most is ended. That client must still use as much as
+    /// this one afterwards.
     pub(crate) fn admit(&self, client: IpAddr) -> Option<Slot> {
         let client = identify_client(client);
         let mut used = self.used.lock();
@@ -135,8 +135,8 @@ impl Used {
         removed
     }
 
-    /// Removes the longest use of the client with the most, if that leaves it as many as a client
-    /// that has `own` and gets one more.
+    /// Removes the longest use of the client with the most. None if that would leave it less than
+    /// `own` and one more.
     fn take_longest(&mut self, own: usize) -> Option<CancellationToken> {
         let (most, client) = self.by_count.last().copied()?;
         if own + 1 >= most {
@@ -239,8 +239,8 @@ mod tests {
 
     #[test]
     fn longest_use_of_the_client_with_the_most_is_ended_for_one_with_less() {
-        // Uses of clients 10.0.0.0, 10.0.0.1, ... of a full total; whether the last client is
-        // admitted once more, and the client that loses its longest use.
+        // Uses of clients 10.0.0.0, 10.0.0.1, ... that reach the total. The last client asks for
+        // one more, and the expected client loses its longest use. None: the last one is rejected.
         for (case, uses, expect) in [
             ("nothing of one", vec![8, 0], Some(0)),
             ("nothing of two", vec![2, 6, 0], Some(1)),
