@@ -145,8 +145,8 @@ impl Entry {
         self.with_content(revision, self.content.at_revision(revision))
     }
 
-    /// Returns a copy for the history: without encodings, and compressed if it is large. `None` if
-    /// that would not be smaller.
+    /// Returns a copy for the history: without encodings, and compressed if that saves much. `None`
+    /// if it would not be smaller.
     pub(crate) fn shrink(&self) -> Option<Self> {
         let compressed = self.content.compress();
         let mut encodings = [&self.json, &self.proto, &self.cbor].into_iter();

@@ -10,6 +10,10 @@ use std::io::{Read, Write};
 /// Smaller objects are not compressed: it saves little, and takes time on each write.
 const COMPRESSED_FROM: usize = 16 << 10;
 
+/// Number of bytes whose compression predicts that of the rest: keys, images and ciphertext would
+/// take the reader's task, which delivers the events of all objects of a kind, for nothing.
+const SAMPLE: usize = 64 << 10;
+
 /// Bytes that may be compressed.
 #[derive(Clone, Debug)]
 pub(crate) enum ObjectBytes {
@@ -44,7 +48,8 @@ impl ObjectBytes {
         }
     }
 
-    /// Compresses the bytes of a large object; `None` if they are small or compressed already.
+    /// Compresses the bytes of a large object. `None` if they are small or compressed already, or
+    /// if they or the first 64 KiB would not become a quarter smaller.
     pub(crate) fn compress(&self) -> Option<Self> {
         let ObjectBytes::Plain(plain) = self else {
             return None;
@@ -52,15 +57,32 @@ impl ObjectBytes {
         if plain.len() < COMPRESSED_FROM {
             return None;
         }
+        let (sample, rest) = plain.split_at(plain.len().min(SAMPLE));
         let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(plain).ok()?;
+        encoder.write_all(sample).ok()?;
+        if !rest.is_empty() {
+            encoder.flush().ok()?;
+            if !is_much_smaller(encoder.get_ref(), sample) {
+                return None;
+            }
+            encoder.write_all(rest).ok()?;
+        }
         let mut bytes = encoder.finish().ok()?;
+        if !is_much_smaller(&bytes, plain) {
+            return None;
+        }
         bytes.shrink_to_fit();
         Some(ObjectBytes::Compressed {
             bytes: bytes.into(),
             length: plain.len(),
         })
     }
+}
+
+/// Returns whether compression saves a quarter: less is not worth decompressing the object for
+/// each watch that reads it from the history.
+fn is_much_smaller(compressed: &[u8], plain: &[u8]) -> bool {
+    compressed.len() <= plain.len() / 4 * 3
 }
 
 impl From<Vec<u8>> for ObjectBytes {
@@ -93,6 +115,46 @@ mod tests {
                 .compress()
                 .is_none()
         );
+    }
+
+    /// Returns bytes that nothing compresses.
+    fn random_bytes(length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        rand::RngCore::fill_bytes(&mut rand::rng(), &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn bytes_that_save_less_than_a_quarter_stay_as_they_are() {
+        let text = |length: usize| b"text ".repeat(length / 5 + 1);
+        // Six random bits a byte, as base64 of a random value.
+        let encoded = random_bytes(700_000)
+            .iter()
+            .map(|byte| 64 + byte % 64)
+            .collect();
+        let parts = |random, repeated| [random_bytes(random), text(repeated)].concat();
+        for (case, bytes, is_smaller) in [
+            ("random", random_bytes(700_000), false),
+            ("random, small", random_bytes(COMPRESSED_FROM), false),
+            ("random in base64", encoded, false),
+            ("text", text(700_000), true),
+            // The text is not even read.
+            ("text after a random sample", parts(SAMPLE, 700_000), false),
+            ("a fifth of text", parts(40_000, 10_000), false),
+            ("two fifths of text", parts(30_000, 20_000), true),
+            (
+                "random after the sample",
+                [text(70_000), random_bytes(600_000)].concat(),
+                false,
+            ),
+        ] {
+            let plain = ObjectBytes::from(bytes.clone());
+            let compressed = plain.compress();
+            assert_eq!(compressed.is_some(), is_smaller, "{case}");
+            if let Some(compressed) = compressed {
+                assert_eq!(compressed.get().unwrap(), bytes, "{case}");
+            }
+        }
     }
 
     #[test]

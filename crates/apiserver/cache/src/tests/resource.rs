@@ -242,6 +242,35 @@ fn replaced_states_read_the_same_from_smaller_copies() {
     assert_eq!(deleted["metadata"]["labels"], large("d"));
 }
 
+/// Keys and ciphertext are random: a copy would be no smaller, and each read would decompress it.
+#[test]
+fn replaced_state_that_does_not_compress_is_kept_as_it_is() {
+    const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let secrets = api_kinds::find("", "v1", "secrets").unwrap();
+    let mut random = vec![0_u8; 700 << 10];
+    rand::RngCore::fill_bytes(&mut rand::rng(), &mut random);
+    let random = random.iter().map(|byte| BASE64[usize::from(byte % 64)]);
+    let random = String::from_utf8(random.collect()).unwrap();
+    for (case, data, is_smaller) in [
+        ("random", random, false),
+        ("text", "text".repeat(9000), true),
+    ] {
+        let cache = new_cache("secrets");
+        let secret = json!({"metadata": {"name": "a", "namespace": "d"}, "data": {"key": data}});
+        let stored = apiserver_convert::encode_stored(secrets, &secret);
+        cache.apply_put("d/a", &stored, 11);
+        let original = cache.get("d/a").unwrap();
+        cache.apply_put("d/a", &stored, 12);
+        let all = cache.subscribe_after(Selection::default(), 10).unwrap();
+        let first = &all.backlog[0].entry;
+        assert_eq!(!Arc::ptr_eq(first, &original), is_smaller, "{case}");
+        assert_eq!(
+            first.encode_proto(secrets).unwrap(),
+            original.encode_proto(secrets).unwrap()
+        );
+    }
+}
+
 #[test]
 fn objects_of_one_transaction_are_not_confused_in_the_history() {
     let cache = new_cache("configmaps");
