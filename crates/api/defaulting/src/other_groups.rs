@@ -43,7 +43,7 @@ pub fn default_other_kind(group: &str, version: &str, kind: &str, object: &mut V
             fill(object, "preemptionPolicy", "PreemptLowerPriority")
         }
         ("flowcontrol.apiserver.k8s.io", _) => default_flow_control(kind, object),
-        ("resource.k8s.io", "ResourceClaim") => default_device_requests(object),
+        ("resource.k8s.io", "ResourceClaim") => default_device_requests(version, object),
         ("resource.k8s.io", "DeviceTaintRule") => {
             if let Some(taint) = at_mut(object, "spec").and_then(|spec| at_mut(spec, "taint")) {
                 default_taint(taint);
@@ -51,14 +51,13 @@ pub fn default_other_kind(group: &str, version: &str, kind: &str, object: &mut V
         }
         ("resource.k8s.io", "ResourceSlice") => {
             if let Some(spec) = at_mut(object, "spec") {
-                let devices = each_mut(spec, "devices");
-                devices.for_each(|device| each_mut(device, "taints").for_each(default_taint));
+                each_mut(spec, "devices").for_each(default_device);
             }
         }
         ("resource.k8s.io", "ResourceClaimTemplate") => {
             if let Some(spec) = make(object, "spec") {
                 make(spec, "metadata");
-                default_device_requests(spec);
+                default_device_requests(version, spec);
             }
         }
         ("apiextensions.k8s.io", "CustomResourceDefinition") => default_definition(object),
@@ -68,6 +67,14 @@ pub fn default_other_kind(group: &str, version: &str, kind: &str, object: &mut V
             }
         }
         _ => {}
+    }
+}
+
+/// A device of v1beta1 has its fields in `basic`.
+fn default_device(device: &mut Value) {
+    each_mut(device, "taints").for_each(default_taint);
+    if let Some(basic) = at_mut(device, "basic") {
+        each_mut(basic, "taints").for_each(default_taint);
     }
 }
 
@@ -192,15 +199,27 @@ fn default_flow_control(kind: &str, object: &mut Value) {
 }
 
 /// Sets the defaults of a claim's requests: one device each.
-fn default_device_requests(object: &mut Value) {
+fn default_device_requests(version: &str, object: &mut Value) {
     let Some(devices) = at_mut(object, "spec").and_then(|s| at_mut(s, "devices")) else {
         return;
     };
     for request in each_mut(devices, "requests") {
-        if let Some(exactly) = at_mut(request, "exactly") {
+        if version == "v1beta1" {
+            default_old_request(request);
+        } else if let Some(exactly) = at_mut(request, "exactly") {
             default_device_request(exactly);
         }
         each_mut(request, "firstAvailable").for_each(default_device_request);
+    }
+}
+
+/// Sets the defaults of a request of v1beta1, which has the fields of `exactly`. One without a class
+/// has alternatives, beside which these fields must not be set.
+fn default_old_request(request: &mut Value) {
+    if text(request, "deviceClassName").is_empty() {
+        default_tolerations(request);
+    } else {
+        default_device_request(request);
     }
 }
 
@@ -209,6 +228,10 @@ fn default_device_request(request: &mut Value) {
     if text(request, "allocationMode") == "ExactCount" {
         fill_int(request, "count", 1);
     }
+    default_tolerations(request);
+}
+
+fn default_tolerations(request: &mut Value) {
     each_mut(request, "tolerations").for_each(|t| fill_text(t, "operator", "Equal"));
 }
 

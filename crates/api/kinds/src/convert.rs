@@ -1,7 +1,10 @@
 //! Converts objects between the versions of a kind.
 //!
-//! Most versions of a kind differ in name only. Two kinds differ in content: events (core and
-//! events.k8s.io, stored as core) and autoscalers (v1 and v2, stored as v2).
+//! Most versions of a kind differ in name only. These differ in content: events (core and
+//! events.k8s.io, stored as core), autoscalers (v1 and v2, stored as v2), and device requests and
+//! devices of resource.k8s.io/v1beta1.
+
+mod devices;
 
 use serde_json::{Map, Value};
 
@@ -18,6 +21,8 @@ pub fn convert(resource: &Resource, object: &mut Value, target: &str) {
     let Value::Object(map) = object else { return };
     match (&*resource.kind, source.as_str(), target) {
         _ if source == target => return,
+        (kind, devices::OLD_VERSION, _) => devices::to_current(kind, map),
+        (kind, _, devices::OLD_VERSION) => devices::to_old(kind, map),
         ("Event", "v1", "events.k8s.io/v1") => rename_fields(map, false),
         ("Event", "events.k8s.io/v1", "v1") => rename_fields(map, true),
         ("HorizontalPodAutoscaler", "autoscaling/v1", "autoscaling/v2") => convert_to_v2(map),
@@ -66,5 +71,113 @@ mod tests {
         );
         convert(resource, &mut object, "events.k8s.io/v1");
         assert_eq!(object, new);
+    }
+
+    #[test]
+    fn requests_and_devices_convert_from_v1beta1_and_back() {
+        let claim = |requests: Value| json!({"spec": {"devices": {"requests": requests}}});
+        let template = |requests: Value| json!({"spec": {"metadata": {"labels": {"a": "b"}}, "spec": claim(requests)["spec"]}});
+        let slice = |devices: Value| json!({"spec": {"driver": "d", "devices": devices}});
+        let sub = json!([{"name": "s", "deviceClassName": "c", "allocationMode": "All"}]);
+        let tables: [(&str, &dyn Fn(Value) -> Value, &[(Value, Value)]); 3] = [
+            (
+                "resourceclaims",
+                &claim,
+                &[
+                    (
+                        json!([{"name": "r", "deviceClassName": "c"}, {"name": "s", "firstAvailable": sub}]),
+                        json!([{"name": "r", "exactly": {"deviceClassName": "c"}}, {"name": "s", "firstAvailable": sub}]),
+                    ),
+                    (
+                        json!([{"name": "r", "adminAccess": false}]),
+                        json!([{"name": "r", "exactly": {"adminAccess": false}}]),
+                    ),
+                    (
+                        json!([{"name": "r", "capacity": {}}]),
+                        json!([{"name": "r", "exactly": {"capacity": {}}}]),
+                    ),
+                    (
+                        json!([{"name": "r", "deviceClassName": "c", "selectors": [{"cel": {"expression": "true"}}], "count": 2,
+                    "allocationMode": "ExactCount", "tolerations": [{"key": "k"}], "firstAvailable": sub}]),
+                        json!([{"name": "r", "firstAvailable": sub, "exactly": {"deviceClassName": "c", "count": 2,
+                    "selectors": [{"cel": {"expression": "true"}}], "allocationMode": "ExactCount", "tolerations": [{"key": "k"}]}}]),
+                    ),
+                    (
+                        json!([{"name": "r"}, "text", null]),
+                        json!([{"name": "r"}, "text", null]),
+                    ),
+                ],
+            ),
+            (
+                "resourceclaimtemplates",
+                &template,
+                &[(
+                    json!([{"name": "r", "deviceClassName": "c"}]),
+                    json!([{"name": "r", "exactly": {"deviceClassName": "c"}}]),
+                )],
+            ),
+            (
+                "resourceslices",
+                &slice,
+                &[
+                    (
+                        json!([{"name": "a", "basic": {"attributes": {"x": {"int": 1}}, "taints": []}}]),
+                        json!([{"name": "a", "attributes": {"x": {"int": 1}}, "taints": []}]),
+                    ),
+                    (
+                        json!([{"name": "a", "basic": {}}, 7]),
+                        json!([{"name": "a"}, 7]),
+                    ),
+                ],
+            ),
+        ];
+        for (plural, wrap, table) in tables {
+            let resource = find("resource.k8s.io", "v1", plural).unwrap();
+            let typed = |version: &str, list: &Value| {
+                let mut object = wrap(list.clone());
+                object["apiVersion"] = json!(format!("resource.k8s.io/{version}"));
+                object
+            };
+            for (old, new) in table {
+                for version in ["v1", "v1beta2"] {
+                    let mut object = typed("v1beta1", old);
+                    convert(resource, &mut object, &format!("resource.k8s.io/{version}"));
+                    assert_eq!(object, typed(version, new));
+                    convert(resource, &mut object, "resource.k8s.io/v1beta1");
+                    assert_eq!(object, typed("v1beta1", old));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn zero_values_of_v1beta1_are_absent_in_v1() {
+        for (plural, old, new) in [
+            (
+                "resourceclaims",
+                json!({"spec": {"devices": {"requests": [{"name": "r", "deviceClassName": "", "count": 0, "adminAccess": null}]}}}),
+                json!({"spec": {"devices": {"requests": [{"name": "r"}]}}}),
+            ),
+            (
+                "resourceslices",
+                json!({"spec": {"nodeName": "", "allNodes": false, "devices": [{"name": "a"}, {"name": "b", "basic": {"name": "c"}}]}}),
+                json!({"spec": {"devices": [{"name": "a"}, {"name": "b"}]}}),
+            ),
+            (
+                "deviceclasses",
+                json!({"spec": {"selectors": []}}),
+                json!({"spec": {"selectors": []}}),
+            ),
+        ] {
+            let mut object = old;
+            object["apiVersion"] = json!("resource.k8s.io/v1beta1");
+            convert(
+                find("resource.k8s.io", "v1", plural).unwrap(),
+                &mut object,
+                "resource.k8s.io/v1",
+            );
+            object.as_object_mut().unwrap().remove("apiVersion");
+            assert_eq!(object, new, "{plural}");
+        }
     }
 }

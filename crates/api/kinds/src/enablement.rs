@@ -29,6 +29,10 @@ const WITHOUT_CODE: [(&str, &str); 5] = [
     ("storage.k8s.io", "v1beta1"),
 ];
 
+/// Unstable versions with other fields than the stable one. [`crate::convert()`] has the difference,
+/// and the rules of their kinds are written for the stable version alone.
+const CONVERTED: [(&str, &str); 1] = [("resource.k8s.io", "v1beta1")];
+
 /// A resource without a stable version that has code of its own. Its versions have the same fields.
 struct UnstableResource {
     group: &'static str,
@@ -234,7 +238,20 @@ impl RuntimeConfig {
 /// Returns whether a resource can be served: that of a stable version, one with its fields, or one
 /// with code of its own.
 fn can_serve(resource: &Resource) -> bool {
-    is_stable(&resource.version) || is_without_code(resource) || find_unstable(resource).is_some()
+    is_stable(&resource.version)
+        || is_without_code(resource)
+        || find_rule_version(resource).is_some()
+        || find_unstable(resource).is_some()
+}
+
+/// Returns the version for whose fields the strategy and the validation of a kind are written, if
+/// `resource` is another version with other fields.
+pub fn find_rule_version(resource: &Resource) -> Option<&'static Arc<Resource>> {
+    let version = (&*resource.group, &*resource.version);
+    if resource.is_custom() || !CONVERTED.contains(&version) {
+        return None;
+    }
+    find(version.0, "v1", &resource.plural)
 }
 
 fn is_without_code(resource: &Resource) -> bool {
@@ -493,10 +510,6 @@ mod tests {
                 "apps/v1/Deployment=false",
                 "invalid key apps/v1/Deployment: group/version/resource and resource is always \
                  lowercase plural, not \"Deployment\"",
-            ),
-            (
-                "resource.k8s.io/v1beta1=true",
-                "resource.k8s.io/v1beta1=true: this server does not implement it",
             ),
             (
                 "apps/v1beta1=true",

@@ -19,7 +19,9 @@ mod set;
 
 pub use convert::convert;
 pub use converter::{Conversion, Converter};
-pub use enablement::{BuiltInResources, RuntimeConfig, RuntimeConfigError, is_resource_gate};
+pub use enablement::{
+    BuiltInResources, RuntimeConfig, RuntimeConfigError, find_rule_version, is_resource_gate,
+};
 pub use load::{find, find_kind, groups, is_stable, resources, served};
 pub use model::{Group, GroupVersion, Name, Resource, Storage, Subresource};
 pub use schema::{CustomSchema, ObjectSchema, SchemaError, SelectableField};

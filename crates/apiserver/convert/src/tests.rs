@@ -1,4 +1,6 @@
 #![allow(clippy::unwrap_used)]
+mod versions;
+
 use super::*;
 use api_codec::envelope;
 use serde_json::json;

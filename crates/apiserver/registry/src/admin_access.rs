@@ -2,6 +2,7 @@
 //! see the namespace.
 
 use crate::registry::Registry;
+use crate::strategy::as_rule_version;
 use crate::write::Write;
 use api_validation::{ADMIN_ACCESS_LABEL, FieldError, validate_admin_access};
 use serde_json::Value;
@@ -19,8 +20,10 @@ impl Registry {
         if !write.subresource.is_empty() {
             return Vec::new();
         }
-        let errors = validate_admin_access(write.kind(), new);
-        let known = old.is_some_and(|old| validate_admin_access(write.kind(), old) == errors);
+        let find_errors =
+            |object: &Value| validate_admin_access(write.kind(), &as_rule_version(write, object));
+        let errors = find_errors(new);
+        let known = old.is_some_and(|old| find_errors(old) == errors);
         if errors.is_empty() || known || self.grants_admin_access(&write.namespace) {
             return Vec::new();
         }

@@ -1,15 +1,44 @@
 //! Chooses between the rules of built-in kinds and those of custom resources.
+//!
+//! The rules of a built-in kind are written for the fields of one version. An object of a version with
+//! other fields is converted to it, and back if a rule has changed it. Defaults are an exception: as
+//! upstream, each version has its own.
 
-use crate::write::Write;
-use api_kinds::{CustomSchema, ObjectSchema};
+use crate::write::{Write, kind_of};
+use api_kinds::{CustomSchema, ObjectSchema, find_rule_version};
+use api_meta::Kind;
 use api_validation::{CustomOutcome, CustomRules, FieldError};
-use apiserver_convert::coerce_changed;
+use apiserver_convert::{coerce_changed, convert_object};
 use apiserver_request::User;
 use base_task::{ComputeKind, compute};
 use serde_json::Value;
+use std::borrow::Cow;
 
 fn has_status(write: &Write) -> bool {
     write.resource.subresource("status").is_some()
+}
+
+/// Returns an object of a write in the version that the rules of its kind are written for.
+pub(crate) fn as_rule_version<'a>(write: &Write, object: &'a Value) -> Cow<'a, Value> {
+    match find_rule_version(&write.resource) {
+        Some(rules) => Cow::Owned(convert_object(&write.resource, rules, object.clone())),
+        None => Cow::Borrowed(object),
+    }
+}
+
+/// Returns the kind in that version.
+fn rule_kind(write: &Write) -> Kind<'_> {
+    kind_of(find_rule_version(&write.resource).unwrap_or(&write.resource))
+}
+
+/// Changes an object of a built-in kind in that version.
+fn change_as_rule_version(write: &Write, object: &mut Value, change: impl FnOnce(&mut Value)) {
+    let Some(rules) = find_rule_version(&write.resource) else {
+        return change(object);
+    };
+    let mut converted = convert_object(&write.resource, rules, object.take());
+    change(&mut converted);
+    *object = convert_object(rules, &write.resource, converted);
 }
 
 /// Fills in absent fields.
@@ -26,7 +55,9 @@ pub(crate) fn prepare_create(write: &Write, object: &mut Value) {
     if write.resource.is_custom() {
         api_strategy::custom::prepare_create(has_status(write), object);
     } else {
-        api_strategy::prepare_create(write.kind(), object);
+        change_as_rule_version(write, object, |object| {
+            api_strategy::prepare_create(rule_kind(write), object);
+        });
     }
 }
 
@@ -35,14 +66,19 @@ pub(crate) fn prepare_update(write: &Write, subresource: &str, new: &mut Value, 
     if write.resource.is_custom() {
         api_strategy::custom::prepare_update(has_status(write), subresource, new, old);
     } else {
-        api_strategy::prepare_update(write.kind(), subresource, new, old);
+        let old = as_rule_version(write, old);
+        change_as_rule_version(write, new, |new| {
+            api_strategy::prepare_update(rule_kind(write), subresource, new, &old);
+        });
     }
 }
 
 /// Applies the changes that storing an object causes.
 pub(crate) fn as_stored(write: &Write, object: &mut Value) {
     if !write.resource.is_custom() {
-        api_strategy::as_stored(write.kind(), object);
+        change_as_rule_version(write, object, |object| {
+            api_strategy::as_stored(rule_kind(write), object);
+        });
     }
 }
 
@@ -87,7 +123,9 @@ pub(crate) async fn validate_create(write: &mut Write, object: &Value) -> Vec<Fi
             let outcome = outcome.await;
             add_outcome(write, outcome)
         }
-        ObjectSchema::BuiltIn(_) => api_validation::validate_create(write.kind(), object),
+        ObjectSchema::BuiltIn(_) => {
+            api_validation::validate_create(rule_kind(write), &as_rule_version(write, object))
+        }
     }
 }
 
@@ -108,7 +146,8 @@ pub(crate) async fn validate_update(
             add_outcome(write, outcome)
         }
         ObjectSchema::BuiltIn(_) => {
-            api_validation::validate_update(write.kind(), subresource, new, old)
+            let (new, old) = (as_rule_version(write, new), as_rule_version(write, old));
+            api_validation::validate_update(rule_kind(write), subresource, &new, &old)
         }
     }
 }
@@ -124,7 +163,11 @@ pub(crate) fn add_object_warnings(
     if write.resource.is_custom() {
         return;
     }
-    for warning in api_validation::object_warnings(write.kind(), subresource, object, old) {
+    let object = as_rule_version(write, object);
+    let old = old.map(|old| as_rule_version(write, old));
+    let warnings =
+        api_validation::object_warnings(rule_kind(write), subresource, &object, old.as_deref());
+    for warning in warnings {
         if !write.warnings.contains(&warning) {
             write.warnings.push(warning);
         }

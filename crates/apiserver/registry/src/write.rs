@@ -57,12 +57,7 @@ impl Write {
 
     /// Returns the kind, for defaulting and validation.
     pub fn kind(&self) -> Kind<'_> {
-        Kind {
-            group: &self.resource.group,
-            version: &self.resource.version,
-            kind: &self.resource.kind,
-            namespaced: self.resource.namespaced,
-        }
+        kind_of(&self.resource)
     }
 
     /// Records in `managedFields` the fields that this write changes.
@@ -169,6 +164,16 @@ impl Write {
             warnings: Default::default(),
             reinvocation: Default::default(),
         }
+    }
+}
+
+/// Returns the kind of a resource, for the rules.
+pub(crate) fn kind_of(resource: &Resource) -> Kind<'_> {
+    Kind {
+        group: &resource.group,
+        version: &resource.version,
+        kind: &resource.kind,
+        namespaced: resource.namespaced,
     }
 }
 

@@ -12,6 +12,7 @@ mod concurrency;
 mod create;
 mod custom_resources;
 mod delete;
+mod device_versions;
 mod hostile;
 mod mutating_policies;
 mod patch;
