@@ -31,6 +31,11 @@ pub fn default_other_kind(group: &str, version: &str, kind: &str, object: &mut V
             fill(object, "volumeBindingMode", "Immediate");
         }
         ("storage.k8s.io", "CSIDriver") => default_csi_driver(object),
+        ("certificates.k8s.io", "PodCertificateRequest") => {
+            if let Some(spec) = make(object, "spec") {
+                fill(spec, "maxExpirationSeconds", 24 * 3600);
+            }
+        }
         ("storage.k8s.io", "VolumeAttachment") => {
             // The inline volume is the spec of a PersistentVolume, with the defaults of that kind.
             let source = at_mut(object, "spec").and_then(|s| at_mut(s, "source"));

@@ -41,11 +41,16 @@ struct UnstableResource {
     gate: Option<&'static str>,
 }
 
-const WITH_CODE: [UnstableResource; 5] = [
+const WITH_CODE: [UnstableResource; 6] = [
     UnstableResource {
         group: "certificates.k8s.io",
         plural: "clustertrustbundles",
         gate: Some("ClusterTrustBundle"),
+    },
+    UnstableResource {
+        group: "certificates.k8s.io",
+        plural: "podcertificaterequests",
+        gate: Some("PodCertificateRequest"),
     },
     UnstableResource {
         group: "coordination.k8s.io",
@@ -394,7 +399,7 @@ mod tests {
             assert_eq!(fields_below(resource), fields_below(stored), "{resource:?}");
             compared += 1;
         }
-        assert_eq!(compared, 8);
+        assert_eq!(compared, 9);
     }
 
     #[test]
@@ -405,14 +410,13 @@ mod tests {
         ];
         let config = RuntimeConfig::parse(pairs).unwrap();
         let bundles = ("certificates.k8s.io", "v1beta1", "clustertrustbundles");
-        for (is_on, gated) in [(true, 0), (false, 1)] {
+        for (is_on, gated) in [(true, 1), (false, 2)] {
             let built_in = config.apply(|gate| gate == "ClusterTrustBundle" && is_on);
             assert_eq!(is_served(&built_in, bundles.0, bundles.1, bundles.2), is_on);
             assert_eq!(built_in.gated.len(), gated);
             let (group, version) = ("coordination.k8s.io", "v1alpha2");
             assert!(is_served(&built_in, group, version, "leasecandidates"));
-            let missing = ["certificates.k8s.io/v1beta1/podcertificaterequests"];
-            assert_eq!(built_in.missing, missing);
+            assert!(built_in.missing.is_empty());
         }
     }
 
@@ -469,8 +473,7 @@ mod tests {
     #[test]
     fn bulk_preference_names_what_is_missing() {
         let built_in = apply(&["api/beta=true"]);
-        let missing = "certificates.k8s.io/v1beta1/podcertificaterequests".to_owned();
-        assert!(built_in.missing.contains(&missing));
+        assert!(built_in.missing.is_empty());
         assert!(is_served(
             &built_in,
             "networking.k8s.io",

@@ -74,6 +74,7 @@ pub(crate) fn status_rule(kind: Kind<'_>) -> StatusRule {
         | ("networking.k8s.io", "Ingress")
         | ("policy", "PodDisruptionBudget") => StatusRule::WithMetadata,
         ("apiregistration.k8s.io", "APIService")
+        | ("certificates.k8s.io", "PodCertificateRequest")
         | ("flowcontrol.apiserver.k8s.io", _)
         | ("resource.k8s.io", "DeviceTaintRule" | "ResourceClaim")
         | ("networking.k8s.io", "ServiceCIDR")

@@ -48,7 +48,7 @@ pub(crate) fn prepare_status_update(kind: Kind<'_>, new: &mut Value, old: &Value
             }
         }
         ("resource.k8s.io", "ResourceClaim") => drop_deallocated_devices(&mut result, old),
-        ("certificates.k8s.io", _) => {
+        ("certificates.k8s.io", "CertificateSigningRequest") => {
             keep_decisions(&mut result, old);
             set_condition_times(&mut result, old);
         }

@@ -1,7 +1,10 @@
-//! CertificateSigningRequests and ClusterTrustBundles.
+//! CertificateSigningRequests, ClusterTrustBundles and PodCertificateRequests.
 
+mod pod_certificate;
+mod public_key;
 mod trust_bundle;
 
+pub use pod_certificate::POD_CERTIFICATE;
 pub use trust_bundle::TRUST_BUNDLE;
 
 use crate::field::{Errors, Path};

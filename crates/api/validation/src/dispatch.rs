@@ -106,6 +106,7 @@ fn select_rules(kind: Kind<'_>) -> Rules {
         ("certificates.k8s.io", "ClusterTrustBundle") => certificates::TRUST_BUNDLE,
         ("internal.apiserver.k8s.io", "StorageVersion") => storage_versions::STORAGE_VERSION,
         ("storagemigration.k8s.io", "StorageVersionMigration") => storage_versions::MIGRATION,
+        ("certificates.k8s.io", "PodCertificateRequest") => certificates::POD_CERTIFICATE,
         ("storage.k8s.io", name) => select_storage_rules(name),
         ("flowcontrol.apiserver.k8s.io", "FlowSchema") => flowcontrol::FLOW_SCHEMA,
         ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration") => {

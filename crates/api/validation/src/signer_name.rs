@@ -1,8 +1,19 @@
-//! Names of signers of certificates.
+//! Names of signers of certificates, and what a pod passes on to them.
 
 use crate::field::{Errors, Path, go_quote};
 use crate::rules::NameCheck;
 use api_meta::names;
+use api_meta::tree::entries;
+use serde_json::Value;
+
+/// Most bytes of annotations, keys included.
+const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+
+/// Returns whether a signer belongs to Kubernetes itself.
+pub(crate) fn is_kubernetes_signer(name: &str) -> bool {
+    let domain = name.split('/').next().unwrap_or_default();
+    domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")
+}
 
 /// Validates the name of a signer: a domain and a path of subdomains.
 pub(crate) fn validate_signer_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
@@ -40,5 +51,30 @@ fn validate_labels(part: &str, check: NameCheck, path: &Path<'_>, errors: &mut E
     for problem in check(label) {
         let label = go_quote(label);
         errors.invalid(path, part, format!("validating label {label}: {problem}"));
+    }
+}
+
+/// Validates a field with annotations for the signer, which the pod's author chooses.
+pub(crate) fn validate_user_annotations(
+    source: &Value,
+    field: &str,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let path = &path.child(field);
+    let mut size = 0;
+    for (key, value) in entries(source, field) {
+        size += key.len() + value.as_str().unwrap_or_default().len();
+        let key = key.to_ascii_lowercase();
+        let problems = names::qualified_name(&key);
+        // The signer reads them, so the domain says who defined the key.
+        if problems.is_empty() && !key.contains('/') {
+            let detail = "must be a domain-prefixed key (such as \"acme.io/foo\")";
+            errors.invalid(path, key.as_str(), detail);
+        }
+        errors.invalid_each(path, &key, problems);
+    }
+    if size > ANNOTATIONS_LIMIT {
+        errors.too_long(path, ANNOTATIONS_LIMIT);
     }
 }

@@ -2,9 +2,10 @@
 //! and rejects forbidden subjects.
 
 use crate::context::{Context, forbidden_error, string_at};
-use api_meta::ApiError;
 use api_meta::certificate_request::{CertificateRequest, RequestError};
 use api_meta::status::Cause;
+use api_meta::tree::get;
+use api_meta::{ApiError, semantic};
 use apiserver_request::{Admission, AdmissionRequest, Attributes, Decision, Operation};
 use base64::Engine;
 use serde_json::{Value, json};
@@ -135,6 +136,45 @@ impl Admission for CertificateSigning {
             request,
             format!("user not permitted to sign requests with signerName {signer:?}"),
         ))
+    }
+}
+
+/// Requires the verb `sign` on the signer for a change of a PodCertificateRequest's status. Always on:
+/// upstream checks it in the strategy of the kind.
+pub struct PodCertificateSigning(pub Context);
+
+#[async_trait::async_trait]
+impl Admission for PodCertificateSigning {
+    fn name(&self) -> &'static str {
+        "PodCertificateSigning"
+    }
+
+    // After validation, whose errors come first.
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let writes = (request.resource, request.subresource, request.operation)
+            == ("podcertificaterequests", "status", Operation::Update);
+        if request.group != GROUP || !writes {
+            return Ok(());
+        }
+        let old = request.old.as_ref().unwrap_or(&Value::Null);
+        if semantic::equal(get(old, "status"), get(&request.object, "status")) {
+            return Ok(());
+        }
+        // The stored signer, as for CertificateSigningRequests.
+        let signer = string_at(old, "/spec/signerName");
+        if self.0.may_for_signer(request, "sign", signer) {
+            return Ok(());
+        }
+        let user = &request.user.name;
+        let cause = Cause {
+            reason: "FieldValueForbidden".into(),
+            message: format!(
+                "Forbidden: User {user:?} is not permitted to \"sign\" for signer {signer:?}"
+            ),
+            field: "spec.signerName".into(),
+        };
+        let name = request.name;
+        Err(ApiError::invalid(GROUP, request.kind, name, vec![cause]))
     }
 }
 

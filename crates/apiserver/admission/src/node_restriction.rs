@@ -1,7 +1,8 @@
 //! Limits a kubelet to its own Node, Lease and CSINode, the status of pods bound to its node, its
-//! own mirror pods, and tokens for pods that run there, whatever its role allows.
+//! own mirror pods, and tokens and certificates for pods that run there, whatever its role allows.
 
 mod labels;
+mod pod_certificates;
 mod pods;
 mod tokens;
 
@@ -52,6 +53,9 @@ impl NodeRestriction {
             ("storage.k8s.io", "csinodes") => check_csi_node(request, node),
             ("resource.k8s.io", "resourceslices") => check_slice(request, node),
             ("certificates.k8s.io", "certificatesigningrequests") => check_certificate(request),
+            ("certificates.k8s.io", "podcertificaterequests") => {
+                self.check_pod_certificate(request, node).await
+            }
             _ => Ok(()),
         }
     }

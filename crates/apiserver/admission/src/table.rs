@@ -145,6 +145,7 @@ pub fn build_plugins(
     // Not in the table: no flag can disable them.
     let mut all: Vec<Arc<dyn Admission>> = vec![
         Arc::new(certificates::Requester),
+        Arc::new(certificates::PodCertificateSigning(context.clone())),
         Arc::new(unenforced::UnenforcedWarnings {
             network_policies_enforced: options.network_policies_enforced,
         }),

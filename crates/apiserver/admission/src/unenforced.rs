@@ -16,8 +16,11 @@ const TRUST_BUNDLES: &str = "stored but has no effect in pods: kubelets do not m
 const TAINT_RULES: &str =
     "stored but has no effect: devices have the taints of their ResourceSlice only";
 
+const POD_CERTIFICATES: &str = "stored but has no effect in pods: kubelets do not request such \
+                                certificates, and no signer of Ironclad issues them";
+
 /// Kinds without effect: group, resource, warning.
-const KINDS: [(&str, &str, &str); 5] = [
+const KINDS: [(&str, &str, &str); 6] = [
     ("networking.k8s.io", "networkpolicies", NETWORK),
     ("coordination.k8s.io", "leasecandidates", CANDIDATES),
     (
@@ -26,6 +29,11 @@ const KINDS: [(&str, &str, &str); 5] = [
         STORAGE_VERSIONS,
     ),
     ("certificates.k8s.io", "clustertrustbundles", TRUST_BUNDLES),
+    (
+        "certificates.k8s.io",
+        "podcertificaterequests",
+        POD_CERTIFICATES,
+    ),
     ("resource.k8s.io", "devicetaintrules", TAINT_RULES),
 ];
 

@@ -54,6 +54,7 @@ impl NodeAuthorizer {
             ("", "persistentvolumes"),
             ("storage.k8s.io", "volumeattachments"),
             ("resource.k8s.io", "resourceslices"),
+            ("certificates.k8s.io", "podcertificaterequests"),
         ];
         for (group, resource) in followed {
             objects.observe(&GroupResource::new(group, resource), node.clone());
@@ -94,6 +95,9 @@ impl NodeAuthorizer {
                 self.authorize_get(node, Target::ResourceClaim, a)
             }
             ("resource.k8s.io", "resourceslices") => self.authorize_slice(node, a),
+            ("certificates.k8s.io", "podcertificaterequests") => {
+                self.authorize_certificate_request(node, a)
+            }
             ("storage.k8s.io", "volumeattachments") => {
                 self.authorize_get(node, Target::Attachment, a)
             }
@@ -193,6 +197,24 @@ impl NodeAuthorizer {
         }
     }
 
+    fn authorize_certificate_request(&self, node: &str, a: &Attributes) -> Decision {
+        if !a.subresource.is_empty() {
+            return deny_node(
+                "nodes may not access the status subresource of PodCertificateRequests",
+            );
+        }
+        match a.verb.as_str() {
+            // The admission plugin NodeRestriction checks the pod of the new request.
+            "create" => allow_node(),
+            "get" => self.authorize_reachable(node, Target::CertificateRequest, a),
+            "list" | "watch" if selects_node(node, a) => allow_node(),
+            "list" | "watch" => {
+                deny_node("can only list/watch podcertificaterequests with nodeName field selector")
+            }
+            verb => deny_node(format!("nodes may not {verb} podcertificaterequests")),
+        }
+    }
+
     fn authorize_pod(&self, node: &str, a: &Attributes) -> Decision {
         match (a.subresource.as_str(), a.verb.as_str()) {
             // The admission plugin NodeRestriction checks the content of these writes.
@@ -283,8 +305,11 @@ impl Observer for NodeAuthorizer {
         match resource.resource.as_str() {
             "pods" => graph.update_pod(object, deleted),
             "persistentvolumes" => graph.update_volume(object, deleted),
-            "resourceslices" => graph.update_slice(object, deleted),
-            _ => graph.update_attachment(object, deleted),
+            "resourceslices" => graph.update_owned(Target::Slice, object, deleted),
+            "podcertificaterequests" => {
+                graph.update_owned(Target::CertificateRequest, object, deleted);
+            }
+            _ => graph.update_owned(Target::Attachment, object, deleted),
         }
     }
 }
@@ -453,6 +478,67 @@ mod tests {
             assert!(!allows(verb, "", "spec.nodeName!=one"), "{verb}");
         }
         assert!(allows("create", "", ""));
+    }
+
+    #[test]
+    fn certificate_requests_of_other_nodes_are_not_accessible() {
+        let node = authorizer();
+        let path = "certificates.k8s.io:podcertificaterequests";
+        let requests = GroupResource::new("certificates.k8s.io", "podcertificaterequests");
+        for (name, of) in [("mine", "one"), ("theirs", "two"), ("gone", "one")] {
+            let request =
+                json!({"metadata": {"name": name, "namespace": "n"}, "spec": {"nodeName": of}});
+            let request = Arc::new(request);
+            node.object_changed(&requests, &ObjectEvent::Applied(request.clone()));
+            if name == "gone" {
+                node.object_changed(&requests, &ObjectEvent::Deleted(request));
+            }
+        }
+        let allows = |verb: &str, path: &str, namespace: &str, name: &str, selector: &str| {
+            let mut request = attributes(verb, path, namespace, name);
+            request.field_selector = selector.into();
+            matches!(node.authorize(&request), Decision::Allow(_))
+        };
+        assert!(allows("create", path, "n", "", ""));
+        for (namespace, name, expect) in [
+            ("n", "mine", true),
+            ("m", "mine", false),
+            ("n", "theirs", false),
+            ("n", "gone", false),
+            ("n", "", false),
+        ] {
+            assert_eq!(
+                allows("get", path, namespace, name, ""),
+                expect,
+                "{namespace}/{name}"
+            );
+        }
+        for verb in ["list", "watch"] {
+            for (selector, expect) in [
+                ("spec.nodeName=one", true),
+                ("spec.nodeName=one,spec.podName=p", true),
+                ("spec.nodeName=two", false),
+                ("spec.nodeName!=one", false),
+                ("metadata.name=mine", false),
+                ("", false),
+            ] {
+                assert_eq!(
+                    allows(verb, path, "", "", selector),
+                    expect,
+                    "{verb} {selector}"
+                );
+            }
+        }
+        for verb in ["update", "patch", "delete", "deletecollection"] {
+            assert!(
+                !allows(verb, path, "n", "mine", "spec.nodeName=one"),
+                "{verb}"
+            );
+        }
+        for verb in ["get", "update", "patch", "create"] {
+            let status = format!("{path}/status");
+            assert!(!allows(verb, &status, "n", "mine", ""), "{verb}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use api_meta::time;
 use serde_json::{Value, json};
 
 use crate::printer::{AGE, NAME, Printer, integer_column, text_column, wide_column};
-use crate::view::{View, text_of};
+use crate::view::{View, format_labels, text_of};
 
 pub(crate) static ROLE_BINDING: Printer = Printer {
     columns: &[
@@ -62,6 +62,36 @@ pub(crate) static TRUST_BUNDLE: Printer = Printer {
         vec![
             view.name(),
             json!(view.text_or("/spec/signerName", "<none>")),
+        ]
+    },
+};
+
+pub(crate) static POD_CERTIFICATE: Printer = Printer {
+    columns: &[
+        NAME,
+        text_column("PodName", "Pod that uses the certificate."),
+        text_column("ServiceAccountName", "Service account of the pod."),
+        text_column("NodeName", "Node of the pod."),
+        text_column("SignerName", "Signer that is to issue the certificate."),
+        text_column("State", "Pending, Issued, Denied or Failed."),
+        text_column(
+            "UnverifiedUserAnnotations",
+            "What the pod's author passes on to the signer.",
+        ),
+    ],
+    cells: |view| {
+        let conditions = view.list("/status/conditions").iter();
+        let kinds = conditions.map(|condition| text_of(condition.get("type")));
+        let mut states = kinds.filter(|kind| matches!(*kind, "Issued" | "Denied" | "Failed"));
+        let text = |field: &str| json!(view.text(&format!("/spec/{field}")));
+        vec![
+            view.name(),
+            text("podName"),
+            text("serviceAccountName"),
+            text("nodeName"),
+            text("signerName"),
+            json!(states.next_back().unwrap_or("Pending")),
+            json!(format_labels(view.at("/spec/unverifiedUserAnnotations"))),
         ]
     },
 };

@@ -122,6 +122,7 @@ fn other_printer(kind: &str) -> &'static Printer {
         "StorageVersionMigration" => &versions::MIGRATION,
         "ClusterTrustBundle" => &access::TRUST_BUNDLE,
         "PriorityClass" => &nodes::PRIORITY_CLASS,
+        "PodCertificateRequest" => &access::POD_CERTIFICATE,
         "RuntimeClass" => &nodes::RUNTIME_CLASS,
         // Roles are missing on purpose: upstream prints them with the default columns.
         "RoleBinding" | "ClusterRoleBinding" => &access::ROLE_BINDING,

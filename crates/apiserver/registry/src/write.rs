@@ -86,6 +86,8 @@ impl Write {
             &*self.resource.plural,
         ) {
             ("", "certificates.k8s.io", "certificatesigningrequests") => &["spec", "status"],
+            // Upstream's storage resets nothing here, although the status is never taken.
+            ("", "certificates.k8s.io", "podcertificaterequests") => &[],
             ("status", "certificates.k8s.io", "certificatesigningrequests") => {
                 &["metadata", "spec", "status.conditions"]
             }

@@ -244,8 +244,10 @@ mod tests {
         assert!(error.contains("APIServingWithRoutine"), "{error}");
         assert!(!error.contains("CBORServingAndStorage"), "{error}");
         let error = reject(&["AllBeta=true"]).unwrap_or_default();
-        assert!(error.contains("PodCertificateRequest"), "{error}");
-        assert!(!error.contains("ClusterTrustBundle,"), "{error}");
+        assert!(error.contains("MaxUnavailableStatefulSet"), "{error}");
+        for switched in ["ClusterTrustBundle,", "PodCertificateRequest"] {
+            assert!(!error.contains(switched), "{error}");
+        }
     }
 
     #[test]

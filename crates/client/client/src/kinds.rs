@@ -8,10 +8,10 @@ use crate::watch_event::{WatchEvent, decode_line};
 use k8s_openapi::api::{
     admissionregistration::v1 as admission, apps::v1 as apps, authentication::v1 as authentication,
     authorization::v1 as authorization, autoscaling::v2 as autoscaling_v2, batch::v1 as batch,
-    certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
-    discovery::v1 as discovery, networking::v1 as networking, node::v1 as node,
-    policy::v1 as policy, rbac::v1 as rbac, storage::v1 as storage,
-    storagemigration::v1beta1 as storagemigration,
+    certificates::v1 as certificates, certificates::v1beta1 as certificates_v1beta1,
+    coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery,
+    networking::v1 as networking, node::v1 as node, policy::v1 as policy, rbac::v1 as rbac,
+    storage::v1 as storage, storagemigration::v1beta1 as storagemigration,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use serde_json::{Error, Value};
@@ -49,7 +49,8 @@ decode_and_encode! {
     DynamicObject, PartialObject, Status, admission::ValidatingAdmissionPolicy, apps::ControllerRevision, apps::DaemonSet,
     apps::Deployment, apps::ReplicaSet, apps::StatefulSet, authentication::TokenRequest, authentication::TokenReview,
     authorization::SubjectAccessReview, autoscaling_v2::HorizontalPodAutoscaler, batch::CronJob,
-    batch::Job, certificates::CertificateSigningRequest, coordination::Lease, core::ConfigMap,
+    batch::Job, certificates::CertificateSigningRequest,
+    certificates_v1beta1::PodCertificateRequest, coordination::Lease, core::ConfigMap,
     core::Endpoints, core::Event, core::Namespace, core::Node, core::PersistentVolume,
     core::PersistentVolumeClaim, core::Pod, core::PodTemplate, core::ReplicationController, core::ResourceQuota,
     core::Secret, core::Service, core::ServiceAccount, discovery::EndpointSlice,

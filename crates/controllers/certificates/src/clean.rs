@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
+use k8s_openapi::api::certificates::v1beta1::PodCertificateRequest;
 
 use controllers_runtime::{Action, Cache, Decide, Queue, Setup, time, wake};
 
@@ -23,6 +24,44 @@ pub fn add_csr_cleaner(setup: &mut Setup) {
         .on_event(wake::enqueue_object(&queue))
         .cache();
     setup.add_reconciler("certificate-controller", 1, queue, CsrCleaner { requests });
+}
+
+/// Seconds for which requests of pod certificates are kept, whatever became of them: kubelets take a
+/// certificate at once.
+const POD_REQUEST_FOR: i64 = 30 * 60;
+
+struct PodRequestCleaner {
+    requests: Cache<PodCertificateRequest>,
+}
+
+/// Sets up the deletion of old requests of pod certificates.
+pub fn add_pod_request_cleaner(setup: &mut Setup) {
+    let queue = Queue::new();
+    let requests = setup
+        .informers
+        .for_kind::<PodCertificateRequest>()
+        .on_event(wake::enqueue_object(&queue))
+        .cache();
+    let cleaner = PodRequestCleaner { requests };
+    setup.add_reconciler("podcertificaterequestcleaner", 1, queue, cleaner);
+}
+
+impl Decide for PodRequestCleaner {
+    fn reconcile(&self, key: &str, now: Timestamp) -> Vec<Action> {
+        let Some(request) = self.requests.get(key) else {
+            return Vec::new();
+        };
+        let Some(created) = request.metadata.creation_timestamp.as_ref() else {
+            return Vec::new();
+        };
+        let end = time::seconds_after(created.0, POD_REQUEST_FOR);
+        let wait = time::duration_until(end, now);
+        if wait.is_zero() {
+            vec![Action::delete(request.as_ref())]
+        } else {
+            vec![Action::Requeue(wait)]
+        }
+    }
 }
 
 impl Decide for CsrCleaner {
@@ -114,6 +153,29 @@ mod tests {
         );
         let late = clean(created, decided, "2026-01-01T13:00:00Z");
         assert_eq!(late, ["delete CertificateSigningRequest c"]);
+    }
+
+    #[test]
+    fn request_of_a_pod_certificate_is_deleted_after_half_an_hour() {
+        let request: PodCertificateRequest = serde_json::from_value(json!({
+            "metadata": {"name": "r", "namespace": "n", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"signerName": "a.b/c", "podName": "p", "podUID": "u", "serviceAccountName": "s",
+                "serviceAccountUID": "u", "nodeName": "n", "nodeUID": "u", "stubPKCS10Request": ""}}))
+        .unwrap();
+        let requests = Cache::with_objects(vec![request]);
+        let cleaner = PodRequestCleaner { requests };
+        for (now, expect) in [
+            ("2026-01-01T00:29:00Z", "requeue 60s"),
+            ("2026-01-01T00:30:00Z", "delete PodCertificateRequest r"),
+        ] {
+            let actions = cleaner.reconcile("n/r", now.parse().unwrap());
+            assert_eq!(describe_actions(&actions), [expect], "{now}");
+        }
+        assert!(
+            cleaner
+                .reconcile("n/other", Timestamp::UNIX_EPOCH)
+                .is_empty()
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod usages;
 
 pub use approve::add_csr_approver;
 pub use ca::Ca;
-pub use clean::add_csr_cleaner;
+pub use clean::{add_csr_cleaner, add_pod_request_cleaner};
 pub use csr::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY};
 pub use error::CaError;
 pub use root_ca::add_root_ca_publisher;

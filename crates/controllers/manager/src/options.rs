@@ -11,7 +11,7 @@ use component::{AccessFlags, LeaderElectionFlags, ServingFlags};
 use controllers_node::ipam::Range;
 use ipnet::IpNet;
 
-pub use gates::STORAGE_VERSION_MIGRATOR;
+pub use gates::{POD_CERTIFICATE_REQUEST, STORAGE_VERSION_MIGRATOR};
 pub use upstream::UPSTREAM_FLAGS;
 
 mod gates;
@@ -46,7 +46,8 @@ pub struct Options {
         allow_hyphen_values = true
     )]
     pub controllers: Vec<String>,
-    /// Feature gates: StorageVersionMigrator=true runs the storage version migrator
+    /// Feature gates: StorageVersionMigrator=true runs the storage version migrator,
+    /// PodCertificateRequest=true the cleaner of such requests
     #[arg(long, value_name = "NAME=BOOL", value_delimiter = ',')]
     pub feature_gates: Vec<String>,
     /// Let each controller write with its own service account

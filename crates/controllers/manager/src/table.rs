@@ -8,7 +8,7 @@ use controllers_auth::TokenKey;
 use controllers_certificates::{Authorities, Ca};
 use controllers_runtime::{Deletions, Setup};
 
-use crate::options::{Options, STORAGE_VERSION_MIGRATOR};
+use crate::options::{Options, POD_CERTIFICATE_REQUEST, STORAGE_VERSION_MIGRATOR};
 
 /// Inputs of the controllers' set-up.
 pub struct Inputs<'a> {
@@ -181,6 +181,13 @@ const TABLE: &[Row] = &[
         &["csrcleaner"],
         |s, _, _| controllers_certificates::add_csr_cleaner(s),
     ),
+    row(
+        "podcertificaterequest-cleaner-controller",
+        &[],
+        |s, _, _| controllers_certificates::add_pod_request_cleaner(s),
+    )
+    // Without the gate, API servers do not serve the kind.
+    .gated(POD_CERTIFICATE_REQUEST),
     row("disruption-controller", &["disruption"], |s, _, n| {
         controllers_workloads::add_disruption_controller(s, n)
     }),
@@ -318,7 +325,6 @@ const ABSENT: &[(&str, &[&str])] = &[
         "persistentvolume-expander-controller",
         &["persistentvolume-expander"],
     ),
-    ("podcertificaterequest-cleaner-controller", &[]),
     ("podgroup-protection-controller", &[]),
     ("resourceclaim-controller", &["resource-claim-controller"]),
     ("resourcepoolstatusrequest-controller", &[]),
@@ -513,10 +519,7 @@ mod tests {
         ] {
             let list = own(list);
             for enabled in [false, true] {
-                let is_enabled = |gate: &str| {
-                    assert_eq!(gate, STORAGE_VERSION_MIGRATOR);
-                    enabled
-                };
+                let is_enabled = |gate: &str| gate == STORAGE_VERSION_MIGRATOR && enabled;
                 let rows = select_controllers(&list, is_enabled).unwrap();
                 let runs = rows.iter().any(|row| row.name == name);
                 assert_eq!(runs, selected && enabled, "{list:?} {enabled}");

@@ -16,6 +16,7 @@ mod device_versions;
 mod hostile;
 mod mutating_policies;
 mod patch;
+mod pod_certificates;
 mod policies;
 mod rbac;
 mod read;

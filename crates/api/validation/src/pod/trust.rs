@@ -4,9 +4,9 @@ use super::projected_files::ProjectedFiles;
 use super::relative_path::validate_non_reserved_path;
 use crate::field::{Errors, Path};
 use crate::selector;
-use crate::signer_name::validate_signer_name;
+use crate::signer_name::{is_kubernetes_signer, validate_signer_name, validate_user_annotations};
 use api_meta::names;
-use api_meta::tree::{entries, get, has, int, opt_text, text};
+use api_meta::tree::{get, has, int, opt_text, text};
 use serde_json::Value;
 
 const KEY_TYPES: [&str; 6] = [
@@ -17,7 +17,6 @@ const KEY_TYPES: [&str; 6] = [
     "ECDSAP521",
     "ED25519",
 ];
-const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 const SHORTEST_LIFE: i64 = 3600;
 const LONGEST_LIFE: i64 = 91 * 24 * 3600;
 /// Limit of the signers of Kubernetes itself.
@@ -96,7 +95,7 @@ pub(crate) fn validate_pod_certificate<'a>(
 ) {
     let signer = text(source, "signerName");
     validate_signer_name(signer, &path.child("signerName"), errors);
-    validate_user_annotations(source, &path.child("userAnnotations"), errors);
+    validate_user_annotations(source, "userAnnotations", path, errors);
     let key_type = text(source, "keyType");
     if !KEY_TYPES.contains(&key_type) {
         errors.not_supported(&path.child("keyType"), key_type, &KEY_TYPES);
@@ -125,9 +124,7 @@ fn validate_certificate_life(seconds: i64, signer: &str, path: &Path<'_>, errors
         let detail = format!("if provided, maxExpirationSeconds must be >= {SHORTEST_LIFE}");
         errors.invalid(path, seconds, detail);
     }
-    let domain = signer.split('/').next().unwrap_or_default();
-    let is_own = domain == "kubernetes.io" || domain.ends_with(".kubernetes.io");
-    let longest = if is_own {
+    let longest = if is_kubernetes_signer(signer) {
         LONGEST_LIFE_OF_KUBERNETES
     } else {
         LONGEST_LIFE
@@ -135,23 +132,5 @@ fn validate_certificate_life(seconds: i64, signer: &str, path: &Path<'_>, errors
     if seconds > longest {
         let detail = format!("if provided, maxExpirationSeconds must be <= {longest}");
         errors.invalid(path, seconds, detail);
-    }
-}
-
-fn validate_user_annotations(source: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let mut size = 0;
-    for (key, value) in entries(source, "userAnnotations") {
-        size += key.len() + value.as_str().unwrap_or_default().len();
-        let key = key.to_ascii_lowercase();
-        let problems = names::qualified_name(&key);
-        // The signer reads them, so the domain says who defined the key.
-        if problems.is_empty() && !key.contains('/') {
-            let detail = "must be a domain-prefixed key (such as \"acme.io/foo\")";
-            errors.invalid(path, key.as_str(), detail);
-        }
-        errors.invalid_each(path, &key, problems);
-    }
-    if size > ANNOTATIONS_LIMIT {
-        errors.too_long(path, ANNOTATIONS_LIMIT);
     }
 }

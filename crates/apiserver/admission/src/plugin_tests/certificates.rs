@@ -1,6 +1,7 @@
 use super::*;
 use crate::certificates::{
-    CertificateApproval, CertificateSigning, Requester, SubjectRestriction, TrustBundleAttest,
+    CertificateApproval, CertificateSigning, PodCertificateSigning, Requester, SubjectRestriction,
+    TrustBundleAttest,
 };
 use crate::node_restriction::NodeRestriction;
 use base64::Engine;
@@ -142,6 +143,73 @@ fn bundle_of_a_signer_needs_the_right_to_attest() {
             write.object
         );
     }
+}
+
+#[test]
+fn status_of_a_pod_certificate_needs_the_right_to_sign() {
+    let path = "certificates.k8s.io:podcertificaterequests/status";
+    let request = |signer: &str, status: Value| json!({"metadata": {"name": "x"}, "spec": {"signerName": signer}, "status": status});
+    let (old, denied) = (json!({}), json!({"conditions": [{"type": "Denied"}]}));
+    let (mine, other) = ("example.com/mine", "example.com/other");
+    for (grants, before, after, is_allowed) in [
+        (
+            vec![],
+            request(mine, old.clone()),
+            request(mine, denied.clone()),
+            false,
+        ),
+        (
+            vec![("sign", mine)],
+            request(mine, old.clone()),
+            request(mine, denied.clone()),
+            true,
+        ),
+        (
+            vec![("sign", "example.com/*")],
+            request(mine, old.clone()),
+            request(mine, denied.clone()),
+            true,
+        ),
+        (
+            vec![("approve", mine)],
+            request(mine, old.clone()),
+            request(mine, denied.clone()),
+            false,
+        ),
+        // The stored signer counts.
+        (
+            vec![("sign", mine)],
+            request(other, old.clone()),
+            request(mine, denied.clone()),
+            false,
+        ),
+        (
+            vec![],
+            request(mine, denied.clone()),
+            request(mine, denied),
+            true,
+        ),
+    ] {
+        let plugin = PodCertificateSigning(with_grants(&grants));
+        let write = update(path, before, after);
+        let result = validate(&plugin, &write);
+        assert_eq!(result.is_ok(), is_allowed, "{grants:?} {result:?}");
+        if let Err(text) = result {
+            assert!(
+                text.contains(
+                    "spec.signerName: Forbidden: User \"jane\" is not permitted to \"sign\""
+                ),
+                "{text}"
+            );
+        }
+    }
+    // The object itself is none of the signer's.
+    let plugin = PodCertificateSigning(with_grants(&[]));
+    let write = create(
+        "certificates.k8s.io:podcertificaterequests",
+        request(mine, old),
+    );
+    assert_eq!(validate(&plugin, &write), Ok(()));
 }
 
 #[test]

@@ -442,3 +442,107 @@ fn node_changes_only_capacity_and_conditions_of_a_claim() {
         .is_err()
     );
 }
+
+#[test]
+fn pod_certificate_is_for_a_pod_on_the_node() {
+    let pod = |name: &str, node: &str, annotations: Value| {
+        json!({"metadata": {"name": name, "namespace": "n", "uid": "pod-uid", "annotations": annotations},
+            "spec": {"nodeName": node, "serviceAccountName": "sa"}})
+    };
+    let plugin = NodeRestriction(context(&[
+        (
+            "nodes",
+            json!({"metadata": {"name": "one", "uid": "node-uid"}}),
+        ),
+        ("pods", pod("mine", "one", json!({}))),
+        ("pods", pod("theirs", "two", json!({}))),
+        (
+            "pods",
+            pod("mirror", "one", json!({"kubernetes.io/config.mirror": "x"})),
+        ),
+        (
+            "serviceaccounts",
+            json!({"metadata": {"name": "sa", "namespace": "n", "uid": "sa-uid"}}),
+        ),
+        (
+            "serviceaccounts",
+            json!({"metadata": {"name": "admin", "namespace": "n", "uid": "sa-uid"}}),
+        ),
+    ]));
+    let path = "certificates.k8s.io:podcertificaterequests";
+    let spec = json!({"nodeName": "one", "nodeUID": "node-uid", "podName": "mine", "podUID": "pod-uid",
+        "serviceAccountName": "sa", "serviceAccountUID": "sa-uid"});
+    let request = |changes: Value| {
+        let mut spec = spec.clone();
+        for (field, value) in changes.as_object().unwrap() {
+            spec[field.as_str()] = value.clone();
+        }
+        json!({"metadata": {"name": "x"}, "spec": spec})
+    };
+    for (changes, expect) in [
+        (json!({}), ""),
+        (
+            json!({"nodeName": "two"}),
+            "which is not the requesting node \"one\"",
+        ),
+        (
+            json!({"nodeUID": "other"}),
+            "names nodes \"one\" with UID \"other\", which has another UID",
+        ),
+        (
+            json!({"podName": "absent"}),
+            "names pods \"absent\", which was not found",
+        ),
+        (
+            json!({"podUID": "other"}),
+            "names pods \"mine\" with UID \"other\", which has another UID",
+        ),
+        (
+            json!({"podName": "theirs"}),
+            "pod \"n/theirs\" is not running on node \"one\"",
+        ),
+        (
+            json!({"podName": "mirror"}),
+            "pod \"n/mirror\" is a mirror pod",
+        ),
+        (
+            json!({"serviceAccountName": "admin"}),
+            "contains serviceAccountName (\"admin\") that differs",
+        ),
+        (
+            json!({"serviceAccountUID": "other"}),
+            "names serviceaccounts \"sa\" with UID \"other\"",
+        ),
+    ] {
+        let write = by_node("x", create(path, request(changes.clone())));
+        let found = validate(&plugin, &write).err().unwrap_or_default();
+        assert_eq!(found.is_empty(), expect.is_empty(), "{changes}: {found}");
+        assert!(found.contains(expect), "{changes}: {found}");
+    }
+    let other = Write {
+        namespace: "m",
+        ..create(path, request(json!({})))
+    };
+    assert!(validate(&plugin, &by_node("x", other)).is_err());
+    let object = request(json!({}));
+    for (write, why) in [
+        (
+            update(path, object.clone(), object.clone()),
+            "unexpected operation UPDATE",
+        ),
+        (delete(path, object.clone()), "unexpected operation DELETE"),
+        (
+            create(
+                "certificates.k8s.io:podcertificaterequests/status",
+                object.clone(),
+            ),
+            "unexpected subresource status",
+        ),
+    ] {
+        let found = validate(&plugin, &by_node("x", write)).unwrap_err();
+        assert!(found.ends_with(why), "{found}");
+    }
+    // Other users are limited by their roles alone.
+    let write = create(path, request(json!({"nodeName": "two"})));
+    assert_eq!(validate(&plugin, &write), Ok(()));
+}

@@ -216,6 +216,13 @@ mod tests {
                 ][..],
             ),
             (
+                "PodCertificateRequest",
+                &[
+                    "clusterroles \"system:controller:podcertificaterequestcleaner\"",
+                    "clusterrolebindings \"system:controller:podcertificaterequestcleaner\"",
+                ],
+            ),
+            (
                 "StorageVersionMigrator",
                 &[
                     "clusterroles \"system:controller:storage-version-migrator-controller\"",
@@ -234,6 +241,6 @@ mod tests {
                 .find(|(_, o)| o["metadata"]["name"] == "system:node");
             node.and_then(|(_, node)| node["rules"].as_array().map(Vec::len))
         };
-        assert_eq!(count_rules(false).map(|count| count + 1), count_rules(true));
+        assert_eq!(count_rules(false).map(|count| count + 2), count_rules(true));
     }
 }

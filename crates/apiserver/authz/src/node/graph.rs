@@ -20,8 +20,8 @@ pub struct Graph {
     /// Secrets named by volumes, with the volumes.
     // Indexed by Secret, so that a read need not look through all volumes of the cluster.
     secret_volumes: HashMap<(String, String), Vec<String>>,
-    attachments: HashMap<String, String>,
-    slices: HashMap<String, String>,
+    /// Objects that name their node: attachments, slices, certificate requests.
+    owned: HashMap<Key, String>,
 }
 
 struct Volume {
@@ -37,8 +37,10 @@ impl Graph {
                 .volumes
                 .get(name)
                 .is_some_and(|v| self.uses_claim(node, &v.claim)),
-            Target::Attachment => self.attachments.get(name).is_some_and(|n| n == node),
-            Target::Slice => self.slices.get(name).is_some_and(|n| n == node),
+            Target::Attachment | Target::Slice | Target::CertificateRequest => {
+                let key = (target, namespace.to_owned(), name.to_owned());
+                self.owned.get(&key).is_some_and(|owner| owner == node)
+            }
             Target::Secret => {
                 self.uses_object(node, target, namespace, name)
                     || self.uses_by_volume(node, namespace, name)
@@ -144,23 +146,19 @@ impl Graph {
         self.volumes.insert(name, Volume { claim, secrets });
     }
 
-    /// Records an added, changed or deleted attachment.
-    pub fn update_attachment(&mut self, attachment: &Value, deleted: bool) {
-        follow_node(&mut self.attachments, attachment, deleted);
-    }
-
-    /// Records an added, changed or deleted slice.
-    pub fn update_slice(&mut self, slice: &Value, deleted: bool) {
-        follow_node(&mut self.slices, slice, deleted);
-    }
-}
-
-fn follow_node(nodes: &mut HashMap<String, String>, object: &Value, deleted: bool) {
-    let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
-    // Some slices belong to no node.
-    if deleted || node.is_empty() {
-        nodes.remove(object.name());
-    } else {
-        nodes.insert(object.name().to_owned(), node.to_owned());
+    /// Records an added, changed or deleted object that names its node.
+    pub fn update_owned(&mut self, target: Target, object: &Value, deleted: bool) {
+        let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
+        let key = (
+            target,
+            object.namespace().to_owned(),
+            object.name().to_owned(),
+        );
+        // Some slices belong to no node.
+        if deleted || node.is_empty() {
+            self.owned.remove(&key);
+        } else {
+            self.owned.insert(key, node.to_owned());
+        }
     }
 }

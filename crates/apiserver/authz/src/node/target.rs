@@ -21,4 +21,6 @@ pub enum Target {
     Attachment,
     /// Resource slices.
     Slice,
+    /// Requests for pod certificates.
+    CertificateRequest,
 }

@@ -1,4 +1,4 @@
-//! Feature gates. Only one has a switch: what is implemented is on by default otherwise.
+//! Feature gates. Few have a switch: what is implemented is on by default otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,10 @@ use super::Options;
 
 /// The gate of the storage version migrator.
 pub const STORAGE_VERSION_MIGRATOR: &str = "StorageVersionMigrator";
+/// The gate of the cleaner of pod certificates' requests.
+pub const POD_CERTIFICATE_REQUEST: &str = "PodCertificateRequest";
 /// Gates with a switch. All are beta, and off by default.
-const SWITCHES: [&str; 1] = [STORAGE_VERSION_MIGRATOR];
+const SWITCHES: [&str; 2] = [POD_CERTIFICATE_REQUEST, STORAGE_VERSION_MIGRATOR];
 /// The gate that sets all beta gates which are not given by name.
 const ALL_BETA: &str = "AllBeta";
 
