@@ -47,8 +47,18 @@ pub fn default_other_kind(group: &str, version: &str, kind: &str, object: &mut V
         ("scheduling.k8s.io", "PriorityClass") => {
             fill(object, "preemptionPolicy", "PreemptLowerPriority")
         }
+        ("scheduling.k8s.io", "PodGroup") => {
+            if let Some(spec) = make(object, "spec") {
+                fill(spec, "disruptionMode", "Pod");
+            }
+        }
         ("flowcontrol.apiserver.k8s.io", _) => default_flow_control(kind, object),
         ("resource.k8s.io", "ResourceClaim") => default_device_requests(version, object),
+        ("resource.k8s.io", "ResourcePoolStatusRequest") => {
+            if let Some(spec) = make(object, "spec") {
+                fill(spec, "limit", 100);
+            }
+        }
         ("resource.k8s.io", "DeviceTaintRule") => {
             if let Some(taint) = at_mut(object, "spec").and_then(|spec| at_mut(spec, "taint")) {
                 default_taint(taint);
@@ -218,8 +228,8 @@ fn default_device_requests(version: &str, object: &mut Value) {
     }
 }
 
-/// Sets the defaults of a request of v1beta1, which has the fields of `exactly`. One without a class
-/// has alternatives, beside which these fields must not be set.
+/// Sets the defaults of a request of v1beta1, which has the fields of `exactly`. One without a
+/// class has alternatives, beside which these fields must not be set.
 fn default_old_request(request: &mut Value) {
     if text(request, "deviceClassName").is_empty() {
         default_tolerations(request);

@@ -29,8 +29,8 @@ const WITHOUT_CODE: [(&str, &str); 5] = [
     ("storage.k8s.io", "v1beta1"),
 ];
 
-/// Unstable versions with other fields than the stable one. [`crate::convert()`] has the difference,
-/// and the rules of their kinds are written for the stable version alone.
+/// Unstable versions with other fields than the stable one. [`crate::convert()`] has the
+/// difference, and the rules of their kinds are written for the stable version alone.
 const CONVERTED: [(&str, &str); 1] = [("resource.k8s.io", "v1beta1")];
 
 /// A resource without a stable version that has code of its own. Its versions have the same fields.
@@ -41,7 +41,7 @@ struct UnstableResource {
     gate: Option<&'static str>,
 }
 
-const WITH_CODE: [UnstableResource; 6] = [
+const WITH_CODE: [UnstableResource; 9] = [
     UnstableResource {
         group: "certificates.k8s.io",
         plural: "clustertrustbundles",
@@ -66,6 +66,22 @@ const WITH_CODE: [UnstableResource; 6] = [
         group: "resource.k8s.io",
         plural: "devicetaintrules",
         gate: None,
+    },
+    UnstableResource {
+        group: "resource.k8s.io",
+        plural: "resourcepoolstatusrequests",
+        // Upstream's gate is that of the controller.
+        gate: None,
+    },
+    UnstableResource {
+        group: "scheduling.k8s.io",
+        plural: "podgroups",
+        gate: Some("GenericWorkload"),
+    },
+    UnstableResource {
+        group: "scheduling.k8s.io",
+        plural: "workloads",
+        gate: Some("GenericWorkload"),
     },
     UnstableResource {
         group: "storagemigration.k8s.io",
@@ -192,8 +208,8 @@ impl RuntimeConfig {
         Ok(())
     }
 
-    /// Applies the preferences to the built-in resources. `is_enabled` returns whether a feature gate
-    /// is on.
+    /// Applies the preferences to the built-in resources. `is_enabled` returns whether a feature
+    /// gate is on.
     pub fn apply(&self, is_enabled: impl Fn(&str) -> bool) -> BuiltInResources {
         let (mut missing, mut gated) = (Vec::new(), Vec::new());
         let apply = |resource: &Arc<Resource>| {
@@ -315,8 +331,8 @@ fn is_registered(group: &str, version: Option<&str>) -> bool {
     if resources().iter().any(is_named) {
         return true;
     }
-    // Versions that exist in the schema alone, such as apps/v1beta1. Their packages are named by the
-    // first label of the group.
+    // Versions that exist in the schema alone, such as apps/v1beta1. Their packages are named by
+    // the first label of the group.
     let known_group = resources().iter().any(|resource| resource.group == group);
     let (Some(label), Some(version)) = (group.split('.').next(), version) else {
         return known_group;
@@ -399,7 +415,7 @@ mod tests {
             assert_eq!(fields_below(resource), fields_below(stored), "{resource:?}");
             compared += 1;
         }
-        assert_eq!(compared, 9);
+        assert_eq!(compared, 12);
     }
 
     #[test]
@@ -472,8 +488,9 @@ mod tests {
 
     #[test]
     fn bulk_preference_names_what_is_missing() {
+        // Nothing is missing now. A kind of the next release is, until it has its code.
+        assert_eq!(apply(&["api/all=true"]).missing, Vec::<String>::new());
         let built_in = apply(&["api/beta=true"]);
-        assert!(built_in.missing.is_empty());
         assert!(is_served(
             &built_in,
             "networking.k8s.io",
@@ -486,10 +503,6 @@ mod tests {
             "v1alpha1",
             "mutatingadmissionpolicies"
         ));
-        // Of a version in part without code, the rest is named.
-        let built_in = apply(&["resource.k8s.io/v1alpha3=true"]);
-        let missing = ["resource.k8s.io/v1alpha3/resourcepoolstatusrequests"];
-        assert_eq!(built_in.missing, missing);
     }
 
     #[test]

@@ -77,6 +77,8 @@ fn set_initial_values(kind: Kind<'_>, object: &mut Value) {
         ("batch", "Job") => generate_selector(object),
         ("networking.k8s.io", "Ingress") => set(object, "status", json!({"loadBalancer": {}})),
         ("storage.k8s.io", "VolumeAttachment") => set(object, "status", json!({"attached": false})),
+        // A status that exists is final.
+        ("resource.k8s.io", "ResourcePoolStatusRequest") => drop(remove(object, "status")),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => prepare_definition(object),
         ("apiregistration.k8s.io", "APIService") => report_local_service(object),
         _ => {}

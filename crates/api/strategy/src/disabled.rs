@@ -4,7 +4,7 @@
 //! does: clients that send it see in the response that it has no effect.
 
 use api_meta::Kind;
-use api_meta::tree::{get, remove, text};
+use api_meta::tree::{get, make, remove, set, text};
 use serde_json::Value;
 
 /// Stands for every element of a list, or every value of a map.
@@ -23,6 +23,24 @@ const LIST_ATTRIBUTES: [&[&str]; 4] = [
 
 /// Gate `DRANodeAllocatableResources`.
 const MAPPINGS: &[&str] = &["spec", "devices", EACH, "nodeAllocatableResourceMappings"];
+
+/// Gates `TopologyAwareWorkloadScheduling`, `DRAWorkloadResourceClaims` and
+/// `WorkloadAwarePreemption`: fields of the templates of a Workload.
+const TEMPLATE_FIELDS: [&[&str]; 5] = [
+    &["spec", "podGroupTemplates", EACH, "schedulingConstraints"],
+    &["spec", "podGroupTemplates", EACH, "resourceClaims"],
+    &["spec", "podGroupTemplates", EACH, "disruptionMode"],
+    &["spec", "podGroupTemplates", EACH, "priorityClassName"],
+    &["spec", "podGroupTemplates", EACH, "priority"],
+];
+
+/// The same of a PodGroup. Its `disruptionMode` has a default, so that readers see it in any case.
+const GROUP_FIELDS: [&[&str]; 4] = [
+    &["spec", "schedulingConstraints"],
+    &["spec", "resourceClaims"],
+    &["spec", "priorityClassName"],
+    &["spec", "priority"],
+];
 
 /// Gate `CoordinatedLeaderElection`.
 const ELECTION: [&[&str]; 2] = [&["spec", "strategy"], &["spec", "preferredHolder"]];
@@ -52,6 +70,21 @@ pub(crate) fn drop_disabled_fields(kind: Kind<'_>, new: &mut Value, old: Option<
                 }
             }
         }
+        ("scheduling.k8s.io", "Workload") => {
+            for path in TEMPLATE_FIELDS {
+                drop_unless_used(new, old, path);
+            }
+        }
+        ("scheduling.k8s.io", "PodGroup") => {
+            for path in GROUP_FIELDS {
+                drop_unless_used(new, old, path);
+            }
+            if old.is_none()
+                && let Some(spec) = make(new, "spec")
+            {
+                set(spec, "disruptionMode", "Pod");
+            }
+        }
         ("", "PersistentVolumeClaim") => drop_foreign_source(new, old),
         _ => {}
     }
@@ -69,8 +102,8 @@ fn pod_spec_path(kind: Kind<'_>) -> Option<&'static [&'static str]> {
     })
 }
 
-/// Drops a reference to another namespace (gate `CrossNamespaceVolumeDataSource`) as a whole: without
-/// its namespace it would name another object.
+/// Drops a reference to another namespace (gate `CrossNamespaceVolumeDataSource`) as a whole:
+/// without its namespace it would name another object.
 fn drop_foreign_source(new: &mut Value, old: Option<&Value>) {
     let reference = |claim: &Value| get(get(claim, "spec"), "dataSourceRef").clone();
     if !text(&reference(new), "namespace").is_empty()

@@ -4,7 +4,9 @@ use crate::claim::drop_deallocated_devices;
 use crate::fields::keep_field;
 use crate::rules::{StatusRule, status_rule};
 use api_meta::Kind;
-use api_meta::tree::{each_mut, fill, fill_int, get, has, int, list, make, remove, set, text};
+use api_meta::tree::{
+    at_mut, each_mut, fill, fill_int, get, has, int, list, make, remove, set, text,
+};
 use serde_json::Value;
 
 /// Prepares a write to `status`: everything else is taken from the old object.
@@ -48,6 +50,14 @@ pub(crate) fn prepare_status_update(kind: Kind<'_>, new: &mut Value, old: &Value
             }
         }
         ("resource.k8s.io", "ResourceClaim") => drop_deallocated_devices(&mut result, old),
+        // Gate `DRAWorkloadResourceClaims`.
+        ("scheduling.k8s.io", "PodGroup")
+            if list(get(old, "spec"), "resourceClaims").is_empty() =>
+        {
+            if let Some(status) = at_mut(&mut result, "status") {
+                remove(status, "resourceClaimStatuses");
+            }
+        }
         ("certificates.k8s.io", "CertificateSigningRequest") => {
             keep_decisions(&mut result, old);
             set_condition_times(&mut result, old);

@@ -1,14 +1,16 @@
-//! ResourceClaims, DeviceClasses, ResourceSlices and DeviceTaintRules.
+//! ResourceClaims, DeviceClasses, ResourceSlices, DeviceTaintRules and ResourcePoolStatusRequests.
 
 mod capacity;
 mod claim;
 mod device;
+mod pool_status;
 mod slice;
 mod status;
 mod taint_rule;
 mod values;
 
 pub use claim::{CLAIM, DEVICE_CLASS, TEMPLATE};
+pub use pool_status::POOL_STATUS;
 pub use slice::SLICE;
 pub use taint_rule::TAINT_RULE;
 

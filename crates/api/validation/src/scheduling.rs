@@ -1,4 +1,8 @@
-//! PriorityClasses.
+//! PriorityClasses, Workloads and PodGroups.
+
+mod groups;
+
+pub use groups::{POD_GROUP, WORKLOAD};
 
 use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};

@@ -1,8 +1,8 @@
 //! Field paths and messages of the rules that users meet most, kind by kind, as upstream reports
 //! them. Objects are defaulted and prepared as on the write path.
 //!
-//! Each case prints `case GROUP/KIND` where `--nocapture` shows it, so that the cases of a kind can be
-//! counted.
+//! Each case prints `case GROUP/KIND` where `--nocapture` shows it, so that the cases of a kind can
+//! be counted.
 #![allow(clippy::unwrap_used)]
 
 #[path = "rules/access.rs"]
@@ -63,7 +63,7 @@ use serde_json::{Value, json};
 /// Group and kind.
 pub type Name = (&'static str, &'static str);
 
-const CLUSTER_KINDS: [&str; 31] = [
+const CLUSTER_KINDS: [&str; 32] = [
     "APIService",
     "CertificateSigningRequest",
     "ClusterRole",
@@ -84,6 +84,7 @@ const CLUSTER_KINDS: [&str; 31] = [
     "PersistentVolume",
     "PriorityClass",
     "PriorityLevelConfiguration",
+    "ResourcePoolStatusRequest",
     "ResourceSlice",
     "RuntimeClass",
     "ServiceCIDR",

@@ -20,7 +20,7 @@ enum Treatment {
 }
 use Treatment::{Harmless, Refused, Warned};
 
-const ABSENT: [(&str, Treatment); 20] = [
+const ABSENT: [(&str, Treatment); 19] = [
     (
         "PodTopologyLabels",
         Warned("pods do not get their node's topology labels"),
@@ -30,7 +30,6 @@ const ABSENT: [(&str, Treatment); 20] = [
         Warned("updates of pods are not checked against the features of their node"),
     ),
     ("PodGroupProtection", Harmless),
-    ("PodGroupWorkloadExists", Harmless),
     ("PodResizeValidator", Harmless),
     ("JobValidation", Harmless),
     ("AlwaysAdmit", Harmless),

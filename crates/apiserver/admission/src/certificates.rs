@@ -139,8 +139,8 @@ impl Admission for CertificateSigning {
     }
 }
 
-/// Requires the verb `sign` on the signer for a change of a PodCertificateRequest's status. Always on:
-/// upstream checks it in the strategy of the kind.
+/// Requires the verb `sign` on the signer for a change of a PodCertificateRequest's status. Always
+/// on: upstream checks it in the strategy of the kind.
 pub struct PodCertificateSigning(pub Context);
 
 #[async_trait::async_trait]
@@ -178,8 +178,8 @@ impl Admission for PodCertificateSigning {
     }
 }
 
-/// Requires the verb `attest` on the signer of a ClusterTrustBundle: its certificates are trusted for
-/// all that the signer signs.
+/// Requires the verb `attest` on the signer of a ClusterTrustBundle: its certificates are trusted
+/// for all that the signer signs.
 pub struct TrustBundleAttest(pub Context);
 
 #[async_trait::async_trait]

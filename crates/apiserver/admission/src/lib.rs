@@ -13,6 +13,7 @@ mod limit_ranger;
 mod mountable_secrets;
 mod namespace_lifecycle;
 mod node_restriction;
+mod pod_groups;
 mod pod_security;
 mod pods;
 mod priority;

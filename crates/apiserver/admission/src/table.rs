@@ -3,7 +3,8 @@
 use crate::context::Context;
 use crate::{
     absent, certificates, default_classes, limit_ranger, namespace_lifecycle, node_restriction,
-    pod_security, pods, priority, quota, runtime_class, service_account, storage, unenforced,
+    pod_groups, pod_security, pods, priority, quota, runtime_class, service_account, storage,
+    unenforced,
 };
 use apiserver_request::Admission;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ const fn table_row(name: &'static str, on: bool, make: Make) -> Row {
 
 // The order is upstream's. ResourceQuota is last, so that a request which another plugin rejects is
 // not charged.
-const TABLE: [Row; 24] = [
+const TABLE: [Row; 25] = [
     table_row("NamespaceLifecycle", true, |c| {
         Arc::new(namespace_lifecycle::NamespaceLifecycle(c.clone()))
     }),
@@ -101,6 +102,9 @@ const TABLE: [Row; 24] = [
     }),
     table_row("DenyServiceExternalIPs", false, |_| {
         Arc::new(pods::DenyServiceExternalIps)
+    }),
+    table_row("PodGroupWorkloadExists", true, |c| {
+        Arc::new(pod_groups::PodGroupWorkloadExists(c.clone()))
     }),
     table_row("MutatingAdmissionPolicy", true, |c| {
         c.policies.mutating.clone()

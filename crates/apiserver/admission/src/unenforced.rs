@@ -19,8 +19,12 @@ const TAINT_RULES: &str =
 const POD_CERTIFICATES: &str = "stored but has no effect in pods: kubelets do not request such \
                                 certificates, and no signer of Ironclad issues them";
 
+const POOL_REQUESTS: &str =
+    "stored but has no effect: no component writes its status or deletes it";
+const GROUPS: &str = "stored but has no effect: each pod is scheduled alone";
+
 /// Kinds without effect: group, resource, warning.
-const KINDS: [(&str, &str, &str); 6] = [
+const KINDS: [(&str, &str, &str); 9] = [
     ("networking.k8s.io", "networkpolicies", NETWORK),
     ("coordination.k8s.io", "leasecandidates", CANDIDATES),
     (
@@ -35,6 +39,13 @@ const KINDS: [(&str, &str, &str); 6] = [
         POD_CERTIFICATES,
     ),
     ("resource.k8s.io", "devicetaintrules", TAINT_RULES),
+    (
+        "resource.k8s.io",
+        "resourcepoolstatusrequests",
+        POOL_REQUESTS,
+    ),
+    ("scheduling.k8s.io", "podgroups", GROUPS),
+    ("scheduling.k8s.io", "workloads", GROUPS),
 ];
 
 /// Adds a warning to the response of writes that request something which no component enforces. It

@@ -6,6 +6,7 @@
 mod access;
 mod config;
 mod custom;
+mod devices;
 mod network;
 mod nodes;
 mod pods;

@@ -118,6 +118,48 @@ pub(crate) static PRIORITY_CLASS: Printer = Printer {
     },
 };
 
+pub(crate) static POD_GROUP: Printer = Printer {
+    columns: &[
+        NAME,
+        text_column("Policy", "Whether its pods are scheduled together."),
+        text_column("Workload", "Workload that has its template."),
+        text_column(
+            "Status",
+            "Progress of its scheduling, or reason of its disruption.",
+        ),
+        AGE,
+    ],
+    cells: |view| {
+        let policy = match view.has("/spec/schedulingPolicy/gang") {
+            true => "Gang",
+            false => "Basic",
+        };
+        let workload = match view.has("/spec/podGroupTemplateRef") {
+            true => view.text("/spec/podGroupTemplateRef/workload/workloadName"),
+            false => "<none>",
+        };
+        vec![
+            view.name(),
+            json!(policy),
+            json!(workload),
+            json!(find_group_state(view)),
+            view.age(),
+        ]
+    },
+};
+
+/// Returns the state of a PodGroup. A disruption is shown whatever was before.
+fn find_group_state<'a>(view: &View<'a>) -> &'a str {
+    if let Some(disruption) = view.condition("DisruptionTarget") {
+        return text_of(disruption.get("reason"));
+    }
+    match view.condition("PodGroupScheduled") {
+        Some(condition) if text_of(condition.get("status")) == "True" => "Scheduled",
+        Some(_) => "Unschedulable",
+        None => "Pending",
+    }
+}
+
 pub(crate) static RUNTIME_CLASS: Printer = Printer {
     columns: &[
         NAME,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::printer::{Column, DEFAULT, NAME_AND_AGE, Printer};
 use crate::view::View;
-use crate::{access, config, custom, network, nodes, pods, storage, versions, workloads};
+use crate::{access, config, custom, devices, network, nodes, pods, storage, versions, workloads};
 
 /// Returns the columns of a resource.
 pub fn table_columns(resource: &Resource) -> Vec<Column> {
@@ -109,6 +109,7 @@ fn storage_printer(kind: &str) -> &'static Printer {
         "ResourceClaim" => &storage::RESOURCE_CLAIM,
         "ResourceSlice" => &storage::RESOURCE_SLICE,
         "DeviceTaintRule" => &storage::TAINT_RULE,
+        "ResourcePoolStatusRequest" => &devices::POOL_STATUS,
         _ => &DEFAULT,
     }
 }
@@ -121,8 +122,10 @@ fn other_printer(kind: &str) -> &'static Printer {
         "StorageVersion" => &versions::STORAGE_VERSION,
         "StorageVersionMigration" => &versions::MIGRATION,
         "ClusterTrustBundle" => &access::TRUST_BUNDLE,
-        "PriorityClass" => &nodes::PRIORITY_CLASS,
         "PodCertificateRequest" => &access::POD_CERTIFICATE,
+        "PriorityClass" => &nodes::PRIORITY_CLASS,
+        "Workload" => &NAME_AND_AGE,
+        "PodGroup" => &nodes::POD_GROUP,
         "RuntimeClass" => &nodes::RUNTIME_CLASS,
         // Roles are missing on purpose: upstream prints them with the default columns.
         "RoleBinding" | "ClusterRoleBinding" => &access::ROLE_BINDING,

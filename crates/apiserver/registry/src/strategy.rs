@@ -1,8 +1,8 @@
 //! Chooses between the rules of built-in kinds and those of custom resources.
 //!
-//! The rules of a built-in kind are written for the fields of one version. An object of a version with
-//! other fields is converted to it, and back if a rule has changed it. Defaults are an exception: as
-//! upstream, each version has its own.
+//! The rules of a built-in kind are written for the fields of one version. An object of a version
+//! with other fields is converted to it, and back if a rule has changed it. Defaults are an
+//! exception: as upstream, each version has its own.
 
 use crate::write::{Write, kind_of};
 use api_kinds::{CustomSchema, ObjectSchema, find_rule_version};

@@ -442,6 +442,7 @@ fn allows_unconditional_update(resource: &Resource) -> bool {
         | "storagemigration.k8s.io" => false,
         "certificates.k8s.io" => resource.plural == "certificatesigningrequests",
         "policy" => resource.plural != "poddisruptionbudgets",
+        "resource.k8s.io" => resource.plural != "resourcepoolstatusrequests",
         "storage.k8s.io" => {
             ["storageclasses", "volumeattributesclasses"].contains(&&*resource.plural)
         }

@@ -4,6 +4,7 @@
 
 mod admission;
 mod aggregation;
+mod alpha_kinds;
 mod apply;
 mod cbor;
 mod certificates;

@@ -1,7 +1,8 @@
 //! `resource.k8s.io/v1beta1`: what a request and a device consist of is in their own fields, or in
 //! `basic`, and in the later versions in `exactly`, or in their own fields (KEP-4381, KEP-4816).
 //!
-//! Elements of lists that are not objects stay as they are: the decoder of the version rejects them.
+//! Elements of lists that are not objects stay as they are: the decoder of the version rejects
+//! them.
 
 use serde_json::{Map, Value};
 

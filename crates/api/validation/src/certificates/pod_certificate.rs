@@ -1,4 +1,5 @@
-//! PodCertificateRequests (KEP-4317): a kubelet requests a certificate for the key of a pod's volume.
+//! PodCertificateRequests (KEP-4317): a kubelet requests a certificate for the key of a pod's
+//! volume.
 
 mod issued;
 
@@ -78,8 +79,8 @@ fn read_bytes(spec: &Value, field: &str) -> Vec<u8> {
     decoded.unwrap_or_default()
 }
 
-/// Validates the key and the proof that the kubelet has its private half: a signed certificate request,
-/// or, from kubelets of v1.35, a key and the signature of the pod's UID.
+/// Validates the key and the proof that the kubelet has its private half: a signed certificate
+/// request, or, from kubelets of v1.35, a key and the signature of the pod's UID.
 fn validate_key(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     const REQUEST: &str = "stubPKCS10Request";
     let [request, key, proof] =

@@ -1,7 +1,7 @@
 //! Public keys of pod certificates, and the proof that a kubelet has the private key.
 //!
-//! The keys are those that upstream accepts, without ECDSA P-521: `ring` can't verify its signatures,
-//! and a key without a proof is not accepted.
+//! The keys are those that upstream accepts, without ECDSA P-521: `ring` can't verify its
+//! signatures, and a key without a proof is not accepted.
 
 use num_bigint::BigUint;
 use ring::digest::{SHA256, digest};
@@ -78,8 +78,8 @@ impl PodKey {
         }
     }
 
-    /// Verifies a signature over a text: with SHA-256 for ECDSA, and RSASSA-PSS with SHA-256 and a salt
-    /// of any length for RSA (RFC 8017).
+    /// Verifies a signature over a text: with SHA-256 for ECDSA, and RSASSA-PSS with SHA-256 and a
+    /// salt of any length for RSA (RFC 8017).
     pub(super) fn verifies(&self, text: &[u8], signature: &[u8]) -> bool {
         let verify = |algorithm: &'static dyn VerificationAlgorithm, key: &[u8]| {
             let key = UnparsedPublicKey::new(algorithm, key);
@@ -130,8 +130,8 @@ const DIGEST: usize = 32;
 /// The last byte of an encoded message.
 const TRAILER: u8 = 0xbc;
 
-/// Verifies a signature of RSASSA-PSS (RFC 8017, 8.1.2 and 9.1.2). `ring` verifies only salts as long
-/// as the digest, and Go signs with the longest salt. All the inputs are public.
+/// Verifies a signature of RSASSA-PSS (RFC 8017, 8.1.2 and 9.1.2). `ring` verifies only salts as
+/// long as the digest, and Go signs with the longest salt. All the inputs are public.
 fn verify_pss(modulus: &BigUint, exponent: &BigUint, text: &[u8], signature: &[u8]) -> bool {
     let size = usize::try_from(modulus.bits().div_ceil(8)).unwrap_or(usize::MAX);
     let signed = BigUint::from_bytes_be(signature);

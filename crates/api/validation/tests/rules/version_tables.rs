@@ -1,4 +1,5 @@
-//! Tables of candidates for leases, storage versions, their migrations, and taints of devices.
+//! Tables of candidates for leases, storage versions, their migrations, taints of devices, requests
+//! for the state of pools, workloads and groups of pods.
 
 use super::Name;
 use super::table::{check_create, check_update, check_writes};
@@ -46,6 +47,157 @@ fn device_taint_rules() {
     let table = table.replace("EIGHT", &conditions(8));
     let table = table.replace("NINE", &conditions(9));
     check_writes(TAINT_RULE, "status", &base, &table);
+}
+
+const POOL_REQUEST: Name = ("resource.k8s.io", "ResourcePoolStatusRequest");
+const WORKLOAD: Name = ("scheduling.k8s.io", "Workload");
+const POD_GROUP: Name = ("scheduling.k8s.io", "PodGroup");
+
+#[test]
+fn resource_pool_status_requests() {
+    let base = json!({"spec": {"driver": "d.io"}});
+    check_create(
+        POOL_REQUEST,
+        &base,
+        r#"
+        => ok
+        /spec/driver="D.io" => ok
+        /spec/driver="" => spec.driver: Required value
+        /spec/driver="d_" => spec.driver: Invalid value: "d_": a lowercase RFC 1123 subdomain
+        /spec/limit=1 => ok
+        /spec/limit=0 => spec.limit: Invalid value: 0: must be greater than or equal to 1
+        /spec/limit=1000 => ok
+        /spec/limit=1001 => spec.limit: Invalid value: 1001: must be less than or equal to 1000
+        /spec/poolName="n/p" => ok
+        /spec/poolName="a//B" => spec.poolName: Invalid value: "a//B": segment 1: must not be empty ;; spec.poolName: Invalid value: "B": segment 2: a lowercase
+    "#,
+    );
+    let long = json!({"spec": {"driver": "d.io", "poolName": "/".repeat(254)}});
+    let table = "=> spec.poolName: Too long: may not be more than 253 bytes";
+    check_create(POOL_REQUEST, &long, table);
+    check_update(
+        POOL_REQUEST,
+        &base,
+        r#"
+        => ok
+        /metadata/labels={"a":"b"} => ok
+        /spec/limit=5 => spec: Invalid value: null: field is immutable
+        # The status is not taken from here.
+        /status={"poolCount":-1} => ok
+    "#,
+    );
+    let pool = r#"{"driver":"d.io","poolName":"p","generation":1}"#;
+    let table = r#"
+        /status={"poolCount":0} => ok
+        /status={} => status.poolCount: Required value
+        /status={"poolCount":-1} => status.poolCount: Invalid value: -1: must be greater than or equal to 0
+        /status={"poolCount":1,"pools":[POOL]} => ok
+        /status={"poolCount":1,"pools":[POOL]} & /status/pools/0/totalDevices=-1 => status.pools[0].totalDevices: Invalid value: -1: must be greater
+        /status={"poolCount":1,"pools":[POOL]} & /status/pools/0/resourceSliceCount=0 => status.pools[0].resourceSliceCount: Invalid value: 0: must be greater than or equal to 1
+        /status={"poolCount":1,"pools":[{}]} => status.pools[0].driver: Required value ;; status.pools[0].poolName: Required value ;; status.pools[0].generation: Required value
+        /status={"poolCount":1,"pools":[POOL]} & /status/pools/0/generation=-1 & /status/pools/0/nodeName="A" => status.pools[0].generation: Invalid value: -1 ;; status.pools[0].nodeName: Invalid value: "A"
+        /status={"poolCount":1,"pools":[POOL]} & /status/pools/0/validationError="LONG" => status.pools[0].validationError: Too long: may not be more than 256 bytes
+        /status={"poolCount":1,"pools":[MANY]} => status.pools: Too many: 1001: must have at most 1000 items
+        /status={"poolCount":1,"conditions":[{"type":"T"}]} => status.conditions[0].status: Unsupported value: "" ;; ...
+        /status={"poolCount":1} >> /status={"poolCount":1} => ok
+        /status={"poolCount":1} >> /status={"poolCount":2} => status: Invalid value: {"poolCount":2}: field is immutable
+        /status={"poolCount":1} >> /status=null => status: Invalid value: null: field is immutable
+    "#;
+    let table = table.replace("LONG", &"x".repeat(257));
+    let table = table.replace("MANY", &vec![pool; 1001].join(","));
+    check_writes(POOL_REQUEST, "status", &base, &table.replace("POOL", pool));
+}
+
+#[test]
+fn workloads() {
+    let base =
+        json!({"spec": {"podGroupTemplates": [{"name": "t", "schedulingPolicy": {"basic": {}}}]}});
+    let template = r#"{"name":"NAME","schedulingPolicy":{"basic":{}}}"#;
+    let templates = |count: usize| {
+        let all = (0..count).map(|i| template.replace("NAME", &format!("t{i}")));
+        all.collect::<Vec<_>>().join(",")
+    };
+    let table = r#"
+        => ok
+        /spec/podGroupTemplates=[] => spec.podGroupTemplates: Required value
+        /spec/podGroupTemplates=[EIGHT] => ok
+        /spec/podGroupTemplates=[NINE] => spec.podGroupTemplates: Too many: 9: must have at most 8 items
+        /spec/podGroupTemplates=[ONE,ONE] => spec.podGroupTemplates[1]: Duplicate value: {"name":"t0"
+        /spec/podGroupTemplates/0/name="" => spec.podGroupTemplates[0].name: Required value
+        /spec/podGroupTemplates/0/name="a.b" => spec.podGroupTemplates[0].name: Invalid value: "a.b": must not contain dots
+        /spec/podGroupTemplates/0/schedulingPolicy={} => spec.podGroupTemplates[0].schedulingPolicy: Invalid value: "": must specify one of: `basic`, `gang`
+        /spec/podGroupTemplates/0/schedulingPolicy/gang={"minCount":2} => spec.podGroupTemplates[0].schedulingPolicy: Invalid value: "{basic, gang}": must specify exactly one of: `basic`, `gang`
+        /spec/podGroupTemplates/0/schedulingPolicy={"gang":{"minCount":2}} => ok
+        /spec/podGroupTemplates/0/schedulingPolicy={"gang":{}} => spec.podGroupTemplates[0].schedulingPolicy.gang.minCount: Required value
+        /spec/podGroupTemplates/0/schedulingPolicy={"gang":{"minCount":-1}} => spec.podGroupTemplates[0].schedulingPolicy.gang.minCount: Invalid value: -1: must be greater than or equal to 1
+        /spec/controllerRef={"apiGroup":"batch","kind":"Job","name":"j"} => ok
+        /spec/controllerRef={"apiGroup":"B","kind":"","name":"a/b"} => spec.controllerRef.apiGroup: Invalid value: "B" ;; spec.controllerRef.kind: Required value ;; spec.controllerRef.name: Invalid value: "a/b"
+        # Fields of gates that are off are dropped.
+        /spec/podGroupTemplates/0/priority=-5 & /spec/podGroupTemplates/0/disruptionMode="X" => ok
+    "#;
+    let table = table
+        .replace("EIGHT", &templates(8))
+        .replace("NINE", &templates(9));
+    check_create(WORKLOAD, &base, &table.replace("ONE", &templates(1)));
+    check_update(
+        WORKLOAD,
+        &base,
+        r#"
+        /metadata/labels={"a":"b"} => ok
+        /spec/podGroupTemplates/0/name="u" => spec.podGroupTemplates: Invalid value: null: field is immutable
+        /spec/controllerRef={"kind":"Job","name":"j"} => spec.controllerRef: Invalid value: null: field is immutable
+        /spec/podGroupTemplates/0/priority=5 => ok
+        /spec/podGroupTemplates/0/priority=5 >> /spec/podGroupTemplates/0/priority=6 => spec.podGroupTemplates: Invalid value: null: field is immutable
+    "#,
+    );
+}
+
+#[test]
+fn pod_groups() {
+    let base = json!({"spec": {"schedulingPolicy": {"gang": {"minCount": 2}},
+        "podGroupTemplateRef": {"workload": {"workloadName": "w", "podGroupTemplateName": "t"}}}});
+    check_create(
+        POD_GROUP,
+        &base,
+        r#"
+        => ok
+        /spec/podGroupTemplateRef=null => ok
+        /spec/podGroupTemplateRef={} => spec.podGroupTemplateRef: Invalid value: "": must specify one of: `workload`
+        /spec/podGroupTemplateRef/workload={} => spec.podGroupTemplateRef.workload.workloadName: Required value ;; spec.podGroupTemplateRef.workload.podGroupTemplateName: Required value
+        /spec/podGroupTemplateRef/workload={"workloadName":"W","podGroupTemplateName":"a.b"} => spec.podGroupTemplateRef.workload.workloadName: Invalid value: "W" ;; spec.podGroupTemplateRef.workload.podGroupTemplateName: Invalid value: "a.b"
+        /spec/schedulingPolicy={} => spec.schedulingPolicy: Invalid value: "": must specify one of
+        /spec/schedulingPolicy/gang/minCount=0 => spec.schedulingPolicy.gang.minCount: Required value
+        /spec/disruptionMode="X" & /spec/priority=5 & /spec/resourceClaims=[{}] => ok
+    "#,
+    );
+    check_update(
+        POD_GROUP,
+        &base,
+        r#"
+        /metadata/labels={"a":"b"} => ok
+        /spec/schedulingPolicy/gang/minCount=3 => spec.schedulingPolicy: Invalid value: null: field is immutable
+        /spec/podGroupTemplateRef=null => spec.podGroupTemplateRef: Invalid value: null: field is immutable
+        /spec/disruptionMode="PodGroup" => spec.disruptionMode: Forbidden
+        /spec/priority=5 => ok
+        /spec/priority=5 >> /spec/priority=6 => spec.priority: Forbidden
+        /spec/priority=5 >> /spec/priority=null => ok
+        /spec/resourceClaims=[{"name":"a"}] >> /spec/resourceClaims=[] => spec.resourceClaims: Invalid value: null: field is immutable
+    "#,
+    );
+    check_writes(
+        POD_GROUP,
+        "status",
+        &base,
+        r#"
+        /status={"conditions":[{"type":"T"}]} => status.conditions[0].status: Unsupported value: "" ;; ...
+        # Without claims in the spec, their status is dropped.
+        /status={"resourceClaimStatuses":[{"name":"b"}]} => ok
+        /spec/resourceClaims=[{"name":"a"}] >> /status={"resourceClaimStatuses":[{"name":"a","resourceClaimName":"c"}]} => ok
+        /spec/resourceClaims=[{"name":"a"}] >> /status={"resourceClaimStatuses":[{"name":"b"}]} => status.resourceClaimStatuses[0].name: Invalid value: "b": must match the name of an entry in `spec.resourceClaims`
+        /spec/resourceClaims=[{"name":"a"}] >> /status={"resourceClaimStatuses":[{"name":"a"},{"name":"a","resourceClaimName":"C"}]} => status.resourceClaimStatuses[1]: Duplicate value ;; status.resourceClaimStatuses[1].resourceClaimName: Invalid value: "C"
+        /spec/resourceClaims=[{"name":"a"}] >> /status={"resourceClaimStatuses":[{"name":"a"},{"name":"a"},{"name":"a"},{"name":"a"},{"name":"a"}]} => status.resourceClaimStatuses: Too many: 5
+    "#,
+    );
 }
 
 #[test]

@@ -8,8 +8,8 @@ use serde_json::Value;
 use std::sync::Arc;
 
 impl NodeRestriction {
-    /// Checks that a request is for a pod on the node, its service account and the node itself, each by
-    /// its UID. A signer issues the pod's identity for it.
+    /// Checks that a request is for a pod on the node, its service account and the node itself,
+    /// each by its UID. A signer issues the pod's identity for it.
     pub(super) async fn check_pod_certificate(
         &self,
         request: &AdmissionRequest<'_>,
@@ -50,8 +50,8 @@ impl NodeRestriction {
         Ok(())
     }
 
-    /// Returns an object that the request names. If it is missing or has another UID, the caches of this
-    /// server may lag, so the error is none that ends the kubelet's attempts.
+    /// Returns an object that the request names. If it is missing or has another UID, the caches of
+    /// this server may lag, so the error is none that ends the kubelet's attempts.
     async fn find_named(
         &self,
         request: &AdmissionRequest<'_>,

@@ -178,7 +178,8 @@ fn node_creates_only_mirror_pods_that_it_owns() {
     );
 }
 
-/// Returns fields of a pod's spec that refer to objects, with the word for these objects in the rejection.
+/// Returns fields of a pod's spec that refer to objects, with the word for these objects in the
+/// rejection.
 fn list_api_references() -> Vec<(&'static str, Value, &'static str)> {
     vec![
         ("serviceAccountName", json!("sa"), "a service account"),

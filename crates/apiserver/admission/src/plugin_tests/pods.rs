@@ -1,4 +1,5 @@
 use super::*;
+use crate::pod_groups::PodGroupWorkloadExists;
 use crate::pods::{
     AlwaysPullImages, DefaultTolerationSeconds, DenyServiceExternalIps, TaintNodesByCondition,
 };
@@ -338,4 +339,55 @@ fn mirror_pod_may_not_use_accounts_or_tokens() {
     }
     let admitted = admit(&accounts(), &mirror(json!({"containers": []}))).unwrap();
     assert!(admitted["spec"].get("serviceAccountName").is_none());
+}
+
+#[test]
+fn group_of_pods_needs_its_workload_and_template() {
+    let workload = |name: &str, metadata: Value| {
+        let mut workload =
+            json!({"metadata": metadata, "spec": {"podGroupTemplates": [{"name": "t"}]}});
+        workload["metadata"]["name"] = json!(name);
+        workload["metadata"]["namespace"] = json!("n");
+        ("scheduling.k8s.io:workloads", workload)
+    };
+    let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+    let objects = [workload("w", json!({})), workload("gone", deleted)];
+    let plugin = PodGroupWorkloadExists(context(&objects));
+    let path = "scheduling.k8s.io:podgroups";
+    let group = |workload: &str, template: &str| {
+        let workload = json!({"workloadName": workload, "podGroupTemplateName": template});
+        json!({"metadata": {"name": "x"}, "spec": {"podGroupTemplateRef": {"workload": workload}}})
+    };
+    let rejected = |why: &str| {
+        forbidden(
+            "podgroups.scheduling.k8s.io",
+            &format!("PodGroup rejected: {why}"),
+        )
+    };
+    for (write, expect) in [
+        (create(path, group("w", "t")), Ok(())),
+        (create(path, json!({"spec": {}})), Ok(())),
+        (
+            create(path, group("w", "u")),
+            rejected("PodGroupTemplate \"u\" not found in Workload \"w\""),
+        ),
+        (
+            create(path, group("a", "t")),
+            rejected("Workload \"a\" not found"),
+        ),
+        (
+            create(path, group("gone", "t")),
+            rejected("Workload \"gone\" is being deleted"),
+        ),
+        (update(path, group("a", "t"), group("a", "t")), Ok(())),
+        (
+            Write {
+                namespace: "m",
+                ..create(path, group("w", "t"))
+            },
+            rejected("Workload \"w\" not found"),
+        ),
+    ] {
+        assert_eq!(validate(&plugin, &write), expect, "{}", write.object);
+    }
 }

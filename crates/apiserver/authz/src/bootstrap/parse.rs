@@ -216,6 +216,13 @@ mod tests {
                 ][..],
             ),
             (
+                "GenericWorkload",
+                &[
+                    "clusterroles \"system:controller:podgroup-protection-controller\"",
+                    "clusterrolebindings \"system:controller:podgroup-protection-controller\"",
+                ],
+            ),
+            (
                 "PodCertificateRequest",
                 &[
                     "clusterroles \"system:controller:podcertificaterequestcleaner\"",

@@ -4,6 +4,7 @@ use serde_json::json;
 
 mod access;
 mod config;
+mod devices;
 mod pods;
 mod storage;
 mod workloads;

@@ -21,7 +21,7 @@ use std::sync::Arc;
 const OPTIONS: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
 /// Kinds whose DELETE returns the last state instead of a Status.
-const RETURNED: [(&str, &str); 15] = [
+const RETURNED: [(&str, &str); 18] = [
     ("", "pods"),
     ("", "podtemplates"),
     ("", "serviceaccounts"),
@@ -37,6 +37,9 @@ const RETURNED: [(&str, &str); 15] = [
     ("resource.k8s.io", "resourceclaims"),
     ("resource.k8s.io", "deviceclasses"),
     ("resource.k8s.io", "devicetaintrules"),
+    ("resource.k8s.io", "resourceclaimtemplates"),
+    ("resource.k8s.io", "resourcepoolstatusrequests"),
+    ("resource.k8s.io", "resourceslices"),
 ];
 
 /// Handles DELETE of an object.

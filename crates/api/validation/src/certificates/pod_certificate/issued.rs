@@ -1,4 +1,5 @@
-//! The certificate of a request: it is for the requested key, and its times are those of the status.
+//! The certificate of a request: it is for the requested key, and its times are those of the
+//! status.
 
 use super::{LONGEST_LIFE, OMITTED, SHORTEST_LIFE, read_bytes};
 use crate::certificates::public_key::PodKey;
@@ -20,7 +21,8 @@ const SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// Time between the begin of the renewal and either end of the certificate's life.
 const MARGIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// Validates the status of an issued request. As upstream, the first problem hides the following ones.
+/// Validates the status of an issued request. As upstream, the first problem hides the following
+/// ones.
 pub(super) fn validate_issued(status: &Value, spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     let (chain, at) = (
         text(status, "certificateChain"),
@@ -82,8 +84,8 @@ fn read_requested_key(spec: &Value) -> Option<PodKey> {
     PodKey::parse(&der).ok()
 }
 
-/// Validates the alternative names, which Go's own parser of TLS connections would not accept. Returns
-/// false if they can't be read.
+/// Validates the alternative names, which Go's own parser of TLS connections would not accept.
+/// Returns false if they can't be read.
 fn validate_names(leaf: &X509Certificate<'_>, path: &Path<'_>, errors: &mut Errors) -> bool {
     let Ok(names) = leaf.subject_alternative_name() else {
         errors.invalid(
