@@ -73,79 +73,72 @@ mod tests {
         assert_eq!(object, new);
     }
 
+    /// Returns an object of a kind of `resource.k8s.io` with these requests or devices.
+    fn with_devices(plural: &str, version: &str, list: &Value) -> Value {
+        let claim = json!({"devices": {"requests": list}});
+        let spec = match plural {
+            "resourceclaims" => claim,
+            "resourceclaimtemplates" => json!({"metadata": {"labels": {"a": "b"}}, "spec": claim}),
+            _ => json!({"driver": "d", "devices": list}),
+        };
+        json!({"apiVersion": format!("resource.k8s.io/{version}"), "spec": spec})
+    }
+
     #[test]
     fn requests_and_devices_convert_from_v1beta1_and_back() {
-        let claim = |requests: Value| json!({"spec": {"devices": {"requests": requests}}});
-        let template = |requests: Value| json!({"spec": {"metadata": {"labels": {"a": "b"}}, "spec": claim(requests)["spec"]}});
-        let slice = |devices: Value| json!({"spec": {"driver": "d", "devices": devices}});
+        let (claims, slices) = ("resourceclaims", "resourceslices");
         let sub = json!([{"name": "s", "deviceClassName": "c", "allocationMode": "All"}]);
-        let tables: [(&str, &dyn Fn(Value) -> Value, &[(Value, Value)]); 3] = [
+        let all = json!({"deviceClassName": "c", "selectors": [{"cel": {"expression": "true"}}],
+            "count": 2, "allocationMode": "ExactCount", "tolerations": [{"key": "k"}]});
+        let mut flat = all.clone();
+        (flat["name"], flat["firstAvailable"]) = (json!("r"), sub.clone());
+        let basic = json!({"attributes": {"x": {"int": 1}}, "taints": []});
+        for (plural, old, new) in [
             (
-                "resourceclaims",
-                &claim,
-                &[
-                    (
-                        json!([{"name": "r", "deviceClassName": "c"}, {"name": "s", "firstAvailable": sub}]),
-                        json!([{"name": "r", "exactly": {"deviceClassName": "c"}}, {"name": "s", "firstAvailable": sub}]),
-                    ),
-                    (
-                        json!([{"name": "r", "adminAccess": false}]),
-                        json!([{"name": "r", "exactly": {"adminAccess": false}}]),
-                    ),
-                    (
-                        json!([{"name": "r", "capacity": {}}]),
-                        json!([{"name": "r", "exactly": {"capacity": {}}}]),
-                    ),
-                    (
-                        json!([{"name": "r", "deviceClassName": "c", "selectors": [{"cel": {"expression": "true"}}], "count": 2,
-                    "allocationMode": "ExactCount", "tolerations": [{"key": "k"}], "firstAvailable": sub}]),
-                        json!([{"name": "r", "firstAvailable": sub, "exactly": {"deviceClassName": "c", "count": 2,
-                    "selectors": [{"cel": {"expression": "true"}}], "allocationMode": "ExactCount", "tolerations": [{"key": "k"}]}}]),
-                    ),
-                    (
-                        json!([{"name": "r"}, "text", null]),
-                        json!([{"name": "r"}, "text", null]),
-                    ),
-                ],
+                claims,
+                json!([{"name": "r", "deviceClassName": "c"}, {"name": "s", "firstAvailable": sub}]),
+                json!([{"name": "r", "exactly": {"deviceClassName": "c"}},
+                    {"name": "s", "firstAvailable": sub}]),
+            ),
+            (
+                claims,
+                json!([{"name": "r", "adminAccess": false}, {"name": "s", "capacity": {}}]),
+                json!([{"name": "r", "exactly": {"adminAccess": false}},
+                    {"name": "s", "exactly": {"capacity": {}}}]),
+            ),
+            (
+                claims,
+                json!([flat]),
+                json!([{"name": "r", "firstAvailable": sub, "exactly": all}]),
+            ),
+            (
+                claims,
+                json!([{"name": "r"}, "text", null]),
+                json!([{"name": "r"}, "text", null]),
             ),
             (
                 "resourceclaimtemplates",
-                &template,
-                &[(
-                    json!([{"name": "r", "deviceClassName": "c"}]),
-                    json!([{"name": "r", "exactly": {"deviceClassName": "c"}}]),
-                )],
+                json!([{"name": "r", "deviceClassName": "c"}]),
+                json!([{"name": "r", "exactly": {"deviceClassName": "c"}}]),
             ),
             (
-                "resourceslices",
-                &slice,
-                &[
-                    (
-                        json!([{"name": "a", "basic": {"attributes": {"x": {"int": 1}}, "taints": []}}]),
-                        json!([{"name": "a", "attributes": {"x": {"int": 1}}, "taints": []}]),
-                    ),
-                    (
-                        json!([{"name": "a", "basic": {}}, 7]),
-                        json!([{"name": "a"}, 7]),
-                    ),
-                ],
+                slices,
+                json!([{"name": "a", "basic": basic}]),
+                json!([{"name": "a", "attributes": {"x": {"int": 1}}, "taints": []}]),
             ),
-        ];
-        for (plural, wrap, table) in tables {
+            (
+                slices,
+                json!([{"name": "a", "basic": {}}, 7]),
+                json!([{"name": "a"}, 7]),
+            ),
+        ] {
             let resource = find("resource.k8s.io", "v1", plural).unwrap();
-            let typed = |version: &str, list: &Value| {
-                let mut object = wrap(list.clone());
-                object["apiVersion"] = json!(format!("resource.k8s.io/{version}"));
-                object
-            };
-            for (old, new) in table {
-                for version in ["v1", "v1beta2"] {
-                    let mut object = typed("v1beta1", old);
-                    convert(resource, &mut object, &format!("resource.k8s.io/{version}"));
-                    assert_eq!(object, typed(version, new));
-                    convert(resource, &mut object, "resource.k8s.io/v1beta1");
-                    assert_eq!(object, typed("v1beta1", old));
-                }
+            for version in ["v1", "v1beta2"] {
+                let mut object = with_devices(plural, "v1beta1", &old);
+                convert(resource, &mut object, &format!("resource.k8s.io/{version}"));
+                assert_eq!(object, with_devices(plural, version, &new));
+                convert(resource, &mut object, "resource.k8s.io/v1beta1");
+                assert_eq!(object, with_devices(plural, "v1beta1", &old));
             }
         }
     }

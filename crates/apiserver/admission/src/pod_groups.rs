@@ -16,7 +16,7 @@ impl Admission for PodGroupWorkloadExists {
     }
 
     async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
-        // The reference is immutable: an update must stay possible when the Workload is gone.
+        // The reference is immutable: an update must stay possible after the Workload is deleted.
         if !is_for(request, GROUP, "podgroups") || request.operation != Operation::Create {
             return Ok(());
         }

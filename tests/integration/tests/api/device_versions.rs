@@ -60,7 +60,7 @@ async fn claim_has_the_fields_of_each_version() {
             "{version}"
         );
         let path = format!("{}/c", claims(version));
-        // What a client reads in protobuf, it may write again.
+        // A client may write again the bytes that it has read.
         let read = admin
             .clone()
             .with_header("accept", PROTOBUF)

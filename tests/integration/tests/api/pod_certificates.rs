@@ -99,7 +99,7 @@ async fn kubelet_requests_and_reads_certificates_of_its_own_pods() {
     for path in [list("one"), path("default")] {
         assert_eq!(other.get(&path).await.status, 403, "{path}");
     }
-    // Nobody but the signer decides.
+    // Only the signer decides.
     let denial = json!({"status": {"conditions": [{"type": "Denied", "status": "True", "reason": "R",
         "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
     let status = format!("{one}/status");

@@ -2,7 +2,7 @@
 
 use super::*;
 use api_kinds::find_rule_version;
-use api_schema::{Field, Message, Omit, Shape, Type};
+use api_schema::{Message, Omit, Shape, Type};
 use serde_json::{Map, json};
 
 /// A generator of trees (xorshift64*), whose seed a failure prints.
@@ -27,14 +27,14 @@ impl Generator {
         let mut object = Map::new();
         for field in message.fields.iter().filter(|field| field.number > 0) {
             if self.below(2 + depth / 3) == 0 || field.omit == Omit::Never && !field.pointer {
-                let value = self.value(field, &field.ty, depth + 1);
+                let value = self.value(&field.ty, depth + 1);
                 object.insert(field.json.to_owned(), value);
             }
         }
         Value::Object(object)
     }
 
-    fn value(&mut self, field: &'static Field, ty: &Type, depth: u64) -> Value {
+    fn value(&mut self, ty: &Type, depth: u64) -> Value {
         let count = self.below(3);
         match ty {
             Type::Bool => json!(self.below(2) == 0),
@@ -42,11 +42,9 @@ impl Generator {
             Type::Bytes => json!("AAEC"),
             Type::Double => json!(1.5),
             Type::Message(_) => self.message(ty.message().unwrap(), depth),
-            Type::List(inner) => (0..count)
-                .map(|_| self.value(field, inner, depth))
-                .collect(),
+            Type::List(inner) => (0..count).map(|_| self.value(inner, depth)).collect(),
             Type::Map(inner) => {
-                let member = |at| (format!("k{at}"), self.value(field, inner, depth));
+                let member = |at| (format!("k{at}"), self.value(inner, depth));
                 Value::Object((0..count).map(member).collect())
             }
             _ => json!(self.below(3)),

@@ -1,7 +1,7 @@
 //! The certificate of a request: it is for the requested key, and its times are those of the
 //! status.
 
-use super::{LONGEST_LIFE, OMITTED, SHORTEST_LIFE, read_bytes};
+use super::spec::{LONGEST_LIFE, OMITTED, SHORTEST_LIFE, read_bytes};
 use crate::certificates::public_key::PodKey;
 use crate::field::{Errors, Path};
 use api_meta::certificate_request::CertificateRequest;

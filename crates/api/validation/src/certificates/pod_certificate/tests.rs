@@ -1,7 +1,9 @@
 #![allow(clippy::unwrap_used)]
+use super::spec::LONGEST_KEY;
 use super::*;
 use crate::certificates::public_key::tests::vector;
 use api_meta::time;
+use base64::Engine;
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{CertificateParams, KeyPair, SanType};
 use std::time::Duration;
