@@ -54,13 +54,26 @@ impl IdentityWatch {
         Self { path, digest }
     }
 
-    /// Returns whether the file has changed since the last call. The first certificate is no change:
-    /// `join` starts what uses it.
-    fn has_changed(&mut self) -> bool {
-        let digest = digest_file(&self.path);
-        let before = std::mem::replace(&mut self.digest, digest);
-        before.is_some() && before != self.digest
+    /// Returns the digest of a certificate that differs from the accepted one. The first certificate is accepted:
+    /// `join` starts what uses it. A missing file is no change, because nothing could use it.
+    fn find_change(&mut self) -> Option<String> {
+        let found = digest_file(&self.path)?;
+        let accepted = self.digest.get_or_insert_with(|| found.clone());
+        (*accepted != found).then_some(found)
     }
+
+    /// Accepts a certificate: what uses it was restarted.
+    fn accept(&mut self, digest: String) {
+        self.digest = Some(digest);
+    }
+}
+
+/// A reason to apply a plan.
+enum Trigger {
+    /// A command wrote the plan.
+    Hangup,
+    /// Certificates may be due, or the kubelet has renewed its own, whose digest is given.
+    Renewal(Option<String>),
 }
 
 fn digest_file(path: &Path) -> Option<String> {
@@ -102,35 +115,27 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
     let mut each_minute = tokio::time::interval(MINUTE);
     let mut renewal = tokio::time::interval_at(Instant::now() + RENEWAL_INTERVAL, RENEWAL_INTERVAL);
     loop {
-        let is_renewal = tokio::select! {
+        let trigger = tokio::select! {
             () = shutdown.cancelled() => break,
-            _ = hangup.recv() => false,
+            _ = hangup.recv() => Trigger::Hangup,
             _ = each_minute.tick() => {
                 rotate::rotate_logs(&layout.logs());
-                if !identity.has_changed() {
-                    continue;
+                match identity.find_change() {
+                    Some(digest) => Trigger::Renewal(Some(digest)),
+                    None => continue,
                 }
-                true
             }
-            _ = renewal.tick() => true,
+            _ = renewal.tick() => Trigger::Renewal(None),
         };
         // A later `up` may have added nodes.
         let current = reload_settings(&settings);
-        let plan = match is_renewal {
-            true => renew_certificates(&current, &layout),
-            false => Plan::load(&layout).map(Some),
-        };
-        match plan {
-            Ok(Some(plan)) => {
-                adjust_processes(&mut kept, plan, &layout, &sockets).await;
-                // The old ones end when they are dropped: their connection has the old certificate.
-                routes = start_routes(&current, &layout);
+        if let Some(plan) = next_plan(&trigger, &current, &layout) {
+            adjust_processes(&mut kept, plan, &layout, &sockets).await;
+            // The old ones end when they are dropped: their connection has the old certificate.
+            routes = start_routes(&current, &layout);
+            if let Trigger::Renewal(Some(digest)) = trigger {
+                identity.accept(digest);
             }
-            Ok(None) => {}
-            Err(error) => log_plan_error(&error, is_renewal, &current),
-        }
-        if is_renewal {
-            log_warnings(&current);
         }
     }
     // Reached by SIGTERM only: a supervisor that is killed leaves its processes to the next one.
@@ -138,6 +143,22 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
     stop_all(&mut kept, &layout).await;
     let _ = tokio::fs::remove_file(layout.record(NAME)).await;
     Ok(())
+}
+
+/// Returns the plan to apply; None if there is none, or an error was logged.
+fn next_plan(trigger: &Trigger, current: &Settings, layout: &Layout) -> Option<Plan> {
+    let is_renewal = matches!(trigger, Trigger::Renewal(_));
+    let plan = match is_renewal {
+        true => renew_certificates(current, layout),
+        false => Plan::load(layout).map(Some),
+    };
+    if is_renewal {
+        log_warnings(current);
+    }
+    plan.unwrap_or_else(|error| {
+        log_plan_error(&error, is_renewal, current);
+        None
+    })
 }
 
 fn log_plan_error(error: &Error, is_renewal: bool, current: &Settings) {
@@ -218,18 +239,9 @@ async fn adjust_processes(
     layout: &Layout,
     sockets: &Sockets,
 ) {
-    let outdated: Vec<String> = kept
-        .values()
-        .filter(|old| !plan.processes.contains(&old.process))
-        .map(|old| old.process.name.clone())
-        .collect();
-    for name in outdated {
-        // Waits for the end: the new process needs the ports of the old one.
-        if let Some(mut old) = kept.remove(&name) {
-            old.stop.cancel();
-            old.process_loop.join_next().await;
-        }
-    }
+    let outdated = kept.extract_if(|_, old| !plan.processes.contains(&old.process));
+    // Waits for the end: the new processes need the ports of the old ones.
+    stop_processes(outdated.map(|(_, old)| old).collect(), async |_| {}).await;
     sockets.retain_planned(&plan);
     let all = plan.processes.clone();
     for process in plan.processes {
@@ -304,10 +316,18 @@ where
 
 /// Stops everything, dependent processes first.
 async fn stop_all(kept: &mut HashMap<String, SupervisedProcess>, layout: &Layout) {
-    let mut left: Vec<SupervisedProcess> = kept.drain().map(|(_, kept)| kept).collect();
+    let all = kept.drain().map(|(_, kept)| kept).collect();
+    stop_processes(all, async |name| {
+        // The record of a stopped process would look like that of a crash to the next supervisor.
+        let _ = tokio::fs::remove_file(layout.record(name)).await;
+    })
+    .await;
+}
+
+/// Stops processes, dependent ones first: processes on which no remaining one depends stop together, layer by layer.
+/// Calls `on_stopped` with the name of each.
+async fn stop_processes(mut left: Vec<SupervisedProcess>, on_stopped: impl AsyncFn(&str)) {
     while !left.is_empty() {
-        // Processes on which no remaining one depends stop together, layer by layer: the store is
-        // the last.
         let needed: Vec<String> = left
             .iter()
             .flat_map(|kept| kept.process.after.clone())
@@ -316,14 +336,16 @@ async fn stop_all(kept: &mut HashMap<String, SupervisedProcess>, layout: &Layout
             .into_iter()
             .partition(|kept| needed.contains(&kept.process.name));
         left = stay;
+        if go.is_empty() {
+            // Only a damaged plan has dependencies in a circle.
+            go.append(&mut left);
+        }
         for kept in &go {
             kept.stop.cancel();
         }
         for kept in &mut go {
             kept.process_loop.join_next().await;
-            // The record of a stopped process would look like that of a crash to the next
-            // supervisor.
-            let _ = tokio::fs::remove_file(layout.record(&kept.process.name)).await;
+            on_stopped(&kept.process.name).await;
         }
     }
 }
@@ -364,11 +386,11 @@ mod tests {
     }
 
     #[test]
-    fn renewed_certificate_of_the_kubelet_is_noticed_once() {
+    fn renewed_certificate_of_the_kubelet_is_noticed_until_it_is_accepted() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path(), false);
         let mut identity = IdentityWatch::new(&layout);
-        assert!(!identity.has_changed(), "there is none yet");
+        assert_eq!(identity.find_change(), None, "there is none yet");
         // The kubelet replaces a symbolic link.
         for (content, has_changed) in [("1", false), ("1", false), ("2", true)] {
             let target = dir.path().join(content);
@@ -376,8 +398,70 @@ mod tests {
             std::fs::create_dir_all(layout.pki()).unwrap();
             let _ = std::fs::remove_file(layout.kubelet_identity());
             std::os::unix::fs::symlink(&target, layout.kubelet_identity()).unwrap();
-            assert_eq!(identity.has_changed(), has_changed, "{content}");
-            assert!(!identity.has_changed());
+            assert_eq!(identity.find_change().is_some(), has_changed, "{content}");
+        }
+        // The plan could not be written.
+        let change = identity.find_change().unwrap();
+        std::fs::remove_file(dir.path().join("2")).unwrap();
+        assert_eq!(identity.find_change(), None, "the file is missing");
+        std::fs::write(dir.path().join("2"), "2").unwrap();
+        assert_eq!(identity.find_change(), Some(change.clone()));
+        identity.accept(change);
+        assert_eq!(identity.find_change(), None);
+    }
+
+    /// Returns a process that writes its name to `log` when it is stopped.
+    fn chained_process(name: &str, after: &[&str], dir: &Path) -> Process {
+        let script = format!(
+            "trap 'echo {name} >>{0}/stopped; exit' TERM; : >{0}/{name}.up; while :; do sleep 0.02; done",
+            dir.display()
+        );
+        Process {
+            name: name.to_owned(),
+            node: String::new(),
+            namespaces: None,
+            argv: ["sh".to_owned(), "-c".to_owned(), script].into(),
+            after: after.iter().map(|&name| name.to_owned()).collect(),
+            required: Vec::new(),
+            needs_data: false,
+            socket: None,
+            ready: Ready::Started,
+            inputs: Vec::new(),
+            stamp: String::new(),
+        }
+    }
+
+    /// A client that outlives its server would log errors, or write to a server that ends.
+    #[tokio::test]
+    async fn processes_of_an_earlier_plan_stop_before_those_on_which_they_depend() {
+        let names = ["a", "b", "c", "d", "e"];
+        for is_circle in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let layout = Layout::new(dir.path(), false);
+            let make = |index: usize| {
+                let before = match (index, is_circle) {
+                    (0, false) => Vec::new(),
+                    (0, true) => vec!["e"],
+                    _ => vec![names[index - 1]],
+                };
+                chained_process(names[index], &before, dir.path())
+            };
+            let plan = Plan {
+                processes: (0..names.len()).map(make).collect(),
+            };
+            let (mut kept, sockets) = (HashMap::new(), Sockets::default());
+            adjust_processes(&mut kept, plan, &layout, &sockets).await;
+            let up = |name: &&str| dir.path().join(format!("{name}.up")).exists();
+            while !names.iter().all(up) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            adjust_processes(&mut kept, Plan::default(), &layout, &sockets).await;
+            assert!(kept.is_empty());
+            let stopped = std::fs::read_to_string(dir.path().join("stopped")).unwrap();
+            match is_circle {
+                false => assert_eq!(stopped.lines().collect::<String>(), "edcba"),
+                true => assert_eq!(stopped.lines().count(), 5),
+            }
         }
     }
 
