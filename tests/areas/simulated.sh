@@ -1,13 +1,15 @@
 # All binaries on loopback with the simulated runtime, on free ports: needs no root.
 . tests/lib/need.sh
 . tests/lib/cluster.sh
-[ "$LIST" = yes ] && { list_checks simulated join_simulated backup etcd; echo simulated/package; exit; }
+[ "$LIST" = yes ] && { list_checks simulated join_simulated upgrade backup etcd; echo simulated/package; exit; }
 build || exit 1
 export KUBECTL; KUBECTL=$(kubectl_path) || skip_all simulated "there is no kubectl on this machine"
 cluster_up simulated --simulated --nodes 2 || exit 1
 python3 tests/e2e/simulated.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad"
 python3 tests/e2e/join_simulated.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad" --work "$WORK/joined"
+python3 tests/e2e/upgrade.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad" --work "$WORK/upgrade"
 cluster_down
+rm -rf "$WORK/upgrade"
 python3 tests/e2e/backup.py --ironclad "$BIN/ironclad" --work "$WORK/backup"
 rm -rf "$WORK/backup"
 # The Debian package holds all that a cluster needs, and its programs find each other where it puts them.

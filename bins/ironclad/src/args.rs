@@ -32,6 +32,9 @@ pub enum Command {
     Init(Box<Init>),
     /// Join this machine to the cluster of another one, or repair its components; ends when its node is Ready
     Join(Box<Join>),
+    /// Replace the programs of the components one after the other; rolls all back if one does not
+    /// become healthy
+    Upgrade(Upgrade),
     /// Stop the cluster, or what `join` started; the data remain unless --purge is given
     Down(Down),
     /// Remove from this machine everything that `join` made; the Node object stays in the cluster
@@ -221,6 +224,28 @@ pub struct Join {
     /// Verbosity of the components' logs
     #[arg(long, value_name = "N")]
     pub component_verbosity: Option<u8>,
+}
+
+/// Options of `upgrade`.
+#[derive(Debug, Args)]
+pub struct Upgrade {
+    #[command(flatten)]
+    pub folder: Folder,
+    /// Directory of the new programs, another one than that of the running ones
+    #[arg(long, value_name = "DIR", required_unless_present = "rollback")]
+    pub bin_dir: Option<PathBuf>,
+    /// Undo an upgrade that was interrupted
+    #[arg(long, conflicts_with_all = ["bin_dir", "allow_downgrade"])]
+    pub rollback: bool,
+    /// Accept programs of an older release
+    #[arg(long)]
+    pub allow_downgrade: bool,
+    /// Time until a component must be healthy, such as 90s; at least 5s
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = base_duration::parse_unsigned)]
+    pub timeout: Duration,
+    /// Check the programs and the cluster, and print the steps; change nothing
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 /// Options of `down`.

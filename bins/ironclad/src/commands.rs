@@ -10,7 +10,7 @@ use operator_cluster::{Layout, Report, SharedOptions};
 
 use crate::args::{Backup, Cli, Command, Down, Init, Output, Restore, Status, Up};
 use crate::progress::print_progress;
-use crate::{certs, doctor, join, token};
+use crate::{certs, doctor, join, token, upgrade};
 
 /// Executes the command.
 pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Result<()> {
@@ -38,6 +38,9 @@ pub async fn run_command(cli: Cli, shutdown: CancellationToken) -> anyhow::Resul
         Command::Init(options) => run_until_interrupted(run_init(*options), shutdown).await,
         Command::Join(options) => run_until_interrupted(join::run_join(*options), shutdown).await,
         Command::Reset(folder) => run_until_interrupted(join::run_reset(folder), shutdown).await,
+        Command::Upgrade(options) => {
+            run_until_interrupted(upgrade::run_upgrade(options), shutdown).await
+        }
         Command::Down(options) => run_until_interrupted(run_down(options), shutdown).await,
         Command::Backup(options) => run_until_interrupted(run_backup(options), shutdown).await,
         Command::Restore(options) => run_until_interrupted(run_restore(options), shutdown).await,

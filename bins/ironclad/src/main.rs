@@ -8,6 +8,7 @@ mod doctor;
 mod join;
 mod progress;
 mod token;
+mod upgrade;
 
 use std::process::ExitCode;
 

@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::settings::Settings;
 use crate::systemd;
+use crate::upgrade_state::reject_unfinished_upgrade;
 
 /// Days before the expiration from which on there are warnings. Renewals come long before.
 const WARN_BEFORE_DAYS: i64 = 30;
@@ -154,6 +155,7 @@ pub fn renew_certificates(data_dir: &Path) -> Result<(Vec<String>, bool)> {
         )));
     }
     let layout = Layout::for_settings(&settings);
+    reject_unfinished_upgrade(&layout)?;
     let written = write_files(&settings, &layout, Renewal::All)?;
     // The stamps of the plan include the certificates, so the supervisor restarts what uses them.
     write_plan(&settings, &layout)?;

@@ -14,6 +14,7 @@ use crate::process::Record;
 use crate::restore_state::reject_unfinished_restore;
 use crate::settings::{Runtime, Settings};
 use crate::supervisor_record::running_supervisor;
+use crate::upgrade_state::reject_running_upgrade;
 
 /// Programs that a real node needs, with their Debian packages.
 const PROGRAMS: [(&str, &str); 5] = [
@@ -52,6 +53,7 @@ pub fn why_simulated() -> Option<String> {
 /// Checks everything that the start depends on.
 pub fn check_host(settings: &Settings, layout: &Layout) -> Result<()> {
     reject_unfinished_restore(layout)?;
+    reject_running_upgrade(layout)?;
     check_folder(&settings.data_dir)?;
     let needed = match settings.membership {
         Some(_) => NODE_BINARIES,

@@ -176,6 +176,11 @@ pub(crate) fn write_plan(settings: &Settings, layout: &Layout) -> Result<()> {
 pub(crate) fn save_plan(layout: &Layout, mut plan: Plan) -> Result<()> {
     // After all files are written: the stamp decides which processes are restarted.
     plan.set_stamps();
-    let text = serde_json::to_string_pretty(&plan).unwrap_or_default();
+    save_exact_plan(layout, &plan)
+}
+
+/// Writes a plan with the stamps that it has: a process whose files have changed keeps running.
+pub(crate) fn save_exact_plan(layout: &Layout, plan: &Plan) -> Result<()> {
+    let text = serde_json::to_string_pretty(plan).unwrap_or_default();
     files::write_if_changed(&layout.plan(), text.as_bytes()).map(drop)
 }

@@ -47,11 +47,12 @@ pub async fn diagnose(data_dir: &Path) -> Result<Diagnosis> {
         )),
     }
     findings.extend(machine::examine_disk(data_dir));
+    let settings = Settings::load_existing(data_dir)?;
+    let layout = Layout::for_settings(&settings);
+    findings.extend(machine::examine_upgrade(&layout));
     // A node may not read what the rest needs.
     if !report.is_joined && machine::is_started(&report) {
         examined.push("API server");
-        let settings = Settings::load_existing(data_dir)?;
-        let layout = Layout::for_settings(&settings);
         let client = connect_admin(&settings, &layout)?;
         match examine_objects(&client, now).await {
             Ok(problems) => {

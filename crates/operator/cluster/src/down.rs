@@ -16,6 +16,7 @@ use crate::store_members::{
     LeavingMember, Member, describe_leaving_member, find_leaving, find_members,
 };
 use crate::supervisor::is_ready;
+use crate::upgrade_state::reject_running_upgrade;
 use crate::{cgroups, checks, containers, files, network, systemd};
 
 /// Options of `stop_cluster`.
@@ -58,6 +59,8 @@ pub(crate) async fn stop_components(
     layout: &Layout,
     report_progress: &dyn Fn(&str),
 ) -> Result<()> {
+    // It would start the components again.
+    reject_running_upgrade(layout)?;
     let processes = make_plan(settings, layout).processes;
     let names: Vec<String> = processes
         .iter()

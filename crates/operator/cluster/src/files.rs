@@ -1,6 +1,7 @@
 //! Helpers for files: atomic replacement, digests, removal of what may be absent.
 
 use std::fs;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -32,6 +33,22 @@ pub fn write_private(path: &Path, data: &[u8]) -> Result<()> {
         create_dir(folder, 0o755)?;
     }
     base_tls::write_file_atomically(path, data, 0o600).map_err(Error::io(path))
+}
+
+/// Returns the last line of a log that is not blank, from its last 4 KiB.
+#[must_use]
+pub fn read_last_line(log: &Path) -> Option<String> {
+    // A log may have 20 MiB and more (`supervisor/rotate.rs`).
+    const END: u64 = 4096;
+    let mut file = fs::File::open(log).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(END)))
+        .ok()?;
+    let mut end = Vec::new();
+    file.take(END).read_to_end(&mut end).ok()?;
+    let text = String::from_utf8_lossy(&end);
+    let line = text.lines().rev().find(|line| !line.trim().is_empty());
+    line.map(str::to_owned)
 }
 
 /// Removes a file if it exists.
@@ -132,5 +149,20 @@ mod tests {
         create_dir(&path, 0o700).unwrap();
         remove_dir(&path).unwrap();
         remove_dir(&path).unwrap();
+    }
+    #[test]
+    fn last_line_of_a_log_is_found_at_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("x.log");
+        assert_eq!(read_last_line(&log), None);
+        for (text, expected) in [
+            (String::new(), None),
+            ("\n\n".to_owned(), None),
+            ("first\nlast\n \n".to_owned(), Some("last")),
+            (format!("{}\nlast", "x".repeat(10_000)), Some("last")),
+        ] {
+            std::fs::write(&log, &text).unwrap();
+            assert_eq!(read_last_line(&log).as_deref(), expected);
+        }
     }
 }

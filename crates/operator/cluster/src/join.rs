@@ -95,6 +95,17 @@ pub async fn join_cluster(
     Ok(settings)
 }
 
+/// Writes the configurations of a machine that has joined as a worker.
+pub(crate) fn write_worker_files(settings: &Settings, layout: &Layout) -> Result<()> {
+    let node = settings.first_node();
+    files::write_node_files(settings, &node, layout)?;
+    if settings.has_pod_network() {
+        files::write_proxy_files(settings, layout)?;
+        write_cni_config(settings, &node, layout)?;
+    }
+    Ok(())
+}
+
 /// Returns the server through which the machine joined.
 fn describe_server(settings: &Settings) -> &str {
     let membership = settings.membership.as_ref();

@@ -105,6 +105,11 @@ impl Layout {
     pub fn plan(&self) -> PathBuf {
         self.data.join("plan.json")
     }
+    /// Returns the path of the state of an upgrade that has begun.
+    #[must_use]
+    pub fn upgrade(&self) -> PathBuf {
+        self.data.join("upgrade.json")
+    }
     /// Returns the path of the file that exists once the rights of joining nodes were granted.
     #[must_use]
     pub fn bootstrap_marker(&self) -> PathBuf {

@@ -1,6 +1,6 @@
 //! A cluster on this machine: the processes to run (a plan, pure data), their supervisor, and the
-//! commands `up`, `init`, `join`, `down`, `reset`,
-//! `backup`, `restore`, `certs`, `doctor`, `status`, `token` and `supervise` of the operator's tool.
+//! commands `up`, `init`, `join`, `down`, `reset`, `backup`, `restore`, `certs`, `doctor`,
+//! `status`, `token`, `upgrade` and `supervise` of the operator's tool.
 //!
 //! Rejected: one process with all components (a component could not be replaced by a stock one),
 //! and components as static pods (none would run without a container runtime).
@@ -49,6 +49,8 @@ mod supervisor_record;
 mod systemd;
 mod token;
 mod up;
+mod upgrade;
+mod upgrade_state;
 
 pub use backup::{BackupOptions, RestoreOptions};
 pub use certificates::{CertificateFile, Renewer, list_certificates, renew_certificates};
@@ -69,7 +71,7 @@ pub use node::{ClusterNode, MAX_NODES};
 pub use operations::{
     Operation, ReportProgress, cluster_status, create_control_plane_token, create_token,
     delete_token, diagnose, join_cluster, list_tokens, reset_machine, restore_cluster,
-    run_api_proxy, run_supervisor, save_backup, start_cluster, stop_cluster,
+    run_api_proxy, run_supervisor, save_backup, start_cluster, stop_cluster, upgrade_cluster,
 };
 pub use plan::{Plan, Process, Ready, make_plan};
 pub use random_token::generate_token;
@@ -77,3 +79,4 @@ pub use settings::{Ports, Runtime, Settings, default_data_dir};
 pub use status::{Component, Report};
 pub use token::{TokenOptions, format_join_command};
 pub use up::UpOptions;
+pub use upgrade::{PlannedStep, UpgradeOptions, UpgradeOutcome, UpgradeTarget};

@@ -18,6 +18,7 @@ use crate::settings::Settings;
 use crate::status::{self, Report};
 use crate::token::{self, TokenOptions};
 use crate::up::{self, UpOptions};
+use crate::upgrade::{self, UpgradeOptions, UpgradeOutcome};
 use crate::{api_proxy, supervisor};
 
 /// An operation that has not ended.
@@ -32,6 +33,14 @@ pub fn start_cluster<'a>(
     report_progress: ReportProgress<'a>,
 ) -> Operation<'a, Settings> {
     Box::pin(up::start_cluster(options, Instant::now(), report_progress))
+}
+
+/// Replaces the programs of the components one after the other, or undoes that.
+pub fn upgrade_cluster<'a>(
+    options: &'a UpgradeOptions,
+    report_progress: ReportProgress<'a>,
+) -> Operation<'a, UpgradeOutcome> {
+    Box::pin(upgrade::upgrade_cluster(options, report_progress))
 }
 
 /// Stops the cluster; returns false if there was none.

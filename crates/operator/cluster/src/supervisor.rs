@@ -30,6 +30,7 @@ use crate::restore_state::reject_unfinished_restore;
 use crate::routes::follow_nodes;
 use crate::settings::Settings;
 use crate::supervisor_record::{NAME, lock_cluster};
+use crate::upgrade_state::is_unfinished;
 
 use process_loop::Dependencies;
 pub(crate) use process_loop::is_ready;
@@ -54,8 +55,9 @@ impl IdentityWatch {
         Self { path, digest }
     }
 
-    /// Returns the digest of a certificate that differs from the accepted one. The first certificate is accepted:
-    /// `join` starts what uses it. A missing file is no change, because nothing could use it.
+    /// Returns the digest of a certificate that differs from the accepted one. The first
+    /// certificate is accepted: `join` starts what uses it. A missing file is no change, because
+    /// nothing could use it.
     fn find_change(&mut self) -> Option<String> {
         let found = digest_file(&self.path)?;
         let accepted = self.digest.get_or_insert_with(|| found.clone());
@@ -149,6 +151,13 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
 fn next_plan(trigger: &Trigger, current: &Settings, layout: &Layout) -> Option<Plan> {
     let is_renewal = matches!(trigger, Trigger::Renewal(_));
     let plan = match is_renewal {
+        // It would give all components the programs of one release, without any check.
+        true if is_unfinished(layout) => {
+            tracing::warn!(
+                "certificates are not renewed before the interrupted upgrade has ended; run `ironclad upgrade` again"
+            );
+            Ok(None)
+        }
         true => renew_certificates(current, layout),
         false => Plan::load(layout).map(Some),
     };
@@ -324,8 +333,8 @@ async fn stop_all(kept: &mut HashMap<String, SupervisedProcess>, layout: &Layout
     .await;
 }
 
-/// Stops processes, dependent ones first: processes on which no remaining one depends stop together, layer by layer.
-/// Calls `on_stopped` with the name of each.
+/// Stops processes, dependent ones first: processes on which no remaining one depends stop
+/// together, layer by layer. Calls `on_stopped` with the name of each.
 async fn stop_processes(mut left: Vec<SupervisedProcess>, on_stopped: impl AsyncFn(&str)) {
     while !left.is_empty() {
         let needed: Vec<String> = left
@@ -463,6 +472,25 @@ mod tests {
                 true => assert_eq!(stopped.lines().count(), 5),
             }
         }
+    }
+
+    /// The plan of one release would replace the programs without any check.
+    #[test]
+    fn renewal_waits_for_the_end_of_an_interrupted_upgrade() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            data_dir: dir.path().into(),
+            runtime: crate::settings::Runtime::Simulated,
+            ..Settings::example()
+        };
+        let layout = Layout::new(dir.path(), false);
+        std::fs::write(layout.upgrade(), "{}").unwrap();
+        let renewal = Trigger::Renewal(None);
+        assert_eq!(next_plan(&renewal, &settings, &layout), None);
+        assert!(!layout.plan().exists());
+        crate::upgrade_state::end_upgrade(&layout).unwrap();
+        let first = next_plan(&renewal, &settings, &layout).unwrap();
+        assert_eq!(next_plan(&Trigger::Hangup, &settings, &layout), Some(first));
     }
 
     #[test]

@@ -260,14 +260,14 @@ fn list_store_arguments(
     Ok(arguments)
 }
 
-/// Returns the paths of all files that a restore replaces. The list of API servers is none of a backup: that of the
-/// former cluster must not outlive it.
+/// Returns the paths of all files that a restore replaces. The list of API servers and the state of
+/// an upgrade are none of a backup: those of the former cluster must not outlive it.
 fn list_replaced_parts(settings: &Settings, layout: &Layout) -> Vec<PathBuf> {
-    let servers = layout.api_servers();
-    let servers = servers.strip_prefix(layout.data()).map(Path::to_owned);
     let mut parts = vec![PathBuf::from(STORE)];
     parts.extend(list_parts(settings));
-    parts.extend(servers);
+    for path in [layout.api_servers(), layout.upgrade()] {
+        parts.extend(path.strip_prefix(layout.data()).map(Path::to_owned));
+    }
     parts
 }
 
@@ -366,8 +366,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (settings, layout) = begin(dir.path());
         files::write_file(&layout.api_servers(), b"[\"192.0.2.9:6443\"]").unwrap();
+        files::write_file(&layout.upgrade(), b"{}").unwrap();
         let kept = replace_parts(&settings, &layout, RestoreState::default()).unwrap();
-        assert!(!layout.api_servers().exists());
+        assert!(!layout.api_servers().exists() && !layout.upgrade().exists());
         assert!(kept.join("config/api-servers.json").exists());
     }
 

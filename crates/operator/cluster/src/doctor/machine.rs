@@ -1,19 +1,18 @@
 //! Problems of this machine: processes, certificates, disk.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use jiff::Timestamp;
 
 use super::finding::{Finding, Severity};
 use crate::certificates::CertificateFile;
+use crate::files::read_last_line;
+use crate::layout::Layout;
 use crate::status::{Component, Report};
+use crate::upgrade_state::is_unfinished;
 
 /// Restarts from which on a component does not just recover from an accident.
 const MANY_RESTARTS: u32 = 3;
-/// Bytes at the end of a log in which its last line is looked for.
-const LOG_END: u64 = 4096;
 /// Shares of free space in percent: the kubelet's defaults are 10 for evictions.
 const FEW_PERCENT: u64 = 10;
 const TOO_FEW_PERCENT: u64 = 3;
@@ -63,17 +62,17 @@ fn examine_component(component: &Component, repair: &str) -> Option<Finding> {
     }
 }
 
-/// Returns the last line of a log.
-fn read_last_line(path: &Path) -> Option<String> {
-    let mut file = File::open(path).ok()?;
-    let length = file.metadata().ok()?.len();
-    // A log may have 20 MiB and more (`supervisor/rotate.rs`).
-    file.seek(SeekFrom::Start(length.saturating_sub(LOG_END)))
-        .ok()?;
-    let mut end = Vec::new();
-    file.take(LOG_END).read_to_end(&mut end).ok()?;
-    let text = String::from_utf8_lossy(&end);
-    text.trim_end().lines().next_back().map(str::to_owned)
+/// Returns a finding if components may run programs of two releases.
+pub(super) fn examine_upgrade(layout: &Layout) -> Option<Finding> {
+    is_unfinished(layout).then(|| {
+        let problem =
+            "runs, or was interrupted; the same command with --bin-dir continues it, and until it ends no certificates are renewed";
+        let remedy = format!(
+            "ironclad upgrade --rollback --data-dir={}",
+            layout.data().display()
+        );
+        Finding::new(Severity::Warning, "upgrade", problem, remedy)
+    })
 }
 
 pub(super) fn examine_certificates(all: &[CertificateFile], now: Timestamp) -> Vec<Finding> {
@@ -150,6 +149,19 @@ mod tests {
         assert_eq!(examine(true, false, 0).unwrap().severity, Severity::Error);
         assert_eq!(examine(true, true, 3).unwrap().severity, Severity::Warning);
         assert_eq!(examine(true, true, 2), None);
+    }
+
+    #[test]
+    fn interrupted_upgrade_is_reported_with_the_command_that_ends_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        assert_eq!(examine_upgrade(&layout), None);
+        std::fs::write(layout.upgrade(), "{}").unwrap();
+        let remedy = examine_upgrade(&layout).unwrap().remedy;
+        assert!(
+            remedy.starts_with("ironclad upgrade --rollback"),
+            "{remedy}"
+        );
     }
 
     #[test]

@@ -55,10 +55,20 @@ pub struct Process {
 }
 
 impl Process {
+    /// Returns the name of the program's file.
+    pub(crate) fn program_name(&self) -> Option<&str> {
+        let program = self.argv.first().map(Path::new)?;
+        program.file_name()?.to_str()
+    }
+
     /// Returns whether it is a kubelet.
     pub(super) fn is_kubelet(&self) -> bool {
-        let program = self.argv.first().map(Path::new);
-        program.is_some_and(|program| program.ends_with("kubelet"))
+        self.program_name() == Some("kubelet")
+    }
+
+    /// Returns whether the program is not one of the directory of binaries.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.program_name() == Some("containerd")
     }
 }
 

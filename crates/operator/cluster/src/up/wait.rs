@@ -139,15 +139,8 @@ pub async fn wait_for_node(
     }
     let record = layout.record(&kubelet);
     let is_ready = |node: &Node| {
-        let started = Record::load(&record)?.started();
-        // Times in conditions have whole seconds.
-        let since = began.wall - SignedDuration::from_secs(1);
-        let oldest = if started < began.boot {
-            Timestamp::MIN
-        } else {
-            since
-        };
-        is_node_ready_since(node, oldest).then_some(())
+        let record = Record::load(&record)?;
+        is_node_ready_by(node, &record, began).then_some(())
     };
     watch_until(
         client,
@@ -218,6 +211,18 @@ pub fn is_node_ready(node: &Node) -> bool {
     is_node_ready_since(node, Timestamp::MIN)
 }
 
+/// Returns whether the node has the condition Ready. If the kubelet of this record was started
+/// after `began`, only its own report counts.
+pub(crate) fn is_node_ready_by(node: &Node, kubelet: &Record, began: Began) -> bool {
+    // Times in conditions have whole seconds.
+    let since = began.wall - SignedDuration::from_secs(1);
+    let oldest = match kubelet.started() < began.boot {
+        true => Timestamp::MIN,
+        false => since,
+    };
+    is_node_ready_since(node, oldest)
+}
+
 /// Returns whether the node has the condition Ready by a report of this time or a later one.
 fn is_node_ready_since(node: &Node, oldest: Timestamp) -> bool {
     let conditions = node
@@ -247,7 +252,7 @@ pub async fn wait_for_dns(settings: &Settings, layout: &Layout) -> Result<()> {
 }
 
 /// Returns whether a local HTTP endpoint responds with 200.
-async fn http_ok(port: u16, path: &str) -> bool {
+pub(crate) async fn http_ok(port: u16, path: &str) -> bool {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let attempt = async {
         let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port))

@@ -1,0 +1,397 @@
+//! Replaces the programs of a cluster's machine, one component after the other. If one does not
+//! become healthy, all of them get their former programs back.
+//!
+//! Invariant: the state is stored before each change, so a command that was killed can be repeated,
+//! or rolled back. The supervisor follows the plan, which has programs of both releases meanwhile.
+
+mod configs;
+mod health;
+mod options;
+mod programs;
+mod steps;
+mod version;
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::addons;
+use crate::cluster_files::{save_exact_plan, save_plan};
+use crate::connect::{connect_admin_at, local_api_url};
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::plan::{Plan, make_plan};
+use crate::settings::Settings;
+use crate::status::cluster_status;
+use crate::systemd;
+use crate::up::choose::{absolute_path, reject_removed};
+use crate::upgrade_state::{Phase, UpgradeState, end_upgrade, is_unfinished, lock_upgrade};
+use configs::{read_configs, restore_configs, write_configs};
+use health::HealthChecks;
+pub use options::{PlannedStep, UpgradeOptions, UpgradeOutcome, UpgradeTarget};
+use programs::check_programs;
+use steps::{
+    Action, Start, Step, decide_start, find_process, list_open_steps, next_action, order_steps,
+    swap_process,
+};
+
+/// Minimum of the timeout: no component starts in less.
+const MIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Upgrades the components of the machine, continues with that, or undoes it.
+///
+/// # Errors
+/// A check that failed, with nothing changed; a component that did not become healthy, with
+/// everything rolled back; or a rollback that failed.
+pub async fn upgrade_cluster(
+    options: &UpgradeOptions,
+    report_progress: &dyn Fn(&str),
+) -> Result<UpgradeOutcome> {
+    let data_dir = absolute_path(&options.data_dir)?;
+    let settings = Settings::load_existing(&data_dir)?;
+    let layout = Layout::for_settings(&settings);
+    check_settings(&settings, options)?;
+    let _lock = lock_upgrade(&layout)?;
+    let mut state = UpgradeState::load(&layout)?;
+    let mut known = vec![settings.bin_dir.as_path()];
+    known.extend(
+        state
+            .iter()
+            .flat_map(|state| [state.from.as_path(), &state.to]),
+    );
+    let target = resolve_target(&options.target, &known)?;
+    let start = decide_start(state.as_ref(), &settings.bin_dir, &target)?;
+    let upgrade = Upgrade {
+        settings: &settings,
+        layout: &layout,
+        options,
+        report_progress,
+    };
+    match (start, &mut state, &target) {
+        (Start::RollBack, Some(state), _) => upgrade.resume_rollback(state, &target).await,
+        (Start::Continue, Some(state), _) => upgrade.resume(state).await,
+        (_, _, UpgradeTarget::Directory(to)) => upgrade.begin(to).await,
+        // `decide_start` begins no upgrade without a directory.
+        (_, _, UpgradeTarget::Former) => Err(Error::Refused("no directory was given".to_owned())),
+    }
+}
+
+/// Rejects machines and options with which no upgrade can begin.
+fn check_settings(settings: &Settings, options: &UpgradeOptions) -> Result<()> {
+    reject_removed(settings)?;
+    if settings.awaits_promotion() {
+        return Err(Error::Refused(
+            "this machine has not joined the control plane yet; run `ironclad join` again first"
+                .to_owned(),
+        ));
+    }
+    if options.timeout < MIN_TIMEOUT {
+        return Err(Error::Refused(format!(
+            "--timeout is at least {} s: a rollback waits for the former programs as long",
+            MIN_TIMEOUT.as_secs()
+        )));
+    }
+    Ok(())
+}
+
+/// Returns the target with an absolute directory; a known one by its known name, if it has several.
+fn resolve_target(target: &UpgradeTarget, known: &[&Path]) -> Result<UpgradeTarget> {
+    let UpgradeTarget::Directory(given) = target else {
+        return Ok(UpgradeTarget::Former);
+    };
+    let given = absolute_path(given)?;
+    let real = given.canonicalize().ok();
+    let is_same = |other: &&&Path| real.is_some() && other.canonicalize().ok() == real;
+    let same = known.iter().find(is_same);
+    Ok(UpgradeTarget::Directory(
+        same.map_or(given, |path| path.to_path_buf()),
+    ))
+}
+
+/// One run of the command.
+struct Upgrade<'a> {
+    settings: &'a Settings,
+    layout: &'a Layout,
+    options: &'a UpgradeOptions,
+    report_progress: &'a dyn Fn(&str),
+}
+
+impl Upgrade<'_> {
+    fn report(&self, text: &str) {
+        (self.report_progress)(text);
+    }
+
+    /// Returns the settings with another directory of programs.
+    fn settings_for(&self, bin_dir: &Path) -> Settings {
+        Settings {
+            bin_dir: bin_dir.to_owned(),
+            ..self.settings.clone()
+        }
+    }
+
+    /// Returns the plan with the new programs, as of the present files.
+    fn plan_for(&self, bin_dir: &Path) -> Plan {
+        let mut plan = make_plan(&self.settings_for(bin_dir), self.layout);
+        plan.set_stamps();
+        plan
+    }
+
+    /// Checks everything, stores the state, and replaces the programs.
+    async fn begin(&self, to: &Path) -> Result<UpgradeOutcome> {
+        let before = Plan::load(self.layout)?;
+        let steps = order_steps(&before, &self.plan_for(to));
+        self.report(&format!("checking the programs in {}", to.display()));
+        let planned = check_programs(&steps, to, self.options.allow_downgrade).await?;
+        self.check_health().await?;
+        if self.options.dry_run {
+            return Ok(UpgradeOutcome::Planned(planned));
+        }
+        let mut state = UpgradeState {
+            from: self.settings.bin_dir.clone(),
+            to: to.to_owned(),
+            before,
+            configs: read_configs(self.settings, self.layout),
+            phase: Phase::Forward,
+            replaced: Vec::new(),
+            healthy: 0,
+        };
+        state.save(self.layout)?;
+        self.replace_programs(&mut state).await
+    }
+
+    /// Continues an upgrade. The cluster may be unhealthy by the component that was just replaced.
+    async fn resume(&self, state: &mut UpgradeState) -> Result<UpgradeOutcome> {
+        let to = state.to.clone();
+        self.report(&format!("continuing the upgrade to {}", to.display()));
+        let steps = order_steps(&state.before, &self.plan_for(&to));
+        let open: Vec<Step> = list_open_steps(state, &steps).cloned().collect();
+        let planned = check_programs(&open, &to, self.options.allow_downgrade).await?;
+        if self.options.dry_run {
+            return Ok(UpgradeOutcome::Planned(planned));
+        }
+        self.replace_programs(state).await
+    }
+
+    /// Rejects a cluster that is not healthy: a failure would not be that of a new program.
+    async fn check_health(&self) -> Result<()> {
+        let report = cluster_status(&self.settings.data_dir).await?;
+        let sick = report.components.iter().find(|component| !component.ready);
+        match sick {
+            Some(sick) => Err(Error::Refused(format!(
+                "{} is not ready, so nothing was changed; see {}, and `ironclad status`",
+                sick.name, sick.log
+            ))),
+            None if !report.supervised => Err(Error::Refused(
+                "the supervisor does not run, so nothing was changed; run `ironclad up`, or `ironclad join` on a machine \
+                 that joined a cluster"
+                    .to_owned(),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Replaces the components that are left. After a failure it rolls all of them back, and
+    /// returns the failure.
+    async fn replace_programs(&self, state: &mut UpgradeState) -> Result<UpgradeOutcome> {
+        let Err(failure) = self.try_replace(state).await else {
+            return Ok(UpgradeOutcome::Upgraded);
+        };
+        self.report(&format!("{failure}"));
+        state.phase = Phase::Back;
+        state.save(self.layout)?;
+        let (from, to) = (state.from.clone(), state.to.clone());
+        match self.roll_back(state).await {
+            Ok(()) => Err(Error::Refused(format!(
+                "{failure}. All components run the programs of {} again. Correct the cause in {}, and repeat the command",
+                from.display(),
+                to.display()
+            ))),
+            Err(second) => Err(Error::Refused(format!(
+                "{failure}. The rollback failed, too: {second}. {}",
+                match is_unfinished(self.layout) {
+                    true => "`ironclad upgrade --rollback` continues it",
+                    false => "`ironclad status` shows what runs",
+                }
+            ))),
+        }
+    }
+
+    async fn try_replace(&self, state: &mut UpgradeState) -> Result<()> {
+        let settings = self.settings_for(&state.to);
+        write_configs(&settings, self.layout)?;
+        let after = self.plan_for(&state.to);
+        let steps = order_steps(&state.before, &after);
+        let checks = HealthChecks::new(&settings, self.layout, self.options.timeout)?;
+        while let Action::Replace(step) = next_action(state, &steps) {
+            let step = step.clone();
+            let number = state.healthy.saturating_add(1);
+            self.report(&format!(
+                "{number}/{}: replacing {}",
+                steps.len(),
+                step.name
+            ));
+            state.begin_step(&step.name);
+            state.save(self.layout)?;
+            self.replace(&step, &checks).await?;
+            state.end_step();
+            state.save(self.layout)?;
+        }
+        self.commit(state, &after, &checks).await
+    }
+
+    /// Starts the new program of a component, and waits until it is healthy.
+    async fn replace(&self, step: &Step, checks: &HealthChecks<'_>) -> Result<()> {
+        let plan = Plan::load(self.layout)?;
+        let plan = swap_process(plan, &step.name, step.after.as_ref());
+        save_exact_plan(self.layout, &plan)?;
+        if !systemd::notify_supervisor(self.layout)? {
+            // The machine has restarted since the interruption, or the supervisor was killed.
+            self.start_supervisor(self.settings)?;
+        }
+        match &step.after {
+            Some(process) => checks.wait_for(process).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Makes the upgrade permanent.
+    async fn commit(
+        &self,
+        state: &UpgradeState,
+        after: &Plan,
+        checks: &HealthChecks<'_>,
+    ) -> Result<()> {
+        // One that was healthy at its turn may have failed since, for example by a newer server.
+        for process in &after.processes {
+            if checks.check(process).await.is_none() {
+                checks.wait_for(process).await?;
+            }
+        }
+        let settings = self.settings_for(&state.to);
+        if settings.membership.is_none() {
+            self.report("updating the objects of the cluster");
+            let client = connect_admin_at(&local_api_url(&settings), self.layout);
+            addons::apply_addons(&client, &settings, self.layout).await?;
+        }
+        settings.save()?;
+        self.save_whole_plan(&settings, after.clone())?;
+        end_upgrade(self.layout)
+    }
+
+    /// Makes the supervisor follow a plan of one release.
+    fn save_whole_plan(&self, settings: &Settings, plan: Plan) -> Result<()> {
+        save_plan(self.layout, plan)?;
+        self.start_supervisor(settings)
+    }
+
+    /// Notifies the supervisor, or starts it.
+    fn start_supervisor(&self, settings: &Settings) -> Result<()> {
+        let beside = settings.bin_dir.join("ironclad");
+        let program = match beside.is_file() {
+            true => beside,
+            false => std::env::current_exe().map_err(Error::io("/proc/self/exe"))?,
+        };
+        systemd::start_supervisor(settings, self.layout, &program)
+    }
+
+    /// Continues a rollback, or begins that of an interrupted upgrade.
+    async fn resume_rollback(
+        &self,
+        state: &mut UpgradeState,
+        target: &UpgradeTarget,
+    ) -> Result<UpgradeOutcome> {
+        if self.options.dry_run {
+            let steps = state.replaced.iter().rev();
+            let steps = steps.map(|name| self.plan_rollback(name)).collect();
+            return Ok(UpgradeOutcome::Planned(steps));
+        }
+        self.report(&format!(
+            "undoing the interrupted upgrade to {}",
+            state.to.display()
+        ));
+        state.phase = Phase::Back;
+        state.save(self.layout)?;
+        self.roll_back(state).await?;
+        match target {
+            UpgradeTarget::Directory(to) if *to == state.to => Err(Error::Refused(format!(
+                "the rollback of the last upgrade had been interrupted, and has ended now; run the command again to upgrade \
+                 to {}",
+                to.display()
+            ))),
+            _ => Ok(UpgradeOutcome::RolledBack),
+        }
+    }
+
+    fn plan_rollback(&self, name: &str) -> PlannedStep {
+        let plan = make_plan(self.settings, self.layout);
+        let process = find_process(&plan, name);
+        PlannedStep {
+            name: name.to_owned(),
+            node: process.map_or_else(String::new, |process| process.node.clone()),
+            from: None,
+            to: None,
+        }
+    }
+
+    /// Starts the former programs in reverse order. One that is not healthy does not keep the
+    /// others from being rolled back.
+    async fn roll_back(&self, state: &mut UpgradeState) -> Result<()> {
+        restore_configs(&state.configs)?;
+        let settings = self.settings_for(&state.from);
+        let mut before = state.before.clone();
+        // A certificate may have been renewed since.
+        before.set_stamps();
+        let checks = HealthChecks::new(&settings, self.layout, self.options.timeout)?;
+        let mut failure = None;
+        while let Action::RollBack(name) = next_action(state, &[]) {
+            let name = name.to_owned();
+            self.report(&format!("rolling {name} back"));
+            let process = find_process(&before, &name);
+            let plan = swap_process(Plan::load(self.layout)?, &name, process);
+            save_exact_plan(self.layout, &plan)?;
+            if !systemd::notify_supervisor(self.layout)? {
+                self.start_supervisor(&settings)?;
+            }
+            if let Some(process) = process
+                && let Err(error) = checks.wait_for(process).await
+            {
+                self.report(&format!("{error}"));
+                failure = failure.or(Some(error));
+            }
+            state.undo_step();
+            state.save(self.layout)?;
+        }
+        settings.save()?;
+        self.save_whole_plan(&settings, before)?;
+        end_upgrade(self.layout)?;
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn directory_is_known_by_each_of_its_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let (old, link) = (dir.path().join("old"), dir.path().join("link"));
+        std::fs::create_dir(&old).unwrap();
+        std::os::unix::fs::symlink(&old, &link).unwrap();
+        let absent = dir.path().join("absent");
+        for (given, expected) in [
+            (&old, &old),
+            (&link, &old),
+            (&dir.path().join("old/../old"), &old),
+            (&absent, &absent),
+        ] {
+            let target = UpgradeTarget::Directory(given.clone());
+            let found = resolve_target(&target, &[&absent, &old]).unwrap();
+            assert_eq!(
+                found,
+                UpgradeTarget::Directory(expected.clone()),
+                "{given:?}"
+            );
+        }
+    }
+}
