@@ -55,12 +55,17 @@ fn command_output(program: &str, args: &[&str], input: &str) -> std::io::Result<
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    // Closed at the end of the block: programs such as nft read until the end of the input.
-    if let Some(mut stdin) = child.stdin.take() {
+    // Closed with the closure's value: programs such as nft read until the end of the input.
+    let written = child.stdin.take().map_or(Ok(()), |mut stdin| {
         // The inputs are short: a long one could block while the output of the program is not read.
-        stdin.write_all(input.as_bytes())?;
+        stdin.write_all(input.as_bytes())
+    });
+    let output = child.wait_with_output()?;
+    // A program that fails may end before it has read its input. Its own error says why.
+    if output.status.success() {
+        written?;
     }
-    child.wait_with_output()
+    Ok(output)
 }
 
 fn command_failed(program: &str, args: &[&str], reason: String) -> Error {
@@ -82,6 +87,17 @@ mod tests {
         let silent = run_command("sh", &["-c", "exit 3"]).unwrap_err();
         assert!(silent.to_string().contains("exit status: 3"), "{silent}");
         assert!(run_command("no-such-program-here", &[]).is_err());
+    }
+
+    /// More than a pipe holds, so the write fails when the program closes its input.
+    #[test]
+    fn program_that_reads_no_input_is_reported_with_its_own_error() {
+        let input = "x".repeat(1 << 20);
+        let run = |script: &str| run_with_input("sh", &["-c", script], &input);
+        let error = run("exec <&-; echo reason >&2; exit 3").unwrap_err();
+        assert!(error.to_string().ends_with("failed: reason"), "{error}");
+        let error = run("exec <&-; exit 0").unwrap_err();
+        assert!(error.to_string().contains("Broken pipe"), "{error}");
     }
 
     #[test]
