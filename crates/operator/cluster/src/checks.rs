@@ -207,6 +207,13 @@ fn check_ranges(settings: &Settings) -> Result<()> {
             "the range of Services {services} is too small; give one of /28 or larger"
         ));
     }
+    // The addresses of the network, the bridge, one pod, and the broadcast: host-local refuses
+    // less.
+    if pods.prefix_len() > 30 {
+        return reject(format!(
+            "the range of pods {pods} has no room for a pod; give a larger one with --pod-cidr, such as a /24"
+        ));
+    }
     if let IpAddr::V4(address) = settings.node_address
         && (pods.contains(&address) || services.contains(&address))
     {
@@ -436,6 +443,9 @@ mod tests {
             ("10.96.0.0/24", "10.96.0.0/16", "192.0.2.2", false),
             ("10.244.0.0/16", "10.96.0.0/28", "192.0.2.2", true),
             ("10.244.0.0/16", "10.96.0.0/29", "192.0.2.2", false),
+            ("10.244.0.0/30", "10.96.0.0/16", "192.0.2.2", true),
+            ("10.244.0.0/31", "10.96.0.0/16", "192.0.2.2", false),
+            ("10.244.0.0/32", "10.96.0.0/16", "192.0.2.2", false),
             ("10.244.0.0/16", "10.96.0.0/16", "10.244.1.1", false),
             ("10.244.0.0/16", "10.96.0.0/16", "10.96.1.1", false),
         ] {
