@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 
+use api_meta::names;
 use ipnet::Ipv4Net;
 
 use crate::checks::why_simulated;
@@ -296,13 +297,8 @@ pub(crate) fn host_name() -> String {
 }
 
 fn valid_name(name: &str) -> bool {
-    let ok = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    // The longest name of a DNS subdomain, which the name of a Node is.
-    name.len() <= 253
-        && name.chars().all(ok)
-        && edge(name.chars().next())
-        && edge(name.chars().last())
+    // The API server requires it of the name of a Node.
+    names::dns1123_subdomain(name).is_empty()
 }
 
 /// Returns the address from which this machine sends packets to `target`, without sending one.
@@ -413,6 +409,10 @@ mod tests {
             ("-a", false),
             ("A", false),
             ("a_b", false),
+            ("a..b", false),
+            ("a.-b", false),
+            ("a-.b", false),
+            (".a", false),
             ("", false),
         ] {
             assert_eq!(valid_name(name), good, "{name}");
