@@ -1,6 +1,7 @@
 //! The command line: upstream's flags that have an effect here.
 
 use anyhow::Context;
+use api_meta::names;
 use clap::Parser;
 use k8s_openapi::api::core::v1::Taint;
 use std::collections::BTreeMap;
@@ -194,15 +195,18 @@ pub(crate) fn parse_taint(text: &str) -> anyhow::Result<Taint> {
     };
     let (key, effect) = text.rsplit_once(':').ok_or_else(bad)?;
     // The API server would reject the whole Node, and the kubelet would retry for ever.
-    if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
-        return Err(bad());
-    }
     let (key, value) = key
         .split_once('=')
-        .map_or((key, None), |(k, v)| (k, Some(v.to_owned())));
+        .map_or((key, None), |(k, v)| (k, Some(v)));
+    let is_valid = ["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect)
+        && names::qualified_name(key).is_empty()
+        && value.is_none_or(|value| names::label_value(value).is_empty());
+    if !is_valid {
+        return Err(bad());
+    }
     Ok(Taint {
         key: key.to_owned(),
-        value,
+        value: value.map(str::to_owned),
         effect: effect.to_owned(),
         time_added: None,
     })
@@ -223,6 +227,11 @@ mod tests {
                 Some(("a.b/k", Some(""), "PreferNoSchedule")),
             ),
             ("k=v", None),
+            (":NoSchedule", None),
+            ("=v:NoSchedule", None),
+            ("k:x:NoSchedule", None),
+            ("k=v=w:NoSchedule", None),
+            ("k=v w:NoSchedule", None),
             ("k=v:Never", None),
         ] {
             let taint = parse_taint(text).ok();

@@ -192,7 +192,7 @@ fn check_label(label: &str) -> Result<()> {
     })
 }
 
-/// Rejects a taint that can't be parsed.
+/// Rejects a taint that can't be parsed, or with which the API server would reject the Node.
 fn check_taint(taint: &str) -> Result<()> {
     match parse_taint(taint) {
         Some(_) => Ok(()),
@@ -202,21 +202,19 @@ fn check_taint(taint: &str) -> Result<()> {
     }
 }
 
-/// Parses a taint: `KEY=VALUE:EFFECT` or `KEY:EFFECT`.
+/// Parses a taint: `KEY=VALUE:EFFECT` or `KEY:EFFECT`, with the limits of upstream's `parseTaint`.
 pub(super) fn parse_taint(taint: &str) -> Option<Taint> {
     let (pair, effect) = taint.rsplit_once(':')?;
-    let is_effect = matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute");
-    // The kubelet's flag separates taints by commas.
-    if pair.is_empty() || taint.contains(',') || !is_effect {
-        return None;
-    }
     let (key, value) = match pair.split_once('=') {
-        Some((key, value)) => (key, Some(value.to_owned())),
+        Some((key, value)) => (key, Some(value)),
         None => (pair, None),
     };
-    Some(Taint {
+    let is_valid = matches!(effect, "NoSchedule" | "PreferNoSchedule" | "NoExecute")
+        && names::qualified_name(key).is_empty()
+        && value.is_none_or(|value| names::label_value(value).is_empty());
+    is_valid.then(|| Taint {
         key: key.to_owned(),
-        value,
+        value: value.map(str::to_owned),
         effect: effect.to_owned(),
         time_added: None,
     })
@@ -337,7 +335,14 @@ mod tests {
             ("dedicated=db:NoSchedule", true),
             ("dedicated:NoExecute", true),
             ("dedicated=db", false),
+            ("example.com/dedicated=:PreferNoSchedule", true),
             (":NoSchedule", false),
+            ("=db:NoSchedule", false),
+            ("a:b:NoSchedule", false),
+            ("a=b=c:NoSchedule", false),
+            ("a b:NoSchedule", false),
+            ("a/b/c:NoSchedule", false),
+            ("a=b c:NoSchedule", false),
             ("dedicated=db:Never", false),
             ("a:NoSchedule,b:NoSchedule", false),
         ] {
