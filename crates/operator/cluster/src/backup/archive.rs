@@ -237,11 +237,14 @@ impl Backup {
             let mut entry = entry.map_err(damaged)?;
             let name = entry.path().map_err(damaged)?.into_owned();
             if name.as_os_str() == DIGESTS {
-                let mut expected = String::new();
-                entry.read_to_string(&mut expected).map_err(damaged)?;
+                let mut expected = Vec::new();
+                // One byte more than can match: the entry may have any size.
+                let limit = digests.len() as u64 + 1;
+                let mut entry = entry.take(limit);
+                entry.read_to_end(&mut expected).map_err(damaged)?;
                 // Against damage only: a forger could change the digests, too, which are in the
                 // same file.
-                if expected != digests {
+                if expected != digests.as_bytes() {
                     return Err(reject(
                         "is damaged: its digests do not match; use another copy",
                     ));
@@ -432,6 +435,23 @@ mod tests {
             fs::write(&backup, &changed).unwrap();
             unpack_error(&backup);
         }
+    }
+
+    /// The archive may come from elsewhere, and a sparse file can have digests of any size.
+    #[test]
+    fn digests_are_read_as_far_as_they_can_match() {
+        let dir = tempfile::tempdir().unwrap();
+        let backup = dir.path().join("backup");
+        let mut writer = BackupWriter::create(&backup).unwrap();
+        let mut digests = std::mem::take(&mut writer.digests).into_bytes();
+        // One byte too many, and behind it what an unlimited read would stumble over.
+        digests.extend(b"x\xff");
+        writer
+            .add_content(Path::new(DIGESTS), 0o600, &digests)
+            .unwrap();
+        writer.archive.finish().unwrap();
+        let error = unpack_error(&writer.partial);
+        assert!(error.contains("its digests do not match"), "{error}");
     }
 
     #[test]
