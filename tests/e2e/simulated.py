@@ -5,10 +5,12 @@
 """
 import argparse
 import base64
+import datetime
 import hashlib
 import hmac
 import json
 import os
+import re
 import signal
 import ssl
 import subprocess
@@ -139,6 +141,16 @@ def renewed(c):
     assert all((x["renewedBy"] == "supervisor") != x["isCa"] for x in listed), listed
     assert authorities == {"ca.crt", "etcd/ca.crt", "front-proxy-ca.crt"} and len(listed) >= 16, listed
     assert listed == sorted(listed, key=lambda x: x["expires"])
+    def exposed():
+        name = "ironclad_certificate_expiration_timestamp_seconds"
+        lines = [line for line in c.k("get", "--raw", "/metrics").splitlines() if line.startswith(name + "{")]
+        return {re.search('flag="([^"]+)"', line)[1]: float(line.split()[-1]) for line in lines}
+    ends = {x["name"]: datetime.datetime.fromisoformat(x["expires"]).timestamp() for x in listed}
+    assert exposed() == {flag: ends[name] for flag, name in [
+        ("tls-cert-file", "apiserver.crt"), ("client-ca-file", "ca.crt"), ("etcd-cafile", "etcd/ca.crt"),
+        ("etcd-certfile", "apiserver-etcd-client.crt"), ("kubelet-certificate-authority", "ca.crt"),
+        ("kubelet-client-certificate", "apiserver-kubelet-client.crt"), ("proxy-client-cert-file", "front-proxy-client.crt"),
+        ("requestheader-client-ca-file", "front-proxy-ca.crt")]}, exposed()
     before, pids = serials(), {name: x["pid"] for name, x in c.components().items()}
     certs("renew")
     after = serials()

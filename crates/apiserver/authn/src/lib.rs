@@ -10,6 +10,7 @@
 
 mod authn;
 mod bootstrap_token;
+mod certificate_files;
 mod life;
 mod options_error;
 mod request_header;
@@ -20,6 +21,7 @@ mod token_file;
 mod x509;
 
 pub use authn::{Anonymous, Authn, Options};
+pub use certificate_files::CertificateFiles;
 pub use life::CertificateLife;
 pub use options_error::OptionsError;
 pub use request_header::RequestHeader;

@@ -59,6 +59,7 @@ fn write_parts(page: &mut MetricsPage, server: &Server) {
         admission,
     );
     write_certificate_life(page, server);
+    write_certificate_files(page, server);
     page.head(
         "apiserver_audit_event_total",
         "counter",
@@ -98,6 +99,22 @@ fn write_certificate_life(page: &mut MetricsPage, server: &Server) {
         "Time left of the certificates that requests came with.",
     );
     page.histogram(NAME, "", &server.authn.certificate_life());
+}
+
+/// Writes when the server's own certificates expire. Upstream has no such metric; the kubelet's
+/// `kubelet_certificate_manager_client_ttl_seconds` is the nearest.
+fn write_certificate_files(page: &mut MetricsPage, server: &Server) {
+    const NAME: &str = "ironclad_certificate_expiration_timestamp_seconds";
+    page.head(
+        NAME,
+        "gauge",
+        "End of the validity of the certificates in the files of this server, in seconds since 1970.",
+    );
+    let ends = base_task::blocking(|| server.certificate_files.read_expirations());
+    for (flag, file, end) in ends {
+        let labels = format_labels(&[("flag", flag), ("file", &file)]);
+        page.sample(NAME, &labels, end as f64);
+    }
 }
 
 /// Writes histograms of operation durations, with the operation in `label`.

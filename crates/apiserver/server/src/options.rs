@@ -287,6 +287,36 @@ impl ServerOptions {
         Ok(anonymous)
     }
 
+    /// Returns the files with certificates, with the flags that name them.
+    pub(crate) fn list_certificate_files(&self) -> Vec<(&'static str, PathBuf)> {
+        let files = [
+            ("tls-cert-file", Some(&self.tls_cert_file)),
+            ("client-ca-file", self.client_ca_file.as_ref()),
+            ("etcd-cafile", self.etcd_cafile.as_ref()),
+            ("etcd-certfile", self.etcd_certfile.as_ref()),
+            (
+                "kubelet-certificate-authority",
+                self.kubelet_certificate_authority.as_ref(),
+            ),
+            (
+                "kubelet-client-certificate",
+                self.kubelet_client_certificate.as_ref(),
+            ),
+            (
+                "proxy-client-cert-file",
+                self.proxy_client_cert_file.as_ref(),
+            ),
+            (
+                "requestheader-client-ca-file",
+                self.requestheader_client_ca_file.as_ref(),
+            ),
+        ];
+        let named = files.into_iter();
+        named
+            .filter_map(|(flag, path)| path.map(|path| (flag, path.clone())))
+            .collect()
+    }
+
     fn request_header(&self, client_ca_file: PathBuf) -> RequestHeader {
         RequestHeader {
             client_ca_file,
@@ -408,6 +438,30 @@ mod tests {
         assert_eq!(parse(&[]).max_token_seconds().unwrap(), None);
         assert_eq!(longest("24h").unwrap(), Some(86_400));
         assert!(longest("59m").is_err() && longest("1200000h").is_err());
+    }
+
+    #[test]
+    fn files_with_certificates_are_listed_with_their_flags() {
+        assert_eq!(
+            parse(&[]).list_certificate_files(),
+            [("tls-cert-file", "x".into())]
+        );
+        let flags = [
+            "client-ca-file",
+            "etcd-cafile",
+            "etcd-certfile",
+            "kubelet-certificate-authority",
+            "kubelet-client-certificate",
+            "proxy-client-cert-file",
+            "requestheader-client-ca-file",
+        ];
+        let given = flags.map(|flag| format!("--{flag}=/{flag}.crt"));
+        // A key has no expiration.
+        let mut words: Vec<&str> = given.iter().map(String::as_str).collect();
+        words.extend(["--etcd-keyfile=/k", "--proxy-client-key-file=/k"]);
+        let listed = parse(&words).list_certificate_files();
+        let expected = flags.map(|flag| (flag, PathBuf::from(format!("/{flag}.crt"))));
+        assert_eq!(listed[1..], expected);
     }
 
     #[test]

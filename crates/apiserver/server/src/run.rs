@@ -19,7 +19,7 @@ use crate::server::Server;
 use crate::{pipeline, policies, quotas, runtime_config, webhooks};
 use anyhow::Context as _;
 use apiserver_admission as admission;
-use apiserver_authn::Authn;
+use apiserver_authn::{Authn, CertificateFiles};
 use apiserver_authz::Authz;
 use apiserver_cache::Caches;
 use apiserver_crd::{Backlog, DefinitionOptions, Definitions, TerminatingGuard};
@@ -149,6 +149,7 @@ pub(crate) fn build_server(
         discovery: Discovery::new(&address),
         external_address: address,
         identity_headers: options.identity_headers(),
+        certificate_files: CertificateFiles::new(options.list_certificate_files()),
         flow: FlowControl::new(&assembly.objects),
         kubelets: Kubelets::new(
             &kubelet_tls(options),

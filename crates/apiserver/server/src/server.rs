@@ -11,7 +11,7 @@ use crate::inflight::InFlight;
 use crate::metrics::ServerMetrics;
 use crate::negotiate::Formats;
 use crate::response_budget::ResponseBudget;
-use apiserver_authn::Authn;
+use apiserver_authn::{Authn, CertificateFiles};
 use apiserver_authz::Authz;
 use apiserver_cache::Caches;
 use apiserver_crd::Definitions;
@@ -36,6 +36,8 @@ pub struct Server {
     pub authn: Arc<Authn>,
     /// The headers in which front proxies send users.
     pub identity_headers: IdentityHeaders,
+    /// The certificates that the server itself uses.
+    pub certificate_files: CertificateFiles,
     /// The authorizers.
     pub authz: Arc<Authz>,
     /// The classification of requests into flows.
