@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -448,6 +449,33 @@ def again(c):
     assert all(part["ready"] for part in c["cp3"].components()), c["cp3"].components()
     c["cp3"].okay("down")
     c["cp3"].okay("up")
+
+
+@check("ha/machines-upgrade-one-after-the-other-under-writes", deadline=300, needs=("ha/worker-joins-and-reaches-all-servers",))
+def upgraded(c):
+    first, new = os.path.dirname(c.ironclad), os.path.join(c.work, "new")
+    os.makedirs(new)
+    for name in ("kvstore", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "cluster-dns", "ironclad", "kube-proxy"):
+        shutil.copy2(os.path.join(first, name), new)
+
+    def directories(machine):
+        return {os.path.dirname(os.readlink(f"/proc/{pid}/exe")) for pid in machine.pids().values()}
+    client = Client(c, "cp2")
+    client.start()
+    for name in (*CONTROL, "w1"):
+        before = c[name].pids()
+        done = c[name].run("upgrade", "--bin-dir", new)
+        assert done.returncode == 0 and "replacing api-proxy" in done.stderr, done.stderr[-900:]
+        after = c[name].pids()
+        assert all(after[part] != before[part] for part in before) and directories(c[name]) == {new}, (before, after)
+        until(lambda: c.kubectl("cp2").run("get", "--raw", "/readyz", timeout=5), 60, 0.5)
+    longest = client.end(c)
+    assert longest < 30, f"a write took {longest:.1f} s"
+    print(f"      longest write {longest:.1f} s of {len(client.acknowledged)}")
+    # The other checks use the first directory.
+    for name in (*CONTROL, "w1"):
+        c[name].okay("join" if name == "w1" else "up")
+        assert directories(c[name]) == {first}
 
 
 @check("ha/store-without-its-data-does-not-start", deadline=120, needs=FORMED)
