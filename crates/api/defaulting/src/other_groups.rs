@@ -53,32 +53,40 @@ pub fn default_other_kind(group: &str, version: &str, kind: &str, object: &mut V
             }
         }
         ("flowcontrol.apiserver.k8s.io", _) => default_flow_control(kind, object),
-        ("resource.k8s.io", "ResourceClaim") => default_device_requests(version, object),
-        ("resource.k8s.io", "ResourcePoolStatusRequest") => {
-            if let Some(spec) = make(object, "spec") {
-                fill(spec, "limit", 100);
-            }
-        }
-        ("resource.k8s.io", "DeviceTaintRule") => {
-            if let Some(taint) = at_mut(object, "spec").and_then(|spec| at_mut(spec, "taint")) {
-                default_taint(taint);
-            }
-        }
-        ("resource.k8s.io", "ResourceSlice") => {
-            if let Some(spec) = at_mut(object, "spec") {
-                each_mut(spec, "devices").for_each(default_device);
-            }
-        }
-        ("resource.k8s.io", "ResourceClaimTemplate") => {
-            if let Some(spec) = make(object, "spec") {
-                make(spec, "metadata");
-                default_device_requests(version, spec);
-            }
-        }
+        ("resource.k8s.io", _) => default_device_kind(version, kind, object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => default_definition(object),
         ("apiregistration.k8s.io", "APIService") => {
             if let Some(service) = at_mut(object, "spec").and_then(|s| at_mut(s, "service")) {
                 fill(service, "port", 443);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Sets the defaults of a kind of dynamic resource allocation.
+fn default_device_kind(version: &str, kind: &str, object: &mut Value) {
+    match kind {
+        "ResourceClaim" => default_device_requests(version, object),
+        "ResourcePoolStatusRequest" => {
+            if let Some(spec) = make(object, "spec") {
+                fill(spec, "limit", 100);
+            }
+        }
+        "DeviceTaintRule" => {
+            if let Some(taint) = at_mut(object, "spec").and_then(|spec| at_mut(spec, "taint")) {
+                default_taint(taint);
+            }
+        }
+        "ResourceSlice" => {
+            if let Some(spec) = at_mut(object, "spec") {
+                each_mut(spec, "devices").for_each(default_device);
+            }
+        }
+        "ResourceClaimTemplate" => {
+            if let Some(spec) = make(object, "spec") {
+                make(spec, "metadata");
+                default_device_requests(version, spec);
             }
         }
         _ => {}

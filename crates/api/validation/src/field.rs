@@ -241,8 +241,8 @@ fn escape_html(json: &str) -> Cow<'_, str> {
     text
 }
 
-/// Most errors that are collected. Each may show a value as large as the object, and no reader needs
-/// more.
+/// Most errors that are collected. Each may show a value as large as the object, and no reader
+/// needs more.
 const MOST_ERRORS: usize = 500;
 
 /// Collected errors.

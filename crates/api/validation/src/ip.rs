@@ -1,7 +1,8 @@
 //! Forms of IP addresses and CIDR blocks in text.
 //!
 //! Software disagrees about some spellings: leading zeros are octal for C libraries, and an
-//! IPv4-mapped IPv6 address is of either family. Fields reject both, unless the old object has them.
+//! IPv4-mapped IPv6 address is of either family. Fields reject both, unless the old object has
+//! them.
 
 use crate::field::Path;
 use ipnet::IpNet;

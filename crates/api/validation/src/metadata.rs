@@ -14,7 +14,8 @@ use std::collections::HashSet;
 // one annotation, so large objects reach it first.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 /// Owner references up to which each further controller is an error of its own, as upstream. Each
-/// error shows the whole list: of a long one, the response would grow with the square of the request.
+/// error shows the whole list: of a long one, the response would grow with the square of the
+/// request.
 const OWNERS_SHOWN: usize = 64;
 const IMMUTABLE: &str = "field is immutable";
 const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];

@@ -13,8 +13,8 @@ use serde_json::Value;
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 
-/// Errors of a status after which the rest of its lists is not validated. Each shows a value that may
-/// be as long as the request.
+/// Errors of a status after which the rest of its lists is not validated. Each shows a value that
+/// may be as long as the request.
 const MOST_ERRORS: usize = 100;
 /// Bytes of a list that a message repeats for each element that is not in it.
 const SHOWN_LIST: usize = 1024;

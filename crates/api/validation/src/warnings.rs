@@ -84,8 +84,8 @@ fn slice_warnings(object: &Value) -> Option<String> {
     (driver != driver.to_lowercase()).then(|| format!("spec.driver: driver names should be lowercase; {driver:?} contains uppercase characters"))
 }
 
-/// Returns whether an object is new or has a new generation: clients repeat writes, and the warnings
-/// of an unchanged spec are known.
+/// Returns whether an object is new or has a new generation: clients repeat writes, and the
+/// warnings of an unchanged spec are known.
 fn is_changed(object: &Value, old: Option<&Value>) -> bool {
     let generation = |object| int(get(object, "metadata"), "generation");
     old.is_none_or(|old| generation(object) != generation(old))

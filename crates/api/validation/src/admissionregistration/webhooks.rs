@@ -149,8 +149,8 @@ fn validate_webhook_name(name: &str, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Webhooks of v1 must say that a dry run has no effects outside, since dry-run requests are sent to
-/// them.
+/// Webhooks of v1 must say that a dry run has no effects outside, since dry-run requests are sent
+/// to them.
 fn validate_side_effects(
     hook: &Value,
     options: &Options<'_>,

@@ -29,7 +29,8 @@ pub(super) fn forbid_deadline(template: &Value, kind: &str, path: &Path<'_>, err
     }
 }
 
-/// Validates the template of a replicated workload, whose pods `labels` (a LabelSelector) must match.
+/// Validates the template of a replicated workload, whose pods `labels` (a LabelSelector) must
+/// match.
 pub(super) fn validate_replica_template(
     template: &Value,
     labels: &Value,

@@ -90,8 +90,8 @@ fn validate_job_spec(spec: &Value, options: &PodOptions, errors: &mut Errors) {
     }
 }
 
-/// Checks that a generated selector and the labels of the pods name the job: the job would otherwise
-/// adopt pods that are not its own.
+/// Checks that a generated selector and the labels of the pods name the job: the job would
+/// otherwise adopt pods that are not its own.
 fn validate_generated_labels(object: &Value, needs_prefixed_labels: bool, errors: &mut Errors) {
     let (spec, meta) = (get(object, "spec"), get(object, "metadata"));
     if flag(spec, "manualSelector") || !has(spec, "selector") {
@@ -282,8 +282,8 @@ pub(super) fn validate_job_update(new: &Value, old: &Value, errors: &mut Errors)
     let labels = get(get(get(o, "template"), "metadata"), "labels");
     let needs_prefixed_labels = has(labels, UID) && has(labels, NAME);
     validate_job(new, needs_prefixed_labels, &options, errors);
-    // Upstream validates the spec of a changed job twice, so errors occur twice. Without this second
-    // pass a client would see fewer errors than from upstream.
+    // Upstream validates the spec of a changed job twice, so errors occur twice. Without this
+    // second pass a client would see fewer errors than from upstream.
     validate_job_spec(n, &options, errors);
     validate_completions_update(n, o, &path, errors);
     // Running pods are found with the selector. Those of the old one would be orphaned and never
@@ -333,7 +333,8 @@ fn validate_template_update(
         }
         return;
     }
-    // Labels and annotations may change with the scheduling directives, so metadata is not compared.
+    // Labels and annotations may change with the scheduling directives, so metadata is not
+    // compared.
     let (after, before) = (get(after, "spec"), get(before, "spec"));
     if !equal(&without_placement(after), &without_placement(before)) {
         errors.invalid(&at.child("spec"), after.clone(), rules::IMMUTABLE);

@@ -172,8 +172,8 @@ fn validate_http_path(item: &Value, path: &Path<'_>, errors: &mut Errors) {
     validate_backend(get(item, "backend"), &path.child("backend"), errors);
 }
 
-/// Proxies normalize `..` and `//` in requests, each in its own way. A path with them would match in
-/// one controller and not in another.
+/// Proxies normalize `..` and `//` in requests, each in its own way. A path with them would match
+/// in one controller and not in another.
 fn validate_matched_path(value: &str, path: &Path<'_>, errors: &mut Errors) {
     if !value.starts_with('/') {
         errors.invalid(path, value, "must be an absolute path");

@@ -1,5 +1,5 @@
-//! `matchLabelKeys` and `mismatchLabelKeys` (KEP-3243, KEP-3633). The strategy of pods has added the
-//! pod's own labels of these keys to the selector.
+//! `matchLabelKeys` and `mismatchLabelKeys` (KEP-3243, KEP-3633). The strategy of pods has added
+//! the pod's own labels of these keys to the selector.
 
 use crate::field::{Errors, Path};
 use api_meta::names;

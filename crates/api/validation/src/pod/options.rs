@@ -1,7 +1,7 @@
 //! Tolerances of the rules of pods.
 
-/// Values that the rules of a pod's spec tolerate. An update tolerates what the old object has already,
-/// because old releases accepted it.
+/// Values that the rules of a pod's spec tolerate. An update tolerates what the old object has
+/// already, because old releases accepted it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PodOptions {
     /// The spec is that of a Pod, not of a template.

@@ -90,8 +90,8 @@ fn list_pod_addresses(status: &Value) -> Vec<Value> {
     }
 }
 
-/// Validates new addresses; invalid ones that existed before may remain, because their kubelets must
-/// still be able to report. At most one address per family.
+/// Validates new addresses; invalid ones that existed before may remain, because their kubelets
+/// must still be able to report. At most one address per family.
 fn validate_addresses(after: &[Value], before: &[Value], path: &Path<'_>, errors: &mut Errors) {
     for (i, item) in after.iter().enumerate() {
         let address = text(item, "ip");

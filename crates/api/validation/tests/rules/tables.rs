@@ -2,9 +2,9 @@
 //!
 //! A row is `POINTER JSON & POINTER JSON ... -> ERROR | ERROR ...`, or `-> ok`. The value of each
 //! JSON pointer is set in a valid object; `null` removes it. Each error begins with the given text.
-//! In tables of updates, sets before `;;` change the old object, which need not be valid. Words that
-//! begin with `$` stand for places, so that one table serves pods, all kinds of templates and all
-//! kinds of containers.
+//! In tables of updates, sets before `;;` change the old object, which need not be valid. Words
+//! that begin with `$` stand for places, so that one table serves pods, all kinds of templates and
+//! all kinds of containers.
 
 use super::{Name, build, count_case, kind, merge};
 use api_defaulting::default_object;

@@ -131,66 +131,75 @@ fn validate_times(
 ) {
     const CONSISTENT: &str = "must be present and consistent with the issued certificate";
     const REFRESH: &str = "must be present and in the range [notbefore+10min, notafter-10min]";
-    let paths = ["notBefore", "notAfter", "beginRefreshAt"].map(|field| path.child(field));
-    let fields = ["notBefore", "notAfter", "beginRefreshAt"];
-    let times = fields.map(|field| time::parse(text(status, field)));
-    for ((time, at), detail) in times
-        .iter()
-        .zip(&paths)
-        .zip([CONSISTENT, CONSISTENT, REFRESH])
-    {
+    let fields = [
+        ("notBefore", CONSISTENT),
+        ("notAfter", CONSISTENT),
+        ("beginRefreshAt", REFRESH),
+    ];
+    let times = fields.map(|(field, detail)| {
+        let time = time::parse(text(status, field));
         if time.is_none() {
-            errors.required(at, detail);
+            errors.required(&path.child(field), detail);
         }
-    }
+        time
+    });
     let [Some(begin), Some(end), Some(refresh)] = times else {
         return;
     };
-    let mut report = |at: usize, detail: &str| {
-        if let (Some(path), Some(field)) = (paths.get(at), fields.get(at)) {
-            errors.invalid(path, text(status, field), detail);
-        }
+    if let Some((field, detail)) = find_wrong_bound(begin, end, leaf) {
+        return errors.invalid(&path.child(field), text(status, field), detail);
+    }
+    if let Some((shown, detail)) = find_wrong_lifetime(spec, leaf) {
+        return errors.invalid(&path.child("certificateChain"), shown, detail);
+    }
+    let detail = if refresh.duration_since(begin) < MARGIN {
+        "must be at least 10 minutes after status.notBefore"
+    } else if end.duration_since(refresh) < MARGIN {
+        "must be at least 10 minutes before status.notAfter"
+    } else {
+        return;
     };
+    errors.invalid(
+        &path.child("beginRefreshAt"),
+        text(status, "beginRefreshAt"),
+        detail,
+    );
+}
+
+/// Returns the bound of the validity that is not the certificate's, or not that of a new one.
+fn find_wrong_bound(
+    begin: Timestamp,
+    end: Timestamp,
+    leaf: &X509Certificate<'_>,
+) -> Option<(&'static str, &'static str)> {
+    let validity = leaf.validity();
+    if begin.as_second() != validity.not_before.timestamp() {
+        let detail = "must be set to the NotBefore time encoded in the leaf certificate";
+        return Some(("notBefore", detail));
+    }
+    if begin.duration_since(Timestamp::now()).abs() >= SKEW {
+        let detail = "must be set to within 5 minutes of kube-apiserver's current time";
+        return Some(("notBefore", detail));
+    }
+    let detail = "must be set to the NotAfter time encoded in the leaf certificate";
+    (end.as_second() != validity.not_after.timestamp()).then_some(("notAfter", detail))
+}
+
+/// Returns a lifetime that the request does not allow, in nanoseconds as upstream shows it.
+fn find_wrong_lifetime(spec: &Value, leaf: &X509Certificate<'_>) -> Option<(i64, String)> {
     let validity = leaf.validity();
     let (first, last) = (
         validity.not_before.timestamp(),
         validity.not_after.timestamp(),
     );
-    if begin.as_second() != first {
-        return report(
-            0,
-            "must be set to the NotBefore time encoded in the leaf certificate",
-        );
-    }
-    if begin.duration_since(Timestamp::now()).abs() >= SKEW {
-        return report(
-            0,
-            "must be set to within 5 minutes of kube-apiserver's current time",
-        );
-    }
-    if end.as_second() != last {
-        return report(
-            1,
-            "must be set to the NotAfter time encoded in the leaf certificate",
-        );
-    }
     let life = last.saturating_sub(first);
     let longest = int(spec, "maxExpirationSeconds").unwrap_or(LONGEST_LIFE);
-    if life < SHORTEST_LIFE || life > longest {
-        let detail = match life < SHORTEST_LIFE {
-            true => "leaf certificate lifetime must be >= 1 hour".to_owned(),
-            false => format!(
-                "leaf certificate lifetime must be <= spec.maxExpirationSeconds ({longest})"
-            ),
-        };
-        // Upstream shows the duration in nanoseconds.
-        let shown = life.saturating_mul(1_000_000_000);
-        return errors.invalid(&path.child("certificateChain"), shown, detail);
-    }
-    if refresh.duration_since(begin) < MARGIN {
-        return report(2, "must be at least 10 minutes after status.notBefore");
-    }
-    if end.duration_since(refresh) < MARGIN {
-        report(2, "must be at least 10 minutes before status.notAfter");
-    }
+    let detail = match (life < SHORTEST_LIFE, life > longest) {
+        (true, _) => "leaf certificate lifetime must be >= 1 hour".to_owned(),
+        (false, true) => {
+            format!("leaf certificate lifetime must be <= spec.maxExpirationSeconds ({longest})")
+        }
+        (false, false) => return None,
+    };
+    Some((life.saturating_mul(1_000_000_000), detail))
 }
