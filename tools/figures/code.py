@@ -3,7 +3,7 @@
 
     code.py [DIRECTORY ...]      default: crates bins
 
-Test code is what stands in directories `tests`, `testkit`, `benches`, `fuzz`, `sim`, in files named tests.rs or *_tests.rs, and in
+Test code is what stands in directories `tests`, `*_tests`, `testkit`, `benches`, `fuzz`, `sim`, in files named tests.rs or *_tests.rs, and in
 modules marked `#[cfg(test)]`. Everything else is production code. Generated and vendored directories (`target`) are left out.
 """
 import pathlib
@@ -94,7 +94,8 @@ def main(roots):
             text = path.read_text(errors="replace")
             tests += len(re.findall(r"#\[(?:tokio::|rstest::)?(?:test|rstest)\b", text))
             relative = path.parts
-            if TEST_PARTS & set(relative) or path.name == "tests.rs" or path.name.endswith(("_tests.rs", "_test.rs")):
+            in_tests = TEST_PARTS & set(relative) or any(part.endswith("_tests") for part in relative)
+            if in_tests or path.name == "tests.rs" or path.name.endswith(("_tests.rs", "_test.rs")):
                 continue
             text, masked = without_test_modules(text, mask(text))
             lines = text.split("\n")
