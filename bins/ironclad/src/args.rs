@@ -28,9 +28,11 @@ pub enum Command {
     /// Start a cluster, or repair an existing one; ends when its nodes are Ready
     // Boxed, since this variant is several times as large as the others.
     Up(Box<Up>),
-    /// Start a cluster whose control plane other machines can join, or make an existing one such a cluster
+    /// Start a cluster whose control plane other machines can join, or make an existing one such a
+    /// cluster
     Init(Box<Init>),
-    /// Join this machine to the cluster of another one, or repair its components; ends when its node is Ready
+    /// Join this machine to the cluster of another one, or repair its components; ends when its
+    /// node is Ready
     Join(Box<Join>),
     /// Replace the programs of the components one after the other; rolls all back if one does not
     /// become healthy
@@ -53,7 +55,8 @@ pub enum Command {
     /// Bootstrap tokens, with which other machines join the cluster
     #[command(subcommand)]
     Token(Token),
-    /// Pass connections on to the API servers of the cluster (started by `up`; runs until it is stopped)
+    /// Pass connections on to the API servers of the cluster (started by `up`; runs until it is
+    /// stopped)
     ApiProxy(Folder),
     /// Keep the components running (started by `up`; runs until it is stopped)
     Supervise(Folder),
@@ -91,7 +94,8 @@ pub struct Up {
     /// Simulate containers: needs neither root nor a runtime
     #[arg(long)]
     pub simulated: bool,
-    /// Number of nodes; all but the first are network and mount namespaces of this machine [default: 1]
+    /// Number of nodes; all but the first are network and mount namespaces of this machine
+    /// [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(operator_cluster::MAX_NODES)))]
     pub nodes: Option<u8>,
     /// The first node's name [default: the host's]
@@ -158,8 +162,8 @@ pub struct Join {
     pub endpoint: Option<String>,
     #[command(flatten)]
     pub folder: Folder,
-    /// Bootstrap token, made by `ironclad token create`. Other users see it in the list of processes: --token-file
-    /// hides it
+    /// Bootstrap token, made by `ironclad token create`. Other users see it in the list of
+    /// processes: --token-file hides it
     // Checked by the command: the parser's message would repeat the value.
     #[arg(long, value_name = "ID.SECRET")]
     pub token: Option<String>,
@@ -173,14 +177,16 @@ pub struct Join {
     /// Do not verify the CA of the cluster: every holder of the token can pose as the cluster
     #[arg(long, conflicts_with_all = ["discovery_token_ca_cert_hash", "discovery_file"])]
     pub discovery_token_unsafe_skip_ca_verification: bool,
-    /// Read address and CA from this kubeconfig, copied from the cluster, instead of reading them from the API server
+    /// Read address and CA from this kubeconfig, copied from the cluster, instead of reading them
+    /// from the API server
     #[arg(long, value_name = "FILE", requires = "credential")]
     pub discovery_file: Option<PathBuf>,
-    /// Join the control plane, too: the machine gets the keys of the cluster, a member of the store and an API server
+    /// Join the control plane, too: the machine gets the keys of the cluster, a member of the store
+    /// and an API server
     #[arg(long)]
     pub control_plane: bool,
-    /// The key that `ironclad token create --control-plane` prints. Other users see it in the list of processes:
-    /// --certificate-key-file hides it
+    /// The key that `ironclad token create --control-plane` prints. Other users see it in the list
+    /// of processes: --certificate-key-file hides it
     // Checked by the command: the parser's message would repeat the value.
     #[arg(long, value_name = "HEX", requires = "control_plane")]
     pub certificate_key: Option<String>,
@@ -263,7 +269,8 @@ pub struct Down {
 pub struct Backup {
     #[command(flatten)]
     pub folder: Folder,
-    /// The file to write, which must not exist. It contains the keys of the cluster and all Secrets in plain text
+    /// The file to write, which must not exist. It contains the keys of the cluster and all Secrets
+    /// in plain text
     pub file: PathBuf,
 }
 
@@ -311,7 +318,8 @@ pub enum Certs {
 /// Commands for bootstrap tokens.
 #[derive(Debug, Subcommand)]
 pub enum Token {
-    /// Create a token and print it; a client that has it can add nodes to the cluster until it expires
+    /// Create a token and print it; a client that has it can add nodes to the cluster until it
+    /// expires
     Create(CreateToken),
     /// List the tokens without their secret parts
     List(Status),
@@ -326,15 +334,16 @@ pub enum Token {
 pub struct CreateToken {
     #[command(flatten)]
     pub folder: Folder,
-    /// Time until the token expires, such as 90m; 0 for a token that never expires. With --control-plane at most 2 hours
+    /// Time until the token expires, such as 90m; 0 for a token that never expires. With
+    /// --control-plane at most 2 hours
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = base_duration::parse_unsigned)]
     // 24 hours are the default of `kubeadm token create`, too.
     pub ttl: Duration,
     /// Text to recognize the token by
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub description: String,
-    /// Let machines join the control plane with it, for 2 hours; requires `ironclad init`. Prints the certificate key,
-    /// too, which is stored nowhere
+    /// Let machines join the control plane with it, for 2 hours; requires `ironclad init`. Prints
+    /// the certificate key, too, which is stored nowhere
     #[arg(long)]
     pub control_plane: bool,
     /// Print the command with which another machine joins, instead of the token
@@ -347,8 +356,8 @@ pub struct CreateToken {
 pub struct DeleteToken {
     #[command(flatten)]
     pub folder: Folder,
-    /// The part of the token before the dot. The whole token works, too, but other users see it in the list of
-    /// processes
+    /// The part of the token before the dot. The whole token works, too, but other users see it in
+    /// the list of processes
     // Checked by the command: the parser's message would repeat the value, which may be a mistyped
     // secret.
     pub id: String,

@@ -43,8 +43,8 @@ pub fn run_certs_command(command: Certs) -> anyhow::Result<()> {
     }
 }
 
-/// Prints a warning for each certificate whose expiration is near. The commands that call it have another
-/// purpose, so an error is a warning, too.
+/// Prints a warning for each certificate whose expiration is near. The commands that call it have
+/// another purpose, so an error is a warning, too.
 pub fn print_warnings(data_dir: &Path) {
     match operator_cluster::list_certificates(data_dir) {
         Ok(all) => print_all_warnings(&all),

@@ -157,8 +157,8 @@ fn choose_trust(options: &Join) -> anyhow::Result<Trust> {
     Ok(Trust::Pins(options.discovery_token_ca_cert_hash.clone()))
 }
 
-/// Reads a file with a secret on a thread of its own. The end of the program does not wait for it, so that an
-/// interrupt ends a command that waits for standard input.
+/// Reads a file with a secret on a thread of its own. The end of the program does not wait for it,
+/// so that an interrupt ends a command that waits for standard input.
 async fn read_secret_file(path: PathBuf, what: &str) -> anyhow::Result<String> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let failed = format!("can't read {what} from {}", path.display());

@@ -1,5 +1,5 @@
-//! ironclad: starts and stops a whole cluster on this machine, joins the machine to another one, and
-//! shows the status.
+//! ironclad: starts and stops a whole cluster on this machine, joins the machine to another one,
+//! and shows the status.
 
 mod args;
 mod certs;

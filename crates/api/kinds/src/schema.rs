@@ -94,8 +94,8 @@ pub enum SchemaError {
 
 impl CustomSchema {
     /// Parses a version of a definition: `spec` and an element of its `versions`, in the form of
-    /// `apiextensions.k8s.io/v1`. Unlike the validation of the definition, this also accepts what an
-    /// older server stored.
+    /// `apiextensions.k8s.io/v1`. Unlike the validation of the definition, this also accepts what
+    /// an older server stored.
     ///
     /// # Errors
     /// The schema has unsupported keywords, or a JSONPath doesn't parse.

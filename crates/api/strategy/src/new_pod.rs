@@ -48,8 +48,8 @@ fn add_requirements(term: &mut Value, field: &str, operator: &str, labels: &Valu
         return;
     };
     let mut all = list(selector, "matchExpressions").to_vec();
-    // The strategy is applied again after admission, and must not add one twice. A set, because a pod
-    // may have many thousands of keys.
+    // The strategy is applied again after admission, and must not add one twice. A set, because a
+    // pod may have many thousands of keys.
     let mut known: HashSet<Value> = all.iter().cloned().collect();
     let before = all.len();
     for key in keys {
@@ -95,8 +95,8 @@ pub(crate) fn copy_apparmor_annotations(pod: &mut Value) {
     }
 }
 
-/// Returns the profile that an annotation means, in the form of the field. An invalid one is left to
-/// validation.
+/// Returns the profile that an annotation means, in the form of the field. An invalid one is left
+/// to validation.
 fn read_apparmor_annotation(annotation: &str) -> Option<Value> {
     match annotation {
         "unconfined" => Some(json!({"type": "Unconfined"})),

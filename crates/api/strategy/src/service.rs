@@ -3,8 +3,8 @@
 use api_meta::tree::{each_mut, fill, get, has, int, list, make, remove, same, set, text};
 use serde_json::Value;
 
-/// Sets `clusterIPs` of a new Service from `clusterIP`, which is all that clients of releases before
-/// dual stack know.
+/// Sets `clusterIPs` of a new Service from `clusterIP`, which is all that clients of releases
+/// before dual stack know.
 pub(crate) fn fill_cluster_ips(object: &mut Value) {
     let Some(spec) = make(object, "spec") else {
         return;

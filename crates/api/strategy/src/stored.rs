@@ -4,8 +4,8 @@ use api_meta::Kind;
 use api_meta::tree::{at_mut, list, remove, text};
 use serde_json::Value;
 
-/// Applies the changes that storing an object causes. Protobuf has no empty lists, so those that are
-/// always written are read back as null. Fields that upstream hides from readers are dropped.
+/// Applies the changes that storing an object causes. Protobuf has no empty lists, so those that
+/// are always written are read back as null. Fields that upstream hides from readers are dropped.
 pub fn as_stored(kind: Kind<'_>, object: &mut Value) {
     if (kind.group, kind.kind) == ("storage.k8s.io", "CSINode")
         && let Some(spec) = at_mut(object, "spec")

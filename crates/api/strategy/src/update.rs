@@ -55,8 +55,8 @@ fn prepare_object_update(kind: Kind<'_>, new: &mut Value, old: &Value) {
     }
 }
 
-/// Sets the time of a taint whose effect has changed, unless the client has set another one: how long
-/// a claim tolerates the taint counts from there.
+/// Sets the time of a taint whose effect has changed, unless the client has set another one: how
+/// long a claim tolerates the taint counts from there.
 fn set_taint_time(new: &mut Value, old: &Value) {
     let (taint, before) = (
         get(get(new, "spec"), "taint"),

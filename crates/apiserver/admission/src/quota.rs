@@ -94,8 +94,8 @@ impl ResourceQuota {
         quota: &Value,
         delta: &Amounts,
     ) -> Result<bool, ApiError> {
-        // Saves a write to the store. The status of a new quota may be older here than in the store,
-        // so its spec decides, too: else the write would be charged nothing.
+        // Saves a write to the store. The status of a new quota may be older here than in the
+        // store, so its spec decides, too: else the write would be charged nothing.
         let mut bounded = parse_amounts(quota.pointer("/status/hard"));
         bounded.extend(parse_amounts(quota.pointer("/spec/hard")));
         let is_bounded = delta.keys().any(|name| bounded.contains_key(name));
@@ -166,7 +166,8 @@ fn list_unspecified(request: &AdmissionRequest<'_>, hard: &Amounts) -> Vec<Strin
     }
 }
 
-/// Rejects a pod without a value that the quota bounds: it would count as zero and bypass the quota.
+/// Rejects a pod without a value that the quota bounds: it would count as zero and bypass the
+/// quota.
 fn check_specified(quota: &Value, request: &AdmissionRequest<'_>) -> Result<(), String> {
     let hard = parse_amounts(quota.pointer("/status/hard"));
     let missing = list_unspecified(request, &hard);

@@ -20,7 +20,8 @@ pub struct ApiServiceIndex {
     // Kept, because reading all definitions again after each change of one would decode all
     // schemas.
     definitions: Mutex<BTreeMap<String, ServedVersions>>,
-    /// Notified of changes of APIServices, and of the served versions of custom resource definitions.
+    /// Notified of changes of APIServices, and of the served versions of custom resource
+    /// definitions.
     pub local_changed: Notify,
     /// Notified of changes of APIServices, and of Services and EndpointSlices of extension servers.
     pub remote_changed: Notify,

@@ -13,8 +13,8 @@ use apiserver_request::{
 use serde_json::Value;
 use std::sync::Arc;
 
-/// Most combinations of a verb, group, resource and name that are compared one by one. A role of a few
-/// kilobytes may have billions.
+/// Most combinations of a verb, group, resource and name that are compared one by one. A role of a
+/// few kilobytes may have billions.
 const MAX_SINGLES: usize = 20_000;
 /// Most permissions that a denial lists.
 const MAX_SHOWN: usize = 1_000;
@@ -175,8 +175,8 @@ fn is_aggregated(role: &Value) -> bool {
     selectors.is_some_and(|selectors| !selectors.is_empty())
 }
 
-/// Returns the single permissions of `requested` that no rule of `own` covers; `None` if there are too
-/// many to compare.
+/// Returns the single permissions of `requested` that no rule of `own` covers; `None` if there are
+/// too many to compare.
 fn uncovered_rules(own: &[Rule], requested: &[Rule]) -> Option<Vec<Rule>> {
     let is_covered = |rule: &Rule| own.iter().any(|own| own.covers_single(rule));
     let mut left = MAX_SINGLES;

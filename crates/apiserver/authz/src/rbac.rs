@@ -265,8 +265,8 @@ mod tests {
         let mut elsewhere = attributes("jane", "get", "pods", "x");
         elsewhere.namespace = "m".into();
         assert!(matches!(rbac.authorize(&elsewhere), Decision::NoOpinion(_)));
-        // The request info has the name that the selector of a list requires. Selectors of other verbs
-        // and of reviews name nothing.
+        // The request info has the name that the selector of a list requires. Selectors of other
+        // verbs and of reviews name nothing.
         for (verb, name, allowed) in [
             ("list", "one", true),
             ("list", "", false),

@@ -3,9 +3,9 @@
 //! One watch on the store feeds all caches (`pump`), so that "up to date to revision R" is one
 //! number. A cache (`resource`) holds a persistent map (`table`): a list takes a snapshot and holds
 //! no lock for long. Attributes that clients select by (`usage`) have a persistent index (`index`),
-//! which is a part of the snapshot. An object's encodings are created at most once and shared by all
-//! readers (`entry`). Recent changes are kept in a ring (`history`), from which watches resume and
-//! past revisions are rebuilt. Watchers are indexed by what they select (`watcher_set`).
+//! which is a part of the snapshot. An object's encodings are created at most once and shared by
+//! all readers (`entry`). Recent changes are kept in a ring (`history`), from which watches resume
+//! and past revisions are rebuilt. Watchers are indexed by what they select (`watcher_set`).
 //!
 //! The set of served resources (`served`) changes at run time: custom resources are installed and
 //! removed (`changes`, `install`), and each change publishes a new set.

@@ -98,7 +98,8 @@ impl WatcherSet {
         found
     }
 
-    /// Sends an event to the watchers that select it, and removes those that are closed or too slow.
+    /// Sends an event to the watchers that select it, and removes those that are closed or too
+    /// slow.
     pub(crate) fn deliver_event(&mut self, event: &CacheEvent) {
         self.events += 1;
         let number = self.events;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 /// Upstream's message.
 const REFUSAL: &str = "create not allowed while custom resource definition is terminating";
 
-/// The check. Not a plugin that a flag could disable: an instance that is created behind the cleanup
-/// would remain in the store.
+/// The check. Not a plugin that a flag could disable: an instance that is created behind the
+/// cleanup would remain in the store.
 pub struct TerminatingGuard(pub Arc<Backlog>);
 
 #[async_trait::async_trait]

@@ -1,9 +1,9 @@
 //! The life cycle of custom resource definitions: names and conditions, the resources that they
 //! describe, and the cleanup when they are deleted.
 //!
-//! Decisions are pure (`names`, `approval`, `structure`, `conditions`, `resources`); `reconcile` and
-//! `cleanup` execute them. Several API servers do this at the same time: every step starts from the
-//! state in the watch cache, and every write is optimistic.
+//! Decisions are pure (`names`, `approval`, `structure`, `conditions`, `resources`); `reconcile`
+//! and `cleanup` execute them. Several API servers do this at the same time: every step starts from
+//! the state in the watch cache, and every write is optimistic.
 //!
 //! Invariant: a definition is established only after this server has installed its resources, and
 //! loses its finalizer only after all its objects are deleted.

@@ -20,8 +20,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Concurrent status writes; the store commits them together. Each has several trees of a definition,
-/// which take ten times the memory of its JSON.
+/// Concurrent status writes; the store commits them together. Each has several trees of a
+/// definition, which take ten times the memory of its JSON.
 const AT_ONCE: usize = 8;
 
 /// Builds the converter of a definition, if it has one.
@@ -350,8 +350,8 @@ impl Definitions {
     }
 }
 
-/// Returns whether the resources of a definition are served. As upstream, from the acceptance of its
-/// names on, so that other servers are ready when it is established.
+/// Returns whether the resources of a definition are served. As upstream, from the acceptance of
+/// its names on, so that other servers are ready when it is established.
 fn is_served(definition: &Value, wanted: &Installed) -> bool {
     let accepted = is_true(definition, "NamesAccepted") || is_true(definition, "Established");
     // A built-in resource of that name wins.

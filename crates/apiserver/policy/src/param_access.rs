@@ -1,5 +1,5 @@
-//! Access to parameters: a policy may read every object of its `paramKind`, so that its author needs
-//! the right to do so, and the author of a binding the right to read what `paramRef` names.
+//! Access to parameters: a policy may read every object of its `paramKind`, so that its author
+//! needs the right to do so, and the author of a binding the right to read what `paramRef` names.
 //!
 //! The check is an admission plugin that no flag disables, run last among the validating ones, so
 //! that it sees the object that will be stored.

@@ -32,7 +32,8 @@ pub struct ParamResource {
     pub is_namespaced: bool,
 }
 
-/// The objects that can be parameters, built-in or custom. The server implements it over its caches.
+/// The objects that can be parameters, built-in or custom. The server implements it over its
+/// caches.
 #[async_trait::async_trait]
 pub trait ParamObjects: Send + Sync {
     /// Returns the resource that serves a kind.

@@ -186,7 +186,8 @@ impl ValidatingPolicy {
         Ok(results.into_iter().enumerate().filter_map(decide).collect())
     }
 
-    /// Evaluates the messages of all validations, as upstream: they have what is left of the budget.
+    /// Evaluates the messages of all validations, as upstream: they have what is left of the
+    /// budget.
     fn evaluate_messages(
         &self,
         input: &Input<'_>,

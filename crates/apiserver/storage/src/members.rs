@@ -1,11 +1,11 @@
-//! The members of the store. All calls go to one member, until it fails or hangs: then the next one is
-//! preferred.
+//! The members of the store. All calls go to one member, until it fails or hangs: then the next one
+//! is preferred.
 //!
 //! Invariant: a write is sent once. Its outcome at a member that hangs is unknown.
 //!
-//! Rejected: the balancer of tonic. It spreads calls at random over all members that are connected, and a
-//! member that is cut off counts as connected until a keep-alive fails: a third of the calls would hang
-//! until then.
+//! Rejected: the balancer of tonic. It spreads calls at random over all members that are connected,
+//! and a member that is cut off counts as connected until a keep-alive fails: a third of the calls
+//! would hang until then.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -100,7 +100,8 @@ impl Members {
         done
     }
 
-    /// Sends a read to one member after the other, until one responds. One that hangs may still be the first.
+    /// Sends a read to one member after the other, until one responds. One that hangs may still be
+    /// the first.
     pub(crate) async fn read<T, F>(&self, send: impl Fn(Channel) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<Response<T>, Status>>,

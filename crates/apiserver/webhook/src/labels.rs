@@ -11,8 +11,8 @@ fn labels_of(object: &Value) -> Option<&Labels> {
     object.pointer("/metadata/labels")?.as_object()
 }
 
-/// Returns whether the object or the old object matches. A deletion has no object, and a creation no
-/// old one.
+/// Returns whether the object or the old object matches. A deletion has no object, and a creation
+/// no old one.
 pub fn matches_objects(selector: &Selector, object: &Value, old: Option<&Value>) -> bool {
     // Both count, so that removing a label does not take an object out of the reach of a webhook.
     let matches = |object: &Value| object.is_object() && selector.matches_map(labels_of(object));

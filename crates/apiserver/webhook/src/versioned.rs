@@ -60,7 +60,8 @@ impl ObjectVersions {
         Ok(converted)
     }
 
-    /// Replaces the object, which a webhook has changed in its version. Other versions are forgotten.
+    /// Replaces the object, which a webhook has changed in its version. Other versions are
+    /// forgotten.
     pub fn replace_object(&mut self, kind: &GroupVersionKind, object: Value) {
         let known = std::mem::take(&mut self.0).into_iter();
         let mut same = known.filter(|(known, _)| known == kind);
@@ -93,8 +94,8 @@ async fn convert_to_target(
     Ok(with_type(converted, &kind.api_version(), &kind.kind))
 }
 
-/// Converts an object that a webhook or policy has changed in its version back to the version of the
-/// request, and sets the defaults there.
+/// Converts an object that a webhook or policy has changed in its version back to the version of
+/// the request, and sets the defaults there.
 ///
 /// # Errors
 /// The object has no form there.

@@ -4,8 +4,8 @@
 //! runs only if `--controllers` names it, and approves only what no other part of the cluster has.
 //!
 //! An undecided request is examined again when an object changes on which its decision depends: its
-//! node, an owner of one of its addresses, or the names of the API servers. Rights are not watched: a
-//! kubelet whose request stays undecided sends another one.
+//! node, an owner of one of its addresses, or the names of the API servers. Rights are not watched:
+//! a kubelet whose request stays undecided sends another one.
 
 mod addresses;
 mod claims;

@@ -88,8 +88,8 @@ pub(crate) struct Metrics {
     panics: AtomicU64,
 }
 
-/// Counts of requests for names of a domain with resolvers of its own, or of all others: in CoreDNS,
-/// each has a server block.
+/// Counts of requests for names of a domain with resolvers of its own, or of all others: in
+/// CoreDNS, each has a server block.
 #[derive(Debug)]
 struct ZoneMetrics {
     zone: String,

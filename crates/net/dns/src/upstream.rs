@@ -133,7 +133,8 @@ impl Upstreams {
                     continue;
                 };
                 match response.metadata.response_code {
-                    // Another resolver may reach servers that this one does not, or allow this client.
+                    // Another resolver may reach servers that this one does not, or allow this
+                    // client.
                     ResponseCode::ServFail | ResponseCode::Refused => {
                         failure.get_or_insert(response);
                     }

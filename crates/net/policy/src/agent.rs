@@ -76,8 +76,8 @@ pub async fn run_agent(
     }
 }
 
-/// Installs tables that drop packets of this node's pods, if there are none: after a reboot, pods must
-/// not start without their policies. Tables of an earlier process stay.
+/// Installs tables that drop packets of this node's pods, if there are none: after a reboot, pods
+/// must not start without their policies. Tables of an earlier process stay.
 ///
 /// # Errors
 /// `nft` failed.
@@ -219,8 +219,8 @@ impl Agent {
         }
     }
 
-    /// Returns whether the tables have as many chains, rules and sets as the state. If `nft` fails, they
-    /// count as complete.
+    /// Returns whether the tables have as many chains, rules and sets as the state. If `nft` fails,
+    /// they count as complete.
     async fn has_all_objects(&self) -> bool {
         for family in &self.families {
             let expected = base_task::blocking(|| self.state.count_objects(*family));

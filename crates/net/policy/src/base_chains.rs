@@ -1,9 +1,9 @@
 //! The base chains: hooks and maps, which do not depend on any policy.
 //!
-//! Only the hook `forward` is filtered. A packet from the node to its pods, or from a pod to its node,
-//! passes `output` or `input`: the API allows traffic between a pod and its own node, such as probes.
-//! In `forward` the destination of a Service has been translated to a pod, and the source of a
-//! masqueraded connection has not been translated yet, so both are the true ends.
+//! Only the hook `forward` is filtered. A packet from the node to its pods, or from a pod to its
+//! node, passes `output` or `input`: the API allows traffic between a pod and its own node, such as
+//! probes. In `forward` the destination of a Service has been translated to a pod, and the source
+//! of a masqueraded connection has not been translated yet, so both are the true ends.
 
 use ipnet::IpNet;
 use net_nft::{Error, Family};
@@ -58,8 +58,8 @@ pub(crate) fn build_base_chains(
     let [ingress, egress] =
         Direction::BOTH.map(|direction| write_base_rules(direction, family, network));
     // Two base chains, because `accept` ends only the chain of its hook: a packet that the source's
-    // policies allow still has to pass those of the destination. The priorities are those of filters;
-    // kube-proxy's filters (-110) have rejected what no Service accepts.
+    // policies allow still has to pass those of the destination. The priorities are those of
+    // filters; kube-proxy's filters (-110) have rejected what no Service accepts.
     format!(
         r#"add table {word} {TABLE}
 delete table {word} {TABLE}
@@ -98,7 +98,8 @@ fn write_base_rules(direction: Direction, family: Family, network: &GuardedNetwo
             rules.push(format!("{device} \"{bridge}\" drop"));
         }
         if direction == Direction::Egress {
-            // Only pods of the bridge have such addresses. A forged one could pass as a peer of a policy.
+            // Only pods of the bridge have such addresses. A forged one could pass as a peer of a
+            // policy.
             rules.extend(
                 own.iter()
                     .map(|range| format!("iifname != \"{bridge}\" {word} saddr {range} drop")),
@@ -116,8 +117,8 @@ fn write_base_rules(direction: Direction, family: Family, network: &GuardedNetwo
     if family == Family::V6 {
         rules.extend(write_discovery_rules(network.bridge.as_deref()));
     }
-    // A pod reaches itself through a Service. Other packets to itself do not leave the pod: one with
-    // the same address twice, but without a translation, has been forged by another pod.
+    // A pod reaches itself through a Service. Other packets to itself do not leave the pod: one
+    // with the same address twice, but without a translation, has been forged by another pod.
     rules.push(format!(
         "{word} saddr . {word} daddr @{SAME_POD} ct status dnat accept"
     ));
@@ -126,15 +127,15 @@ fn write_base_rules(direction: Direction, family: Family, network: &GuardedNetwo
         own.iter()
             .map(|range| format!("{word} {field} {range} jump {unknown}")),
     );
-    // Pods of one bridge can also reach each other by addresses that the API does not have: link-local
-    // ones, groups, and those that a pod gives itself.
+    // Pods of one bridge can also reach each other by addresses that the API does not have:
+    // link-local ones, groups, and those that a pod gives itself.
     let bridge = network.bridge.iter();
     rules.extend(bridge.map(|bridge| format!("{device} \"{bridge}\" jump {unknown}")));
     rules.iter().map(|rule| format!("    {rule};\n")).collect()
 }
 
-/// Writes the rules of IPv6 for neighbour discovery and membership of multicast groups. IPv6 finds link
-/// addresses by them, as IPv4 does by ARP.
+/// Writes the rules of IPv6 for neighbour discovery and membership of multicast groups. IPv6 finds
+/// link addresses by them, as IPv4 does by ARP.
 fn write_discovery_rules(bridge: Option<&str>) -> Vec<String> {
     // RFC 4861 and RFC 3810 set these hop limits. A router has decremented the limit, so that no
     // routed packet has 255; one with 1 may have been routed, so that MLD needs the bridge.

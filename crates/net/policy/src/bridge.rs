@@ -1,15 +1,15 @@
 //! Packets between pods of one bridge: the kernel shows them to nftables' `forward` hook only if
 //! br_netfilter is loaded and enabled.
 //!
-//! Rejected: nftables' bridge family. It sees packets before kube-proxy translates Services, and its
-//! connection tracking is a second one beside that of the node's network.
+//! Rejected: nftables' bridge family. It sees packets before kube-proxy translates Services, and
+//! its connection tracking is a second one beside that of the node's network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Settings of br_netfilter: for each family, and for packets with a VLAN tag. Receivers accept a packet
-/// whose tag has the VLAN identifier 0 (a priority tag of IEEE 802.1Q) like one without a tag. The
-/// settings belong to the network namespace.
+/// Settings of br_netfilter: for each family, and for packets with a VLAN tag. Receivers accept a
+/// packet whose tag has the VLAN identifier 0 (a priority tag of IEEE 802.1Q) like one without a
+/// tag. The settings belong to the network namespace.
 const SETTINGS: [&str; 3] = [
     "bridge-nf-call-iptables",
     "bridge-nf-call-ip6tables",

@@ -1,8 +1,8 @@
 //! Tracked connections of addresses that pods have released.
 //!
-//! Packets of tracked connections pass. The kernel tracks a connection by addresses and ports only: a
-//! peer that keeps its entry, or sends a SYN with the ports of the entry, would reach the next pod with
-//! the address.
+//! Packets of tracked connections pass. The kernel tracks a connection by addresses and ports only:
+//! a peer that keeps its entry, or sends a SYN with the ports of the entry, would reach the next
+//! pod with the address.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,8 +16,8 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Addresses whose entries must be deleted.
 ///
-/// A node has up to some 100,000 entries, and each call of `conntrack` reads all of them. So the deletion
-/// runs beside the agent: it must not delay the rules of other pods.
+/// A node has up to some 100,000 entries, and each call of `conntrack` reads all of them. So the
+/// deletion runs beside the agent: it must not delay the rules of other pods.
 #[derive(Default)]
 pub(crate) struct ConnectionCleaner {
     stale: Mutex<BTreeSet<IpAddr>>,
@@ -25,8 +25,8 @@ pub(crate) struct ConnectionCleaner {
 }
 
 impl ConnectionCleaner {
-    /// Adds addresses. The rules of their present pods must have been applied: packets would create the
-    /// entries again.
+    /// Adds addresses. The rules of their present pods must have been applied: packets would create
+    /// the entries again.
     pub(crate) fn add(&self, addresses: BTreeSet<IpAddr>) {
         if !addresses.is_empty() {
             self.stale.lock().extend(addresses);
@@ -69,9 +69,9 @@ async fn delete_stale(stale: &BTreeSet<IpAddr>) -> Result<(), ConnectionError> {
     Ok(())
 }
 
-/// Returns the entries to delete from a listing, as arguments of `conntrack`: those of all protocols from
-/// and to the addresses, also through Services. One call deletes all entries of an address that have it
-/// in the same place. Pure.
+/// Returns the entries to delete from a listing, as arguments of `conntrack`: those of all
+/// protocols from and to the addresses, also through Services. One call deletes all entries of an
+/// address that have it in the same place. Pure.
 #[must_use]
 pub fn find_stale_connections(stale: &BTreeSet<IpAddr>, listing: &str) -> Vec<Vec<String>> {
     let found: BTreeSet<(&str, IpAddr)> = listing

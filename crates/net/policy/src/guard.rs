@@ -1,8 +1,9 @@
-//! Counts of isolated pods of this node that exist, which decide about addresses that no known pod has.
+//! Counts of isolated pods of this node that exist, which decide about addresses that no known pod
+//! has.
 //!
-//! The kubelet starts a pod's network before the API has its address, also when it replaces the sandbox
-//! of a pod that has an address already. So a packet with an unknown address may be that of an
-//! isolated pod, and is dropped as long as the node has one.
+//! The kubelet starts a pod's network before the API has its address, also when it replaces the
+//! sandbox of a pod that has an address already. So a packet with an unknown address may be that of
+//! an isolated pod, and is dropped as long as the node has one.
 
 use net_nft::Family;
 

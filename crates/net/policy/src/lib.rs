@@ -1,13 +1,14 @@
-//! NetworkPolicies in the kernel: nftables rules that drop forwarded packets which no policy allows.
+//! NetworkPolicies in the kernel: nftables rules that drop forwarded packets which no policy
+//! allows.
 //!
 //! [`PolicyState`] is pure: it gets changes of pods, namespaces and policies, and returns the
-//! difference of the rules as one `nft` transaction of the size of the change. [`run_agent`] feeds it
-//! from informers and applies what it returns. Rules outlive the process, so pods stay isolated
+//! difference of the rules as one `nft` transaction of the size of the change. [`run_agent`] feeds
+//! it from informers and applies what it returns. Rules outlive the process, so pods stay isolated
 //! while it is restarted.
 //!
-//! Invariant: an address, port or selector that can't be parsed allows nothing, and neither does a policy
-//! beyond a limit. Packets of addresses that the agent does not know pass only while the node has no
-//! isolated pod.
+//! Invariant: an address, port or selector that can't be parsed allows nothing, and neither does a
+//! policy beyond a limit. Packets of addresses that the agent does not know pass only while the
+//! node has no isolated pod.
 
 mod agent;
 mod base_chains;

@@ -1,8 +1,8 @@
 //! The pods of this node: their verdicts, and the chains of the policies that isolate them.
 //!
-//! Pods that the same policies isolate share one chain. A pod that is deleted while it is isolated is
-//! retained until another pod has its address: its containers may still run, if it was deleted without
-//! waiting for them, and must not escape the policies that way.
+//! Pods that the same policies isolate share one chain. A pod that is deleted while it is isolated
+//! is retained until another pod has its address: its containers may still run, if it was deleted
+//! without waiting for them, and must not escape the policies that way.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
@@ -135,8 +135,8 @@ impl LocalPods {
             return;
         }
         local.is_retained = true;
-        // No name has a space, so that no pod has this key. A UID would not do: a pod that has terminated
-        // may run again, if its node says so.
+        // No name has a space, so that no pod has this key. A UID would not do: a pod that has
+        // terminated may run again, if its node says so.
         self.retained_count += 1;
         let key = format!("{key} {}", self.retained_count);
         self.insert(key.clone(), local, tables);
@@ -177,8 +177,8 @@ impl LocalPods {
         }
     }
 
-    /// Takes an address from retained pods, because another pod has it now. Their other addresses stay
-    /// isolated.
+    /// Takes an address from retained pods, because another pod has it now. Their other addresses
+    /// stay isolated.
     fn release_address(&mut self, address: IpAddr, tables: &mut RuleTables) {
         let keys = self.keys_by_address.get(&address).cloned();
         for key in keys.into_iter().flatten() {
@@ -313,9 +313,9 @@ impl LocalPods {
         let pods: Vec<&LocalPod> = keys.filter_map(|key| self.pods.get(key)).collect();
         let element = address.to_string();
         for direction in Direction::BOTH {
-            // Two pods have the same address for a moment if the end of the first one arrives late. An
-            // isolated one comes first, so that no order of events opens it. Then the newer one; the
-            // UID makes the order total.
+            // Two pods have the same address for a moment if the end of the first one arrives late.
+            // An isolated one comes first, so that no order of events opens it. Then the newer one;
+            // the UID makes the order total.
             let owner = pods.iter().max_by_key(|local| {
                 let is_isolated = local.is_isolated()[direction.index()];
                 let age = (&local.pod.created, &local.pod.uid);

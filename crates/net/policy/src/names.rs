@@ -1,7 +1,7 @@
 //! Names of chains and sets.
 //!
-//! Invariant: different identities have different names, also if an attacker chooses them. A set that
-//! two policies shared by mistake would let the author of one add peers to the other.
+//! Invariant: different identities have different names, also if an attacker chooses them. A set
+//! that two policies shared by mistake would let the author of one add peers to the other.
 
 use std::fmt::Write;
 

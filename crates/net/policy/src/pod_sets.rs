@@ -1,7 +1,7 @@
 //! The sets of pods that rules refer to, with indexes that find the sets of a pod.
 //!
-//! Equal selectors of all policies share one set. A change of a pod looks only at the sets whose scope
-//! is its namespace or a selector of namespaces, and whose anchor is one of its labels.
+//! Equal selectors of all policies share one set. A change of a pod looks only at the sets whose
+//! scope is its namespace or a selector of namespaces, and whose anchor is one of its labels.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -38,7 +38,8 @@ pub(crate) struct PodSets {
 }
 
 impl PodSets {
-    /// Adds a user of a selector's set, in the namespace of its policy; returns whether the set is new.
+    /// Adds a user of a selector's set, in the namespace of its policy; returns whether the set is
+    /// new.
     pub(crate) fn add_user(&mut self, selector: &PodSelector, namespace: &str) -> bool {
         let name = selector.set_name();
         if let Some(set) = self.sets.get_mut(&name) {
@@ -163,7 +164,8 @@ impl PodSets {
         self.by_labels_of_namespace.iter()
     }
 
-    /// Returns the names of the sets that select a pod, and counts the selectors that were compared.
+    /// Returns the names of the sets that select a pod, and counts the selectors that were
+    /// compared.
     pub(crate) fn find_sets(
         &self,
         pod: &PolicyPod,

@@ -66,7 +66,8 @@ impl Policy {
         }
     }
 
-    /// Returns the number of rules, peers, blocks and ports: the length of the policy's text for nft.
+    /// Returns the number of rules, peers, blocks and ports: the length of the policy's text for
+    /// nft.
     pub(crate) fn count_terms(&self) -> usize {
         let rules = self.rules.iter().flatten().flatten();
         rules.map(PolicyRule::count_terms).sum()
@@ -129,7 +130,8 @@ impl Parser<'_> {
         }))
     }
 
-    /// Returns the selector of a named port: the name stands for the port's number in each destination.
+    /// Returns the selector of a named port: the name stands for the port's number in each
+    /// destination.
     fn build_port_selector(
         &self,
         direction: Direction,
@@ -150,8 +152,8 @@ impl Parser<'_> {
     }
 }
 
-/// Removes the peers and ports after the first [`MAX_SELECTORS`] selectors; returns their number. Less
-/// is allowed without them, never more: a rule without peers or without ports matches nothing.
+/// Removes the peers and ports after the first [`MAX_SELECTORS`] selectors; returns their number.
+/// Less is allowed without them, never more: a rule without peers or without ports matches nothing.
 fn limit_selectors<'a>(rules: impl Iterator<Item = &'a mut PolicyRule>) -> usize {
     let mut seen = 0;
     let mut is_allowed = |selector: Option<&PodSelector>| {

@@ -166,8 +166,8 @@ impl PortMatch {
 
 /// Writes the chains of a policy in one direction, the policy's own chain first.
 ///
-/// A rule with several peers and several ports gets a chain for its ports, so that the text is as long
-/// as the policy: each combination of them would be as many rules as the square of its size.
+/// A rule with several peers and several ports gets a chain for its ports, so that the text is as
+/// long as the policy: each combination of them would be as many rules as the square of its size.
 pub(crate) fn write_chains(
     key: &str,
     rules: &[PolicyRule],

@@ -2,8 +2,8 @@
 //!
 //! Invariant: after any sequence of changes the rules are those that the same objects give at once.
 //! The work of a change is proportional to what it changes: the sets and policies that may select a
-//! pod, or the pods that a policy or a namespace may concern. A policy that begins to isolate a pod of
-//! the node, as the first one, costs the pods that its selectors may select.
+//! pod, or the pods that a policy or a namespace may concern. A policy that begins to isolate a pod
+//! of the node, as the first one, costs the pods that its selectors may select.
 
 mod admission;
 mod failures;
@@ -214,9 +214,9 @@ impl PolicyState {
         }
     }
 
-    /// Returns the addresses that pods of this node have lost, and those that isolated pods have got,
-    /// since the last call. Their tracked connections must be deleted: they would let packets pass
-    /// to the next pod with the address.
+    /// Returns the addresses that pods of this node have lost, and those that isolated pods have
+    /// got, since the last call. Their tracked connections must be deleted: they would let packets
+    /// pass to the next pod with the address.
     pub fn take_stale_addresses(&mut self) -> BTreeSet<IpAddr> {
         std::mem::take(&mut self.stale)
     }
@@ -233,8 +233,8 @@ impl PolicyState {
         self.base_chains(UnknownAddressVerdict::Accepted) + &self.tables.install_commands()
     }
 
-    /// Returns the commands for tables that drop packets of all pods of this node, until the pods are
-    /// known.
+    /// Returns the commands for tables that drop packets of all pods of this node, until the pods
+    /// are known.
     #[must_use]
     pub fn closed_commands(&self) -> String {
         self.base_chains(UnknownAddressVerdict::Dropped)
@@ -293,8 +293,8 @@ impl PolicyState {
         keys.into_iter().flatten().cloned().collect()
     }
 
-    /// Returns the policies that isolate a pod. Of those beyond the limit, which allow nothing, the first
-    /// one is enough.
+    /// Returns the policies that isolate a pod. Of those beyond the limit, which allow nothing, the
+    /// first one is enough.
     fn find_policies(&mut self, pod: &PolicyPod) -> IsolatingPolicies {
         let mut found = IsolatingPolicies::default();
         let mut is_complete = [false; 2];
@@ -320,8 +320,8 @@ impl PolicyState {
         found
     }
 
-    /// Writes what depends on all changes together: the chains and sets of policies, and the chains of
-    /// unknown addresses.
+    /// Writes what depends on all changes together: the chains and sets of policies, and the chains
+    /// of unknown addresses.
     fn update_rules(&mut self) {
         let mut changed = std::mem::take(&mut self.changed_policies);
         changed.extend(self.local.take_changed_policies());

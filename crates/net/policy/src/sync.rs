@@ -1,4 +1,5 @@
-//! Applies the changes of the state, and closes the namespace whose policies make a transaction fail.
+//! Applies the changes of the state, and closes the namespace whose policies make a transaction
+//! fail.
 
 use std::future::Future;
 
@@ -10,8 +11,8 @@ use crate::state::PolicyState;
 /// Applies all changes of the state with `apply`, or all of its rules.
 ///
 /// # Errors
-/// A transaction failed, so that all rules must be installed. A failure of that installation has another
-/// reason than the policies of a namespace.
+/// A transaction failed, so that all rules must be installed. A failure of that installation has
+/// another reason than the policies of a namespace.
 pub(crate) async fn apply_state<F, R>(
     state: &mut PolicyState,
     is_full: bool,

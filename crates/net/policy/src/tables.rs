@@ -1,7 +1,7 @@
 //! The desired content of the tables, and the commands for what changed since they were taken last.
 //!
-//! Invariant: the work and the commands are proportional to the change. Each change records the state
-//! before it, once; a change that is reverted before the commands are taken needs no command.
+//! Invariant: the work and the commands are proportional to the change. Each change records the
+//! state before it, once; a change that is reverted before the commands are taken needs no command.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

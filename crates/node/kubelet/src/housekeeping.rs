@@ -118,7 +118,8 @@ async fn rotate_logs(kubelet: &KubeletContext, snapshot: &PodSnapshot) {
     for running in large {
         let path = Path::new(&running.log_path);
         let moved = path.with_extension(format!("log.{}", crate::context::now() / SECOND));
-        // The runtime keeps writing to the renamed file until it reopens the log: no record is lost.
+        // The runtime keeps writing to the renamed file until it reopens the log: no record is
+        // lost.
         if base_task::blocking(|| std::fs::rename(path, &moved)).is_err() {
             continue;
         }

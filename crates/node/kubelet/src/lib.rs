@@ -4,9 +4,9 @@
 //!   running after a shutdown; the next kubelet recovers them.
 //! - `pod` holds the decisions as pure functions; `worker` executes them, one task per pod;
 //!   `cri_config` builds CRI configs.
-//! - `certificates` requests and renews the node's certificates; `sources` reads pods, `node` writes
-//!   the Node object, `pleg` follows the runtime's events, `serving` implements the HTTPS server's
-//!   endpoints.
+//! - `certificates` requests and renews the node's certificates; `sources` reads pods, `node`
+//!   writes the Node object, `pleg` follows the runtime's events, `serving` implements the HTTPS
+//!   server's endpoints.
 
 mod certificates;
 mod cgroups;

@@ -77,8 +77,8 @@ pub async fn publish_cluster(client: &Client, settings: &Settings, layout: &Layo
     .await
 }
 
-/// Creates or updates the objects of a further machine of the control plane: the others are those of the
-/// cluster, which the machine of `ironclad init` publishes.
+/// Creates or updates the objects of a further machine of the control plane: the others are those
+/// of the cluster, which the machine of `ironclad init` publishes.
 async fn apply_own_addons(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
     publish_own_hosts(client, layout).await?;
     ensure_object(
@@ -88,14 +88,15 @@ async fn apply_own_addons(client: &Client, settings: &Settings, layout: &Layout)
     .await
 }
 
-/// Publishes the names and addresses of this machine's API server. From then on, no other node gets a certificate for
-/// them.
+/// Publishes the names and addresses of this machine's API server. From then on, no other node gets
+/// a certificate for them.
 pub(crate) async fn publish_own_hosts(client: &Client, layout: &Layout) -> Result<()> {
     let own = read_server_hosts(layout)?;
     change_hosts(client, |known| merge_hosts(own.clone(), known.to_vec())).await
 }
 
-/// Changes the published names and addresses of API servers, again if another machine does so at the same time.
+/// Changes the published names and addresses of API servers, again if another machine does so at
+/// the same time.
 pub(crate) async fn change_hosts(
     client: &Client,
     change: impl Fn(&[String]) -> Vec<String>,
@@ -127,8 +128,8 @@ pub(crate) async fn change_hosts(
     }
 }
 
-/// Returns the shared control plane with what another machine has published since; None if this machine knows it.
-/// `given` are the options of the command, which are newer.
+/// Returns the shared control plane with what another machine has published since; None if this
+/// machine knows it. `given` are the options of the command, which are newer.
 pub(crate) async fn find_newer_control_plane(
     client: &Client,
     known: &ControlPlane,
@@ -162,8 +163,8 @@ fn merge_control_plane(
     (all != *known).then_some(all)
 }
 
-/// Records that the rights of joining nodes were granted, on a machine of a control plane that has granted them: what
-/// an administrator has removed since stays removed.
+/// Records that the rights of joining nodes were granted, on a machine of a control plane that has
+/// granted them: what an administrator has removed since stays removed.
 pub fn record_granted_rights(layout: &Layout) -> Result<()> {
     for marker in [layout.bootstrap_marker(), layout.join_marker()] {
         crate::files::write_file(&marker, MARKER_TEXT.as_bytes())?;
@@ -171,7 +172,8 @@ pub fn record_granted_rights(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-/// Returns the names and addresses of all API servers: no node gets a serving certificate for one of them.
+/// Returns the names and addresses of all API servers: no node gets a serving certificate for one
+/// of them.
 fn merge_hosts(own: Vec<String>, known: Vec<String>) -> Vec<String> {
     let mut all: Vec<_> = own.into_iter().chain(known).collect();
     all.sort();
@@ -614,7 +616,8 @@ mod tests {
         assert_eq!(methods, ["GET"]);
     }
 
-    /// Two machines print a certificate key each, and the Secret has the keys of the last one that was printed.
+    /// Two machines print a certificate key each, and the Secret has the keys of the last one that
+    /// was printed.
     #[tokio::test]
     async fn object_that_another_machine_creates_meanwhile_is_changed() {
         let (listener, client) = connect_listener().await;

@@ -1,4 +1,5 @@
-//! The API servers of a cluster, as the cluster publishes them: the endpoints of the Service `kubernetes`.
+//! The API servers of a cluster, as the cluster publishes them: the endpoints of the Service
+//! `kubernetes`.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,5 +1,6 @@
-//! A proxy from a machine's loopback address to the API servers of its cluster, so that its components
-//! survive the loss of any of them. TLS passes through it: it sees no request and has no key.
+//! A proxy from a machine's loopback address to the API servers of its cluster, so that its
+//! components survive the loss of any of them. TLS passes through it: it sees no request and has no
+//! key.
 
 mod choose;
 mod dns_endpoints;
@@ -73,7 +74,8 @@ pub async fn run_api_proxy(data_dir: &Path, shutdown: CancellationToken) -> Resu
     }
 }
 
-/// Returns the socket that the supervisor passes as standard input; None if the input is none at `address`.
+/// Returns the socket that the supervisor passes as standard input; None if the input is none at
+/// `address`.
 fn take_socket(input: BorrowedFd<'_>, address: SocketAddr) -> Result<Option<TcpListener>> {
     let input = input.try_clone_to_owned().map(std::net::TcpListener::from);
     // Without a supervisor, standard input is a terminal, a pipe or `/dev/null`.
@@ -89,8 +91,8 @@ fn take_socket(input: BorrowedFd<'_>, address: SocketAddr) -> Result<Option<TcpL
     listener.map(Some).map_err(Error::io(address.to_string()))
 }
 
-/// Binds the port as long as a supervisor of an earlier release runs, which passes no socket: a new release does not
-/// replace it before the machine starts again.
+/// Binds the port as long as a supervisor of an earlier release runs, which passes no socket: a new
+/// release does not replace it before the machine starts again.
 async fn bind_without_supervisor(address: SocketAddr) -> Result<TcpListener> {
     tracing::warn!(
         %address,
@@ -102,8 +104,8 @@ async fn bind_without_supervisor(address: SocketAddr) -> Result<TcpListener> {
         .map_err(Error::io(address.to_string()))
 }
 
-/// Raises the limit of open files to the highest that the process may have; returns it. Without systemd it is
-/// often 1024, which is less than the connections need.
+/// Raises the limit of open files to the highest that the process may have; returns it. Without
+/// systemd it is often 1024, which is less than the connections need.
 fn raise_file_limit() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

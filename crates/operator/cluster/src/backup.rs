@@ -1,5 +1,5 @@
-//! A backup of a cluster: its objects, keys and settings in one file, from which `restore` makes the
-//! cluster again, on this machine or another one.
+//! A backup of a cluster: its objects, keys and settings in one file, from which `restore` makes
+//! the cluster again, on this machine or another one.
 
 mod archive;
 mod parts;

@@ -43,7 +43,8 @@ pub struct CertificateFile {
     pub issuer: String,
     /// Expiration.
     pub expires: Timestamp,
-    /// The process that renews it; None for certificates of CAs, and for those that no component uses.
+    /// The process that renews it; None for certificates of CAs, and for those that no component
+    /// uses.
     pub renewed_by: Option<Renewer>,
     /// True for the certificate of a CA.
     pub is_ca: bool,
@@ -86,8 +87,8 @@ impl CertificateFile {
     }
 }
 
-/// Returns the certificates of the cluster in `data_dir`, or of this machine if it joined another one,
-/// soonest expiration first.
+/// Returns the certificates of the cluster in `data_dir`, or of this machine if it joined another
+/// one, soonest expiration first.
 ///
 /// # Errors
 /// A file can't be read, or has no certificate.
@@ -144,8 +145,8 @@ fn read_certificate(
     })
 }
 
-/// Renews all leaf certificates. Returns their names, and whether a supervisor restarts the components that
-/// use them.
+/// Renews all leaf certificates. Returns their names, and whether a supervisor restarts the
+/// components that use them.
 pub fn renew_certificates(data_dir: &Path) -> Result<(Vec<String>, bool)> {
     let settings = Settings::load_existing(data_dir)?;
     if let Some(membership) = &settings.membership {

@@ -266,8 +266,9 @@ struct NeededPort {
     flag: Option<&'static str>,
 }
 
-/// Checks that the ports are free, unless this cluster is already running: a repeated `up` must not complain about
-/// its own components. The proxy to the API servers is one that a running cluster may not have yet.
+/// Checks that the ports are free, unless this cluster is already running: a repeated `up` must not
+/// complain about its own components. The proxy to the API servers is one that a running cluster
+/// may not have yet.
 fn check_ports(settings: &Settings, layout: &Layout) -> Result<()> {
     let mut needed = Vec::new();
     if !runs_components(layout) {
@@ -317,8 +318,8 @@ fn describe_used_port(used: &NeededPort) -> String {
     )
 }
 
-/// Returns whether the cluster runs. A live supervisor counts, because it may be starting a component whose record
-/// can't be read yet.
+/// Returns whether the cluster runs. A live supervisor counts, because it may be starting a
+/// component whose record can't be read yet.
 fn runs_components(layout: &Layout) -> bool {
     let components = [
         "kvstore",
@@ -337,7 +338,8 @@ fn is_running(layout: &Layout, name: &str) -> bool {
     Record::load(&layout.record(name)).is_some_and(|record| record.is_alive())
 }
 
-/// Returns whether this cluster has the port of the proxy: the proxy runs, or its supervisor keeps the socket.
+/// Returns whether this cluster has the port of the proxy: the proxy runs, or its supervisor keeps
+/// the socket.
 fn has_proxy_port(layout: &Layout) -> bool {
     let is_planned = || {
         let plan = Plan::load(layout).unwrap_or_default();
@@ -367,8 +369,8 @@ pub(crate) fn wait_until_port_free(port: u16) -> bool {
     true
 }
 
-/// Returns a remark if this machine does not have the node's address. It may be that of the machine of a
-/// backup, or that of a router which translates it.
+/// Returns a remark if this machine does not have the node's address. It may be that of the machine
+/// of a backup, or that of a router which translates it.
 pub fn remark_on_address(settings: &Settings) -> Option<String> {
     let address = settings.node_address;
     // Binding needs no permission, and no peer.
@@ -527,7 +529,8 @@ mod tests {
         crate::files::write_file(&layout.record(name), text.as_bytes()).unwrap();
     }
 
-    /// A pod in the network of the machine may have the port before `ironclad init` makes all components use it.
+    /// A pod in the network of the machine may have the port before `ironclad init` makes all
+    /// components use it.
     #[test]
     fn port_of_the_proxy_is_checked_unless_it_is_that_of_the_running_proxy() {
         let thief = TcpListener::bind("127.0.0.1:0").unwrap();

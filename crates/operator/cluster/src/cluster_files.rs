@@ -51,8 +51,8 @@ pub(crate) fn write_files(
     Ok(written)
 }
 
-/// Returns the server in the administrator's kubeconfig: people copy the file to other machines, so it has
-/// the address of the load balancer, if there is one.
+/// Returns the server in the administrator's kubeconfig: people copy the file to other machines, so
+/// it has the address of the load balancer, if there is one.
 fn format_admin_url(settings: &Settings) -> String {
     let shared = settings.control_plane.as_ref();
     match shared.and_then(|shared| shared.endpoint.as_ref()) {
@@ -153,8 +153,8 @@ pub(crate) fn write_proxy_config(settings: &Settings, layout: &Layout) -> Result
     Ok(())
 }
 
-/// Writes the configuration of a node's pod network. A node without it starts no pods but those in the
-/// node's own network.
+/// Writes the configuration of a node's pod network. A node without it starts no pods but those in
+/// the node's own network.
 pub(crate) fn write_cni_config(
     settings: &Settings,
     node: &ClusterNode,

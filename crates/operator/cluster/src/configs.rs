@@ -171,9 +171,9 @@ pub fn kubelet_config(settings: &Settings, node: &ClusterNode, layout: &Layout) 
     serde_json::to_string_pretty(&tree).unwrap_or_default()
 }
 
-/// Fields of the kubelet's configuration that a joining machine takes from its cluster. It decides all
-/// others itself, those of later releases included: addresses, paths, ports, and the protection of
-/// its server.
+/// Fields of the kubelet's configuration that a joining machine takes from its cluster. It decides
+/// all others itself, those of later releases included: addresses, paths, ports, and the protection
+/// of its server.
 const PUBLISHED_KUBELET_FIELDS: [&str; 24] = [
     "allowedUnsafeSysctls",
     "clusterDNS",
@@ -201,8 +201,8 @@ const PUBLISHED_KUBELET_FIELDS: [&str; 24] = [
     "systemReserved",
 ];
 
-/// Returns the configuration of a kubelet whose machine joined a cluster: `base` is the one that the
-/// cluster publishes.
+/// Returns the configuration of a kubelet whose machine joined a cluster: `base` is the one that
+/// the cluster publishes.
 #[must_use]
 pub fn joined_kubelet_config(
     base: &Map<String, Value>,
@@ -327,7 +327,8 @@ mod tests {
         assert_ne!(first["staticPodPath"], second["staticPodPath"]);
     }
 
-    /// A cluster's configuration must not open the server of a kubelet, nor point it at foreign files.
+    /// A cluster's configuration must not open the server of a kubelet, nor point it at foreign
+    /// files.
     #[test]
     fn joined_machine_takes_the_clusters_configuration_but_for_its_own_machine() {
         let (settings, layout) = (

@@ -13,8 +13,9 @@ use crate::settings::Settings;
 /// The name of this program in requests.
 pub(crate) const USER_AGENT: &str = "ironclad";
 
-/// Returns a client with the administrator's rights. On a machine with a shared control plane it uses the proxy of
-/// the machine: the kubeconfig, which is for people, may name a load balancer that is not there yet.
+/// Returns a client with the administrator's rights. On a machine with a shared control plane it
+/// uses the proxy of the machine: the kubeconfig, which is for people, may name a load balancer
+/// that is not there yet.
 pub fn connect_admin(settings: &Settings, layout: &Layout) -> Result<Client> {
     if settings.control_plane.is_some() {
         return Ok(connect_admin_at(&settings.server_url(), layout));

@@ -83,9 +83,9 @@ async fn connect_runtime(socket: &Path) -> Result<RuntimeServiceClient<Channel>>
     Ok(RuntimeServiceClient::new(channel))
 }
 
-/// Returns the UIDs of the pods whose sandboxes belong to a node; None if that are all sandboxes of its
-/// runtime. An existing runtime may also run pods of others: those of this node's kubelet have a
-/// directory for their volumes or logs.
+/// Returns the UIDs of the pods whose sandboxes belong to a node; None if that are all sandboxes of
+/// its runtime. An existing runtime may also run pods of others: those of this node's kubelet have
+/// a directory for their volumes or logs.
 #[must_use]
 pub fn find_own_pods(settings: &Settings, layout: &Layout) -> Option<BTreeSet<String>> {
     if !matches!(settings.runtime, Runtime::Endpoint(_)) {
@@ -115,8 +115,8 @@ fn split_sandboxes(
 }
 
 /// Stops and removes the sandboxes of the pods `own` with their containers; None stands for all. A
-/// runtime that was just started rejects calls until it has recovered its containers, so failures are
-/// retried.
+/// runtime that was just started rejects calls until it has recovered its containers, so failures
+/// are retried.
 pub async fn remove_sandboxes(socket: &Path, own: Option<&BTreeSet<String>>) -> Result<()> {
     const ATTEMPTS: u32 = 40;
     const PAUSE: Duration = Duration::from_millis(500);

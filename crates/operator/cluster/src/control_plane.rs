@@ -28,21 +28,25 @@ pub struct ControlPlane {
     /// Additional names and addresses in the API server's certificate.
     #[serde(default)]
     pub extra_sans: Vec<String>,
-    /// Addresses of this node's pods, which the cluster has allocated; None for the first range, and before.
+    /// Addresses of this node's pods, which the cluster has allocated; None for the first range,
+    /// and before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Ipv4Net>,
-    /// True if the cluster's nodes enforce NetworkPolicies: those of the first machine did at `ironclad init`.
+    /// True if the cluster's nodes enforce NetworkPolicies: those of the first machine did at
+    /// `ironclad init`.
     pub enforces_policies: bool,
     /// The member of the store on this machine.
     #[serde(default)]
     pub member: StoreMember,
-    /// The membership of a machine that joined the control plane; None for the machine of `ironclad init`.
+    /// The membership of a machine that joined the control plane; None for the machine of `ironclad
+    /// init`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<JoinedControlPlane>,
 }
 
 impl ControlPlane {
-    /// Returns the IDs of the member on this machine; None before its first start, and after its removal.
+    /// Returns the IDs of the member on this machine; None before its first start, and after its
+    /// removal.
     #[must_use]
     pub fn identity(&self) -> Option<MemberIdentity> {
         match self.member {
@@ -61,8 +65,8 @@ pub enum StoreMember {
     Unknown,
     /// The store lists it, or did.
     Listed(MemberIdentity),
-    /// `ironclad reset` has removed it. The objects of this machine are deleted through these API servers of other
-    /// machines.
+    /// `ironclad reset` has removed it. The objects of this machine are deleted through these API
+    /// servers of other machines.
     Removed {
         /// Their URLs; none if this machine has no objects.
         servers: Vec<String>,
@@ -87,8 +91,8 @@ pub struct JoinedControlPlane {
     pub server: String,
     /// The last step of the join that is complete.
     pub progress: JoinProgress,
-    /// A random ID of this join. The Node that this machine creates has it in an annotation; one without it is that of
-    /// another machine.
+    /// A random ID of this join. The Node that this machine creates has it in an annotation; one
+    /// without it is that of another machine.
     pub id: String,
     /// Labels with which the node is created: `key=value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -53,7 +53,8 @@ pub async fn stop_cluster(options: &DownOptions, report_progress: &dyn Fn(&str))
     Ok(true)
 }
 
-/// Stops the components, and removes the containers and everything that is not in the data directory.
+/// Stops the components, and removes the containers and everything that is not in the data
+/// directory.
 pub(crate) async fn stop_components(
     settings: &Settings,
     layout: &Layout,
@@ -95,7 +96,8 @@ pub(crate) async fn stop_components(
     files::remove_dir(layout.run())
 }
 
-/// Removes the data directory. The settings are the last: an interrupted removal is continued with them.
+/// Removes the data directory. The settings are the last: an interrupted removal is continued with
+/// them.
 pub(crate) fn purge_data(settings: &Settings, report_progress: &dyn Fn(&str)) -> Result<()> {
     let folder = &settings.data_dir;
     report_progress(&format!("removing {}", folder.display()));
@@ -113,8 +115,8 @@ pub(crate) fn purge_data(settings: &Settings, report_progress: &dyn Fn(&str)) ->
     files::remove_dir(folder)
 }
 
-/// Rejects the removal of a machine whose store has other members: they would count it for their quorum. The members
-/// on other machines are asked, too, since that of this machine may be stopped.
+/// Rejects the removal of a machine whose store has other members: they would count it for their
+/// quorum. The members on other machines are asked, too, since that of this machine may be stopped.
 async fn reject_member(settings: &Settings, layout: &Layout) -> Result<()> {
     match &settings.control_plane {
         None => return Ok(()),

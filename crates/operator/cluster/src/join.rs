@@ -1,9 +1,9 @@
-//! Joins this machine to a cluster that other machines run: every step checks the state and does only
-//! what is missing.
+//! Joins this machine to a cluster that other machines run: every step checks the state and does
+//! only what is missing.
 //!
 //! A worker never has a credential that gives more than the rights of its own node: the token can
-//! request the certificate of a kubelet, and kube-proxy works with that certificate. A machine of the
-//! control plane (`control_plane`) gets the keys of the cluster's CAs.
+//! request the certificate of a kubelet, and kube-proxy works with that certificate. A machine of
+//! the control plane (`control_plane`) gets the keys of the cluster's CAs.
 
 mod choose;
 mod clock;
@@ -240,8 +240,8 @@ fn add_last_line(error: Error, log: &Path) -> Error {
     }
 }
 
-/// Starts kube-proxy, and sets up the pod network. In this order: no pod starts before kube-proxy has
-/// isolated those that NetworkPolicies select.
+/// Starts kube-proxy, and sets up the pod network. In this order: no pod starts before kube-proxy
+/// has isolated those that NetworkPolicies select.
 async fn join_network(settings: &mut Settings, layout: &Layout, pods: Ipv4Net) -> Result<()> {
     if let Some(membership) = &mut settings.membership {
         membership.pods = Some(pods);

@@ -115,7 +115,8 @@ impl Layout {
     pub fn bootstrap_marker(&self) -> PathBuf {
         self.config("bootstrap-rights-granted")
     }
-    /// Returns the path of the file that exists once the rights that joined nodes need were granted.
+    /// Returns the path of the file that exists once the rights that joined nodes need were
+    /// granted.
     #[must_use]
     pub fn join_marker(&self) -> PathBuf {
         self.config("join-rights-granted")

@@ -41,7 +41,8 @@ fn list_mount_points(table: &str, folder: &Path) -> Vec<PathBuf> {
     points
 }
 
-/// Returns those of `points`, innermost first, that are below none of the others; in mounting order.
+/// Returns those of `points`, innermost first, that are below none of the others; in mounting
+/// order.
 pub fn list_outermost(points: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut outermost: Vec<PathBuf> = Vec::new();
     for point in points.into_iter().rev() {

@@ -135,9 +135,10 @@ fn nat_table(settings: &Settings, node: &ClusterNode) -> String {
     )
 }
 
-/// Returns the chain that gives a joined machine's own packets to pods of other machines a source in
-/// its range of pods. For direct connections the route does so. For those to a Service the source is
-/// chosen before the address is translated, and cluster DNS serves addresses of pods only.
+/// Returns the chain that gives a joined machine's own packets to pods of other machines a source
+/// in its range of pods. For direct connections the route does so. For those to a Service the
+/// source is chosen before the address is translated, and cluster DNS serves addresses of pods
+/// only.
 fn format_source_chain(settings: &Settings, node: &ClusterNode) -> String {
     if settings.membership.is_none() {
         return String::new();
@@ -198,8 +199,9 @@ pub fn remove_network(settings: &Settings) -> Result<()> {
         .try_for_each(|device| remove_device(device))?;
     // The table of the pod network has the name of the cluster, and is always its own.
     let mut tables = vec![("ip", settings.table())];
-    // kube-proxy's tables have the same names in every cluster, and the routes the same protocol number:
-    // if another cluster runs here, they belong to it. It removes routes that are not its own.
+    // kube-proxy's tables have the same names in every cluster, and the routes the same protocol
+    // number: if another cluster runs here, they belong to it. It removes routes that are not its
+    // own.
     if find_other_cluster(&bridge)?.is_none() {
         remove_routes()?;
         for table in ["kube-proxy", "kube-proxy-policy"] {

@@ -110,9 +110,9 @@ impl ClusterNode {
     }
 }
 
-/// Returns the parent cgroup of a joined machine's pods. It differs from that of a cluster that `up`
-/// started, since the kernel of a test machine may have both, and two kubelets in one cgroup would
-/// remove each other's pods as orphans.
+/// Returns the parent cgroup of a joined machine's pods. It differs from that of a cluster that
+/// `up` started, since the kernel of a test machine may have both, and two kubelets in one cgroup
+/// would remove each other's pods as orphans.
 fn find_joined_cgroup(settings: &Settings) -> Option<String> {
     if settings.membership.is_none() && settings.joined_control_plane().is_none() {
         return None;

@@ -1,5 +1,6 @@
-//! The operations of this crate as boxed futures. The code of an async function is compiled in the crate that awaits
-//! it: here, while cargo compiles other crates, and not in the program, which is compiled last.
+//! The operations of this crate as boxed futures. The code of an async function is compiled in the
+//! crate that awaits it: here, while cargo compiles other crates, and not in the program, which is
+//! compiled last.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -101,7 +102,8 @@ pub fn create_token<'a>(
     Box::pin(token::create_token(data_dir, options))
 }
 
-/// Creates a token with which machines join the control plane, and the key that decrypts the cluster's keys.
+/// Creates a token with which machines join the control plane, and the key that decrypts the
+/// cluster's keys.
 pub fn create_control_plane_token<'a>(
     data_dir: &'a Path,
     options: &'a TokenOptions,

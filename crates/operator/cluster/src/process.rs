@@ -53,7 +53,8 @@ impl Record {
         )
     }
 
-    /// Returns when the process started, as time since boot. The kernel gives hundredths of a second.
+    /// Returns when the process started, as time since boot. The kernel gives hundredths of a
+    /// second.
     pub fn started(&self) -> Duration {
         let ticks = rustix::param::clock_ticks_per_second().max(1);
         Duration::from_millis(self.start.saturating_mul(1_000) / ticks)

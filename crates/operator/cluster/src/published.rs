@@ -1,5 +1,6 @@
-//! The configuration that a cluster publishes for joining machines: its ranges and the configuration of its kubelets,
-//! in the ConfigMaps and formats of kubeadm, so that `kubeadm join` reads them, too.
+//! The configuration that a cluster publishes for joining machines: its ranges and the
+//! configuration of its kubelets, in the ConfigMaps and formats of kubeadm, so that `kubeadm join`
+//! reads them, too.
 
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -94,8 +95,8 @@ fn config_map(name: &str, key: &str, tree: &Value) -> Value {
     })
 }
 
-/// Returns the ConfigMap of the cluster's parameters. `hosts` are the names and addresses in the API
-/// server's certificate: no node's serving certificate is approved for one of them.
+/// Returns the ConfigMap of the cluster's parameters. `hosts` are the names and addresses in the
+/// API server's certificate: no node's serving certificate is approved for one of them.
 pub fn cluster_config(settings: &Settings, hosts: &[String]) -> Value {
     let endpoint = settings.join_url();
     let endpoint = endpoint.strip_prefix("https://").unwrap_or(&endpoint);
@@ -140,8 +141,8 @@ pub fn read_hosts(map: &ConfigMap) -> Vec<String> {
         .unwrap_or_default()
 }
 
-/// Returns the names and addresses of the other API servers, without those of a machine that leaves: a node may have
-/// them later.
+/// Returns the names and addresses of the other API servers, without those of a machine that
+/// leaves: a node may have them later.
 pub fn remove_hosts(known: &[String], settings: &Settings) -> Vec<String> {
     let own = [
         settings.node_name.clone(),
@@ -157,8 +158,9 @@ pub fn remove_hosts(known: &[String], settings: &Settings) -> Vec<String> {
         .collect()
 }
 
-/// Returns the map with these names and addresses, and otherwise unchanged; None if its text can't be read. It has the
-/// version of the map: what another machine has written since is not overwritten.
+/// Returns the map with these names and addresses, and otherwise unchanged; None if its text can't
+/// be read. It has the version of the map: what another machine has written since is not
+/// overwritten.
 pub fn replace_hosts(map: &ConfigMap, hosts: &[String]) -> Option<Value> {
     let text = map.data.as_ref()?.get(CLUSTER_KEY)?;
     let mut tree: Value = serde_yaml::from_str(text).ok()?;

@@ -15,8 +15,8 @@ pub(crate) const STATE: &str = "state.json";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RestoreState {
-    /// Set when the first file is about to be replaced: the directory that keeps the former ones. From then
-    /// on the data directory is a mixture until the restore has ended.
+    /// Set when the first file is about to be replaced: the directory that keeps the former ones.
+    /// From then on the data directory is a mixture until the restore has ended.
     pub(crate) kept: Option<PathBuf>,
 }
 

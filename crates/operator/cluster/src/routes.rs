@@ -2,9 +2,9 @@
 //! objects. All machines must be on one link; there is no overlay network.
 //!
 //! **Invariant:** a node writes parts of its own object. So a range is used only within the
-//! cluster's range, and never if an older node has a part of it. The address of a node gets a route of
-//! its own only if an administrator has set its gateway, and if nothing else has the address. So a
-//! compromised node can't attract the traffic of others.
+//! cluster's range, and never if an older node has a part of it. The address of a node gets a route
+//! of its own only if an administrator has set its gateway, and if nothing else has the address. So
+//! a compromised node can't attract the traffic of others.
 
 mod follow;
 mod table;
@@ -21,8 +21,8 @@ use crate::settings::Settings;
 pub(crate) use follow::follow_nodes;
 pub(crate) use table::remove_routes;
 
-/// Label of a node that other machines reach through another address than its own: the nodes of `up`
-/// that are namespaces of its machine. In a domain that no node may write (admission plugin
+/// Label of a node that other machines reach through another address than its own: the nodes of
+/// `up` that are namespaces of its machine. In a domain that no node may write (admission plugin
 /// NodeRestriction): the gateway gets the traffic for the node's address, too.
 pub const GATEWAY: &str = "ironclad.node-restriction.kubernetes.io/gateway";
 /// The ranges of links between nodes on one machine (RFC 2544). The address of such a node gets a

@@ -171,7 +171,8 @@ pub struct Settings {
     /// The cluster that this machine joined; None for a cluster that runs on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub membership: Option<Membership>,
-    /// The control plane that this machine shares with others; None for one of its own, and for workers.
+    /// The control plane that this machine shares with others; None for one of its own, and for
+    /// workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane: Option<ControlPlane>,
 }
@@ -234,15 +235,16 @@ impl Settings {
         self.runtime != Runtime::Simulated
     }
 
-    /// Returns whether this machine's components connect to the API servers through a proxy of the machine.
+    /// Returns whether this machine's components connect to the API servers through a proxy of the
+    /// machine.
     #[must_use]
     pub fn has_api_proxy(&self) -> bool {
         let membership = self.membership.as_ref();
         self.control_plane.is_some() || membership.is_some_and(|membership| membership.has_proxy)
     }
 
-    /// Returns whether the member of the store on this machine was added and not promoted yet. Until then
-    /// nothing but the store runs.
+    /// Returns whether the member of the store on this machine was added and not promoted yet.
+    /// Until then nothing but the store runs.
     #[must_use]
     pub fn awaits_promotion(&self) -> bool {
         self.joined_control_plane()
@@ -261,8 +263,8 @@ impl Settings {
         self.control_plane.as_ref()?.identity()
     }
 
-    /// Returns whether the nodes of the cluster enforce NetworkPolicies. A machine with another runtime does not
-    /// change that for the others.
+    /// Returns whether the nodes of the cluster enforce NetworkPolicies. A machine with another
+    /// runtime does not change that for the others.
     #[must_use]
     pub fn cluster_enforces_policies(&self) -> bool {
         match (&self.membership, &self.control_plane) {
@@ -273,21 +275,23 @@ impl Settings {
         }
     }
 
-    /// Returns whether this machine's nodes enforce NetworkPolicies: if the cluster's do, and the pod network is the
-    /// cluster's own. A runtime of another owner has a network plugin of its own.
+    /// Returns whether this machine's nodes enforce NetworkPolicies: if the cluster's do, and the
+    /// pod network is the cluster's own. A runtime of another owner has a network plugin of its
+    /// own.
     #[must_use]
     pub fn enforces_policies(&self) -> bool {
         self.runtime == Runtime::Own && self.cluster_enforces_policies()
     }
 
-    /// Returns whether the pods of this machine are not isolated by NetworkPolicies, unlike those of other nodes.
+    /// Returns whether the pods of this machine are not isolated by NetworkPolicies, unlike those
+    /// of other nodes.
     #[must_use]
     pub(crate) fn lacks_policies(&self) -> bool {
         self.runs_pods() && self.cluster_enforces_policies() && !self.enforces_policies()
     }
 
-    /// Returns whether pods really run, and the range of this machine's pods is known: that of a joined
-    /// machine is allocated after its node has registered.
+    /// Returns whether pods really run, and the range of this machine's pods is known: that of a
+    /// joined machine is allocated after its node has registered.
     #[must_use]
     pub fn has_pod_network(&self) -> bool {
         let membership = self.membership.as_ref();

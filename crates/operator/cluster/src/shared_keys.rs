@@ -1,8 +1,8 @@
-//! The keys of the control plane for the machines that join it: encrypted in the Secret `kubeadm-certs`, in
-//! the format of kubeadm, so that `kubeadm join --control-plane` reads it, too.
+//! The keys of the control plane for the machines that join it: encrypted in the Secret
+//! `kubeadm-certs`, in the format of kubeadm, so that `kubeadm join --control-plane` reads it, too.
 //!
-//! The Secret is owned by a token without any usage: when that expires, the token cleaner deletes it, and the
-//! garbage collector deletes the Secret.
+//! The Secret is owned by a token without any usage: when that expires, the token cleaner deletes
+//! it, and the garbage collector deletes the Secret.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -196,8 +196,8 @@ fn open_files(
     Ok(opened)
 }
 
-/// Rejects keys that are not those of the cluster which the machine verified: a Secret of a former cluster, or one
-/// that was changed.
+/// Rejects keys that are not those of the cluster which the machine verified: a Secret of a former
+/// cluster, or one that was changed.
 ///
 /// # Errors
 /// The CA is another one, or a key does not fit its certificate.

@@ -1,5 +1,6 @@
-//! A guard against an empty store in the place of one whose data are missing, for example because their disk is not
-//! mounted: its API server would be ready, and the kubelets would delete all pods.
+//! A guard against an empty store in the place of one whose data are missing, for example because
+//! their disk is not mounted: its API server would be ready, and the kubelets would delete all
+//! pods.
 
 use crate::error::{Error, Result};
 use crate::files;
@@ -21,8 +22,9 @@ pub(crate) fn record_store_data(layout: &Layout) -> Result<()> {
     files::write_if_changed(&layout.store_marker(), MARKER_TEXT.as_bytes()).map(drop)
 }
 
-/// Rejects the start of the store if it had data and they are missing. Records them if they are there: after an
-/// upgrade from a release without the record, the first start of any kind writes it.
+/// Rejects the start of the store if it had data and they are missing. Records them if they are
+/// there: after an upgrade from a release without the record, the first start of any kind writes
+/// it.
 pub(crate) fn check_store_data(layout: &Layout) -> Result<()> {
     if has_store_data(layout) {
         if let Err(error) = record_store_data(layout) {

@@ -1,5 +1,5 @@
-//! The members of the store: decisions about joining and leaving, as pure functions, and the requests
-//! that execute them.
+//! The members of the store: decisions about joining and leaving, as pure functions, and the
+//! requests that execute them.
 
 mod decide;
 mod find;

@@ -38,8 +38,8 @@ use sockets::Sockets;
 
 /// Interval between two checks of certificates.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(12 * 3600);
-/// Interval between two checks of log sizes, which bounds a log to what is written in a minute above the
-/// limit; and of the certificate that the kubelet of a joined machine renews.
+/// Interval between two checks of log sizes, which bounds a log to what is written in a minute
+/// above the limit; and of the certificate that the kubelet of a joined machine renews.
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The certificate that the kubelet of a joined machine renews, and kube-proxy and the routes use.

@@ -17,8 +17,8 @@ pub fn running_supervisor(layout: &Layout) -> Option<Record> {
     Record::load(&layout.record(NAME)).filter(Record::is_alive)
 }
 
-/// Keeps other processes from supervising or restoring the cluster. The kernel releases the lock when the
-/// process exits.
+/// Keeps other processes from supervising or restoring the cluster. The kernel releases the lock
+/// when the process exits.
 pub fn lock_cluster(layout: &Layout) -> Result<File> {
     files::create_dir(layout.run(), 0o711)?;
     // A file of its own: the record is replaced by rename, and a lock belongs to the file and not

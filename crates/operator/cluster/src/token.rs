@@ -22,14 +22,15 @@ use crate::shared_keys::{CONTROL_PLANE_GROUP, KEYS_LIFETIME, upload_keys};
 /// Options of `create_token`.
 #[derive(Debug, Clone)]
 pub struct TokenOptions {
-    /// Time for which the token is valid; None without a limit, which tokens for the control plane always have.
+    /// Time for which the token is valid; None without a limit, which tokens for the control plane
+    /// always have.
     pub lifetime: Option<Duration>,
     /// Text for administrators.
     pub description: String,
 }
 
-/// Creates a token with which machines join the control plane of the cluster in `data_dir`, and the key that
-/// decrypts the cluster's keys. It is stored nowhere.
+/// Creates a token with which machines join the control plane of the cluster in `data_dir`, and the
+/// key that decrypts the cluster's keys. It is stored nowhere.
 pub async fn create_control_plane_token(
     data_dir: &Path,
     options: &TokenOptions,

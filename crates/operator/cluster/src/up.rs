@@ -25,8 +25,8 @@ use crate::store_members::{LocalMember, list_members, publish_peer_url};
 use crate::{addons, checks, files, network, store_data};
 pub use options::UpOptions;
 
-/// Starts the cluster and waits until its nodes are Ready. Reports each step to `report_progress`, and at the end the
-/// time since the command began.
+/// Starts the cluster and waits until its nodes are Ready. Reports each step to `report_progress`,
+/// and at the end the time since the command began.
 pub async fn start_cluster(
     options: &UpOptions,
     began: Instant,
@@ -139,8 +139,8 @@ async fn complete_nodes(
     wait::wait_for_dns(settings, layout).await
 }
 
-/// Stores the load balancer and the names of API servers that another machine has published since, and issues the
-/// certificate with them.
+/// Stores the load balancer and the names of API servers that another machine has published since,
+/// and issues the certificate with them.
 async fn adopt_control_plane(
     settings: &mut Settings,
     options: &UpOptions,
@@ -187,8 +187,8 @@ async fn wait_for_own_server(
     wait::wait_for_api_server(&client, layout).await
 }
 
-/// Publishes the address at which the store's member of this machine listens: that of a cluster which `up`
-/// started was a loopback address. Stores the IDs of the member.
+/// Publishes the address at which the store's member of this machine listens: that of a cluster
+/// which `up` started was a loopback address. Stores the IDs of the member.
 async fn share_store(settings: &mut Settings, layout: &Layout) -> Result<()> {
     let peer_url = format_member_url(settings.node_address, settings.ports.store_peer);
     let urls = [local_store_url(settings)];

@@ -52,8 +52,8 @@ impl Cluster {
         Ok(Self { server, ca })
     }
 
-    /// Reads a discovery file: a kubeconfig that came from the cluster over a trusted channel. If there
-    /// are pins, only the CA certificates with a pinned key are returned.
+    /// Reads a discovery file: a kubeconfig that came from the cluster over a trusted channel. If
+    /// there are pins, only the CA certificates with a pinned key are returned.
     ///
     /// # Errors
     /// The file can't be read, lacks something, or has no certificate with a pinned key.

@@ -17,8 +17,8 @@ const NAMESPACE: &str = "kube-public";
 const RETRY: Duration = Duration::from_secs(1);
 /// Time for which an API server that can't be reached is tried: it may be starting.
 const REACH_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time for which a missing signature is awaited: the controller manager signs shortly after a token
-/// was created.
+/// Time for which a missing signature is awaited: the controller manager signs shortly after a
+/// token was created.
 const SIGN_TIMEOUT: Duration = Duration::from_secs(10);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -88,7 +88,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// The pin was computed with `openssl x509 -pubkey | openssl pkey -pubin -outform der | openssl dgst -sha256`.
+    /// The pin was computed with `openssl x509 -pubkey | openssl pkey -pubin -outform der | openssl
+    /// dgst -sha256`.
     const CA: &str = include_str!("pin_tests_ca.pem");
     const PIN: &str = include_str!("pin_tests_ca.pin");
 

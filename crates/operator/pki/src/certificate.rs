@@ -186,8 +186,8 @@ fn is_valid_for(present: &str, authority: &Authority, subject: &Subject) -> bool
         && certificate_names(&certificate) == desired_names(subject)
 }
 
-/// Returns whether the certificate is that of the private key. A crash between the two files leaves an old
-/// certificate beside a new key.
+/// Returns whether the certificate is that of the private key. A crash between the two files leaves
+/// an old certificate beside a new key.
 pub(crate) fn belongs_to_key(certificate: &str, key: &str) -> bool {
     let Ok(pair) = KeyPair::from_pem(key) else {
         return false;
@@ -199,8 +199,8 @@ pub(crate) fn belongs_to_key(certificate: &str, key: &str) -> bool {
     })
 }
 
-/// Returns whether the public keys of a PEM text include that of the private key. A private or public key in PKCS#1, as
-/// kubeadm writes it, is accepted without a comparison.
+/// Returns whether the public keys of a PEM text include that of the private key. A private or
+/// public key in PKCS#1, as kubeadm writes it, is accepted without a comparison.
 pub(crate) fn includes_key(public: &str, key: &str) -> bool {
     let blocks = |text: &str| -> Vec<x509_parser::pem::Pem> {
         let blocks = x509_parser::pem::Pem::iter_from_buffer(text.as_bytes());

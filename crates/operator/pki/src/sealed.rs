@@ -1,5 +1,5 @@
-//! The keys of a control plane for the machines that join it, encrypted as kubeadm does: AES-256-GCM under
-//! a random key of 32 bytes, with the nonce of 12 bytes before the cipher text.
+//! The keys of a control plane for the machines that join it, encrypted as kubeadm does:
+//! AES-256-GCM under a random key of 32 bytes, with the nonce of 12 bytes before the cipher text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,8 +27,8 @@ pub struct KeyFile {
     pub is_private: bool,
 }
 
-/// Returns the files that all machines of a control plane have in common. Each machine issues its other
-/// certificates itself.
+/// Returns the files that all machines of a control plane have in common. Each machine issues its
+/// other certificates itself.
 #[must_use]
 pub fn list_shared_files() -> [KeyFile; 8] {
     [
@@ -70,11 +70,11 @@ pub struct KeyMismatch {
     pub public: &'static str,
 }
 
-/// Returns the first private key that does not fit; None if all do. `contents` are the shared files by the
-/// names of their entries.
+/// Returns the first private key that does not fit; None if all do. `contents` are the shared files
+/// by the names of their entries.
 ///
-/// Each is encrypted alone, so that one file could be in the place of another. Pairs that were exchanged as a
-/// whole are not found.
+/// Each is encrypted alone, so that one file could be in the place of another. Pairs that were
+/// exchanged as a whole are not found.
 #[must_use]
 pub fn find_mismatched_key(contents: &BTreeMap<String, Vec<u8>>) -> Option<KeyMismatch> {
     let text = |entry: &str| {
@@ -99,7 +99,8 @@ pub fn find_mismatched_key(contents: &BTreeMap<String, Vec<u8>>) -> Option<KeyMi
     found.map(|(public, private, _)| KeyMismatch { private, public })
 }
 
-/// The key under which the control plane's keys are encrypted. It is printed once and stored nowhere.
+/// The key under which the control plane's keys are encrypted. It is printed once and stored
+/// nowhere.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CertificateKey([u8; KEY_LENGTH]);
 

@@ -62,8 +62,8 @@ pub fn ensure_pki(folder: &Path, names: &Names) -> Result<(Pki, Vec<String>), Er
     write_pki(folder, names, Renewal::Due)
 }
 
-/// Creates missing certificates in `folder`, and those that `renewal` names. Returns the names of the
-/// written ones.
+/// Creates missing certificates in `folder`, and those that `renewal` names. Returns the names of
+/// the written ones.
 pub fn write_pki(
     folder: &Path,
     names: &Names,
@@ -99,8 +99,8 @@ pub fn write_pki(
     Ok((pki, written))
 }
 
-/// Returns the names of the leaf certificates that [`ensure_pki`] keeps: paths below the directory without
-/// their extension.
+/// Returns the names of the leaf certificates that [`ensure_pki`] keeps: paths below the directory
+/// without their extension.
 #[must_use]
 pub fn list_leaf_names(names: &Names) -> Vec<String> {
     let all = desired_certificates(names).into_iter();

@@ -106,7 +106,8 @@ impl Rule {
     }
 
     /// Returns whether this rule allows everything that `single` (a rule of resources or of paths)
-    /// allows. Several rules together may cover a rule of several verbs, groups, resources or names.
+    /// allows. Several rules together may cover a rule of several verbs, groups, resources or
+    /// names.
     pub fn covers_single(&self, single: &Rule) -> bool {
         let all = |have: &[String], want: &[String]| want.iter().all(|w| matches_item(have, w));
         if !all(&self.verbs, &single.verbs) {

@@ -20,8 +20,8 @@ pub struct Pool {
     route: Route,
     tasks: Tasks,
     kept: Arc<Mutex<Kept>>,
-    /// Held while a connection that may be shared is opened, so that webhooks that are called at once
-    /// open one.
+    /// Held while a connection that may be shared is opened, so that webhooks that are called at
+    /// once open one.
     opening: tokio::sync::Mutex<()>,
 }
 
@@ -45,7 +45,8 @@ impl Pool {
         }
     }
 
-    /// Sends a request and returns its response. A connection that the server has closed is replaced.
+    /// Sends a request and returns its response. A connection that the server has closed is
+    /// replaced.
     ///
     /// # Errors
     /// No connection, or no complete response.

@@ -83,8 +83,8 @@ fn trusted_roots(endpoint: &Endpoint) -> Option<Vec<u8>> {
     }
 }
 
-/// Verifies like rustls, and also accepts a server certificate that is itself in the bundle. Go does
-/// so, and many webhooks have one self-signed certificate that is marked as a CA.
+/// Verifies like rustls, and also accepts a server certificate that is itself in the bundle. Go
+/// does so, and many webhooks have one self-signed certificate that is marked as a CA.
 #[derive(Debug)]
 struct BundleVerifier {
     chains: Arc<WebPkiServerVerifier>,

@@ -1,9 +1,10 @@
-//! Claims of nodes on addresses. A node writes its own status, so several nodes may name one address.
+//! Claims of nodes on addresses. A node writes its own status, so several nodes may name one
+//! address.
 //!
-//! **Invariant:** an address belongs to the node that named it first. A node that names the address of
-//! another one later neither gets a certificate for it nor delays that of the other. The order is
-//! known for claims that came while this process watched. Earlier ones have no order, whatever the
-//! age of their nodes: a compromised node may be older than the node whose address it names.
+//! **Invariant:** an address belongs to the node that named it first. A node that names the address
+//! of another one later neither gets a certificate for it nor delays that of the other. The order
+//! is known for claims that came while this process watched. Earlier ones have no order, whatever
+//! the age of their nodes: a compromised node may be older than the node whose address it names.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -39,8 +40,8 @@ pub struct AddressClaims {
 }
 
 impl AddressClaims {
-    /// Applies a change of a node; returns the addresses that the node has gained or lost. `is_initial`
-    /// holds for the events of the first list.
+    /// Applies a change of a node; returns the addresses that the node has gained or lost.
+    /// `is_initial` holds for the events of the first list.
     pub fn apply_event(&mut self, event: &Event<Node>, is_initial: bool) -> BTreeSet<IpAddr> {
         let (old, new) = match event {
             Event::Applied { old, new } => (old.as_ref(), Some(new)),

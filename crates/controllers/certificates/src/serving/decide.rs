@@ -1,8 +1,8 @@
 //! The decision about a kubelet's serving certificate: a function of the caches.
 //!
-//! A node writes its own status, so the addresses there alone prove nothing: a compromised node could
-//! name the address of the API server, and pose as it with a certificate of the cluster's CA. So an
-//! address or name of anything else in the cluster is never approved.
+//! A node writes its own status, so the addresses there alone prove nothing: a compromised node
+//! could name the address of the API server, and pose as it with a certificate of the cluster's CA.
+//! So an address or name of anything else in the cluster is never approved.
 
 use api_meta::certificate_request::CertificateRequest;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest as Csr;
@@ -84,7 +84,8 @@ pub fn decide_request(
         }
     }
     let own = node.map(list_node_addresses).unwrap_or_default();
-    // On the machine of an API server, a certificate for the node's name could be one for the server.
+    // On the machine of an API server, a certificate for the node's name could be one for the
+    // server.
     if let Some(address) = own.iter().find(|address| reserved.is_api_server(**address)) {
         return Verdict::Undecided(format!(
             "the node has the address {address} of an API server"
@@ -185,8 +186,8 @@ pub mod tests {
             ("w1", &[], &["192.0.2.7"], "approve"),
             // A name alone.
             ("w1", &["w1"], &[], "undecided"),
-            // The name of the API server's machine, which `up` puts into the server's certificate, with
-            // an address that no other node has, so that the name decides.
+            // The name of the API server's machine, which `up` puts into the server's certificate,
+            // with an address that no other node has, so that the name decides.
             ("n1", &["n1"], &["203.0.113.7"], "undecided"),
             ("N1", &["N1"], &["203.0.113.7"], "undecided"),
             ("192.0.2.7", &["192.0.2.7"], &["203.0.113.7"], "undecided"),

@@ -136,8 +136,8 @@ pub mod tests {
         vec![(name, Box::new(keys))]
     }
 
-    /// Returns the names of a cluster: API server `192.0.2.1` with the names `n1` and `api.example.com`,
-    /// nodes `w1` and `w2`.
+    /// Returns the names of a cluster: API server `192.0.2.1` with the names `n1` and
+    /// `api.example.com`, nodes `w1` and `w2`.
     pub fn cluster_names() -> ReservedNames {
         let slice = |namespace: &str, address: &str| {
             object::<EndpointSlice>(

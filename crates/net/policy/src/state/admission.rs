@@ -1,5 +1,5 @@
-//! The installed policies. Those of a namespace are open in the order of their names, until one exceeds
-//! a limit; that one and all later ones are closed.
+//! The installed policies. Those of a namespace are open in the order of their names, until one
+//! exceeds a limit; that one and all later ones are closed.
 //!
 //! Invariant: a policy that is not open isolates its pods all the same.
 
@@ -14,7 +14,8 @@ use crate::rules::write_chains;
 use super::{PolicyState, namespace_of};
 
 impl PolicyState {
-    /// Returns the number of policies that allow nothing, because of a limit or a failed transaction.
+    /// Returns the number of policies that allow nothing, because of a limit or a failed
+    /// transaction.
     #[must_use]
     pub fn count_closed_policies(&self) -> usize {
         self.closed_policies.len()
@@ -35,8 +36,8 @@ impl PolicyState {
             .collect()
     }
 
-    /// Returns a policy if it isolates a pod of this node. Others are not installed: policies of any
-    /// namespace would cost all nodes their chains, and sets with the pods of the cluster.
+    /// Returns a policy if it isolates a pod of this node. Others are not installed: policies of
+    /// any namespace would cost all nodes their chains, and sets with the pods of the cluster.
     pub(super) fn find_isolating_policy(&self, key: &str) -> Option<Arc<Policy>> {
         let policy = self.policies.get(key);
         policy.filter(|_| self.local.is_isolated_by(key)).cloned()
@@ -76,8 +77,8 @@ impl PolicyState {
         if self.is_open(key, policy) {
             return self.make_room(namespace, key) && self.is_open(key, policy);
         }
-        // The sets of the new rules are made before those of the old ones are released, so that sets
-        // in both stay.
+        // The sets of the new rules are made before those of the old ones are released, so that
+        // sets in both stay.
         for (index, selector) in policy.selectors().enumerate() {
             self.use_set(selector, namespace);
             if !self.make_room(namespace, key) {
@@ -106,8 +107,8 @@ impl PolicyState {
         self.replace_installed(key, Some(InstalledPolicy { policy, is_open }));
     }
 
-    /// Closes policies of a namespace, the last one first and none before `first`, while its sets have
-    /// too many elements. Returns whether that was enough.
+    /// Closes policies of a namespace, the last one first and none before `first`, while its sets
+    /// have too many elements. Returns whether that was enough.
     fn make_room(&mut self, namespace: &str, first: &str) -> bool {
         while self.sets.count_elements(namespace) > MAX_ELEMENTS {
             let keys = self.policies_by_namespace.get(namespace);

@@ -1,5 +1,5 @@
-//! Transactions that fail. The kernel applies all of a transaction or nothing, so the policies of one
-//! namespace could prevent all changes of others: its policies are closed instead.
+//! Transactions that fail. The kernel applies all of a transaction or nothing, so the policies of
+//! one namespace could prevent all changes of others: its policies are closed instead.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use crate::closing::ClosedNamespace;
 use super::{PolicyState, namespace_of};
 
 /// Number of calls of [`PolicyState::retry_closed`] after which a closed namespace is opened again,
-/// although its policies have not changed: the failure may have had another reason. kube-proxy calls
-/// it every 30 s, so it takes 10 minutes.
+/// although its policies have not changed: the failure may have had another reason. kube-proxy
+/// calls it every 30 s, so it takes 10 minutes.
 const RETRY_AFTER: u32 = 20;
 
 impl PolicyState {
-    /// Closes a namespace after a failed transaction; returns its name. The namespaces that have changed
-    /// come first, then the one that needs most. If none is left, the failure has another reason:
-    /// returns None, and all namespaces are opened.
+    /// Closes a namespace after a failed transaction; returns its name. The namespaces that have
+    /// changed come first, then the one that needs most. If none is left, the failure has another
+    /// reason: returns None, and all namespaces are opened.
     pub fn close_suspect(&mut self) -> Option<String> {
         for state in self.closed_namespaces.values_mut() {
             if *state == ClosedNamespace::Suspected {
@@ -48,9 +48,9 @@ impl PolicyState {
         }
     }
 
-    /// Marks closed policies and namespaces that may be opened again; returns whether there are any. It
-    /// is called at intervals: an author who changes a policy all the time must not make a transaction
-    /// fail each time.
+    /// Marks closed policies and namespaces that may be opened again; returns whether there are
+    /// any. It is called at intervals: an author who changes a policy all the time must not make a
+    /// transaction fail each time.
     pub fn retry_closed(&mut self) -> bool {
         for state in self.closed_namespaces.values_mut() {
             match state {

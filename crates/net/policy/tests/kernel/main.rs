@@ -1,5 +1,5 @@
-//! Tests the generated rules in a real kernel: a node, pods on its bridge and a host outside, each in
-//! a network namespace.
+//! Tests the generated rules in a real kernel: a node, pods on its bridge and a host outside, each
+//! in a network namespace.
 //!
 //! Skipped, with the reason printed, if the caller is not root.
 

@@ -190,7 +190,8 @@ fn datagrams_of_an_existing_connection_end_with_the_pod() {
     assert!(!exchange_datagrams(&socket, DROPPED));
 }
 
-/// A SYN with the addresses and ports of a tracked connection counts as a packet of that connection.
+/// A SYN with the addresses and ports of a tracked connection counts as a packet of that
+/// connection.
 #[test]
 fn connection_to_a_deleted_pod_does_not_open_its_successor() {
     const CLIENT_PORT: u16 = 40_000;

@@ -17,7 +17,8 @@ use super::store::PairStore;
 /// Time after which the log names a request that is neither signed nor denied.
 const SLOW_APPROVAL_WARNING_AFTER: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(2);
-/// 15 s, because a watch does not end when its token expires or is deleted; the next one is rejected.
+/// 15 s, because a watch does not end when its token expires or is deleted; the next one is
+/// rejected.
 const WATCH_SECONDS: u32 = 15;
 
 /// Requests a certificate for a new key, and makes the two the current pair. Waits without a limit:

@@ -164,8 +164,8 @@ impl Renewal {
     }
 }
 
-/// Keeps the client certificate valid until `shutdown`. With a bootstrap kubeconfig, returns earlier
-/// if the certificate is lost: only a new start can then request another one.
+/// Keeps the client certificate valid until `shutdown`. With a bootstrap kubeconfig, returns
+/// earlier if the certificate is lost: only a new start can then request another one.
 pub(crate) async fn keep_client_certificate(
     client: Client,
     store: PairStore,

@@ -1,5 +1,5 @@
-//! Files of a certificate with its key: `NAME-TIME.pem` holds both, and the link
-//! `NAME-current.pem` is moved to the newest in one step. A reader sees the old pair or the new one.
+//! Files of a certificate with its key: `NAME-TIME.pem` holds both, and the link `NAME-current.pem`
+//! is moved to the newest in one step. A reader sees the old pair or the new one.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, symlink};

@@ -81,8 +81,8 @@ pub(super) fn read_serving_settings(
     })
 }
 
-/// Returns the address of the health endpoint. Port 0 disables it, as upstream; it does not mean any
-/// port.
+/// Returns the address of the health endpoint. Port 0 disables it, as upstream; it does not mean
+/// any port.
 fn choose_healthz_address(flags: &Flags, file: &Configuration) -> Option<SocketAddr> {
     // Flags override the file, as upstream: an installer's flag must hold whatever the file says.
     let port = flags.healthz_port.or(file.healthz_port).unwrap_or(10248);

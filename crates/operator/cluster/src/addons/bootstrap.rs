@@ -32,8 +32,9 @@ pub enum CaDefect {
 }
 
 /// Returns the certificates of a PEM text, encoded again: what is not decoded here is not published
-/// in cluster-info. Other components publish the file as it is (the ConfigMaps `kube-root-ca.crt` and
-/// `extension-apiserver-authentication`), so that a block which can't be decoded is an error, too.
+/// in cluster-info. Other components publish the file as it is (the ConfigMaps `kube-root-ca.crt`
+/// and `extension-apiserver-authentication`), so that a block which can't be decoded is an error,
+/// too.
 ///
 /// # Errors
 /// The text has no certificate, or a block that is not one, such as the CA's key, also a malformed

@@ -108,8 +108,8 @@ pub fn cluster_bindings() -> [Value; 4] {
     })
 }
 
-/// Returns a ClusterRoleBinding of the group of all kubelets: on joined machines, kube-proxy has the
-/// identity of its node.
+/// Returns a ClusterRoleBinding of the group of all kubelets: on joined machines, kube-proxy has
+/// the identity of its node.
 pub fn bind_to_nodes(role: &str) -> Value {
     json!({
         "apiVersion": format!("{RBAC}/v1"),

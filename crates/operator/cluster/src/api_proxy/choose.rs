@@ -7,13 +7,14 @@ use std::net::{IpAddr, SocketAddr};
 pub(super) struct Candidate<'a> {
     pub name: &'a str,
     pub is_healthy: bool,
-    /// The cluster publishes it, or it is that of this machine. The server of the join may be neither.
+    /// The cluster publishes it, or it is that of this machine. The server of the join may be
+    /// neither.
     pub is_listed: bool,
 }
 
-/// Returns the names of the servers in the order in which a new connection tries them: the local one, the
-/// other healthy ones in turn, then those that failed their checks, which may have recovered since, and last the
-/// server of the join.
+/// Returns the names of the servers in the order in which a new connection tries them: the local
+/// one, the other healthy ones in turn, then those that failed their checks, which may have
+/// recovered since, and last the server of the join.
 pub(super) fn order_servers(
     servers: &[Candidate<'_>],
     local: Option<&str>,

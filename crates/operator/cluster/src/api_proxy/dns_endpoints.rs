@@ -1,5 +1,6 @@
-//! Keeps lookups away from lost machines. Cluster DNS runs on each machine of the control plane, with an
-//! EndpointSlice of its own; another machine that sees it lost sets its endpoint to not ready.
+//! Keeps lookups away from lost machines. Cluster DNS runs on each machine of the control plane,
+//! with an EndpointSlice of its own; another machine that sees it lost sets its endpoint to not
+//! ready.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -110,14 +111,16 @@ fn find_alive(nodes: &[Node], healthy: &BTreeSet<IpAddr>, own: &str) -> BTreeSet
     names.filter(|name| name != own).collect()
 }
 
-/// Returns whether this machine decides about the endpoint of `node`: of the other machines, the first by name that is
-/// not lost does. If two of them disagree because one path is cut, each would set back the change of the other.
+/// Returns whether this machine decides about the endpoint of `node`: of the other machines, the
+/// first by name that is not lost does. If two of them disagree because one path is cut, each would
+/// set back the change of the other.
 fn decides_about(node: &str, alive: &BTreeSet<String>, own: &str) -> bool {
     let earlier = |other: &String| other != node && other.as_str() < own;
     node != own && !alive.iter().any(earlier)
 }
 
-/// Returns the slices about which this machine decides and that differ from the state of their machines, changed.
+/// Returns the slices about which this machine decides and that differ from the state of their
+/// machines, changed.
 fn change_slices(
     slices: Vec<EndpointSlice>,
     alive: &BTreeSet<String>,
@@ -218,8 +221,8 @@ mod tests {
         );
     }
 
-    /// Returns, for each of three machines, the other ones that decide about its endpoint, with their decisions, if the
-    /// path between two machines is cut.
+    /// Returns, for each of three machines, the other ones that decide about its endpoint, with
+    /// their decisions, if the path between two machines is cut.
     fn decide_with_cut(cut: [&str; 2]) -> String {
         let machines = ["cp1", "cp2", "cp3"];
         let sees =

@@ -1,5 +1,5 @@
-//! The list of API servers: the endpoints of the Service `kubernetes`, followed by a watch and stored in a
-//! file, so that a machine that boots knows them before it reaches any.
+//! The list of API servers: the endpoints of the Service `kubernetes`, followed by a watch and
+//! stored in a file, so that a machine that boots knows them before it reaches any.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -25,7 +25,8 @@ const WATCH_SECONDS: u32 = 60;
 /// Shortest time between two watches.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Returns the server through which this machine joined: the last one to try, since it may be a load balancer.
+/// Returns the server through which this machine joined: the last one to try, since it may be a
+/// load balancer.
 pub(super) fn find_join_server(settings: &Settings) -> Option<String> {
     let joined = settings.joined_control_plane();
     let membership = settings.membership.as_ref();
@@ -108,9 +109,9 @@ impl Follower {
     }
 }
 
-/// Returns the API servers of other machines, `HOST:PORT`; None if the cluster publishes none at all: the known
-/// ones stay then, since there must be one that answered. An empty list is one without others, which are forgotten:
-/// they may have become another cluster.
+/// Returns the API servers of other machines, `HOST:PORT`; None if the cluster publishes none at
+/// all: the known ones stay then, since there must be one that answered. An empty list is one
+/// without others, which are forgotten: they may have become another cluster.
 fn list_others(slices: &[EndpointSlice], own: Option<IpAddr>) -> Option<Vec<String>> {
     let published = read_servers(slices);
     let others = published.iter().filter(|server| Some(server.ip()) != own);

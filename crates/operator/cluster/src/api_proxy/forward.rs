@@ -14,8 +14,8 @@ use super::servers::Servers;
 
 /// Time to connect to one server: the machines are close to each other.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time for which one direction of a connection may outlive the other. A client that ignores the end of the
-/// server would occupy its place without a limit.
+/// Time for which one direction of a connection may outlive the other. A client that ignores the
+/// end of the server would occupy its place without a limit.
 const HALF_CLOSED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after an error of accept, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -70,8 +70,8 @@ async fn forward_connection(client: TcpStream, servers: Arc<Servers>, number: us
     }
 }
 
-/// Copies in both directions. After the end of one, the other has [`HALF_CLOSED_TIMEOUT`] to end. Errors are those
-/// of client and server, which notice them too.
+/// Copies in both directions. After the end of one, the other has [`HALF_CLOSED_TIMEOUT`] to end.
+/// Errors are those of client and server, which notice them too.
 async fn copy_both(mut client: TcpStream, mut server: TcpStream) {
     let (mut from_client, mut to_client) = client.split();
     let (mut from_server, mut to_server) = server.split();

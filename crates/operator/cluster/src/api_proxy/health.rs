@@ -1,4 +1,5 @@
-//! Health checks of the API servers: `/readyz` over TLS, since a server that hangs accepts connections.
+//! Health checks of the API servers: `/readyz` over TLS, since a server that hangs accepts
+//! connections.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use crate::layout::Layout;
 const INTERVAL: Duration = Duration::from_secs(1);
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Checks all servers until it is dropped. Each has its own task: one that hangs does not delay the others.
+/// Checks all servers until it is dropped. Each has its own task: one that hangs does not delay the
+/// others.
 pub(super) async fn check_servers(servers: Arc<Servers>, layout: Layout) {
     let mut tasks = JoinSet::new();
     let mut checks: HashMap<String, AbortHandle> = HashMap::new();

@@ -11,11 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::choose::{Candidate, order_servers, parse_address};
 
-/// Time after which the connections to a server that is no longer published are closed: a server that stops
-/// completes its requests, and the state of one that hangs is not checked any more.
+/// Time after which the connections to a server that is no longer published are closed: a server
+/// that stops completes its requests, and the state of one that hangs is not checked any more.
 const DRAIN_TIME: Duration = Duration::from_secs(60);
 
-/// Consecutive failed checks after which a server is lost. One may be a connection that the server closed.
+/// Consecutive failed checks after which a server is lost. One may be a connection that the server
+/// closed.
 const FAILURES: u32 = 2;
 
 /// The result of a health check.
@@ -33,7 +34,8 @@ struct Failures {
     since: Instant,
 }
 
-/// The state of one API server. Without a result it is tried like any other: the first check decides.
+/// The state of one API server. Without a result it is tried like any other: the first check
+/// decides.
 struct Server {
     /// The failed checks after the last one that passed.
     failures: Option<Failures>,
@@ -73,11 +75,11 @@ struct ServerTable {
 }
 
 impl ServerTable {
-    /// Returns whether to close the connections to the server: it is lost, and another one passed a check that
-    /// began after its first failure.
+    /// Returns whether to close the connections to the server: it is lost, and another one passed a
+    /// check that began after its first failure.
     ///
-    /// An earlier check is not enough. A store without a leader fails the checks of all servers within some
-    /// seconds, and all clients would connect and list again while the store is slow.
+    /// An earlier check is not enough. A store without a leader fails the checks of all servers
+    /// within some seconds, and all clients would connect and list again while the store is slow.
     fn should_close_connections(&self, name: &str) -> bool {
         let lost = self.servers.get(name).filter(|server| !server.is_healthy());
         let Some(failures) = lost.and_then(|server| server.failures) else {
@@ -148,7 +150,8 @@ impl Servers {
         });
     }
 
-    /// Closes the connections to servers that are no longer published and had time to complete their requests.
+    /// Closes the connections to servers that are no longer published and had time to complete
+    /// their requests.
     pub(super) fn close_drained(&self) {
         let now = Instant::now();
         self.with_table(|known| {
@@ -171,8 +174,8 @@ impl Servers {
         self.is_current.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether this machine knows the state of the others: its own API server is ready, so its store has a
-    /// quorum, and the list is current.
+    /// Returns whether this machine knows the state of the others: its own API server is ready, so
+    /// its store has a quorum, and the list is current.
     pub(super) fn has_current_state(&self) -> bool {
         let local = self.local.as_ref();
         let is_ready = |name: &String| {
@@ -216,8 +219,9 @@ impl Servers {
         })
     }
 
-    /// Records the result of a health check that began at `began`. The connections to a server that is lost are
-    /// closed, since clients would wait for responses of a process that hangs; but not without another server.
+    /// Records the result of a health check that began at `began`. The connections to a server that
+    /// is lost are closed, since clients would wait for responses of a process that hangs; but not
+    /// without another server.
     pub(super) fn record_check(&self, name: &str, began: Instant, result: CheckResult) {
         self.with_table(|known| {
             let Some(server) = known.servers.get_mut(name) else {

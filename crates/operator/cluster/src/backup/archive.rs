@@ -1,5 +1,5 @@
-//! The file of a backup: a tar archive. Its first entry describes it. The snapshot of the store comes
-//! late, since its size is known at its end only, and then the digests of all entries before.
+//! The file of a backup: a tar archive. Its first entry describes it. The snapshot of the store
+//! comes late, since its size is known at its end only, and then the digests of all entries before.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -99,7 +99,8 @@ impl BackupWriter {
         self.digests += &format!("{}  {}\n", to_hex(digest), name.display());
     }
 
-    /// Adds the file `name` of a directory, if it exists, and its files if it is a directory itself.
+    /// Adds the file `name` of a directory, if it exists, and its files if it is a directory
+    /// itself.
     pub(super) fn add_tree(&mut self, directory: &Path, name: &Path) -> Result<()> {
         let path = directory.join(name);
         let metadata = match path.symlink_metadata() {
@@ -305,8 +306,8 @@ fn read_description<R: Read>(entry: tar::Entry<'_, R>) -> Option<(Description, S
     Some((description, to_hex(&Sha256::digest(&text))))
 }
 
-/// Returns whether a backup has entries of this name. Others could lead out of the directory, or replace
-/// the files that `up` writes.
+/// Returns whether a backup has entries of this name. Others could lead out of the directory, or
+/// replace the files that `up` writes.
 fn belongs_to_a_backup(name: &Path) -> bool {
     let words: Option<Vec<&str>> = name
         .components()

@@ -1,8 +1,8 @@
 //! Restores a cluster from a backup.
 //!
-//! Everything is prepared in a directory of its own. Only then it takes the place of the existing files, which
-//! are kept. From the first of them to the last, the settings, a file says that the data directory is a
-//! mixture: then neither `up` nor the supervisor starts anything.
+//! Everything is prepared in a directory of its own. Only then it takes the place of the existing
+//! files, which are kept. From the first of them to the last, the settings, a file says that the
+//! data directory is a mixture: then neither `up` nor the supervisor starts anything.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -27,12 +27,12 @@ use crate::supervisor_record::lock_cluster;
 use crate::up::choose::{absolute_path, choose_bin_dir};
 
 const STORE: &str = "store";
-/// Added to the revision, so that clients with caches notice that the past has changed. etcd recommends this
-/// number.
+/// Added to the revision, so that clients with caches notice that the past has changed. etcd
+/// recommends this number.
 const REVISIONS: &str = "1000000000";
-/// Keys of the store that name the API servers of the former cluster: the one of each server, which it renews as long
-/// as it runs, and the slice that is made of these. Clients would use them as servers of the restored cluster. The API
-/// server makes its own again before it is ready.
+/// Keys of the store that name the API servers of the former cluster: the one of each server, which
+/// it renews as long as it runs, and the slice that is made of these. Clients would use them as
+/// servers of the restored cluster. The API server makes its own again before it is ready.
 const FORMER_SERVERS: [&str; 2] = [
     "/registry/masterleases/",
     "/registry/endpointslices/default/kubernetes",
@@ -49,7 +49,8 @@ pub struct RestoreOptions {
     pub bin_dir: Option<PathBuf>,
 }
 
-/// Makes the data directory of a cluster from a backup. Returns the directory with the replaced files.
+/// Makes the data directory of a cluster from a backup. Returns the directory with the replaced
+/// files.
 pub async fn restore_cluster(
     options: &RestoreOptions,
     report_progress: &dyn Fn(&str),
@@ -183,7 +184,8 @@ async fn reject_running_cluster(data_dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Rejects parts that can't be renamed: other file systems, and links, whose targets would stay behind.
+/// Rejects parts that can't be renamed: other file systems, and links, whose targets would stay
+/// behind.
 fn reject_foreign_disks(settings: &Settings) -> Result<()> {
     let device = |path: &Path| path.symlink_metadata().map(|metadata| metadata.dev()).ok();
     let own = device(&settings.data_dir);
@@ -219,8 +221,9 @@ fn make_store(settings: &Settings, prepared: &Path) -> Result<()> {
     run_command(&program, &words).map(drop)
 }
 
-/// Returns a random text that distinguishes the restored store from that of the backup: its IDs are derived from
-/// it. With the same IDs, machines of the former cluster that boot later would have a quorum and write into it.
+/// Returns a random text that distinguishes the restored store from that of the backup: its IDs are
+/// derived from it. With the same IDs, machines of the former cluster that boot later would have a
+/// quorum and write into it.
 fn generate_cluster_token() -> Result<String> {
     let digits = files::to_hex(&generate_bytes::<16>()?);
     Ok(format!("restored-{digits}"))
@@ -271,7 +274,8 @@ fn list_replaced_parts(settings: &Settings, layout: &Layout) -> Vec<PathBuf> {
     parts
 }
 
-/// Puts the prepared files in the place of the existing ones. Returns the directory that keeps those.
+/// Puts the prepared files in the place of the existing ones. Returns the directory that keeps
+/// those.
 fn replace_parts(settings: &Settings, layout: &Layout, mut state: RestoreState) -> Result<PathBuf> {
     let (data_dir, prepared) = (&settings.data_dir, layout.restore());
     // A repeated restore keeps the directory of the first attempt, which has the only former files.

@@ -19,8 +19,8 @@ pub struct BackupOptions {
     pub file: PathBuf,
 }
 
-/// Saves the objects, keys and settings of the running cluster in `data_dir`. Returns the size of the
-/// file.
+/// Saves the objects, keys and settings of the running cluster in `data_dir`. Returns the size of
+/// the file.
 pub async fn save_backup(options: &BackupOptions, report_progress: &dyn Fn(&str)) -> Result<u64> {
     let settings = Settings::load_existing(&options.data_dir)?;
     if let Some(membership) = &settings.membership {

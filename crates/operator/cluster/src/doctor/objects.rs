@@ -147,7 +147,8 @@ fn find_unscheduled(pod: &Pod, now: Timestamp) -> Option<PodProblem> {
     Some((format!("has no node: {reason}: {message}"), false))
 }
 
-/// Examines the Lease of the scheduler or the controller manager: a process that hangs does not renew it.
+/// Examines the Lease of the scheduler or the controller manager: a process that hangs does not
+/// renew it.
 pub(super) fn examine_lease(lease: &Lease, now: Timestamp) -> Option<Finding> {
     let name = lease.name();
     let spec = lease.spec.as_ref().filter(|_| LEADERS.contains(&name))?;
@@ -168,8 +169,8 @@ pub(super) fn examine_lease(lease: &Lease, now: Timestamp) -> Option<Finding> {
     ))
 }
 
-/// Returns the names of the checks that fail, if the text is that of a `/readyz`, of which each line names a
-/// check; otherwise the text itself.
+/// Returns the names of the checks that fail, if the text is that of a `/readyz`, of which each
+/// line names a check; otherwise the text itself.
 pub(super) fn describe_unready(text: &str) -> String {
     // k8s.io/apiserver/pkg/server/healthz writes `[-]NAME failed: reason withheld` for each.
     let lines = text.lines().filter_map(|line| line.split_once("[-]"));

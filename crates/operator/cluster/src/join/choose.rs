@@ -16,8 +16,8 @@ use crate::published::ClusterParameters;
 use crate::settings::{JOINED_LAYOUT, Ports, Runtime, SHARED_LAYOUT, Settings};
 use crate::up::choose;
 
-/// Returns the settings of a machine that joins a cluster with these parameters. `before` are those of an
-/// earlier join, which count where there is no option; `membership` has the server.
+/// Returns the settings of a machine that joins a cluster with these parameters. `before` are those
+/// of an earlier join, which count where there is no option; `membership` has the server.
 pub(super) async fn choose_settings(
     options: &JoinOptions,
     before: Option<&Settings>,

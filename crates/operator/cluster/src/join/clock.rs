@@ -6,11 +6,13 @@ use jiff::fmt::rfc2822::DateTimeParser;
 
 use crate::error::{Error, Result};
 
-/// The longest difference, in seconds. Certificates are valid from 5 minutes before their issue on, so that those of
-/// a machine which is further ahead are rejected by the others; a minute is left for the join itself.
+/// The longest difference, in seconds. Certificates are valid from 5 minutes before their issue on,
+/// so that those of a machine which is further ahead are rejected by the others; a minute is left
+/// for the join itself.
 const TOLERANCE: i64 = 240;
 
-/// Rejects a clock that differs from that of the API server. A server that sends no time is not compared.
+/// Rejects a clock that differs from that of the API server. A server that sends no time is not
+/// compared.
 ///
 /// # Errors
 /// The clocks differ by more than 4 minutes.

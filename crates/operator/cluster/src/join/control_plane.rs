@@ -1,5 +1,6 @@
-//! Joins the control plane of a cluster. The machine gets the keys of the cluster's CAs, so it issues its own
-//! certificates, and its member of the store is added as a learner, which counts for no quorum.
+//! Joins the control plane of a cluster. The machine gets the keys of the cluster's CAs, so it
+//! issues its own certificates, and its member of the store is added as a learner, which counts for
+//! no quorum.
 //!
 //! Each step examines the state and is stored when it is done: a repeated command continues.
 
@@ -190,8 +191,8 @@ fn record_members(settings: &mut Settings, list: &MemberList, own: LocalMember<'
     settings.save()
 }
 
-/// Returns whether the list of members for the first start is to be stored. That of an earlier attempt may have
-/// members that were removed since; once the store has data, it has no effect.
+/// Returns whether the list of members for the first start is to be stored. That of an earlier
+/// attempt may have members that were removed since; once the store has data, it has no effect.
 fn needs_members(joined: &JoinedControlPlane, own: LocalMember<'_>) -> bool {
     match joined.progress {
         JoinProgress::Verified => true,
@@ -216,10 +217,12 @@ async fn wait_for_store(settings: &Settings, layout: &Layout) -> Result<()> {
     .await
 }
 
-/// Publishes the names and addresses of this machine's API server before anything leads clients to them.
+/// Publishes the names and addresses of this machine's API server before anything leads clients to
+/// them.
 ///
 /// # Errors
-/// Another node has the address: it may have a certificate for it already, and could pose as this API server.
+/// Another node has the address: it may have a certificate for it already, and could pose as this
+/// API server.
 async fn reserve_address(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
     // First, so that no node gets the address between the check and the reservation.
     addons::publish_own_hosts(client, layout).await?;
@@ -253,7 +256,8 @@ fn find_address_owner<'a>(nodes: &'a [Node], settings: &Settings) -> Option<&'a 
     names.find(|name| *name != settings.node_name)
 }
 
-/// Creates the Node, so that the cluster allocates the addresses of its pods before anything starts.
+/// Creates the Node, so that the cluster allocates the addresses of its pods before anything
+/// starts.
 ///
 /// # Errors
 /// Another machine created a Node of that name.
@@ -288,8 +292,8 @@ pub(super) fn is_own_node(joined: &JoinedControlPlane, found: &Node) -> bool {
     annotations.and_then(|all| all.get(JOIN_ANNOTATION)) == Some(&joined.id)
 }
 
-/// Returns the Node as the kubelet would register it. It has no taint but those of the command: pods run on
-/// the machines of the control plane as they do on the first one.
+/// Returns the Node as the kubelet would register it. It has no taint but those of the command:
+/// pods run on the machines of the control plane as they do on the first one.
 fn format_node(name: &str, joined: &JoinedControlPlane) -> Value {
     let mut all = Map::new();
     all.insert("kubernetes.io/hostname".to_owned(), name.into());

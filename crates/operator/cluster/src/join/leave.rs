@@ -1,5 +1,5 @@
-//! Removes the member of the store on this machine from the cluster, before anything of it is stopped, and the
-//! objects of the machine after that.
+//! Removes the member of the store on this machine from the cluster, before anything of it is
+//! stopped, and the objects of the machine after that.
 
 use std::time::Duration;
 
@@ -39,11 +39,12 @@ pub enum NodeObject {
     Absent,
 }
 
-/// Removes the member, and stores that in the settings: a repeated command does not depend on the other machines.
+/// Removes the member, and stores that in the settings: a repeated command does not depend on the
+/// other machines.
 ///
 /// # Errors
-/// The store does not respond, the other members would have no quorum, or the data of the cluster may be on this
-/// machine only.
+/// The store does not respond, the other members would have no quorum, or the data of the cluster
+/// may be on this machine only.
 pub(super) async fn leave_store(
     settings: &mut Settings,
     report_progress: &dyn Fn(&str),
@@ -68,8 +69,8 @@ pub(super) async fn leave_store(
     Ok(())
 }
 
-/// Removes the member if it is in the list. Returns the API servers through which the objects of this machine can be
-/// deleted; none if they are those of another machine.
+/// Removes the member if it is in the list. Returns the API servers through which the objects of
+/// this machine can be deleted; none if they are those of another machine.
 async fn remove_listed(
     settings: &mut Settings,
     layout: &Layout,
@@ -114,8 +115,8 @@ fn set_member(settings: &mut Settings, member: StoreMember) -> Result<()> {
     settings.save()
 }
 
-/// Returns whether a join was interrupted before this machine had a certificate with which it could change the
-/// store. Missing keys alone are no proof: an administrator may keep them elsewhere.
+/// Returns whether a join was interrupted before this machine had a certificate with which it could
+/// change the store. Missing keys alone are no proof: an administrator may keep them elsewhere.
 fn is_unknown_to_cluster(settings: &Settings, layout: &Layout) -> bool {
     let joined = settings.joined_control_plane();
     let is_new = joined.is_some_and(|joined| joined.progress == JoinProgress::Verified);
@@ -166,9 +167,9 @@ fn list_client_urls(members: &[Member], own: LeavingMember<'_>) -> Vec<String> {
         .collect()
 }
 
-/// Deletes the Node and the endpoint of the DNS server through another API server, when nothing of this machine runs:
-/// its kubelet would register the Node again, and the cluster would start the pods of its containers elsewhere. It does
-/// no harm if the Node stays.
+/// Deletes the Node and the endpoint of the DNS server through another API server, when nothing of
+/// this machine runs: its kubelet would register the Node again, and the cluster would start the
+/// pods of its containers elsewhere. It does no harm if the Node stays.
 pub(super) async fn delete_objects(
     settings: &Settings,
     layout: &Layout,
@@ -221,8 +222,8 @@ async fn delete_through(client: &Client, settings: &Settings) -> client::Result<
     }
 }
 
-/// Returns whether a Node with the name of this machine is that of this machine: another one may have joined under the
-/// name after this one was removed.
+/// Returns whether a Node with the name of this machine is that of this machine: another one may
+/// have joined under the name after this one was removed.
 fn is_node_of_machine(settings: &Settings, node: &Node) -> bool {
     let joined = settings.joined_control_plane();
     let status = node.status.as_ref();

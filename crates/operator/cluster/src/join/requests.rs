@@ -68,8 +68,8 @@ pub(super) async fn check_name_is_free(client: &Client, name: &str) -> Result<()
     }
 }
 
-/// Rejects the name of any node: a machine of the control plane creates its own, and that of a machine which joins
-/// at the same time is not Ready yet.
+/// Rejects the name of any node: a machine of the control plane creates its own, and that of a
+/// machine which joins at the same time is not Ready yet.
 pub(super) async fn check_node_is_absent(client: &Client, name: &str) -> Result<()> {
     match find_node(client, name).await? {
         Some(_) => Err(describe_foreign_node(name)),

@@ -17,15 +17,16 @@ pub struct RemovedMachine {
     pub object: NodeObject,
 }
 
-/// Stops everything that `join` started, and removes its files, mounts, devices, routes and tables. The member
-/// of the store on a machine with a shared control plane is removed from the cluster first. Returns None if the
-/// machine has joined no cluster.
+/// Stops everything that `join` started, and removes its files, mounts, devices, routes and tables.
+/// The member of the store on a machine with a shared control plane is removed from the cluster
+/// first. Returns None if the machine has joined no cluster.
 ///
-/// If it is interrupted, it continues when it is repeated: the settings have what is done, and are removed last.
+/// If it is interrupted, it continues when it is repeated: the settings have what is done, and are
+/// removed last.
 ///
 /// # Errors
-/// The directory holds a cluster, or files of other programs, or the other members of the store would have no
-/// quorum.
+/// The directory holds a cluster, or files of other programs, or the other members of the store
+/// would have no quorum.
 pub async fn reset_machine(
     data_dir: &Path,
     report_progress: &dyn Fn(&str),
@@ -95,7 +96,8 @@ mod tests {
         assert!(cluster.path().join("settings.json").exists());
     }
 
-    /// Its disk could not be unmounted, for example: the store does not list it any more, and is not asked again.
+    /// Its disk could not be unmounted, for example: the store does not list it any more, and is
+    /// not asked again.
     #[tokio::test]
     async fn first_machine_whose_member_was_removed_is_reset_again() {
         let dir = tempfile::tempdir().unwrap();

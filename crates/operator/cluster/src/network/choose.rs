@@ -39,8 +39,8 @@ fn find_free(start: u32, used: &[Ipv4Net]) -> Option<Ipv4Net> {
         })
 }
 
-/// Returns the networks and addresses in a listing of `ip route`. Half of all addresses or more is a
-/// default route in disguise.
+/// Returns the networks and addresses in a listing of `ip route`. Half of all addresses or more is
+/// a default route in disguise.
 fn parse_routes(listing: &str) -> Vec<Ipv4Net> {
     let words = listing.split_whitespace();
     words

@@ -51,8 +51,8 @@ pub(super) fn ensure_namespaces(
     Ok(Some(namespaces))
 }
 
-/// Kills the processes of a node: its components, its containers with their shims, and whatever else
-/// is in its namespaces.
+/// Kills the processes of a node: its components, its containers with their shims, and whatever
+/// else is in its namespaces.
 pub fn end_node_processes(layout: &Layout, node: &ClusterNode) {
     if !node.is_isolated {
         end_shims(&layout.for_node(node.number).containerd_socket());

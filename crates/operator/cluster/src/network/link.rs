@@ -1,5 +1,5 @@
-//! The link between the nodes: a bridge on the machine, a pair of devices for each further node, and
-//! routes to the pods of the other nodes.
+//! The link between the nodes: a bridge on the machine, a pair of devices for each further node,
+//! and routes to the pods of the other nodes.
 
 use super::device::{device_exists, ensure_bridge};
 use crate::command::run_command;

@@ -129,7 +129,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Returns the store's URLs: those it listens on for clients, and those that clients and peers use.
+    /// Returns the store's URLs: those it listens on for clients, and those that clients and peers
+    /// use.
     ///
     /// They are on the loopback address only, unless other machines have members of the store.
     fn store_urls(&self) -> [String; 3] {
@@ -196,7 +197,8 @@ impl Builder<'_> {
         )
     }
 
-    /// Returns the proxy between this machine's components and the API servers, if there are several.
+    /// Returns the proxy between this machine's components and the API servers, if there are
+    /// several.
     pub(super) fn api_proxy(&self) -> Option<Process> {
         if !self.settings.has_api_proxy() {
             return None;
@@ -223,8 +225,8 @@ impl Builder<'_> {
         all
     }
 
-    /// Returns the API server's listen address: all addresses if pods really run, or other machines have
-    /// API servers; otherwise only loopback.
+    /// Returns the API server's listen address: all addresses if pods really run, or other machines
+    /// have API servers; otherwise only loopback.
     fn api_bind(&self) -> IpAddr {
         if self.settings.runs_pods() || self.settings.control_plane.is_some() {
             // Other machines and pods reach the API server by the address of the node.

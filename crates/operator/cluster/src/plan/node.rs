@@ -163,7 +163,8 @@ impl<'a> NodeBuilder<'a> {
     }
 
     /// Returns the /16 of the addresses of simulated pods, which lead nowhere: the shared range of
-    /// RFC 6598 for all nodes but the first. Two joined nodes may have the same one, which 28 share.
+    /// RFC 6598 for all nodes but the first. Two joined nodes may have the same one, which 28
+    /// share.
     fn simulated_network(&self) -> String {
         let settings = self.cluster.settings;
         let has_joined = settings.membership.is_some() || settings.joined_control_plane().is_some();

@@ -41,8 +41,8 @@ pub struct Process {
     /// Start only if its data are still where it had some.
     #[serde(default)]
     pub needs_data: bool,
-    /// Address at which the supervisor listens for it. The process has the socket as its standard input, and the
-    /// port stays taken while it restarts.
+    /// Address at which the supervisor listens for it. The process has the socket as its standard
+    /// input, and the port stays taken while it restarts.
     #[serde(default)]
     pub socket: Option<SocketAddr>,
     /// Readiness check.

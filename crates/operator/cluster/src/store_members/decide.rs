@@ -73,8 +73,8 @@ pub(crate) enum JoinDefect {
 /// Returns the next step of a machine that joins, from the members that the cluster lists.
 ///
 /// # Errors
-/// Its name or address belongs to another member, its data to a removed one, or its member's data are
-/// missing.
+/// Its name or address belongs to another member, its data to a removed one, or its member's data
+/// are missing.
 pub(crate) fn next_join_step(
     members: &[Member],
     own: LocalMember<'_>,
@@ -152,8 +152,8 @@ pub(crate) fn find_local<'a>(members: &'a [Member], own: LocalMember<'_>) -> Opt
     members.iter().find(at_address)
 }
 
-/// Returns the value of `--initial-cluster` for a member that joins: all members, this machine's with its
-/// name, which the cluster does not know yet.
+/// Returns the value of `--initial-cluster` for a member that joins: all members, this machine's
+/// with its name, which the cluster does not know yet.
 pub(crate) fn format_members(members: &[Member], own: LocalMember<'_>) -> String {
     let mut all = BTreeSet::new();
     for member in members {
@@ -243,16 +243,16 @@ pub(crate) fn find_leaving<'a>(
         .or_else(|| find(&has_name))
 }
 
-/// Returns whether another machine has the name of one that leaves: the objects with that name are those of the
-/// other machine.
+/// Returns whether another machine has the name of one that leaves: the objects with that name are
+/// those of the other machine.
 pub(crate) fn is_name_of_another(members: &[Member], own: LeavingMember<'_>) -> bool {
     let found = find_leaving(members, own).map(|member| member.id);
     let mut others = members.iter().filter(|member| Some(member.id) != found);
     others.any(|member| member.name == own.name)
 }
 
-/// Decides whether the member of this machine can be removed. `healthy` are the members that respond and
-/// know a leader.
+/// Decides whether the member of this machine can be removed. `healthy` are the members that
+/// respond and know a leader.
 pub(crate) fn decide_removal(
     members: &[Member],
     own: LeavingMember<'_>,
@@ -483,7 +483,8 @@ mod tests {
         }
     }
 
-    /// `init` stores the address before the store publishes it. The data of the cluster are on this machine only.
+    /// `init` stores the address before the store publishes it. The data of the cluster are on this
+    /// machine only.
     #[test]
     fn member_whose_new_address_is_not_published_is_not_absent() {
         use ListSource::{OtherMachine, ThisMachine};
@@ -517,7 +518,8 @@ mod tests {
         }
     }
 
-    /// `reset` was interrupted after the removal, on the machine of `init` or on one with a restored store.
+    /// `reset` was interrupted after the removal, on the machine of `init` or on one with a
+    /// restored store.
     #[test]
     fn first_member_that_was_removed_is_absent_from_its_own_cluster() {
         use ListSource::{OtherMachine, ThisMachine};

@@ -40,8 +40,8 @@ pub(crate) fn describe_leaving_member<'a>(
     }
 }
 
-/// Lists the members: from another machine if one responds, since only that knows of a cluster without this
-/// machine. Only the cluster that the settings know counts.
+/// Lists the members: from another machine if one responds, since only that knows of a cluster
+/// without this machine. Only the cluster that the settings know counts.
 pub(crate) async fn find_members(
     settings: &Settings,
     layout: &Layout,
@@ -65,7 +65,8 @@ pub(crate) async fn find_members(
     own.map(|list| (list, ListSource::ThisMachine))
 }
 
-/// Returns the URLs of the store's members on the other machines, which are those of the API servers.
+/// Returns the URLs of the store's members on the other machines, which are those of the API
+/// servers.
 pub(crate) async fn find_store_urls(client: &Client, settings: &Settings) -> Result<Vec<String>> {
     let slices = client.namespaced::<EndpointSlice>(api_endpoints::NAMESPACE);
     let slices = slices.list(&select_slice()).await;
@@ -84,8 +85,8 @@ pub(crate) async fn find_store_urls(client: &Client, settings: &Settings) -> Res
     }
 }
 
-/// Returns the URLs of members on other machines: those of the join, and those of the API servers that the
-/// proxy has learned since.
+/// Returns the URLs of members on other machines: those of the join, and those of the API servers
+/// that the proxy has learned since.
 pub(crate) fn find_other_urls(settings: &Settings, layout: &Layout) -> Vec<String> {
     let stored = load_servers(layout);
     let mut hosts: Vec<Endpoint> = stored

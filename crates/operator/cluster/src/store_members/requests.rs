@@ -44,8 +44,8 @@ impl MemberList {
     }
 }
 
-/// Lists the members, by the first of these URLs that responds. With the ID of a `cluster`, members of other clusters
-/// do not count: a machine of a former cluster may have the address.
+/// Lists the members, by the first of these URLs that responds. With the ID of a `cluster`, members
+/// of other clusters do not count: a machine of a former cluster may have the address.
 ///
 /// # Errors
 /// None responds.
@@ -190,8 +190,8 @@ impl Change {
     }
 }
 
-/// Adds this machine as a learner, unless it is listed. Decides again before each attempt: the store accepts one
-/// learner at a time, and the one before may be a machine with the same name.
+/// Adds this machine as a learner, unless it is listed. Decides again before each attempt: the
+/// store accepts one learner at a time, and the one before may be a machine with the same name.
 ///
 /// # Errors
 /// This machine can't join, or no member accepts the change for a minute.
@@ -236,7 +236,8 @@ pub(crate) async fn remove_member(urls: &[String], id: u64, layout: &Layout) -> 
     request_change(urls, &Change::Remove { id }, layout).await
 }
 
-/// Publishes the address at which the member of this machine listens, if the `members` have another one.
+/// Publishes the address at which the member of this machine listens, if the `members` have another
+/// one.
 pub(crate) async fn publish_peer_url(
     urls: &[String],
     members: &[Member],
@@ -259,7 +260,8 @@ async fn request_change(urls: &[String], change: &Change, layout: &Layout) -> Re
     Ok(())
 }
 
-/// Requests a change from one URL after the other until one accepts it. Returns the last error if none does.
+/// Requests a change from one URL after the other until one accepts it. Returns the last error if
+/// none does.
 ///
 /// # Errors
 /// No later attempt can succeed.

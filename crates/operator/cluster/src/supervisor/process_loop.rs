@@ -112,8 +112,8 @@ async fn adopt_process(process: &Process, layout: &Layout, sockets: &Sockets) ->
 }
 
 async fn wait_for_dependencies(process: &Process, dependencies: &Dependencies) {
-    // A dependency that does not become ready is a fault to be seen in its own log; the process retries
-    // by itself.
+    // A dependency that does not become ready is a fault to be seen in its own log; the process
+    // retries by itself.
     let all = wait_until_ready(&dependencies.after);
     let _ = tokio::time::timeout(DEPENDENCY_TIMEOUT, all).await;
     let required = wait_until_ready(&dependencies.required);
@@ -271,8 +271,8 @@ mod tests {
         assert!(wait_until_port_free(address.port()));
     }
 
-    /// Pods must not start without the rules of NetworkPolicies, and other processes must not wait for
-    /// ever.
+    /// Pods must not start without the rules of NetworkPolicies, and other processes must not wait
+    /// for ever.
     #[tokio::test(start_paused = true)]
     async fn process_starts_without_a_dependency_and_not_without_a_required_one() {
         let absent = vec![Ready::Unix("/nonexistent/socket".into())];

@@ -1,5 +1,5 @@
-//! The sockets that the supervisor keeps for processes. While a process restarts, a pod in the network of the machine
-//! could take its port, and cut off those that connect to it.
+//! The sockets that the supervisor keeps for processes. While a process restarts, a pod in the
+//! network of the machine could take its port, and cut off those that connect to it.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};

@@ -1,5 +1,6 @@
-//! Rejects a new address of a machine whose store has other members: they dial it at the address that they know, and
-//! the change needs a quorum, which the machine can't have at an address that the others do not know.
+//! Rejects a new address of a machine whose store has other members: they dial it at the address
+//! that they know, and the change needs a quorum, which the machine can't have at an address that
+//! the others do not know.
 
 use std::net::IpAddr;
 
@@ -15,11 +16,13 @@ enum OtherMembers {
     Listed(usize),
     /// No member responds, and the machine knows API servers or members on others.
     Silent,
-    /// No member responds, and the machine never knew another one: it was restored, or is the only one.
+    /// No member responds, and the machine never knew another one: it was restored, or is the only
+    /// one.
     Absent,
 }
 
-/// Rejects `settings` with another address than the stored ones, unless this machine has the only member.
+/// Rejects `settings` with another address than the stored ones, unless this machine has the only
+/// member.
 ///
 /// # Errors
 /// The store has other members, or may have.

@@ -100,7 +100,8 @@ pub(crate) fn reject_removed(settings: &Settings) -> Result<()> {
     }
 }
 
-/// Returns the shared control plane: that of the options, and what is stored for those that are absent.
+/// Returns the shared control plane: that of the options, and what is stored for those that are
+/// absent.
 fn choose_control_plane(
     options: &UpOptions,
     before: Option<&Settings>,

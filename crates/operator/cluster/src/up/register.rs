@@ -1,8 +1,8 @@
 //! Creates the Node objects of a cluster with several nodes before their kubelets start.
 //!
-//! The controller manager would allocate ranges of pods in the order in which kubelets register, but
-//! the CNI configurations, routes and the address of cluster DNS are written before. A Node that is
-//! created with its range keeps it.
+//! The controller manager would allocate ranges of pods in the order in which kubelets register,
+//! but the CNI configurations, routes and the address of cluster DNS are written before. A Node
+//! that is created with its range keeps it.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -62,7 +62,8 @@ pub async fn wait_for_process(process: &Process, layout: &Layout) -> Result<()> 
     wait_until(&what, 60, &log, || is_ready(&process.ready)).await
 }
 
-/// Waits until the process of this entry runs. The one of an earlier plan may still accept connections.
+/// Waits until the process of this entry runs. The one of an earlier plan may still accept
+/// connections.
 pub async fn wait_for_replacement(process: &Process, layout: &Layout) -> Result<()> {
     let what = format!("the restart of {}", process.name);
     let (log, record) = (layout.log(&process.name), layout.record(&process.name));
@@ -180,7 +181,8 @@ pub async fn watch_until<T>(
         .map_err(late)
 }
 
-/// Returns the first value that `find` returns for the node; an earlier end of the watch is an error.
+/// Returns the first value that `find` returns for the node; an earlier end of the watch is an
+/// error.
 async fn watch_node<T>(
     client: &Client,
     name: &str,

@@ -23,7 +23,8 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// A packet, written `FROM TO PROTOCOL PORT`, with the family of the first address; and the verdict.
+/// A packet, written `FROM TO PROTOCOL PORT`, with the family of the first address; and the
+/// verdict.
 fn check(case: &str, policies: &[(&str, Value)], packets: &[(&str, bool)]) {
     let mut cluster = cluster();
     for (key, spec) in policies {

@@ -1,5 +1,5 @@
-//! Evaluates packets against the generated text, as nftables does. It knows only the grammar that the
-//! crate writes, and panics for anything else.
+//! Evaluates packets against the generated text, as nftables does. It knows only the grammar that
+//! the crate writes, and panics for anything else.
 
 use std::net::IpAddr;
 

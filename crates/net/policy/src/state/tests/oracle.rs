@@ -1,5 +1,5 @@
-//! The API's rules, written down a second time and without sets, indexes or text: the reference that
-//! the rules are compared with.
+//! The API's rules, written down a second time and without sets, indexes or text: the reference
+//! that the rules are compared with.
 
 use std::net::IpAddr;
 
