@@ -4,6 +4,7 @@
 //! The crates that use it compute the rules. It knows no object of the API.
 
 mod connections;
+mod monitor;
 mod names;
 mod program;
 mod terms;
@@ -11,6 +12,7 @@ mod terms;
 pub use connections::{
     ConnectionError, delete_connections, list_connections, list_udp_connections,
 };
+pub use monitor::{TableChanges, TableMonitor};
 pub use names::chain_name;
 pub use program::{Commands, Error, apply_commands, check_nft, delete_table, list_objects};
 pub use terms::{Family, Protocol, supported_families};

@@ -146,6 +146,7 @@ impl Args {
                 .nftables_masquerade_bit
                 .or(file.nftables.masquerade_bit)
                 .unwrap_or(14),
+            sync_period: CHECK_INTERVAL,
             node_port_addresses,
             healthz: parse_address(
                 self.healthz_bind_address,
@@ -241,7 +242,7 @@ fn parse_address(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::upstream::UPSTREAM_FLAGS;
@@ -254,7 +255,7 @@ mod tests {
         Args::command().debug_assert();
     }
 
-    fn settings(words: &[&str]) -> anyhow::Result<Settings> {
+    pub(crate) fn settings(words: &[&str]) -> anyhow::Result<Settings> {
         let words = std::iter::once("kube-proxy")
             .chain(words.iter().copied())
             .map(OsString::from);

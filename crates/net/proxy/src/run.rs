@@ -21,6 +21,7 @@ use crate::local::LocalNode;
 use crate::metrics::ProxyMetrics;
 use crate::settings::{Settings, apply_conntrack_settings};
 use crate::sync::Proxy;
+use crate::table_watch::TableWatch;
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Excludes Services that another proxy, or none, serves.
@@ -67,6 +68,7 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
         let checks = Checks::new(tasks.clone(), health.clone());
         let node = LocalNode::default();
         let mut proxy = Proxy {
+            watch: TableWatch::open(settings.sync_period),
             settings,
             services,
             slices,

@@ -21,6 +21,9 @@ pub struct Settings {
     pub masquerade_all: bool,
     /// Bit of the packet mark for masquerading.
     pub masquerade_bit: u8,
+    /// Interval of the checks of rules if the kernel does not notify of their changes, and half of
+    /// the time after which a change that could not be applied makes the proxy unhealthy.
+    pub sync_period: Duration,
     /// `primary`, ranges, or empty for the default.
     pub node_port_addresses: Vec<String>,
     /// Limits and timeouts of connection tracking.

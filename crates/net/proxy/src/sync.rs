@@ -20,10 +20,12 @@ use crate::metrics::ProxyMetrics;
 use crate::nft;
 use crate::service_rules::{ServiceRules, build_service_rules};
 use crate::settings::{CHECK_INTERVAL, Settings};
+use crate::table_watch::{TableWatch, Work};
 
 /// Changes within this time are applied together.
 const BATCH_DELAY: Duration = Duration::from_millis(10);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
+
 /// The state of the loop.
 pub(crate) struct Proxy {
     pub(crate) settings: Settings,
@@ -35,6 +37,7 @@ pub(crate) struct Proxy {
     pub(crate) checks: Checks,
     pub(crate) figures: ProxyMetrics,
     pub(crate) health: Arc<Health>,
+    pub(crate) watch: TableWatch,
 }
 
 impl Proxy {
@@ -86,21 +89,24 @@ impl Proxy {
 
     /// Waits for changes; returns true if everything must be installed again.
     async fn wait_for_work(&mut self, dirty: &DirtyServices) -> bool {
+        let mut retry = tokio::time::interval(CHECK_INTERVAL);
+        retry.reset();
         loop {
-            // The kernel sends no event when another program flushes the rules, so they are looked
-            // at.
-            match tokio::time::timeout(CHECK_INTERVAL, dirty.wake.notified()).await {
-                Ok(()) => {
+            tokio::select! {
+                () = dirty.wake.notified() => {
                     tokio::time::sleep(BATCH_DELAY).await;
                     return false;
                 }
-                Err(_) => self.checks.retry().await,
-            }
-            if !nft::are_installed(&self.node.families).await {
-                tracing::warn!(
-                    "another program has removed the rules; all of them will be installed again"
-                );
-                return true;
+                work = self.watch.wait_for_work() => {
+                    if work == Work::Check && nft::are_installed(&self.node.families).await {
+                        continue;
+                    }
+                    tracing::warn!(
+                        "another program has changed the table kube-proxy; all rules will be installed again"
+                    );
+                    return true;
+                }
+                _ = retry.tick() => self.checks.retry().await,
             }
         }
     }
@@ -174,7 +180,8 @@ impl Proxy {
         if desired.has_affinity() {
             commands += &desired.keep_affinity(&nft::list_sets().await);
         }
-        net_nft::apply_commands(&commands).await?;
+        self.watch.discard_changes();
+        self.watch.apply(&commands).await?;
         let names: Vec<String> = self
             .desired
             .rules_by_service()
@@ -230,7 +237,7 @@ impl Proxy {
         }
         // Before the health checks: a load balancer must not see endpoints that the rules do not
         // reach yet.
-        net_nft::apply_commands(&change).await?;
+        self.watch.apply(&change).await?;
         if !change.is_empty() {
             tracing::debug!(
                 services = checks.len(),
@@ -248,7 +255,7 @@ impl Proxy {
         // install.
         if !unused.is_empty() || !removal.is_empty() {
             removal.push_str(&unused);
-            net_nft::apply_commands(removal).await?;
+            self.watch.apply(removal).await?;
             removal.clear();
         }
         Ok(())
@@ -270,34 +277,5 @@ fn is_eligible(node: &NodeObject) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn node_that_is_removed_takes_no_connections_of_load_balancers() {
-        for (node, expect) in [
-            (json!({ "metadata": {} }), true),
-            (
-                json!({ "metadata": {}, "spec": { "taints": [{ "key": "other", "effect": "NoSchedule" }] } }),
-                true,
-            ),
-            (
-                json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }),
-                false,
-            ),
-            (
-                json!({ "metadata": {}, "spec": { "taints": [
-                    { "key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule" }] } }),
-                false,
-            ),
-        ] {
-            assert_eq!(
-                is_eligible(&serde_json::from_value(node.clone()).unwrap()),
-                expect,
-                "{node}"
-            );
-        }
-    }
-}
+#[path = "sync_tests.rs"]
+mod tests;

@@ -1,0 +1,299 @@
+//! Notifications of the kernel about changes of a table, whichever program makes them.
+//!
+//! The kernel sends the objects of a transaction when it commits it, and one message for its end
+//! (`NFT_MSG_NEWGEN`). Both are in the socket's buffer before the program that made the change
+//! continues, so the transactions of one `nft` call can be counted after it has ended. Packets that
+//! add elements to sets, and timeouts of elements, cause no notification. `nft monitor` was
+//! rejected: another process for each listener, and a text without the end of a transaction.
+
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
+};
+use tokio::io::unix::AsyncFd;
+
+/// `NFNLGRP_NFTABLES` is group 7; the address has a bit for each group.
+const GROUP: u32 = 1 << 6;
+/// `NFNL_SUBSYS_NFTABLES`: the upper byte of a message's type.
+const SUBSYSTEM: u8 = 10;
+/// `NFT_MSG_NEWGEN`: the lower byte of the message at the end of a transaction.
+const GENERATION: u8 = 15;
+/// The attribute with the name of the table is the first of all kinds of objects, and of tables.
+const TABLE_NAME: u16 = 1;
+/// Length of a message's header (`nlmsghdr`), and of that header with the netfilter's (`nfgenmsg`).
+const HEADER: usize = 16;
+const BOTH_HEADERS: usize = 20;
+/// The kernel's messages have at most 16 KiB.
+const BUFFER: usize = 32 * 1024;
+
+/// Changes since the last read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TableChanges {
+    /// Transactions that changed the table.
+    pub transactions: usize,
+    /// Notifications were lost, because the buffer was full.
+    pub lost: bool,
+}
+
+impl TableChanges {
+    /// Returns whether anything may have changed.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self.transactions > 0 || self.lost
+    }
+}
+
+/// A socket with the notifications about one table name, of both families.
+#[derive(Debug)]
+pub struct TableMonitor {
+    socket: AsyncFd<OwnedFd>,
+    reader: Reader,
+    buffer: Vec<u8>,
+}
+
+impl TableMonitor {
+    /// Subscribes to changes of a table in the network namespace of the caller.
+    ///
+    /// # Errors
+    /// The process lacks `CAP_NET_ADMIN`, or the kernel has no netfilter sockets.
+    pub fn open(table: &str) -> io::Result<Self> {
+        let socket = socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+            SockProtocol::NetlinkNetFilter,
+        )?;
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, GROUP))?;
+        Ok(Self {
+            socket: watch_socket(socket)?,
+            reader: Reader::new(table),
+            buffer: vec![0; BUFFER],
+        })
+    }
+
+    /// Waits for the end of a transaction that changed the table.
+    ///
+    /// # Errors
+    /// The socket fails. The loss of notifications is no error but a change.
+    pub async fn wait_for_change(&mut self) -> io::Result<TableChanges> {
+        loop {
+            // Cleared before and not after the read: a notification that arrives meanwhile sets it again.
+            self.socket.readable().await?.clear_ready();
+            let changes = self.read_changes()?;
+            if changes.any() {
+                return Ok(changes);
+            }
+        }
+    }
+
+    /// Returns the changes that the socket has notifications of, without waiting.
+    ///
+    /// # Errors
+    /// The socket fails.
+    pub fn read_changes(&mut self) -> io::Result<TableChanges> {
+        let mut changes = TableChanges::default();
+        loop {
+            // The socket itself and not its readiness: the runtime learns of a notification later
+            // than this call, if that follows the change.
+            let socket = self.socket.get_ref().as_raw_fd();
+            match recv(socket, &mut self.buffer, MsgFlags::empty()) {
+                Ok(length) => {
+                    let messages = self.buffer.get(..length).unwrap_or_default();
+                    changes.transactions += self.reader.count_transactions(messages);
+                }
+                Err(Errno::EAGAIN) => return Ok(changes),
+                Err(Errno::ENOBUFS) => changes.lost = true,
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Runs a future, and returns its result with the changes during it. Notifications are read
+    /// meanwhile, so that those of a large transaction do not fill the buffer.
+    ///
+    /// # Errors
+    /// The socket fails; the future has ended nevertheless.
+    pub async fn watch_during<T>(
+        &mut self,
+        work: impl Future<Output = T>,
+    ) -> (T, io::Result<TableChanges>) {
+        let mut changes = TableChanges::default();
+        let mut work = std::pin::pin!(work);
+        let (result, failure) = loop {
+            tokio::select! {
+                biased;
+                result = &mut work => break (result, None),
+                seen = self.wait_for_change() => match seen {
+                    Ok(seen) => changes.add(seen),
+                    Err(error) => break (work.await, Some(error)),
+                },
+            }
+        };
+        let last = match failure {
+            Some(error) => Err(error),
+            None => self.read_changes(),
+        };
+        let changes = last.map(|last| {
+            changes.add(last);
+            changes
+        });
+        (result, changes)
+    }
+}
+
+impl TableChanges {
+    fn add(&mut self, more: Self) {
+        self.transactions += more.transactions;
+        self.lost |= more.lost;
+    }
+}
+
+/// Registers the socket with the runtime, which owns it until it is closed and never replaces it, as
+/// the constructor requires.
+#[allow(deprecated)]
+fn watch_socket(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // Its replacement is an unsafe function, for descriptors that another owner could close.
+    AsyncFd::new(socket)
+}
+
+/// The parser of notifications. A transaction may be split into several reads.
+#[derive(Debug)]
+struct Reader {
+    /// The name with the terminating zero, as in messages.
+    table: Vec<u8>,
+    touched: bool,
+}
+
+impl Reader {
+    fn new(table: &str) -> Self {
+        Self {
+            table: [table.as_bytes(), &[0]].concat(),
+            touched: false,
+        }
+    }
+
+    /// Returns the number of transactions that end in these messages and changed the table.
+    fn count_transactions(&mut self, mut messages: &[u8]) -> usize {
+        let mut count = 0;
+        while let Some((message, rest)) = split_message(messages) {
+            messages = rest;
+            if message.get(5) != Some(&SUBSYSTEM) {
+                continue;
+            }
+            if message.get(4) == Some(&GENERATION) {
+                count += usize::from(std::mem::take(&mut self.touched));
+            } else {
+                self.touched |= table_name(message) == Some(&self.table);
+            }
+        }
+        count
+    }
+}
+
+/// Splits off the first message with its header; None at the end, or if its length is not valid.
+fn split_message(messages: &[u8]) -> Option<(&[u8], &[u8])> {
+    let length = u32::from_ne_bytes(messages.get(..4)?.try_into().ok()?);
+    let length = usize::try_from(length).ok().filter(|l| *l >= HEADER)?;
+    // The kernel pads messages to 4 bytes, except the last.
+    let padded = length.checked_next_multiple_of(4)?;
+    let rest = messages.get(padded..).unwrap_or_default();
+    Some((messages.get(..length)?, rest))
+}
+
+fn table_name(message: &[u8]) -> Option<&[u8]> {
+    let mut attributes = message.get(BOTH_HEADERS..)?;
+    loop {
+        let length = usize::from(read_u16(attributes, 0)?);
+        let kind = read_u16(attributes, 2)?;
+        if kind == TABLE_NAME {
+            return attributes.get(4..length);
+        }
+        let padded = length.checked_next_multiple_of(4).filter(|l| *l > 0)?;
+        attributes = attributes.get(padded..)?;
+    }
+}
+
+fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Builds a message of nftables with the attributes.
+    fn message(kind: u8, attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut body = vec![2, 0, 0, 0];
+        for (kind, value) in attributes {
+            body.extend((u16::try_from(value.len() + 4).unwrap_or(0)).to_ne_bytes());
+            body.extend(kind.to_ne_bytes());
+            body.extend(*value);
+            body.resize(body.len().next_multiple_of(4), 0);
+        }
+        let length = u32::try_from(body.len() + HEADER).unwrap_or(0);
+        let mut out = length.to_ne_bytes().to_vec();
+        out.extend([kind, SUBSYSTEM, 0, 0]);
+        out.extend([0; 8]);
+        out.extend(body);
+        out
+    }
+
+    #[test]
+    fn transactions_of_the_table_are_counted() {
+        let own = message(6, &[(1, b"kube-proxy\0")]);
+        let later = message(6, &[(7, b"x\0"), (1, b"kube-proxy\0")]);
+        let other = message(6, &[(1, b"kube-proxy2\0")]);
+        let end = message(GENERATION, &[(1, &[0, 0, 0, 9])]);
+        let mut foreign = own.clone();
+        foreign[5] = 1;
+        for (messages, expect) in [
+            (vec![&own, &end], 1),
+            (vec![&own, &own, &end, &other, &end], 1),
+            (vec![&own, &end, &later, &end], 2),
+            (vec![&other, &end], 0),
+            (vec![&foreign, &end], 0),
+            (vec![&own], 0),
+            (vec![&end], 0),
+        ] {
+            let text: Vec<u8> = messages.iter().copied().flatten().copied().collect();
+            let count = Reader::new("kube-proxy").count_transactions(&text);
+            assert_eq!(count, expect, "{messages:?}");
+        }
+    }
+
+    #[test]
+    fn transaction_in_two_reads_is_counted_once() {
+        let mut reader = Reader::new("kube-proxy");
+        let own = message(2, &[(1, b"kube-proxy\0")]);
+        assert_eq!(reader.count_transactions(&own), 0);
+        let end = message(GENERATION, &[]);
+        assert_eq!(reader.count_transactions(&end), 1);
+        assert_eq!(reader.count_transactions(&end), 0);
+    }
+
+    #[test]
+    fn messages_with_wrong_lengths_end_the_parse() {
+        let whole = [
+            message(6, &[(1, b"kube-proxy\0")]),
+            message(GENERATION, &[]),
+        ]
+        .concat();
+        for (at, byte) in [(0, 0), (0, 15), (1, 255), (20, 0), (20, 255), (20, 3)] {
+            let mut wrong = whole.clone();
+            wrong[at] = byte;
+            assert!(
+                Reader::new("kube-proxy").count_transactions(&wrong) <= 1,
+                "{at} {byte}"
+            );
+        }
+        for end in 0..whole.len() - 1 {
+            let count = Reader::new("kube-proxy").count_transactions(&whole[..end]);
+            assert_eq!(count, 0, "{end}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+use base_task::{CancellationToken, Tasks};
+use base_telemetry::Metrics;
+use base_telemetry::prometheus_client::metrics::counter::Counter;
+use serde_json::json;
+
+use super::*;
+use crate::service_rules::tests as fixtures;
+
+#[test]
+fn node_that_is_removed_takes_no_connections_of_load_balancers() {
+    for (node, expect) in [
+        (json!({ "metadata": {} }), true),
+        (
+            json!({ "metadata": {}, "spec": { "taints": [{ "key": "other", "effect": "NoSchedule" }] } }),
+            true,
+        ),
+        (
+            json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }),
+            false,
+        ),
+        (
+            json!({ "metadata": {}, "spec": { "taints": [
+                { "key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule" }] } }),
+            false,
+        ),
+    ] {
+        assert_eq!(
+            is_eligible(&serde_json::from_value(node.clone()).unwrap()),
+            expect,
+            "{node}"
+        );
+    }
+}
+
+/// Runs a test in a network namespace; its programs inherit that of the thread.
+fn in_namespace<F: Future<Output = ()> + 'static>(test: fn() -> F) {
+    let thread = std::thread::spawn(move || {
+        if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) {
+            return println!("skipped: no network namespace: {error}");
+        }
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().unwrap().block_on(async {
+            match net_nft::check_nft().await {
+                Ok(()) => test().await,
+                Err(error) => println!("skipped: {error}"),
+            }
+        });
+    });
+    thread.join().unwrap();
+}
+
+/// Returns a proxy of one Service with one endpoint.
+fn proxy() -> Proxy {
+    let service = fixtures::service(json!({
+        "clusterIPs": ["10.96.0.7"], "ports": [{ "port": 80 }]
+    }));
+    let slice = fixtures::slice(json!([
+        { "addresses": ["10.244.0.5"], "nodeName": "n1", "conditions": { "ready": true } }
+    ]));
+    let settings = crate::args::tests::settings(&["--hostname-override=n1"]).unwrap();
+    let health = Arc::new(Health::default());
+    Proxy {
+        watch: TableWatch::open(settings.sync_period),
+        settings,
+        services: Store::from_objects(vec![service], Vec::new()),
+        slices: Store::from_objects(
+            vec![EndpointSlice::clone(&slice)],
+            vec![("service", Box::new(|_| vec!["ns/web".to_owned()]))],
+        ),
+        nodes: Store::from_objects(Vec::new(), Vec::new()),
+        node: LocalNode::default(),
+        desired: DesiredRules::default(),
+        checks: Checks::new(Tasks::new(CancellationToken::new()), health.clone()),
+        figures: ProxyMetrics::new(&Metrics::new()),
+        health,
+    }
+}
+
+async fn list_table() -> String {
+    let words = ["list", "table", "ip", "kube-proxy"];
+    let listed = net_nft::list_objects(&words).await.unwrap();
+    String::from_utf8(listed.stdout).unwrap()
+}
+
+/// Waits for the end of a sync.
+async fn wait_for_syncs(syncs: &Counter, count: u64, why: &str) {
+    let done = async {
+        while syncs.get() < count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let limit = Duration::from_secs(30);
+    assert!(tokio::time::timeout(limit, done).await.is_ok(), "{why}");
+}
+
+#[test]
+fn rules_that_another_program_changes_are_installed_again() {
+    in_namespace(|| async {
+        let mut proxy = proxy();
+        let (syncs, dirty) = (proxy.figures.syncs.clone(), DirtyServices::default());
+        let script = async {
+            wait_for_syncs(&syncs, 1, "first").await;
+            let whole = list_table().await;
+            assert!(
+                whole.contains("10.96.0.7 . tcp . 80 : goto service-"),
+                "{whole}"
+            );
+            let changes = [
+                "flush ruleset\n",
+                "delete element ip kube-proxy service-ips { 10.96.0.7 . tcp . 80 }\n",
+            ];
+            for (repairs, change) in (1..).zip(changes) {
+                net_nft::apply_commands(change).await.unwrap();
+                wait_for_syncs(&syncs, 1 + repairs, change).await;
+                assert_eq!(list_table().await, whole, "{change}");
+            }
+            // A change of another table, and the repairs themselves, are no reason for another one.
+            net_nft::apply_commands("add table ip other\n")
+                .await
+                .unwrap();
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            assert_eq!(syncs.get(), 3);
+        };
+        tokio::select! {
+            () = proxy.follow_changes(&dirty) => {}
+            () = script => {}
+        }
+    });
+}

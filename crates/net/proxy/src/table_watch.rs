@@ -1,0 +1,252 @@
+//! Detects that another program changed the proxy's tables, and decides when to repair them.
+//!
+//! The kernel notifies of each transaction, so that a node without changes does no work. A
+//! transaction of the proxy itself is known by its count: of several during one call of `nft`, the
+//! others are those of another program. Without notifications, the rules are checked once in a
+//! sync period.
+
+use std::time::Duration;
+
+use net_nft::{TableChanges, TableMonitor};
+use tokio::time::Instant;
+
+use crate::base_chains::TABLE;
+
+/// Time between a change by another program and the repair: such programs often make several.
+const REPAIR_DELAY: Duration = Duration::from_millis(10);
+/// Least time between two repairs: two programs that claim the table must not keep the node busy.
+const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Work that the tables need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Look whether the rules are installed.
+    Check,
+    /// Install all rules again.
+    Repair,
+}
+
+/// State of the detection.
+pub(crate) struct TableWatch {
+    monitor: Option<TableMonitor>,
+    schedule: Schedule,
+}
+
+impl TableWatch {
+    /// Subscribes to changes; falls back to checks once in `period` if the kernel sends none.
+    pub(crate) fn open(period: Duration) -> Self {
+        let mut schedule = Schedule::new(period);
+        let monitor = TableMonitor::open(TABLE)
+            .inspect_err(|error| {
+                tracing::warn!(%error, "the kernel does not notify of changed rules; they are checked every {} s", period.as_secs());
+                schedule.check_always(Instant::now());
+            })
+            .ok();
+        Self { monitor, schedule }
+    }
+
+    /// Applies a transaction of the proxy.
+    ///
+    /// # Errors
+    /// As for [`net_nft::apply_commands`].
+    pub(crate) async fn apply(&mut self, commands: &str) -> Result<(), net_nft::Error> {
+        let work = net_nft::apply_commands(commands);
+        let Some(monitor) = &mut self.monitor else {
+            return work.await;
+        };
+        let (applied, seen) = monitor.watch_during(work).await;
+        match seen {
+            Ok(changes) => self.schedule.record_own(changes, Instant::now()),
+            Err(error) => self.close_monitor(&error),
+        }
+        applied
+    }
+
+    /// Discards changes before an installation of all rules, which reverts them.
+    pub(crate) fn discard_changes(&mut self) {
+        self.schedule.repair_at = None;
+        if let Some(monitor) = &mut self.monitor
+            && let Err(error) = monitor.read_changes()
+        {
+            self.close_monitor(&error);
+        }
+    }
+
+    /// Waits until the tables need work.
+    pub(crate) async fn wait_for_work(&mut self) -> Work {
+        loop {
+            let due = self.schedule.next_due();
+            let wait = async {
+                match due {
+                    Some((at, _)) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            // While a repair is due, more changes do not matter.
+            let listens = self.schedule.repair_at.is_none();
+            tokio::select! {
+                changes = wait_for_change(&mut self.monitor), if listens => match changes {
+                    Ok(changes) => self.schedule.record_foreign(changes, Instant::now()),
+                    Err(error) => self.close_monitor(&error),
+                },
+                () = wait => if let Some((_, work)) = due {
+                    self.schedule.begin(work, Instant::now());
+                    return work;
+                },
+            }
+        }
+    }
+
+    fn close_monitor(&mut self, error: &std::io::Error) {
+        tracing::warn!(%error, "notifications of changed rules have ended; rules are checked every {} s", self.schedule.period.as_secs());
+        self.monitor = None;
+        self.schedule.check_always(Instant::now());
+    }
+}
+
+async fn wait_for_change(monitor: &mut Option<TableMonitor>) -> std::io::Result<TableChanges> {
+    match monitor {
+        Some(monitor) => monitor.wait_for_change().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The times of checks and repairs.
+#[derive(Debug)]
+struct Schedule {
+    period: Duration,
+    /// There are no notifications.
+    always: bool,
+    check_at: Option<Instant>,
+    repair_at: Option<Instant>,
+    repaired: Option<Instant>,
+}
+
+impl Schedule {
+    fn new(period: Duration) -> Self {
+        Self {
+            period,
+            always: false,
+            check_at: None,
+            repair_at: None,
+            repaired: None,
+        }
+    }
+
+    fn check_always(&mut self, now: Instant) {
+        self.always = true;
+        self.check_at = Some(now + self.period);
+    }
+
+    /// Records the changes during a call of `nft` of the proxy.
+    fn record_own(&mut self, changes: TableChanges, now: Instant) {
+        if changes.transactions > 1 {
+            self.plan_repair(now);
+        }
+        // No repair: a large transaction of the proxy itself may fill the buffer each time.
+        if changes.lost {
+            self.check_at = self.check_at.or(Some(now + self.period));
+        }
+    }
+
+    fn record_foreign(&mut self, changes: TableChanges, now: Instant) {
+        if changes.any() {
+            self.plan_repair(now);
+        }
+    }
+
+    fn plan_repair(&mut self, now: Instant) {
+        let soon = now + REPAIR_DELAY;
+        let at = self
+            .repaired
+            .map_or(soon, |last| soon.max(last + REPAIR_INTERVAL));
+        self.repair_at = self.repair_at.or(Some(at));
+    }
+
+    /// Returns the next work with its time.
+    fn next_due(&self) -> Option<(Instant, Work)> {
+        let repair = self.repair_at.map(|at| (at, Work::Repair));
+        let check = self.check_at.map(|at| (at, Work::Check));
+        repair.into_iter().chain(check).min_by_key(|(at, _)| *at)
+    }
+
+    fn begin(&mut self, work: Work, now: Instant) {
+        match work {
+            Work::Check => self.check_at = self.always.then(|| now + self.period),
+            Work::Repair => {
+                self.repair_at = None;
+                self.repaired = Some(now);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_secs(30);
+
+    fn changes(transactions: usize, lost: bool) -> TableChanges {
+        TableChanges { transactions, lost }
+    }
+
+    #[test]
+    fn only_transactions_of_others_cause_work() {
+        let start = Instant::now();
+        let repair = Some((start + REPAIR_DELAY, Work::Repair));
+        let check = Some((start + PERIOD, Work::Check));
+        for (own, seen, expect) in [
+            (true, changes(0, false), None),
+            (true, changes(1, false), None),
+            (true, changes(2, false), repair),
+            (true, changes(1, true), check),
+            (false, changes(0, false), None),
+            (false, changes(1, false), repair),
+            (false, changes(0, true), repair),
+        ] {
+            let mut schedule = Schedule::new(PERIOD);
+            match own {
+                true => schedule.record_own(seen, start),
+                false => schedule.record_foreign(seen, start),
+            }
+            assert_eq!(schedule.next_due(), expect, "{own} {seen:?}");
+        }
+    }
+
+    #[test]
+    fn repairs_keep_an_interval() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(PERIOD);
+        schedule.record_foreign(changes(1, false), start);
+        let later = start + Duration::from_millis(5);
+        schedule.record_foreign(changes(1, false), later);
+        assert_eq!(
+            schedule.next_due(),
+            Some((start + REPAIR_DELAY, Work::Repair))
+        );
+        schedule.begin(Work::Repair, start);
+        assert_eq!(schedule.next_due(), None);
+        schedule.record_foreign(changes(1, false), later);
+        let expect = Some((start + REPAIR_INTERVAL, Work::Repair));
+        assert_eq!(schedule.next_due(), expect);
+    }
+
+    #[test]
+    fn checks_repeat_only_without_notifications() {
+        let start = Instant::now();
+        for (always, expect) in [
+            (true, Some((start + PERIOD + PERIOD, Work::Check))),
+            (false, None),
+        ] {
+            let mut schedule = Schedule::new(PERIOD);
+            match always {
+                true => schedule.check_always(start),
+                false => schedule.record_own(changes(1, true), start),
+            }
+            assert_eq!(schedule.next_due(), Some((start + PERIOD, Work::Check)));
+            schedule.begin(Work::Check, start + PERIOD);
+            assert_eq!(schedule.next_due(), expect, "{always}");
+        }
+    }
+}
