@@ -1,6 +1,6 @@
 //! The command line and the configuration file. A flag overrides the file.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -10,6 +10,8 @@ use net_policy::{AgentSettings, GuardedNetwork};
 
 use crate::config::Configuration;
 use crate::conntrack_settings::ConntrackConfiguration;
+use crate::detect_local::{DetectLocalOptions, check_device, parse_ranges};
+use crate::local::NodePortAddresses;
 use crate::settings::{CHECK_INTERVAL, Settings};
 
 /// Implements Services by nftables rules in the kernel.
@@ -34,6 +36,25 @@ pub struct Args {
     /// Ranges of pods, separated by commas: connections from there keep their source address
     #[arg(long, value_name = "CIDR,...")]
     cluster_cidr: Option<String>,
+    /// Detection of connections from pods of this node: ClusterCIDR, NodeCIDR, BridgeInterface or
+    /// InterfaceNamePrefix [default: ClusterCIDR]
+    #[arg(long, value_name = "MODE")]
+    detect_local_mode: Option<String>,
+    /// Bridge of pods, for the mode BridgeInterface
+    #[arg(long, value_name = "DEVICE")]
+    pod_bridge_interface: Option<String>,
+    /// Begin of the names of pods' interfaces, for the mode InterfaceNamePrefix
+    #[arg(long, value_name = "PREFIX")]
+    pod_interface_name_prefix: Option<String>,
+    /// Address of the node instead of that in its Node object; nothing is bound to it
+    #[arg(long, value_name = "IP")]
+    bind_address: Option<String>,
+    /// End if an address of health checks or metrics can't be bound, instead of trying again
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    bind_address_hard_fail: Option<bool>,
+    /// Score of the kernel's out-of-memory killer for this process [default: -999]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = clap::value_parser!(i32).range(-1000..=1000))]
+    oom_score_adj: Option<i32>,
     /// Mode: nftables; for iptables the same rules are installed by nftables
     #[arg(long, value_name = "MODE")]
     proxy_mode: Option<String>,
@@ -49,11 +70,14 @@ pub struct Args {
     #[arg(long, value_name = "CIDR,...", value_delimiter = ',')]
     nodeport_addresses: Vec<String>,
     /// Masquerade all connections
-    #[arg(long)]
-    masquerade_all: bool,
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    masquerade_all: Option<bool>,
     /// Bit of the packet mark for masquerading [default: 14]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=31))]
     nftables_masquerade_bit: Option<u8>,
+    /// The same in the mode iptables
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=31))]
+    iptables_masquerade_bit: Option<u8>,
     /// Connections tracked for each core of the machine; 0 leaves the kernel's limit [default:
     /// 32768]
     #[arg(long, value_name = "N")]
@@ -62,8 +86,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     conntrack_min: Option<u32>,
     /// Accept TCP packets outside the window, as Services with asymmetric routes need
-    #[arg(long)]
-    conntrack_tcp_be_liberal: bool,
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    conntrack_tcp_be_liberal: Option<bool>,
     /// Time after which an idle TCP connection is forgotten; 0 leaves the kernel's [default: 24h]
     #[arg(long, value_name = "DURATION")]
     conntrack_tcp_timeout_established: Option<String>,
@@ -90,10 +114,10 @@ pub struct Args {
     #[arg(long, value_name = "DEVICE", requires = "network_policies", value_parser = parse_device)]
     network_policy_bridge: Option<String>,
     /// Remove all rules and exit
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false, action = clap::ArgAction::Set)]
     pub cleanup: bool,
     /// Check the configuration and that rules can be installed, and exit
-    #[arg(long)]
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, default_value_t = false, action = clap::ArgAction::Set)]
     pub init_only: bool,
 }
 
@@ -104,62 +128,90 @@ impl Args {
     /// The configuration file can't be read, or it or a flag has an invalid value.
     pub fn settings(self) -> anyhow::Result<(Option<PathBuf>, Settings)> {
         let file = read_file(self.config.as_deref())?;
-        let text = |flag: Option<String>, file: String| flag.unwrap_or(file);
-        check_mode(&text(self.proxy_mode, file.mode))?;
-        let from_file = Some(file.client_connection.kubeconfig)
+        let kubeconfig = self.kubeconfig.clone();
+        let from_file = Some(file.client_connection.kubeconfig.clone())
             .filter(|path| !path.is_empty())
             .map(PathBuf::from);
-        let name = text(self.hostname_override, file.hostname_override);
-        // A list in flags replaces that of the file as a whole.
-        let node_port_addresses = match self.nodeport_addresses.is_empty() {
-            true => file.node_port_addresses.unwrap_or_default(),
-            false => self.nodeport_addresses,
+        Ok((kubeconfig.or(from_file), self.resolve(file)?))
+    }
+
+    /// Returns the settings of the flags and the file.
+    fn resolve(self, file: Configuration) -> anyhow::Result<Settings> {
+        let text = |flag: &Option<String>, file: &str| flag.clone().unwrap_or(file.to_owned());
+        let mode = text(&self.proxy_mode, &file.mode);
+        check_mode(&mode)?;
+        let masquerade = file.masquerade(&mode);
+        let flag_bit = self.iptables_masquerade_bit.filter(|_| mode != "nftables");
+        let node_name = choose_node_name(&text(&self.hostname_override, &file.hostname_override));
+        let detect_local = DetectLocalOptions {
+            mode: text(&self.detect_local_mode, &file.detect_local_mode),
+            cluster_cidr: text(&self.cluster_cidr, &file.cluster_cidr),
+            bridge: text(
+                &self.pod_bridge_interface,
+                &file.detect_local.bridge_interface,
+            ),
+            prefix: text(
+                &self.pod_interface_name_prefix,
+                &file.detect_local.interface_name_prefix,
+            ),
         };
-        let conntrack = ConntrackConfiguration {
+        // A list in flags replaces that of the file as a whole.
+        let node_ports = match self.nodeport_addresses.is_empty() {
+            true => file.node_port_addresses.as_deref().unwrap_or_default(),
+            false => &self.nodeport_addresses,
+        };
+        let (healthz, metrics) = (&self.healthz_bind_address, &self.metrics_bind_address);
+        let (every, loopback) = default_addresses(&file.bind_address);
+        let (sync_period, min_sync_period) = file.nftables.periods()?;
+        Ok(Settings {
+            policies: self.policies(&node_name)?,
+            conntrack: self.conntrack().or(file.conntrack).settings()?,
+            node_name,
+            detect_local: detect_local.parse()?,
+            bind_address: parse_bind_address(&text(&self.bind_address, &file.bind_address))?,
+            bind_hard_fail: self
+                .bind_address_hard_fail
+                .unwrap_or(file.bind_address_hard_fail),
+            oom_score_adj: check_oom_score(self.oom_score_adj.or(file.oom_score_adj))?,
+            masquerade_all: self.masquerade_all.unwrap_or(masquerade.masquerade_all),
+            masquerade_bit: check_bit(
+                self.nftables_masquerade_bit
+                    .or(flag_bit)
+                    .or(masquerade.masquerade_bit),
+            )?,
+            sync_period,
+            min_sync_period,
+            node_port_addresses: NodePortAddresses::parse(node_ports)?,
+            healthz: parse_address(healthz, &file.healthz_bind_address, (every, 10256))?,
+            metrics: parse_address(metrics, &file.metrics_bind_address, (loopback, 10249))?,
+        })
+    }
+
+    fn conntrack(&self) -> ConntrackConfiguration {
+        ConntrackConfiguration {
             max_per_core: self.conntrack_max_per_core,
             min: self.conntrack_min,
-            tcp_established_timeout: self.conntrack_tcp_timeout_established,
-            tcp_close_wait_timeout: self.conntrack_tcp_timeout_close_wait,
-            tcp_be_liberal: self.conntrack_tcp_be_liberal.then_some(true),
-            udp_timeout: self.conntrack_udp_timeout,
-            udp_stream_timeout: self.conntrack_udp_timeout_stream,
-        };
-        let node_name = choose_node_name(&name);
-        let policies = match self.network_policies {
-            false => None,
-            true => Some(AgentSettings {
-                node_name: node_name.clone(),
-                network: GuardedNetwork {
-                    ranges: parse_ranges(&self.network_policy_pod_cidrs.unwrap_or_default())?,
-                    bridge: self.network_policy_bridge,
-                },
-                check_interval: CHECK_INTERVAL,
-            }),
-        };
-        let settings = Settings {
-            policies,
-            conntrack: conntrack.or(file.conntrack).settings()?,
-            node_name,
-            pod_ranges: parse_ranges(&text(self.cluster_cidr, file.cluster_cidr))?,
-            masquerade_all: self.masquerade_all || file.nftables.masquerade_all,
-            masquerade_bit: self
-                .nftables_masquerade_bit
-                .or(file.nftables.masquerade_bit)
-                .unwrap_or(14),
-            sync_period: CHECK_INTERVAL,
-            node_port_addresses,
-            healthz: parse_address(
-                self.healthz_bind_address,
-                file.healthz_bind_address,
-                ([0, 0, 0, 0], 10256),
-            )?,
-            metrics: parse_address(
-                self.metrics_bind_address,
-                file.metrics_bind_address,
-                ([127, 0, 0, 1], 10249),
-            )?,
-        };
-        Ok((self.kubeconfig.or(from_file), settings))
+            tcp_established_timeout: self.conntrack_tcp_timeout_established.clone(),
+            tcp_close_wait_timeout: self.conntrack_tcp_timeout_close_wait.clone(),
+            tcp_be_liberal: self.conntrack_tcp_be_liberal,
+            udp_timeout: self.conntrack_udp_timeout.clone(),
+            udp_stream_timeout: self.conntrack_udp_timeout_stream.clone(),
+        }
+    }
+
+    fn policies(&self, node_name: &str) -> anyhow::Result<Option<AgentSettings>> {
+        if !self.network_policies {
+            return Ok(None);
+        }
+        let ranges = self.network_policy_pod_cidrs.as_deref().unwrap_or_default();
+        Ok(Some(AgentSettings {
+            node_name: node_name.to_owned(),
+            network: GuardedNetwork {
+                ranges: parse_ranges(ranges)?,
+                bridge: self.network_policy_bridge.clone(),
+            },
+            check_interval: CHECK_INTERVAL,
+        }))
     }
 }
 
@@ -176,32 +228,45 @@ fn choose_node_name(given: &str) -> String {
     }
 }
 
-fn parse_ranges<T: std::str::FromStr>(text: &str) -> anyhow::Result<Vec<T>>
-where
-    T::Err: std::error::Error + Send + Sync + 'static,
-{
-    text.split(',')
-        .map(str::trim)
-        .filter(|range| !range.is_empty())
-        .map(|range| {
-            range.parse().with_context(|| {
-                format!("{range:?} is not a range of addresses such as 10.244.0.0/16")
-            })
-        })
-        .collect()
+fn parse_device(text: &str) -> anyhow::Result<String> {
+    check_device(text)?;
+    Ok(text.to_owned())
 }
 
-/// Checks the name of a network device, which becomes part of rules.
-fn parse_device(text: &str) -> Result<String, &'static str> {
-    // IFNAMSIZ is 16 with the terminating zero.
-    let is_name = (1..16).contains(&text.len())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
-    match is_name {
-        true => Ok(text.to_owned()),
-        false => Err("not a name of a network device"),
+fn parse_bind_address(text: &str) -> anyhow::Result<Option<IpAddr>> {
+    if text.is_empty() {
+        return Ok(None);
     }
+    let parsed = text.parse().map(Some);
+    parsed.with_context(|| format!("bindAddress {text:?} is not an IP address"))
+}
+
+/// Returns the default addresses of health checks and metrics, which are of the family of
+/// `bindAddress`.
+fn default_addresses(bind_address: &str) -> (IpAddr, IpAddr) {
+    match bind_address.contains(':') {
+        true => (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::LOCALHOST.into()),
+        false => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::LOCALHOST.into()),
+    }
+}
+
+fn check_oom_score(score: Option<i32>) -> anyhow::Result<i32> {
+    // Upstream's default: the last but one to be killed.
+    let score = score.unwrap_or(-999);
+    anyhow::ensure!(
+        (-1000..=1000).contains(&score),
+        "oomScoreAdj {score} is not in the range of -1000 to 1000"
+    );
+    Ok(score)
+}
+
+fn check_bit(bit: Option<u8>) -> anyhow::Result<u8> {
+    let bit = bit.unwrap_or(14);
+    anyhow::ensure!(
+        bit < 32,
+        "masqueradeBit {bit} is not in the range of 0 to 31"
+    );
+    Ok(bit)
 }
 
 /// Checks the mode. k3s and older kubeadm files name iptables; nftables rules do the same for every
@@ -219,32 +284,27 @@ fn check_mode(mode: &str) -> anyhow::Result<()> {
 
 /// Parses an address with or without a port. An empty flag disables the endpoint.
 fn parse_address(
-    flag: Option<String>,
-    file: String,
-    default: ([u8; 4], u16),
+    flag: &Option<String>,
+    file: &str,
+    (address, port): (IpAddr, u16),
 ) -> anyhow::Result<Option<SocketAddr>> {
-    let text = match flag {
-        Some(flag) if flag.is_empty() => return Ok(None),
+    let default = SocketAddr::new(address, port);
+    let text = match flag.as_deref() {
+        Some("") => return Ok(None),
         Some(flag) => flag,
-        None if file.is_empty() => return Ok(Some(SocketAddr::from(default))),
+        None if file.is_empty() => return Ok(Some(default)),
         None => file,
     };
-    let alone = text
-        .parse::<IpAddr>()
-        .map(|ip| SocketAddr::new(ip, default.1));
-    let address = alone.or_else(|_| text.parse());
-    address.map(Some).with_context(|| {
-        format!(
-            "{text:?} is not an address and port such as 127.0.0.1:{}",
-            default.1
-        )
-    })
+    let alone = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, port));
+    let parsed = alone.or_else(|_| text.parse()).map(Some);
+    parsed.with_context(|| format!("{text:?} is not an address and port such as 127.0.0.1:{port}"))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::detect_local::DetectLocal;
     use crate::upstream::UPSTREAM_FLAGS;
     use base_cli::accept_upstream_flags;
     use clap::CommandFactory;
@@ -326,12 +386,93 @@ pub(crate) mod tests {
         for flag in [
             "--proxy-mode=ipvs",
             "--detect-local-mode=BridgeInterface",
-            "--detect-local-mode=NodeCIDR",
+            "--detect-local-mode=Pods",
+            "--bind-address=here",
+            "--oom-score-adj=-1001",
+            "--nodeport-addresses=primary,10.0.0.0/8",
             "--healthz-port=0",
             "--healthz-bind-address=here",
         ] {
             assert!(settings(&[flag]).is_err(), "{flag}");
         }
         assert!(settings(&["--detect-local-mode=ClusterCIDR"]).is_ok());
+    }
+
+    #[test]
+    fn flags_set_the_detection_of_pods_and_the_process() {
+        let read = settings(&[
+            "--detect-local-mode=BridgeInterface",
+            "--pod-bridge-interface=cni0",
+            "--bind-address=192.0.2.1",
+            "--bind-address-hard-fail=true",
+            "--oom-score-adj=-5",
+        ]);
+        let read = read.unwrap();
+        assert_eq!(read.detect_local, DetectLocal::Interface("cni0".into()));
+        assert_eq!(read.bind_address, Some(IpAddr::from([192, 0, 2, 1])));
+        assert!(read.bind_hard_fail);
+        assert_eq!(read.oom_score_adj, -5);
+        assert_eq!(settings(&[]).unwrap().oom_score_adj, -999);
+    }
+
+    /// Go's flags take a value only after `=`.
+    #[test]
+    fn flags_of_two_values_need_none() {
+        for (flag, expect) in [
+            ("--masquerade-all", true),
+            ("--masquerade-all=true", true),
+            ("--masquerade-all=false", false),
+        ] {
+            assert_eq!(settings(&[flag]).unwrap().masquerade_all, expect, "{flag}");
+        }
+        let words = ["kube-proxy", "--cleanup=false", "--init-only"];
+        let args = Args::try_parse_from(words).unwrap();
+        assert!(!args.cleanup && args.init_only);
+    }
+
+    fn of_file(text: &str) -> anyhow::Result<Settings> {
+        let head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+        let file = tempfile::NamedTempFile::new()?;
+        std::fs::write(file.path(), format!("{head}{text}"))?;
+        settings(&[&format!("--config={}", file.path().display())])
+    }
+
+    /// In the mode iptables, and without a mode as in upstream, the section iptables counts.
+    #[test]
+    fn masquerading_is_read_from_the_section_of_the_mode() {
+        let both =
+            "iptables: {masqueradeAll: true, masqueradeBit: 15}\nnftables: {masqueradeBit: 16}";
+        for (mode, expect) in [
+            ("nftables", (false, 16)),
+            ("iptables", (true, 15)),
+            ("\"\"", (true, 16)),
+        ] {
+            let read = of_file(&format!("mode: {mode}\n{both}\n")).unwrap();
+            assert_eq!((read.masquerade_all, read.masquerade_bit), expect, "{mode}");
+        }
+        assert!(of_file("nftables: {masqueradeBit: 32}\n").is_err());
+    }
+
+    #[test]
+    fn file_sets_periods_and_addresses() {
+        let read = of_file("nftables: {syncPeriod: 1m, minSyncPeriod: 2s}\nbindAddress: fd00::1\n");
+        let read = read.unwrap();
+        let seconds = (read.sync_period.as_secs(), read.min_sync_period.as_secs());
+        assert_eq!(seconds, (60, 2));
+        assert_eq!(read.healthz.unwrap().to_string(), "[::]:10256");
+        assert_eq!(read.metrics.unwrap().to_string(), "[::1]:10249");
+        let read = of_file("nftables: {syncPeriod: 0s}\n").unwrap();
+        let seconds = (read.sync_period.as_secs(), read.min_sync_period.as_secs());
+        assert_eq!(seconds, (30, 0));
+        for wrong in [
+            "nftables: {syncPeriod: soon}",
+            "nftables: {syncPeriod: 1s, minSyncPeriod: 2s}",
+            "oomScoreAdj: 1001",
+            "detectLocalMode: BridgeInterface",
+            "clusterCIDR: 10.0.0.0/8,11.0.0.0/8",
+            "nodePortAddresses: [10.0.0.1]",
+        ] {
+            assert!(of_file(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -81,12 +81,14 @@ const HOOKS: &str = r#"  chain filter-prerouting {
 "#;
 
 /// Options of the base chains.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BaseChainOptions {
     /// Bit of the packet mark for masquerading.
     pub masquerade_bit: u8,
     /// Addresses of node ports.
     pub node_port_addresses: Vec<IpAddr>,
+    /// Families of which all local addresses except loopback accept node ports.
+    pub node_port_families: Vec<Family>,
 }
 
 /// Returns commands that replace a family's table by one with base chains only, within a
@@ -100,6 +102,7 @@ pub fn build_base_chains(family: Family, options: &BaseChainOptions) -> String {
     } else {
         ""
     };
+    let (node_port, local_node_port) = match_node_ports(family, options);
     // The bit is masked, so that a wrong option can not make the shift panic.
     let mark = format!("{:#x}", 1u32 << (options.masquerade_bit & 31));
     let node_ips: Vec<String> = options
@@ -138,15 +141,29 @@ table {word} {TABLE} {{
   }}
   chain services {{
     {word} daddr . meta l4proto . th dport vmap @{SERVICE_IPS};
-    {word} daddr @{NODE_PORT_IPS} meta l4proto . th dport vmap @{SERVICE_NODE_PORTS};
+    {local_node_port} meta l4proto . th dport vmap @{SERVICE_NODE_PORTS};
   }}
   chain firewall-check {{ {word} daddr . meta l4proto . th dport vmap @{FIREWALL_IPS}; }}
   chain service-endpoints-check {{ {word} daddr . meta l4proto . th dport vmap @{NO_ENDPOINT_SERVICES}; }}
-  chain nodeport-endpoints-check {{ {word} daddr @{NODE_PORT_IPS} meta l4proto . th dport vmap @{NO_ENDPOINT_NODE_PORTS}; }}
+  chain nodeport-endpoints-check {{ {node_port} meta l4proto . th dport vmap @{NO_ENDPOINT_NODE_PORTS}; }}
   chain cluster-ips-check {{ {word} daddr @{CLUSTER_IPS} goto {REJECT} comment "ports that no Service has"; }}
 {guard}{HOOKS}}}
 "#
     )
+}
+
+/// Returns the matches of destinations that accept node ports: in the hook of incoming packets, and
+/// where packets for other hosts pass too.
+fn match_node_ports(family: Family, options: &BaseChainOptions) -> (String, String) {
+    if !options.node_port_families.contains(&family) {
+        let listed = format!("{} daddr @{NODE_PORT_IPS}", family.nft_name());
+        return (listed.clone(), listed);
+    }
+    let other = match family {
+        Family::V4 => "ip daddr != 127.0.0.0/8",
+        Family::V6 => "ip6 daddr != ::1",
+    };
+    (other.to_owned(), format!("fib daddr type local {other}"))
 }
 
 #[cfg(test)]
@@ -154,10 +171,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn node_ports_are_accepted_at_listed_addresses_or_all() {
+        for (families, expect) in [
+            (vec![Family::V6], "    ip daddr @nodeport-ips meta l4proto"),
+            (
+                vec![Family::V4],
+                "    fib daddr type local ip daddr != 127.0.0.0/8 meta l4proto",
+            ),
+        ] {
+            let options = BaseChainOptions {
+                masquerade_bit: 14,
+                node_port_families: families,
+                ..BaseChainOptions::default()
+            };
+            let text = build_base_chains(Family::V4, &options);
+            assert!(text.contains(expect), "{text}");
+        }
+    }
+
+    #[test]
     fn base_chains_drop_loopback_addresses_on_the_wire() {
         let options = BaseChainOptions {
             masquerade_bit: 14,
-            node_port_addresses: Vec::new(),
+            ..BaseChainOptions::default()
         };
         assert!(
             build_base_chains(Family::V4, &options)
@@ -174,7 +210,7 @@ mod tests {
             Family::V4,
             &BaseChainOptions {
                 masquerade_bit: 14,
-                node_port_addresses: Vec::new(),
+                ..BaseChainOptions::default()
             },
         );
         let chain = |name: &str| {

@@ -2,12 +2,16 @@
 //! unknown ones are rejected.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use anyhow::Context;
 use base_cli::{FalseMeans, judge_fields};
+use base_duration::parse_unsigned;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::conntrack_settings::ConntrackConfiguration;
+use crate::settings::CHECK_INTERVAL;
 use crate::upstream::UPSTREAM_FIELDS;
 
 /// An invalid configuration.
@@ -61,6 +65,39 @@ pub struct Configuration {
     pub conntrack: ConntrackConfiguration,
     /// Settings of the nftables mode.
     pub nftables: Nftables,
+    /// Masquerading in the mode iptables, which nftables serves.
+    pub iptables: Masquerade,
+    /// Detection of connections from pods: `ClusterCIDR`, `NodeCIDR`, `BridgeInterface`,
+    /// `InterfaceNamePrefix`.
+    pub detect_local_mode: String,
+    /// Settings of the detection.
+    pub detect_local: DetectLocalNames,
+    /// Address of the node.
+    pub bind_address: String,
+    /// End if an address of health checks or metrics can't be bound.
+    pub bind_address_hard_fail: bool,
+    /// Score of the out-of-memory killer.
+    pub oom_score_adj: Option<i32>,
+}
+
+/// Interfaces of pods.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct DetectLocalNames {
+    /// Bridge of pods.
+    pub bridge_interface: String,
+    /// Begin of the names of pods' interfaces.
+    pub interface_name_prefix: String,
+}
+
+/// Settings of masquerading.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct Masquerade {
+    /// Masquerade all connections.
+    pub masquerade_all: bool,
+    /// Bit of the packet mark for masquerading.
+    pub masquerade_bit: Option<u8>,
 }
 
 /// Connection to the API server.
@@ -79,9 +116,57 @@ pub struct Nftables {
     pub masquerade_all: bool,
     /// Bit of the packet mark for masquerading.
     pub masquerade_bit: Option<u8>,
+    /// Interval of checks.
+    pub sync_period: String,
+    /// Least time between two syncs.
+    pub min_sync_period: String,
+}
+
+impl Nftables {
+    /// Returns the interval of checks, and the least time between two syncs.
+    ///
+    /// # Errors
+    /// One is no duration, or the second exceeds the first.
+    pub(crate) fn periods(&self) -> anyhow::Result<(Duration, Duration)> {
+        let parse = |text: &str| match text {
+            "" => Ok(Duration::ZERO),
+            text => parse_unsigned(text).with_context(|| format!("sync period {text:?}")),
+        };
+        let (period, least) = (parse(&self.sync_period)?, parse(&self.min_sync_period)?);
+        // Zero counts as absent, as for all durations of this file.
+        let period = Some(period)
+            .filter(|p| !p.is_zero())
+            .unwrap_or(CHECK_INTERVAL);
+        anyhow::ensure!(
+            least <= period,
+            "nftables.minSyncPeriod {least:?} is longer than nftables.syncPeriod {period:?}"
+        );
+        Ok((period, least))
+    }
 }
 
 impl Configuration {
+    /// Returns the settings of masquerading in a mode. Without a mode, upstream reads the section
+    /// of iptables, and this proxy uses nftables: both count.
+    pub(crate) fn masquerade(&self, mode: &str) -> Masquerade {
+        let Nftables {
+            masquerade_all,
+            masquerade_bit,
+            ..
+        } = self.nftables;
+        match mode {
+            "iptables" => self.iptables.clone(),
+            "nftables" => Masquerade {
+                masquerade_all,
+                masquerade_bit,
+            },
+            _ => Masquerade {
+                masquerade_all: masquerade_all || self.iptables.masquerade_all,
+                masquerade_bit: masquerade_bit.or(self.iptables.masquerade_bit),
+            },
+        }
+    }
+
     /// Loads a file. Logs a warning for each field without effect.
     ///
     /// # Errors
@@ -171,17 +256,12 @@ mod tests {
     }
 
     #[test]
-    fn field_without_effect_is_named_and_a_dangerous_one_refused() {
-        let (_, warnings) = parse("oomScoreAdj: -5\n").unwrap();
+    fn field_without_effect_is_named_and_a_refused_one_ends_the_read() {
+        let (_, warnings) = parse("portRange: 1-2\n").unwrap();
         assert!(
-            warnings[0].starts_with("oomScoreAdj has no effect: "),
+            warnings[0].starts_with("portRange has no effect: "),
             "{warnings:?}"
         );
-        assert!(
-            parse("detectLocalMode: BridgeInterface\n")
-                .unwrap_err()
-                .contains("detectLocalMode is not supported")
-        );
-        assert!(parse("detectLocalMode: ClusterCIDR\n").is_ok());
+        assert!(parse("detectLocal: {clusterCIDRs: []}\n").is_err());
     }
 }

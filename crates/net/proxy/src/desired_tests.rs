@@ -92,6 +92,7 @@ fn nft_accepts_what_is_generated() {
     let options = BaseChainOptions {
         masquerade_bit: 14,
         node_port_addresses: vec!["192.0.2.2".parse().unwrap()],
+        ..BaseChainOptions::default()
     };
     let text = build_base_chains(Family::V4, &options)
         + &build_base_chains(Family::V6, &options)

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use base_serve::ListenError;
 use base_task::Tasks;
 use component::{Endpoints, Page, json_page, text_page};
 use http::StatusCode;
@@ -89,29 +90,41 @@ fn not_found() -> Page {
 }
 
 /// Serves `/healthz` and `/livez`.
-pub async fn serve_health(address: SocketAddr, health: Arc<Health>, tasks: &Tasks) {
+///
+/// # Errors
+/// The address can't be bound, and `hard_fail` is set.
+pub async fn serve_health(
+    address: SocketAddr,
+    health: Arc<Health>,
+    hard_fail: bool,
+    tasks: &Tasks,
+) -> Result<(), ListenError> {
     let for_balancers = health.clone();
     let endpoints = Endpoints::new()
         .with_page("/healthz", move || for_balancers.build_page(true))
         .with_page("/livez", move || health.build_page(false))
         .with_fallback(not_found);
-    serve_once_bound("health", address, endpoints, tasks).await;
+    serve_once_bound("health", address, endpoints, hard_fail, tasks).await
 }
 
 /// Serves `/metrics`, `/proxyMode`, `/statusz` and `/flagz`. As in upstream, without credentials:
 /// the address is a local one unless it is set.
+///
+/// # Errors
+/// The address can't be bound, and `hard_fail` is set.
 pub async fn serve_metrics(
     address: SocketAddr,
     metrics: Arc<base_telemetry::Metrics>,
+    hard_fail: bool,
     tasks: &Tasks,
-) {
+) -> Result<(), ListenError> {
     let endpoints = Endpoints::new()
         .with_metrics(move || metrics.encode())
         .with_page("/proxyMode", || text_page(StatusCode::OK, "nftables"))
         .with_page("/healthz", || text_page(StatusCode::OK, "ok"))
         .with_zpages("kube-proxy", component::flag_values())
         .with_fallback(not_found);
-    serve_once_bound("metrics", address, endpoints, tasks).await;
+    serve_once_bound("metrics", address, endpoints, hard_fail, tasks).await
 }
 
 /// Serves pages, once the address is free. A pod in the node's network may have bound it: that must
@@ -120,11 +133,16 @@ async fn serve_once_bound(
     name: &'static str,
     address: SocketAddr,
     endpoints: Endpoints,
+    hard_fail: bool,
     tasks: &Tasks,
-) {
+) -> Result<(), ListenError> {
     let options = base_serve::Options::default;
     let error = match base_serve::bind_listener(address).await {
-        Ok(listener) => return endpoints.serve_pages(name, listener, options(), tasks),
+        Ok(listener) => {
+            endpoints.serve_pages(name, listener, options(), tasks);
+            return Ok(());
+        }
+        Err(error) if hard_fail => return Err(error),
         Err(error) => error,
     };
     tracing::error!(%error, "pages ({name}) are not served; stop the process that has the port. Trying again every second");
@@ -143,6 +161,7 @@ async fn serve_once_bound(
             () = inner.shutdown().cancelled() => {}
         }
     });
+    Ok(())
 }
 
 #[cfg(test)]
@@ -159,7 +178,9 @@ mod tests {
         let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = taken.local_addr().unwrap();
         let tasks = Tasks::new(CancellationToken::new());
-        serve_health(address, Arc::default(), &tasks).await;
+        let serve = |hard_fail| serve_health(address, Arc::default(), hard_fail, &tasks);
+        assert!(serve(true).await.is_err());
+        serve(false).await.unwrap();
         assert!(tasks.failure().is_none());
         drop(taken);
         let served = async {

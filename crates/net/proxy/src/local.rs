@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
+use anyhow::ensure;
 use ipnet::IpNet;
+use k8s_openapi::api::core::v1::NodeAddress;
 
 use net_nft::Family;
 
@@ -17,48 +19,114 @@ pub struct LocalNode {
     pub families: Vec<Family>,
     /// Ranges of pods: connections from there keep their source.
     pub pod_ranges: Vec<IpNet>,
+    /// Interface of pods, as nft's pattern; it replaces the ranges.
+    pub pod_interface: Option<String>,
     /// Masquerade all connections.
     pub masquerade_all: bool,
+    /// Own addresses of the node, the first one of each family.
+    pub node_addresses: Vec<IpAddr>,
     /// Addresses of node ports.
     pub node_port_addresses: Vec<IpAddr>,
+    /// Families of which all local addresses except loopback accept node ports.
+    pub node_port_families: Vec<Family>,
 }
 
 impl LocalNode {
-    /// Returns the pods' range of a family.
+    /// Returns the match of connections from pods of the node (`equal`), or from others; None if
+    /// pods can't be detected.
     #[must_use]
-    pub fn pod_range(&self, family: Family) -> Option<IpNet> {
-        self.pod_ranges
-            .iter()
-            .copied()
-            .find(|range| Family::of(range.addr()) == family)
+    pub fn match_pods(&self, family: Family, equal: bool) -> Option<String> {
+        let operator = if equal { "" } else { "!= " };
+        if let Some(interface) = &self.pod_interface {
+            return Some(format!("iifname {operator}\"{interface}\""));
+        }
+        let mut ranges = self.pod_ranges.iter();
+        let range = ranges.find(|range| Family::of(range.addr()) == family)?;
+        Some(format!("{} saddr {operator}{range}", family.nft_name()))
     }
 }
 
-/// Returns the addresses of node ports. Loopback is excluded: a connection from outside the node
-/// could be forged there, and masquerading would need `route_localnet`.
-#[must_use]
-pub fn node_port_addresses(ranges: &[String], node_addresses: &[IpAddr]) -> Vec<IpAddr> {
-    let primary = ranges.is_empty() || ranges.iter().any(|range| range == "primary");
-    let mut found: Vec<IpAddr> = if primary {
-        node_addresses.to_vec()
-    } else {
-        Vec::new()
-    };
-    let nets: Vec<IpNet> = ranges
-        .iter()
-        .filter_map(|range| range.parse().ok())
-        .collect();
-    if !nets.is_empty() {
-        found.extend(
-            interface_addresses()
-                .into_iter()
-                .filter(|ip| nets.iter().any(|net| net.contains(ip))),
+/// The setting `nodePortAddresses`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodePortAddresses {
+    /// The node's own addresses.
+    Primary,
+    /// Addresses of interfaces in these ranges.
+    Ranges(Vec<IpNet>),
+}
+
+impl NodePortAddresses {
+    /// Parses the list of the setting.
+    ///
+    /// # Errors
+    /// An entry is no range, or `primary` is not the only entry.
+    pub fn parse(list: &[String]) -> anyhow::Result<Self> {
+        if list.is_empty() || list == ["primary"] {
+            return Ok(Self::Primary);
+        }
+        let ranges: Vec<IpNet> = list.iter().flat_map(|text| text.trim().parse()).collect();
+        ensure!(
+            ranges.len() == list.len(),
+            "nodePortAddresses {list:?} is neither \"primary\" nor a list of ranges such as 192.0.2.0/24"
         );
+        Ok(Self::Ranges(ranges))
     }
-    found.retain(|ip| !ip.is_loopback());
-    // A fixed order keeps the rules equal when interfaces are listed in another one.
-    found.sort();
-    found.dedup();
+
+    /// Returns the families of which all addresses are selected.
+    #[must_use]
+    pub fn whole_families(&self) -> Vec<Family> {
+        let Self::Ranges(ranges) = self else {
+            return Vec::new();
+        };
+        let whole = |family: &Family| {
+            let all =
+                |range: &IpNet| range.prefix_len() == 0 && Family::of(range.addr()) == *family;
+            ranges.iter().any(all)
+        };
+        [Family::V4, Family::V6].into_iter().filter(whole).collect()
+    }
+
+    /// Returns the selected addresses. Loopback is excluded: a connection from outside the node
+    /// could be forged there, and masquerading would need `route_localnet`.
+    #[must_use]
+    pub fn select(&self, node_addresses: &[IpAddr]) -> Vec<IpAddr> {
+        let mut found: Vec<IpAddr> = match self {
+            Self::Primary => node_addresses.to_vec(),
+            Self::Ranges(ranges) => {
+                let selected = |ip: &IpAddr| ranges.iter().any(|range| range.contains(ip));
+                interface_addresses().into_iter().filter(selected).collect()
+            }
+        };
+        found.retain(|ip| !ip.is_loopback());
+        // A fixed order keeps the rules equal when interfaces are listed in another one.
+        found.sort();
+        found.dedup();
+        found
+    }
+}
+
+/// Returns the node's own addresses: the first of its status, and the first of the other family.
+/// Internal addresses come before external ones. `bind` replaces that of its family.
+#[must_use]
+pub fn primary_addresses(listed: &[NodeAddress], bind: Option<IpAddr>) -> Vec<IpAddr> {
+    let of_type = |kind: &'static str| {
+        let typed = listed.iter().filter(move |address| address.type_ == kind);
+        typed.filter_map(|address| address.address.parse::<IpAddr>().ok())
+    };
+    let bind = bind.filter(|ip| !ip.is_unspecified());
+    let mut found: Vec<IpAddr> = Vec::new();
+    for ip in bind
+        .into_iter()
+        .chain(of_type("InternalIP"))
+        .chain(of_type("ExternalIP"))
+    {
+        if found
+            .iter()
+            .all(|other| Family::of(*other) != Family::of(ip))
+        {
+            found.push(ip);
+        }
+    }
     found
 }
 
@@ -78,4 +146,89 @@ fn interface_addresses() -> Vec<IpAddr> {
         })
     })
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn node_port_addresses_are_primary_or_ranges() {
+        let parse = |list: &[&str]| {
+            let list: Vec<String> = list.iter().map(|&text| text.to_owned()).collect();
+            NodePortAddresses::parse(&list)
+        };
+        assert_eq!(parse(&[]).unwrap(), NodePortAddresses::Primary);
+        assert_eq!(parse(&["primary"]).unwrap(), NodePortAddresses::Primary);
+        for wrong in [
+            &["primary", "10.0.0.0/8"][..],
+            &["10.0.0.1"],
+            &["10.0.0.0/8", "x"],
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+        let both = vec![Family::V4, Family::V6];
+        for (list, expect) in [
+            (&["10.0.0.0/8"][..], vec![]),
+            (&["10.0.0.0/8", "0.0.0.0/0"], vec![Family::V4]),
+            (&["::/0", "0.0.0.0/0"], both),
+        ] {
+            assert_eq!(parse(list).unwrap().whole_families(), expect, "{list:?}");
+        }
+        let loopback = parse(&["127.0.0.0/8"]).unwrap();
+        assert_eq!(loopback.select(&[]), Vec::<IpAddr>::new());
+    }
+
+    #[test]
+    fn first_address_of_each_family_is_primary() {
+        let listed: Vec<NodeAddress> = [
+            ("ExternalIP", "198.51.100.1"),
+            ("ExternalIP", "2001:db8::9"),
+            ("InternalIP", "192.0.2.1"),
+            ("InternalIP", "192.0.2.2"),
+            ("Hostname", "192.0.2.3"),
+        ]
+        .map(|(type_, address)| NodeAddress {
+            type_: type_.into(),
+            address: address.into(),
+        })
+        .into();
+        for (bind, expect) in [
+            (None, "192.0.2.1 2001:db8::9"),
+            (Some("0.0.0.0"), "192.0.2.1 2001:db8::9"),
+            (Some("192.0.2.7"), "192.0.2.7 2001:db8::9"),
+            (Some("fd00::7"), "fd00::7 192.0.2.1"),
+        ] {
+            let found = primary_addresses(&listed, bind.map(|ip| ip.parse().unwrap()));
+            let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+            assert_eq!(found.join(" "), expect, "{bind:?}");
+        }
+    }
+
+    #[test]
+    fn pods_are_matched_by_range_or_interface() {
+        let by_range = LocalNode {
+            pod_ranges: vec!["10.0.0.0/8".parse().unwrap()],
+            ..LocalNode::default()
+        };
+        let by_interface = LocalNode {
+            pod_interface: Some("veth*".into()),
+            ..by_range.clone()
+        };
+        for (node, family, equal, expect) in [
+            (&by_range, Family::V4, true, Some("ip saddr 10.0.0.0/8")),
+            (&by_range, Family::V4, false, Some("ip saddr != 10.0.0.0/8")),
+            (&by_range, Family::V6, true, None),
+            (&by_interface, Family::V4, true, Some("iifname \"veth*\"")),
+            (
+                &by_interface,
+                Family::V6,
+                false,
+                Some("iifname != \"veth*\""),
+            ),
+        ] {
+            assert_eq!(node.match_pods(family, equal).as_deref(), expect);
+        }
+    }
 }

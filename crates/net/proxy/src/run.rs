@@ -50,11 +50,12 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
     let figures = ProxyMetrics::new(&metrics);
     // Before the health port opens: the kubelet of a node that boots starts pods after that.
     start_policies(&client, &settings, &metrics, &tasks).await?;
+    let hard_fail = settings.bind_hard_fail;
     if let Some(address) = settings.healthz {
-        serve_health(address, health.clone(), &tasks).await;
+        serve_health(address, health.clone(), hard_fail, &tasks).await?;
     }
     if let Some(address) = settings.metrics {
-        serve_metrics(address, metrics, &tasks).await;
+        serve_metrics(address, metrics, hard_fail, &tasks).await?;
     }
     let dirty = Arc::new(DirtyServices::default());
     let (services, slices, nodes) = start_informers(&client, &settings, &dirty, &tasks);
@@ -69,6 +70,7 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
         let node = LocalNode::default();
         let mut proxy = Proxy {
             watch: TableWatch::open(settings.sync_period),
+            synced: None,
             settings,
             services,
             slices,

@@ -1,10 +1,13 @@
 //! The settings of the proxy.
 
-use crate::conntrack_settings::ConntrackSettings;
-use ipnet::IpNet;
-use net_policy::AgentSettings;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+
+use net_policy::AgentSettings;
+
+use crate::conntrack_settings::ConntrackSettings;
+use crate::detect_local::DetectLocal;
+use crate::local::NodePortAddresses;
 
 /// Interval at which the installed rules are checked while nothing changes: upstream's default sync
 /// period.
@@ -15,8 +18,14 @@ pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 pub struct Settings {
     /// Name of the node.
     pub node_name: String,
-    /// Ranges of pods.
-    pub pod_ranges: Vec<IpNet>,
+    /// Detection of connections from pods.
+    pub detect_local: DetectLocal,
+    /// Address of the node that replaces the one of its family in the Node object.
+    pub bind_address: Option<IpAddr>,
+    /// End if an address of health checks or metrics can't be bound.
+    pub bind_hard_fail: bool,
+    /// Score of the kernel's out-of-memory killer, -1000 to 1000.
+    pub oom_score_adj: i32,
     /// Masquerade all connections.
     pub masquerade_all: bool,
     /// Bit of the packet mark for masquerading.
@@ -24,8 +33,10 @@ pub struct Settings {
     /// Interval of the checks of rules if the kernel does not notify of their changes, and half of
     /// the time after which a change that could not be applied makes the proxy unhealthy.
     pub sync_period: Duration,
-    /// `primary`, ranges, or empty for the default.
-    pub node_port_addresses: Vec<String>,
+    /// Least time between two syncs.
+    pub min_sync_period: Duration,
+    /// Addresses of node ports.
+    pub node_port_addresses: NodePortAddresses,
     /// Limits and timeouts of connection tracking.
     pub conntrack: ConntrackSettings,
     /// Settings of the agent of NetworkPolicies; None if this process does not enforce them.
@@ -43,5 +54,18 @@ pub struct Settings {
 pub async fn apply_conntrack_settings(settings: &Settings) -> anyhow::Result<()> {
     let conntrack = settings.conntrack.clone();
     tokio::task::spawn_blocking(move || conntrack.apply()).await?;
+    Ok(())
+}
+
+/// Sets the score of the out-of-memory killer for this process. A score that can't be set is logged: lowering it
+/// needs `CAP_SYS_RESOURCE`, and Services work without it.
+///
+/// # Errors
+/// The task panicked.
+pub async fn apply_oom_score(score: i32) -> anyhow::Result<()> {
+    let write = move || std::fs::write("/proc/self/oom_score_adj", score.to_string());
+    if let Err(error) = tokio::task::spawn_blocking(write).await? {
+        tracing::info!(%error, score, "the score of the out-of-memory killer stays as it was");
+    }
     Ok(())
 }

@@ -1,21 +1,22 @@
 //! The sync loop: recomputes the rules of changed Services and applies the difference.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use client::Store;
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::base_chains::{BaseChainOptions, build_base_chains};
 use crate::conntrack;
 use crate::desired::DesiredRules;
+use crate::detect_local::DetectLocal;
 use crate::dirty_services::{DirtyServices, object_key};
 use crate::health::Health;
 use crate::health_checks::Checks;
-use crate::local::{LocalNode, node_port_addresses};
+use crate::local::{LocalNode, primary_addresses};
 use crate::metrics::ProxyMetrics;
 use crate::nft;
 use crate::service_rules::{ServiceRules, build_service_rules};
@@ -38,6 +39,8 @@ pub(crate) struct Proxy {
     pub(crate) figures: ProxyMetrics,
     pub(crate) health: Arc<Health>,
     pub(crate) watch: TableWatch,
+    /// End of the last sync.
+    pub(crate) synced: Option<tokio::time::Instant>,
 }
 
 impl Proxy {
@@ -71,6 +74,7 @@ impl Proxy {
             match applied {
                 Ok(()) => {
                     whole = false;
+                    self.synced = Some(tokio::time::Instant::now());
                     self.figures.syncs.inc();
                     self.figures.duration.observe_duration(began.elapsed());
                     self.health.record_success();
@@ -94,7 +98,7 @@ impl Proxy {
         loop {
             tokio::select! {
                 () = dirty.wake.notified() => {
-                    tokio::time::sleep(BATCH_DELAY).await;
+                    self.wait_for_batch().await;
                     return false;
                 }
                 work = self.watch.wait_for_work() => {
@@ -109,6 +113,14 @@ impl Proxy {
                 _ = retry.tick() => self.checks.retry().await,
             }
         }
+    }
+
+    /// Waits for more changes: 10 ms, and until the least time between two syncs has passed.
+    async fn wait_for_batch(&self) {
+        let now = tokio::time::Instant::now();
+        let least = self.synced.map(|last| last + self.settings.min_sync_period);
+        let soon = now + BATCH_DELAY;
+        tokio::time::sleep_until(least.map_or(soon, |least| least.max(soon))).await;
     }
 
     fn read_node(&self) -> LocalNode {
@@ -128,19 +140,26 @@ impl Proxy {
             .as_ref()
             .and_then(|o| o.status.as_ref())
             .and_then(|s| s.addresses.as_deref());
-        let own: Vec<IpAddr> = listed
-            .unwrap_or_default()
-            .iter()
-            .filter(|address| address.type_ == "InternalIP")
-            .filter_map(|address| address.address.parse().ok())
-            .collect();
+        let settings = &self.settings;
+        let own = primary_addresses(listed.unwrap_or_default(), settings.bind_address);
+        let (pod_ranges, pod_interface) = match &settings.detect_local {
+            DetectLocal::ClusterCidr(ranges) => (ranges.clone(), None),
+            DetectLocal::NodeCidr => (
+                object.as_deref().map(read_pod_ranges).unwrap_or_default(),
+                None,
+            ),
+            DetectLocal::Interface(pattern) => (Vec::new(), Some(pattern.clone())),
+        };
         LocalNode {
-            name: self.settings.node_name.clone(),
+            name: settings.node_name.clone(),
             zone: label("topology.kubernetes.io/zone"),
             families: net_nft::supported_families(),
-            pod_ranges: self.settings.pod_ranges.clone(),
-            masquerade_all: self.settings.masquerade_all,
-            node_port_addresses: node_port_addresses(&self.settings.node_port_addresses, &own),
+            pod_ranges,
+            pod_interface,
+            masquerade_all: settings.masquerade_all,
+            node_port_addresses: settings.node_port_addresses.select(&own),
+            node_port_families: settings.node_port_addresses.whole_families(),
+            node_addresses: own,
         }
     }
 
@@ -167,6 +186,7 @@ impl Proxy {
         let options = BaseChainOptions {
             masquerade_bit: self.settings.masquerade_bit,
             node_port_addresses: self.node.node_port_addresses.clone(),
+            node_port_families: self.node.node_port_families.clone(),
         };
         let mut commands: String = self
             .node
@@ -260,6 +280,15 @@ impl Proxy {
         }
         Ok(())
     }
+}
+
+fn read_pod_ranges(node: &NodeObject) -> Vec<IpNet> {
+    let ranges = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.pod_cidrs.as_deref());
+    let ranges = ranges.unwrap_or_default().iter();
+    ranges.filter_map(|range| range.parse().ok()).collect()
 }
 
 /// Returns whether load balancers may send connections to the node: false if it is about to be

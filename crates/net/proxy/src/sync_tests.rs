@@ -51,17 +51,19 @@ fn in_namespace<F: Future<Output = ()> + 'static>(test: fn() -> F) {
 }
 
 /// Returns a proxy of one Service with one endpoint.
-fn proxy() -> Proxy {
+fn proxy(more: &[&str]) -> Proxy {
     let service = fixtures::service(json!({
         "clusterIPs": ["10.96.0.7"], "ports": [{ "port": 80 }]
     }));
     let slice = fixtures::slice(json!([
         { "addresses": ["10.244.0.5"], "nodeName": "n1", "conditions": { "ready": true } }
     ]));
-    let settings = crate::args::tests::settings(&["--hostname-override=n1"]).unwrap();
+    let settings =
+        crate::args::tests::settings(&[&["--hostname-override=n1"], more].concat()).unwrap();
     let health = Arc::new(Health::default());
     Proxy {
         watch: TableWatch::open(settings.sync_period),
+        synced: None,
         settings,
         services: Store::from_objects(vec![service], Vec::new()),
         slices: Store::from_objects(
@@ -74,6 +76,37 @@ fn proxy() -> Proxy {
         checks: Checks::new(Tasks::new(CancellationToken::new()), health.clone()),
         figures: ProxyMetrics::new(&Metrics::new()),
         health,
+    }
+}
+
+#[tokio::test]
+async fn pods_are_detected_by_the_settings_or_the_node() {
+    let node = json!({ "metadata": { "name": "n1" }, "spec": { "podCIDRs": ["10.9.0.0/24", "fd00::/64"] } });
+    for (flags, ranges, interface) in [
+        (&["--cluster-cidr=10.0.0.0/8"][..], "10.0.0.0/8", None),
+        (
+            &["--detect-local-mode=NodeCIDR"],
+            "10.9.0.0/24 fd00::/64",
+            None,
+        ),
+        (
+            &[
+                "--detect-local-mode=InterfaceNamePrefix",
+                "--pod-interface-name-prefix=veth",
+            ],
+            "",
+            Some("veth*"),
+        ),
+    ] {
+        let mut proxy = proxy(flags);
+        let node = serde_json::from_value(node.clone()).unwrap();
+        proxy.nodes = Store::from_objects(vec![node], Vec::new());
+        let read = proxy.read_node();
+        let found: Vec<String> = read.pod_ranges.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            (found.join(" ").as_str(), read.pod_interface.as_deref()),
+            (ranges, interface)
+        );
     }
 }
 
@@ -97,7 +130,7 @@ async fn wait_for_syncs(syncs: &Counter, count: u64, why: &str) {
 #[test]
 fn rules_that_another_program_changes_are_installed_again() {
     in_namespace(|| async {
-        let mut proxy = proxy();
+        let mut proxy = proxy(&[]);
         let (syncs, dirty) = (proxy.figures.syncs.clone(), DirtyServices::default());
         let script = async {
             wait_for_syncs(&syncs, 1, "first").await;

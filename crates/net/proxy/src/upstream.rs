@@ -7,16 +7,7 @@ const IPTABLES: &str = "it belongs to the mode iptables, and rules are installed
 const IPVS: &str = "it belongs to the mode ipvs, which is not offered";
 const WINDOWS: &str = "it belongs to Windows";
 const LOG_FLAGS: &str = "logging is set with the flags --v and --logging-format";
-const BIND: &str =
-    "a port that can't be bound is tried again every second, and does not stop the process";
-const NODE_ADDRESS: &str =
-    "the node's addresses come from its Node object, and nothing is bound to this address";
 const WATCH: &str = "changes arrive by watches, and there is no periodic refresh";
-const SYNC: &str = "a change is applied 10 ms after it arrives, and every 30 s rules are checked for removal by other programs";
-const OOM: &str = "the process keeps the score that it was started with";
-const LOCAL: &str = "only addresses of --cluster-cidr are known as pods; with another mode pods would lose their source \
-                     addresses or keep them where they must not";
-const OTHER_LOCAL: &str = "it belongs to a mode of detecting local traffic that is not offered";
 
 /// The tables that make up [`UPSTREAM_FLAGS`].
 const TABLES: &[&[Unsupported]] = &[
@@ -35,10 +26,7 @@ pub const UPSTREAM_FLAGS: &[Unsupported] =
 
 /// Flags that no table of [`shared`] has.
 const OWN: &[Unsupported] = &[
-    Unsupported::no_effect("bind-address", NODE_ADDRESS),
-    Unsupported::no_effect("bind-address-hard-fail", BIND),
     Unsupported::no_effect("config-sync-period", WATCH),
-    Unsupported::refused("detect-local-mode", &["ClusterCIDR", ""], LOCAL),
     Unsupported::refused(
         "healthz-port",
         &["10256"],
@@ -48,7 +36,6 @@ const OWN: &[Unsupported] = &[
         "iptables-localhost-nodeports",
         "node ports are closed at loopback, as in upstream's nftables",
     ),
-    Unsupported::no_effect("iptables-masquerade-bit", IPTABLES),
     Unsupported::no_effect("iptables-min-sync-period", IPTABLES),
     Unsupported::no_effect("iptables-sync-period", IPTABLES),
     Unsupported::no_effect("ipvs-exclude-cidrs", IPVS),
@@ -64,9 +51,6 @@ const OWN: &[Unsupported] = &[
         &["10249"],
         "the port is set with --metrics-bind-address",
     ),
-    Unsupported::no_effect("oom-score-adj", OOM),
-    Unsupported::no_effect("pod-bridge-interface", OTHER_LOCAL),
-    Unsupported::no_effect("pod-interface-name-prefix", OTHER_LOCAL),
 ];
 
 /// Fields of KubeProxyConfiguration v1alpha1 that are not implemented.
@@ -84,15 +68,8 @@ pub const UPSTREAM_FIELDS: &[Unsupported] = &[
     Unsupported::no_effect("logging.options.text.infoBufferSize", shared::ONE_STREAM),
     Unsupported::no_effect("logging.options.json.splitStream", shared::ONE_STREAM),
     Unsupported::no_effect("logging.options.json.infoBufferSize", shared::ONE_STREAM),
-    Unsupported::no_effect("bindAddress", NODE_ADDRESS),
-    Unsupported::no_effect("bindAddressHardFail", BIND),
     Unsupported::no_effect("enableProfiling", shared::NO_PROFILES),
     Unsupported::no_effect("showHiddenMetricsForVersion", shared::FIXED_METRICS),
-    Unsupported::no_effect("iptables.masqueradeBit", IPTABLES),
-    Unsupported::no_effect(
-        "iptables.masqueradeAll",
-        "nftables.masqueradeAll is the field of the mode nftables",
-    ),
     Unsupported::no_effect(
         "iptables.localhostNodePorts",
         "node ports are closed at loopback, as in upstream's nftables",
@@ -107,17 +84,11 @@ pub const UPSTREAM_FIELDS: &[Unsupported] = &[
     Unsupported::no_effect("ipvs.tcpTimeout", IPVS),
     Unsupported::no_effect("ipvs.tcpFinTimeout", IPVS),
     Unsupported::no_effect("ipvs.udpTimeout", IPVS),
-    Unsupported::no_effect("nftables.syncPeriod", SYNC),
-    Unsupported::no_effect("nftables.minSyncPeriod", SYNC),
     Unsupported::no_effect("winkernel.networkName", WINDOWS),
     Unsupported::no_effect("winkernel.sourceVip", WINDOWS),
     Unsupported::no_effect("winkernel.enableDSR", WINDOWS),
     Unsupported::no_effect("winkernel.rootHnsEndpointName", WINDOWS),
     Unsupported::no_effect("winkernel.forwardHealthCheckVip", WINDOWS),
-    Unsupported::refused("detectLocalMode", &["ClusterCIDR", ""], LOCAL),
-    Unsupported::no_effect("detectLocal.bridgeInterface", OTHER_LOCAL),
-    Unsupported::no_effect("detectLocal.interfaceNamePrefix", OTHER_LOCAL),
-    Unsupported::no_effect("oomScoreAdj", OOM),
     Unsupported::no_effect("configSyncPeriod", WATCH),
     Unsupported::no_effect(
         "portRange",
@@ -130,6 +101,8 @@ pub const UPSTREAM_FIELDS: &[Unsupported] = &[
 #[must_use]
 pub fn honoured_fields() -> &'static [&'static str] {
     &[
+        "bindAddress",
+        "bindAddressHardFail",
         "clientConnection.kubeconfig",
         "clusterCIDR",
         "conntrack.maxPerCore",
@@ -139,12 +112,20 @@ pub fn honoured_fields() -> &'static [&'static str] {
         "conntrack.tcpEstablishedTimeout",
         "conntrack.udpStreamTimeout",
         "conntrack.udpTimeout",
+        "detectLocal.bridgeInterface",
+        "detectLocal.interfaceNamePrefix",
+        "detectLocalMode",
         "healthzBindAddress",
         "hostnameOverride",
+        "iptables.masqueradeAll",
+        "iptables.masqueradeBit",
         "metricsBindAddress",
         "mode",
         "nftables.masqueradeAll",
         "nftables.masqueradeBit",
+        "nftables.minSyncPeriod",
+        "nftables.syncPeriod",
         "nodePortAddresses",
+        "oomScoreAdj",
     ]
 }

@@ -192,6 +192,7 @@ fn connections_reach_endpoints_and_follow_changes() {
     let options = BaseChainOptions {
         masquerade_bit: 14,
         node_port_addresses: vec!["10.244.0.1".parse().unwrap()],
+        ..BaseChainOptions::default()
     };
     world.nft(&build_base_chains(Family::V4, &options));
     let mut desired = DesiredRules::default();
@@ -261,7 +262,7 @@ fn full_install_keeps_session_affinity() {
     let Some(world) = world() else { return };
     let options = BaseChainOptions {
         masquerade_bit: 14,
-        node_port_addresses: Vec::new(),
+        ..BaseChainOptions::default()
     };
     let mut desired = DesiredRules::default();
     desired.set_rules(
@@ -298,6 +299,7 @@ fn node_and_pods_reach_remote_endpoints_of_a_service_with_local_policy() {
     let options = BaseChainOptions {
         masquerade_bit: 14,
         node_port_addresses: vec!["10.244.0.1".parse().unwrap()],
+        ..BaseChainOptions::default()
     };
     let spec = json!({ "externalTrafficPolicy": "Local", "externalIPs": ["192.0.2.9"] });
     let mut desired = DesiredRules::default();
@@ -357,7 +359,7 @@ fn packet_of_a_pod_to_the_loopback_address_of_the_node_is_dropped() {
         Family::V4,
         &BaseChainOptions {
             masquerade_bit: 14,
-            node_port_addresses: Vec::new(),
+            ..BaseChainOptions::default()
         },
     ));
     assert_eq!(delivered(), 3, "with rules, the node's own only");

@@ -49,21 +49,20 @@ impl Build<'_> {
             // Without a range of pods it is unknown who is foreign, and nothing is masqueraded.
             if self.node.masquerade_all {
                 rules.push(format!("{to} jump {MARK}"));
-            } else if let Some(pods) = self.node.pod_range(self.family) {
-                rules.push(format!("{to} {word} saddr != {pods} jump {MARK}"));
+            } else if let Some(others) = self.node.match_pods(self.family, false) {
+                rules.push(format!("{to} {others} jump {MARK}"));
             }
         }
         rules
     }
 
     pub(super) fn add_external_chain(&mut self) {
-        let word = self.family.nft_name();
         let service = &self.chains.service;
         let mut rules = Vec::new();
         if self.port.external_local {
             // Connections of the node and its pods are internal: all endpoints are allowed.
-            if let Some(pods) = self.node.pod_range(self.family) {
-                rules.push(format!("{word} saddr {pods} goto {service}"));
+            if let Some(pods) = self.node.match_pods(self.family, true) {
+                rules.push(format!("{pods} goto {service}"));
             }
             rules.push(format!("fib saddr type local jump {MARK}"));
             rules.push(format!("fib saddr type local goto {service}"));
