@@ -32,6 +32,15 @@ impl Family {
         }
     }
 
+    /// Returns the name in API objects and metrics.
+    #[must_use]
+    pub fn api_name(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+
     /// Returns nft's address type.
     #[must_use]
     pub fn address_type(self) -> &'static str {

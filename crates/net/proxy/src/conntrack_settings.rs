@@ -11,6 +11,7 @@ const LARGEST_MAXIMUM: u64 = 1 << 20;
 /// A hash table with fewer buckets than a quarter of the entries gets slow.
 const ENTRIES_PER_BUCKET: u64 = 4;
 const SYSCTLS: &str = "sys/net/netfilter";
+const ONLINE_CORES: &str = "/sys/devices/system/cpu/online";
 const HASH_SIZE: &str = "module/nf_conntrack/parameters/hashsize";
 
 /// The section `conntrack` of the configuration; also filled by flags, which override the file.
@@ -138,7 +139,11 @@ impl ConntrackSettings {
     /// Writes the settings to the kernel. A setting that can't be written is logged: Services work
     /// without it.
     pub(crate) fn apply(&self) {
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        // The machine's, and not those that a container's limit leaves to this process: the table of
+        // connections is that of the machine.
+        let online = std::fs::read_to_string(ONLINE_CORES).ok();
+        let own = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        let cores = online.as_deref().and_then(count_cores).unwrap_or_else(own);
         for failure in self.write_below(Path::new("/proc"), Path::new("/sys"), cores) {
             tracing::warn!(
                 "{failure}; the kernel's value stays: set it with sysctl, or leave it with the value 0"
@@ -161,6 +166,20 @@ impl ConntrackSettings {
         }
         failures
     }
+}
+
+/// Counts the cores of a list such as `0-3,8`; None if it is not valid.
+fn count_cores(list: &str) -> Option<u64> {
+    let mut count = 0;
+    for part in list.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        count = last
+            .checked_sub(first)?
+            .checked_add(1)?
+            .checked_add(count)?;
+    }
+    Some(count)
 }
 
 fn read_number(file: &Path) -> Option<u64> {
@@ -206,6 +225,20 @@ mod tests {
             ("{maxPerCore: 1048576, min: 2000000}", 2, Some(1_048_576)),
         ] {
             assert_eq!(settings(yaml).maximum(cores), want, "{yaml} {cores}");
+        }
+    }
+
+    #[test]
+    fn cores_of_the_machine_are_counted() {
+        for (list, expect) in [
+            ("0\n", Some(1)),
+            ("0-3\n", Some(4)),
+            ("0-1,4,6-7\n", Some(5)),
+            ("", None),
+            ("3-0", None),
+            ("0-18446744073709551615", None),
+        ] {
+            assert_eq!(count_cores(list), expect, "{list:?}");
         }
     }
 

@@ -38,7 +38,7 @@ pub fn ready_endpoints(
     let mut found = Vec::new();
     for slice in slices.iter().map(AsRef::as_ref) {
         // Slices of type FQDN are for other consumers.
-        if slice.address_type != if family == Family::V4 { "IPv4" } else { "IPv6" } {
+        if slice.address_type != family.api_name() {
             continue;
         }
         for number in port_numbers(port, slice) {

@@ -7,79 +7,124 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use base_serve::ListenError;
 use base_task::Tasks;
 use component::{Endpoints, Page, json_page, text_page};
-use http::StatusCode;
+use http::{HeaderValue, StatusCode};
+use net_nft::Family;
 use std::time::Duration;
+
+use crate::settings::CHECK_INTERVAL;
 
 /// Time between two attempts to bind an address that another process has.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// State of the health endpoint.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Health {
-    synced: AtomicBool,
-    failing: AtomicBool,
-    removed: AtomicBool,
+    /// Time after which a change that is not applied makes the proxy unhealthy.
+    limit: Duration,
+    families: Vec<Family>,
+    eligible: AtomicBool,
+    /// Milliseconds since the epoch; 0 for none.
     updated: AtomicI64,
+    /// The begin of the oldest sync that has not succeeded yet, in milliseconds; 0 for none.
+    queued: AtomicI64,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self::new(2 * CHECK_INTERVAL, Vec::new())
+    }
 }
 
 impl Health {
-    /// Records that the rules are up to date.
-    pub fn record_success(&self) {
-        self.updated
-            .store(jiff::Timestamp::now().as_second(), Ordering::Relaxed);
-        self.failing.store(false, Ordering::Relaxed);
-        self.synced.store(true, Ordering::Relaxed);
+    /// Creates the state of a proxy that starts.
+    pub fn new(limit: Duration, families: Vec<Family>) -> Self {
+        Self {
+            limit,
+            families,
+            eligible: AtomicBool::new(false),
+            updated: AtomicI64::new(0),
+            queued: AtomicI64::new(0),
+        }
     }
 
-    /// Records a failed transaction.
-    pub fn record_failure(&self) {
-        self.failing.store(true, Ordering::Relaxed);
+    /// Records that the rules are up to date.
+    pub fn record_success(&self) {
+        self.updated.store(now_milliseconds(), Ordering::Relaxed);
+        self.queued.store(0, Ordering::Relaxed);
+    }
+
+    /// Records that a sync begins. If it fails, the time of the first attempt counts.
+    pub fn record_queued(&self) {
+        self.record_queued_at(now_milliseconds());
+    }
+
+    fn record_queued_at(&self, milliseconds: i64) {
+        let (order, same) = (Ordering::Relaxed, Ordering::Relaxed);
+        let _ = self.queued.compare_exchange(0, milliseconds, order, same);
     }
 
     /// Sets whether the node may receive connections of load balancers.
     pub fn set_eligible(&self, eligible: bool) {
-        self.removed.store(!eligible, Ordering::Relaxed);
+        self.eligible.store(eligible, Ordering::Relaxed);
     }
 
-    /// Returns whether the rules are up to date.
+    /// Returns whether the rules are installed, and changes are applied in time.
     pub fn is_healthy(&self) -> bool {
-        self.synced.load(Ordering::Relaxed) && !self.failing.load(Ordering::Relaxed)
+        self.updated.load(Ordering::Relaxed) > 0 && self.is_in_time()
+    }
+
+    /// Returns whether changes are applied in time; true while the proxy starts.
+    fn is_in_time(&self) -> bool {
+        let queued = self.queued.load(Ordering::Relaxed);
+        let waited = u64::try_from(now_milliseconds() - queued).unwrap_or(0);
+        queued == 0
+            || self.updated.load(Ordering::Relaxed) == 0
+            || Duration::from_millis(waited) < self.limit
     }
 
     /// Builds the response: `/healthz` for load balancers; `/livez`, which decides on a restart,
     /// ignores the node's state.
     fn build_page(&self, for_balancers: bool) -> Page {
-        let eligible = !self.removed.load(Ordering::Relaxed);
-        // A restart does not help a node that is being removed, so only the load balancers see
-        // that.
-        let healthy = self.is_healthy() && (eligible || !for_balancers);
-        let time = |seconds| {
-            jiff::Timestamp::from_second(seconds)
-                .map(|t| t.to_string())
-                .unwrap_or_default()
+        let eligible = self.eligible.load(Ordering::Relaxed);
+        // A restart helps neither a node that is being removed nor a proxy that waits for the API
+        // server at its start, so only the load balancers see that.
+        let healthy = match for_balancers {
+            true => self.is_healthy() && eligible,
+            false => self.is_in_time(),
         };
         let now = jiff::Timestamp::now();
-        // As upstream: for load balancers the timestamp of a healthy proxy is the current time, not
-        // that of the last change.
-        let updated = if for_balancers && healthy {
-            now.as_second()
-        } else {
-            self.updated.load(Ordering::Relaxed)
-        };
-        let mut body =
-            serde_json::json!({ "lastUpdated": time(updated), "currentTime": now.to_string() });
+        let updated = self.updated.load(Ordering::Relaxed);
+        let updated = jiff::Timestamp::from_millisecond(updated).unwrap_or_default();
+        // As upstream: the timestamp of a healthy proxy is the current time, not that of the last
+        // change.
+        let shown = if healthy { now } else { updated };
+        let family = serde_json::json!({
+            "lastUpdated": updated.to_string(), "healthy": self.is_in_time()
+        });
+        let families = self.families.iter();
+        let status = families.map(|name| (name.api_name().to_owned(), family.clone()));
+        let mut body = serde_json::json!({
+            "lastUpdated": shown.to_string(),
+            "currentTime": now.to_string(),
+            "healthy": self.is_in_time(),
+            "status": status.collect::<serde_json::Map<_, _>>(),
+        });
         if for_balancers {
             body["nodeEligible"] = eligible.into();
         }
-        json_page(
-            if healthy {
-                StatusCode::OK
-            } else {
-                StatusCode::SERVICE_UNAVAILABLE
-            },
-            &body,
-        )
+        let status = match healthy {
+            true => StatusCode::OK,
+            false => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let mut page = json_page(status, &body);
+        let nosniff = HeaderValue::from_static("nosniff");
+        page.headers_mut().insert("x-content-type-options", nosniff);
+        page
     }
+}
+
+fn now_milliseconds() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
 }
 
 fn not_found() -> Page {
@@ -203,12 +248,45 @@ mod tests {
             ]
             .map(|status| status.as_u16())
         };
-        assert_eq!(both(), [503, 503]);
+        assert_eq!(both(), [503, 200], "at the start");
         health.record_success();
+        assert_eq!(both(), [503, 200], "without a Node");
+        health.set_eligible(true);
         assert_eq!(both(), [200, 200]);
         health.set_eligible(false);
         assert_eq!(both(), [503, 200]);
-        health.record_failure();
-        assert_eq!(both(), [503, 503]);
+    }
+
+    #[test]
+    fn change_that_is_not_applied_in_time_is_unhealthy() {
+        let health = Health::default();
+        for (started, ago, expect) in [(false, 90, true), (true, 50, true), (true, 70, false)] {
+            health.queued.store(0, Ordering::Relaxed);
+            if started {
+                health.record_success();
+            }
+            health.record_queued_at(now_milliseconds() - ago * 1000);
+            health.record_queued();
+            assert_eq!(health.is_in_time(), expect, "{started} {ago}");
+        }
+        health.record_success();
+        assert!(health.is_in_time() && health.is_healthy());
+    }
+
+    #[tokio::test]
+    async fn pages_have_upstreams_fields() {
+        use http_body_util::BodyExt;
+        let health = Health::new(CHECK_INTERVAL, vec![Family::V4, Family::V6]);
+        health.record_success();
+        let page = health.build_page(true);
+        assert_eq!(page.headers()["x-content-type-options"], "nosniff");
+        let bytes = page.into_body().collect().await.unwrap().to_bytes();
+        let body: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(body["healthy"], true);
+        assert_eq!(body["nodeEligible"], false);
+        for family in ["IPv4", "IPv6"] {
+            assert_eq!(body["status"][family]["healthy"], true, "{body}");
+            assert_eq!(body["lastUpdated"], body["status"][family]["lastUpdated"]);
+        }
     }
 }

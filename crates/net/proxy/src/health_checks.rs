@@ -1,23 +1,32 @@
 //! One port for each Service with `healthCheckNodePort`, on which load balancers check for
-//! endpoints on this node.
+//! endpoints on this node. It is open at the addresses of node ports, of the Service's families.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use base_task::{CancellationToken, Tasks};
 use component::{Page, json_page};
 use http::{HeaderValue, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use tokio::net::TcpListener;
+use net_nft::Family;
+use nix::sys::socket::{setsockopt, sockopt::Ipv6V6Only};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::time::Instant;
 
 use crate::health::Health;
+use crate::service_rules::HealthCheck;
 
-struct CheckedService {
-    service: String,
+/// Time between two attempts to bind ports that are in use.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+const BACKLOG: u32 = 128;
+
+struct Listener {
     local: Arc<AtomicUsize>,
     stop: CancellationToken,
 }
@@ -26,10 +35,12 @@ struct CheckedService {
 pub struct Checks {
     tasks: Tasks,
     health: Arc<Health>,
-    open: BTreeMap<u16, CheckedService>,
-    /// Services whose port is in use by another process, with the port and the number of local
-    /// endpoints.
-    waiting: BTreeMap<String, (u16, usize)>,
+    addresses: Vec<IpAddr>,
+    checks: BTreeMap<String, HealthCheck>,
+    open: BTreeMap<(String, SocketAddr), Listener>,
+    /// Services with a port that could not be bound.
+    waiting: BTreeSet<String>,
+    retry_at: Option<Instant>,
 }
 
 impl Checks {
@@ -38,55 +49,111 @@ impl Checks {
         Self {
             tasks,
             health,
+            addresses: Vec::new(),
+            checks: BTreeMap::new(),
             open: BTreeMap::new(),
-            waiting: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            retry_at: None,
         }
     }
 
-    /// Sets the port and the number of local endpoints of a Service; `None` closes its port.
-    pub async fn set(&mut self, service: &str, health: Option<(u16, usize)>) {
-        self.waiting.remove(service);
-        let other = |port: &u16| health.is_none_or(|(desired, _)| desired != *port);
-        let closed: Vec<u16> = self
-            .open
-            .iter()
-            .filter(|(port, c)| c.service == service && other(port))
-            .map(|(port, _)| *port)
-            .collect();
-        // Closed before the new one is opened: a Service may get the port that another Service just
-        // released.
-        for port in closed {
-            if let Some(checked) = self.open.remove(&port) {
-                checked.stop.cancel();
-            }
+    /// Replaces the health checks of all Services, and the addresses. The ports of all others are
+    /// closed, so that none outlives a failed sync.
+    pub async fn set_all(&mut self, addresses: Vec<IpAddr>, checks: BTreeMap<String, HealthCheck>) {
+        self.addresses = addresses;
+        let mut changes: BTreeMap<String, Option<HealthCheck>> = BTreeMap::new();
+        changes.extend(self.checks.keys().map(|service| (service.clone(), None)));
+        changes.extend(
+            checks
+                .into_iter()
+                .map(|(service, check)| (service, Some(check))),
+        );
+        self.set(changes).await;
+    }
+
+    /// Sets the health checks of some Services; `None` closes a Service's port.
+    pub async fn set(&mut self, changes: BTreeMap<String, Option<HealthCheck>>) {
+        // Closed before any port is opened: a Service may get the port that another one released.
+        for (service, check) in &changes {
+            match check {
+                Some(check) => self.checks.insert(service.clone(), check.clone()),
+                None => self.checks.remove(service),
+            };
+            self.waiting.remove(service);
+            self.close_others(service);
         }
-        let Some((port, local)) = health else { return };
-        match self.open.get(&port) {
-            Some(checked) if checked.service == service => {
-                checked.local.store(local, Ordering::Relaxed)
-            }
-            _ => self.open_port(service, port, local).await,
+        for service in changes.keys() {
+            self.open_missing(service).await;
         }
     }
 
-    /// Retries the ports that were in use.
+    /// Waits for the time of the next attempt to bind ports that were in use.
+    pub async fn wait_for_retry(&self) {
+        match self.retry_at {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Tries again to bind ports that were in use.
     pub async fn retry(&mut self) {
-        for (service, (port, local)) in std::mem::take(&mut self.waiting) {
-            self.open_port(&service, port, local).await;
+        self.retry_at = None;
+        for service in self.waiting.clone() {
+            self.open_missing(&service).await;
         }
     }
 
-    async fn open_port(&mut self, service: &str, port: u16, count: usize) {
-        let listener = match listen_on(port).await {
-            Ok(listener) => listener,
-            Err(error) => {
-                tracing::error!(service, %error, "health checks of the Service can't be served yet");
-                // The rules of the Service work without the check; a later sync tries the port
-                // again.
-                self.waiting.insert(service.to_owned(), (port, count));
-                return;
-            }
+    /// Returns the sockets of a Service with the number of local endpoints.
+    fn sockets(&self, service: &str) -> BTreeMap<SocketAddr, usize> {
+        let Some(check) = self.checks.get(service) else {
+            return BTreeMap::new();
         };
+        let addresses = self.addresses.iter();
+        addresses
+            .filter_map(|ip| {
+                let local = check.local.get(&Family::of(*ip))?;
+                Some((SocketAddr::new(*ip, check.port), local.len()))
+            })
+            .collect()
+    }
+
+    fn close_others(&mut self, service: &str) {
+        let sockets = self.sockets(service);
+        let first = (service.to_owned(), SocketAddr::from(([0, 0, 0, 0], 0)));
+        let own = self.open.range(first..).map(|(key, _)| key);
+        let own = own.take_while(|(name, _)| name == service);
+        let others = own.filter(|(_, socket)| !sockets.contains_key(socket));
+        for key in others.cloned().collect::<Vec<_>>() {
+            if let Some(listener) = self.open.remove(&key) {
+                listener.stop.cancel();
+            }
+        }
+    }
+
+    async fn open_missing(&mut self, service: &str) {
+        let mut failure = None;
+        for (socket, count) in self.sockets(service) {
+            if let Some(listener) = self.open.get(&(service.to_owned(), socket)) {
+                listener.local.store(count, Ordering::Relaxed);
+                continue;
+            }
+            match listen_on(socket) {
+                Ok(listener) => self.serve(service, socket, listener, count),
+                Err(error) => failure = Some((socket, error)),
+            }
+        }
+        let Some((socket, error)) = failure else {
+            self.waiting.remove(service);
+            return;
+        };
+        // Logged once, and not at each attempt. The rules of the Service work without the check.
+        if self.waiting.insert(service.to_owned()) {
+            tracing::error!(service, %socket, %error, "health checks of the Service can't be served; stop the process that has the port. Trying again every second");
+        }
+        self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
+    }
+
+    fn serve(&mut self, service: &str, socket: SocketAddr, listener: TcpListener, count: usize) {
         let local = Arc::new(AtomicUsize::new(count));
         let stop = self.tasks.shutdown().child_token();
         let (name, shared, health) = (service.to_owned(), local.clone(), self.health.clone());
@@ -99,25 +166,25 @@ impl Checks {
             "service health check",
             base_serve::serve_http(listener, options, response, stop.clone()),
         );
-        self.open.insert(
-            port,
-            CheckedService {
-                service: service.to_owned(),
-                local,
-                stop,
-            },
-        );
+        let key = (service.to_owned(), socket);
+        self.open.insert(key, Listener { local, stop });
     }
 }
 
-/// Listens on both families, or on IPv4 if the kernel has no IPv6.
-async fn listen_on(port: u16) -> Result<TcpListener, base_serve::ListenError> {
-    match base_serve::bind_listener(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).await {
-        Err(base_serve::ListenError::Other { .. }) => {
-            base_serve::bind_listener(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await
+fn listen_on(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => {
+            let socket = TcpSocket::new_v6()?;
+            // The port of the other family has a socket of its own, with another count.
+            setsockopt(&socket, Ipv6V6Only, &true)?;
+            socket
         }
-        bound => bound,
-    }
+    };
+    // A restarted proxy binds its ports while old connections are in TIME_WAIT.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 fn local_health(service: &str, local: usize, healthy: bool) -> Page {
@@ -127,48 +194,20 @@ fn local_health(service: &str, local: usize, healthy: bool) -> Page {
         "localEndpoints": local,
         "serviceProxyHealthy": healthy,
     });
-    let mut response = json_page(
-        if local > 0 && healthy {
-            StatusCode::OK
-        } else {
-            StatusCode::SERVICE_UNAVAILABLE
-        },
-        &body,
+    let status = match local > 0 && healthy {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let mut response = json_page(status, &body);
+    let headers = response.headers_mut();
+    headers.insert("x-load-balancing-endpoint-weight", HeaderValue::from(local));
+    headers.insert(
+        "x-content-type-options",
+        HeaderValue::from_static("nosniff"),
     );
-    response
-        .headers_mut()
-        .insert("x-load-balancing-endpoint-weight", HeaderValue::from(local));
     response
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn health_check_needs_local_endpoints_and_a_healthy_proxy() {
-        for (local, healthy, expect) in [(2, true, 200), (0, true, 503), (2, false, 503)] {
-            let response = local_health("ns/web", local, healthy);
-            assert_eq!(response.status(), expect, "{local} {healthy}");
-            assert_eq!(
-                response.headers()["x-load-balancing-endpoint-weight"],
-                local.to_string()
-            );
-        }
-    }
-
-    #[tokio::test]
-    async fn port_in_use_is_tried_again() {
-        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let port = taken.local_addr().unwrap().port();
-        let mut checks = Checks::new(Tasks::new(CancellationToken::new()), Arc::default());
-        checks.set("ns/web", Some((port, 1))).await;
-        assert!(checks.open.is_empty());
-        drop(taken);
-        checks.retry().await;
-        assert!(checks.open.contains_key(&port) && checks.waiting.is_empty());
-        checks.set("ns/web", None).await;
-        assert!(checks.open.is_empty());
-    }
-}
+#[path = "health_checks_tests.rs"]
+mod tests;

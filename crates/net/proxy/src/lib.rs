@@ -41,6 +41,6 @@ pub use model::{ServicePort, service_ports};
 pub use net_nft::{Commands, Family, Protocol, check_nft};
 pub use nft::delete_tables;
 pub use run::run;
-pub use service_rules::{Part, ServiceRules, build_service_rules};
+pub use service_rules::{HealthCheck, Part, ServiceRules, build_service_rules};
 pub use settings::{Settings, apply_conntrack_settings, apply_oom_score};
 pub use upstream::{UPSTREAM_FIELDS, UPSTREAM_FLAGS, honoured_fields};

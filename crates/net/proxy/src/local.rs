@@ -1,6 +1,6 @@
 //! Properties of the node that affect the rules.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use anyhow::ensure;
 use ipnet::IpNet;
@@ -43,6 +43,26 @@ impl LocalNode {
         let mut ranges = self.pod_ranges.iter();
         let range = ranges.find(|range| Family::of(range.addr()) == family)?;
         Some(format!("{} saddr {operator}{range}", family.nft_name()))
+    }
+}
+
+impl LocalNode {
+    /// Returns the addresses of health check ports: those of node ports. An unspecified address is
+    /// all of its family.
+    #[must_use]
+    pub fn check_addresses(&self) -> Vec<IpAddr> {
+        let whole = |family: Family| self.node_port_families.contains(&family);
+        let unspecified = self.node_port_families.iter().map(|family| match family {
+            Family::V4 => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            Family::V6 => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+        });
+        let listed = self.node_port_addresses.iter().copied();
+        let listed = listed.filter(|ip| !whole(Family::of(*ip)));
+        // A link-local address is bound together with its interface, which load balancers don't know.
+        let link_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        unspecified
+            .chain(listed.filter(|ip| !link_local(ip)))
+            .collect()
     }
 }
 
@@ -203,6 +223,24 @@ mod tests {
             let found = primary_addresses(&listed, bind.map(|ip| ip.parse().unwrap()));
             let found: Vec<String> = found.iter().map(ToString::to_string).collect();
             assert_eq!(found.join(" "), expect, "{bind:?}");
+        }
+    }
+
+    #[test]
+    fn health_checks_listen_where_node_ports_are_open() {
+        let addresses = ["192.0.2.1", "fd00::1", "fe80::1"];
+        for (families, expect) in [
+            (vec![], "192.0.2.1 fd00::1"),
+            (vec![Family::V4], "0.0.0.0 fd00::1"),
+            (vec![Family::V4, Family::V6], "0.0.0.0 ::"),
+        ] {
+            let node = LocalNode {
+                node_port_addresses: addresses.map(|ip| ip.parse().unwrap()).into(),
+                node_port_families: families,
+                ..LocalNode::default()
+            };
+            let found = node.check_addresses().into_iter().map(|ip| ip.to_string());
+            assert_eq!(found.collect::<Vec<_>>().join(" "), expect);
         }
     }
 

@@ -102,7 +102,7 @@ pub fn service_ports(service: &Service) -> Vec<ServicePort> {
                 affinity,
                 internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
                 external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
-                health_check_node_port: parse_health_port(spec.health_check_node_port),
+                health_check_node_port: read_health_port(spec),
             })
         })
         .collect()
@@ -120,7 +120,11 @@ fn read_affinity_timeout(spec: &k8s_openapi::api::core::v1::ServiceSpec) -> u32 
         .unwrap_or(DEFAULT)
 }
 
-fn parse_health_port(port: Option<i32>) -> u16 {
+/// Returns the health check port; 0 unless the Service is of the type and policy that have one.
+fn read_health_port(spec: &k8s_openapi::api::core::v1::ServiceSpec) -> u16 {
+    let needed = spec.type_.as_deref() == Some("LoadBalancer")
+        && spec.external_traffic_policy.as_deref() == Some("Local");
+    let port = spec.health_check_node_port.filter(|_| needed);
     port.and_then(|port| u16::try_from(port).ok()).unwrap_or(0)
 }
 

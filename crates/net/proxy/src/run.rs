@@ -45,7 +45,8 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
         .await
         .context("rules can't be installed")?;
     apply_conntrack_settings(&settings).await?;
-    let health = Arc::new(Health::default());
+    let families = net_nft::supported_families();
+    let health = Arc::new(Health::new(2 * settings.sync_period, families));
     let metrics = Arc::new(Metrics::new());
     let figures = ProxyMetrics::new(&metrics);
     // Before the health port opens: the kubelet of a node that boots starts pods after that.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::endpoints::{choose_endpoints, ready_endpoints};
+use crate::endpoints::ready_endpoints;
 use crate::local::LocalNode;
 use crate::model::service_ports;
 use net_nft::Family;
@@ -30,8 +30,18 @@ pub struct ServiceRules {
     pub parts: BTreeMap<Family, Part>,
     /// Addresses and ports that receive UDP packets, with their targets, for conntrack cleanup.
     pub udp: BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
-    /// The health check port and the number of endpoints on this node.
-    pub health: Option<(u16, usize)>,
+    /// The health check for load balancers.
+    pub health: Option<HealthCheck>,
+}
+
+/// The health check of a Service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HealthCheck {
+    /// Port.
+    pub port: u16,
+    /// Ready endpoints on this node, for each family of the Service: addresses, as several ports of
+    /// a pod are one endpoint.
+    pub local: BTreeMap<Family, BTreeSet<IpAddr>>,
 }
 
 /// Computes the rules of a Service.
@@ -50,15 +60,12 @@ pub fn build_service_rules(
                 continue;
             }
             let all = ready_endpoints(&port, family, slices, &node.name);
-            if port.external_local && port.health_check_node_port > 0 {
-                let local = choose_endpoints(&all, true, &node.name, None)
-                    .iter()
-                    .filter(|e| e.ready)
-                    .count();
-                // All ports of a Service share one check port. Several may differ in their
-                // endpoints; one that has some is enough.
-                let before = out.health.map_or(0, |(_, count)| count);
-                out.health = Some((port.health_check_node_port, before.max(local)));
+            if port.health_check_node_port > 0 {
+                let ready = all.iter().filter(|e| e.local && e.ready);
+                let check = out.health.get_or_insert_default();
+                check.port = port.health_check_node_port;
+                let local = check.local.entry(family).or_default();
+                local.extend(ready.map(|e| e.address.ip()));
             }
             let (built, udp) = Build::new(&port, family, node, &all).finish();
             let part = out.parts.entry(family).or_default();

@@ -20,7 +20,7 @@ use crate::local::{LocalNode, primary_addresses};
 use crate::metrics::ProxyMetrics;
 use crate::nft;
 use crate::service_rules::{ServiceRules, build_service_rules};
-use crate::settings::{CHECK_INTERVAL, Settings};
+use crate::settings::Settings;
 use crate::table_watch::{TableWatch, Work};
 
 /// Changes within this time are applied together.
@@ -55,6 +55,7 @@ impl Proxy {
                 whole = self.wait_for_work(dirty).await;
             }
             let began = Instant::now();
+            self.health.record_queued();
             // Taken before the rules are computed, so that a change during the sync causes another
             // one.
             let node_changed = std::mem::take(&mut *dirty.node.lock());
@@ -84,7 +85,6 @@ impl Proxy {
                     whole = true;
                     removal.clear();
                     self.figures.failures.inc();
-                    self.health.record_failure();
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
             }
@@ -93,8 +93,6 @@ impl Proxy {
 
     /// Waits for changes; returns true if everything must be installed again.
     async fn wait_for_work(&mut self, dirty: &DirtyServices) -> bool {
-        let mut retry = tokio::time::interval(CHECK_INTERVAL);
-        retry.reset();
         loop {
             tokio::select! {
                 () = dirty.wake.notified() => {
@@ -110,7 +108,7 @@ impl Proxy {
                     );
                     return true;
                 }
-                _ = retry.tick() => self.checks.retry().await,
+                () = self.checks.wait_for_retry() => self.checks.retry().await,
             }
         }
     }
@@ -125,8 +123,10 @@ impl Proxy {
 
     fn read_node(&self) -> LocalNode {
         let object = self.nodes.list().into_iter().next();
-        self.health
-            .set_eligible(object.as_ref().is_none_or(|node| is_eligible(node)));
+        // A Node that was deleted leaves the state of its last change, as in upstream.
+        if let Some(node) = &object {
+            self.health.set_eligible(is_eligible(node));
+        }
         let label = |name: &str| {
             object
                 .as_ref()?
@@ -202,20 +202,10 @@ impl Proxy {
         }
         self.watch.discard_changes();
         self.watch.apply(&commands).await?;
-        let names: Vec<String> = self
-            .desired
-            .rules_by_service()
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in names
-            .iter()
-            .filter(|name| desired.rules_for(name).is_none())
-        {
-            self.checks.set(name, None).await;
-        }
-        for (name, rules) in desired.rules_by_service() {
-            self.checks.set(name, rules.health).await;
-        }
+        let checks = desired.rules_by_service();
+        let checks = checks.filter_map(|(name, rules)| Some((name.clone(), rules.health.clone()?)));
+        let addresses = self.node.check_addresses();
+        self.checks.set_all(addresses, checks.collect()).await;
         tracing::info!(
             services = desired.rules_by_service().count(),
             bytes = commands.len(),
@@ -241,7 +231,7 @@ impl Proxy {
     ) -> Result<(), net_nft::Error> {
         let mut change = String::new();
         let mut stale = Vec::new();
-        let mut checks = Vec::new();
+        let mut checks = BTreeMap::new();
         let mut unused = String::new();
         for key in keys {
             let now = self.compute_rules(key);
@@ -250,7 +240,7 @@ impl Proxy {
                 continue;
             }
             stale.extend(conntrack::find_stale(&before.udp, &now.udp));
-            checks.push((key, now.health));
+            checks.insert(key.clone(), now.health.clone());
             let commands = self.desired.set_rules(key, now);
             change += &commands.change;
             unused += &commands.removal;
@@ -265,9 +255,7 @@ impl Proxy {
                 "rules changed"
             );
         }
-        for (key, health) in checks {
-            self.checks.set(key, health).await;
-        }
+        self.checks.set(checks).await;
         // After the rules: a client that sends at once would otherwise get an entry for the old
         // endpoint again.
         conntrack::delete_connections(&stale).await;

@@ -161,3 +161,45 @@ fn rules_that_another_program_changes_are_installed_again() {
         }
     });
 }
+
+/// A failed transaction must not leave the port of a Service that it removed.
+#[test]
+fn health_check_port_of_a_service_is_closed_after_a_failed_transaction() {
+    in_namespace(|| async {
+        let ip = |words: &'static str| {
+            let mut command = tokio::process::Command::new("ip");
+            command.args(words.split(' ')).status()
+        };
+        assert!(ip("link set lo up").await.unwrap().success());
+        assert!(ip("addr add 192.0.2.2/32 dev lo").await.unwrap().success());
+        let mut proxy = proxy(&[]);
+        let balancer = fixtures::service(json!({
+            "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 31000,
+            "clusterIPs": ["10.96.0.7"], "ports": [{ "port": 80 }]
+        }));
+        let node = json!({ "metadata": { "name": "n1" }, "status": { "addresses": [
+            { "type": "InternalIP", "address": "192.0.2.2" }] } });
+        let node = serde_json::from_value(node).unwrap();
+        proxy.nodes = Store::from_objects(vec![node], Vec::new());
+        proxy.services = Store::from_objects(vec![balancer], Vec::new());
+        proxy.node = proxy.read_node();
+        proxy.install_all().await.unwrap();
+        let connect = || tokio::net::TcpStream::connect("192.0.2.2:31000");
+        assert!(connect().await.is_ok());
+
+        net_nft::apply_commands("flush ruleset\n").await.unwrap();
+        proxy.services = Store::from_objects(Vec::new(), Vec::new());
+        let keys = BTreeSet::from(["ns/web".to_owned()]);
+        let failed = proxy.apply_changes(&keys, &mut String::new()).await;
+        assert!(failed.is_err());
+        proxy.install_all().await.unwrap();
+        let closed = async {
+            while connect().await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), closed)
+            .await
+            .unwrap();
+    });
+}

@@ -282,13 +282,63 @@ fn headless_and_external_name_services_have_no_rules() {
 }
 
 #[test]
-fn health_check_port_counts_local_endpoints() {
-    let service = plain(json!({
+fn health_check_counts_ready_addresses_on_the_node_by_family() {
+    let balancer = json!({
         "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 31000,
-        "ports": [{ "port": 80, "nodePort": 30080 }]
-    }));
-    assert_eq!(
-        build_service_rules(&service, &[slice(two())], &node()).health,
-        Some((31000, 1))
-    );
+        "clusterIPs": ["10.96.0.7", "fd00::7"],
+        "ports": [{ "name": "a", "port": 80 }, { "name": "b", "port": 81 }],
+    });
+    let ports = json!([{ "name": "a", "port": 8080 }, { "name": "b", "port": 8081 }]);
+    let one_port = json!([{ "name": "b", "port": 8081 }]);
+    let entry = |ip: &str, ready: bool, node: &str| {
+        json!({ "addresses": [ip], "nodeName": node, "conditions": {
+            "ready": ready, "serving": true, "terminating": !ready } })
+    };
+    let slice = |kind: &str, ports: &Value, endpoints: Value| -> Arc<EndpointSlice> {
+        let tree =
+            json!({ "metadata": {}, "addressType": kind, "ports": ports, "endpoints": endpoints });
+        Arc::new(serde_json::from_value(tree).unwrap())
+    };
+    let slices = [
+        slice(
+            "IPv4",
+            &ports,
+            json!([
+                entry("10.0.0.1", true, "n1"),
+                entry("10.0.0.2", false, "n1"),
+                entry("10.0.0.3", true, "n2")
+            ]),
+        ),
+        slice("IPv4", &one_port, json!([entry("10.0.0.4", true, "n1")])),
+        slice("IPv6", &ports, json!([entry("fd00::1", true, "n2")])),
+    ];
+    let node = LocalNode {
+        families: vec![Family::V4, Family::V6],
+        ..node()
+    };
+    let local = BTreeMap::from([
+        (
+            Family::V4,
+            ["10.0.0.1", "10.0.0.4"]
+                .map(|ip| ip.parse().unwrap())
+                .into(),
+        ),
+        (Family::V6, BTreeSet::new()),
+    ]);
+    let expect = HealthCheck { port: 31000, local };
+    let health = |change: Value| {
+        let mut spec = balancer.clone();
+        spec.as_object_mut()
+            .unwrap()
+            .extend(change.as_object().unwrap().clone());
+        build_service_rules(&service(spec), &slices, &node).health
+    };
+    assert_eq!(health(json!({})), Some(expect));
+    for change in [
+        json!({ "type": "NodePort" }),
+        json!({ "externalTrafficPolicy": "Cluster" }),
+        json!({ "healthCheckNodePort": 0 }),
+    ] {
+        assert_eq!(health(change.clone()), None, "{change}");
+    }
 }
