@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use base_serve::ListenError;
 use base_task::Tasks;
+use base_telemetry::Metrics;
+use base_telemetry::prometheus_client::metrics::counter::Counter;
+use base_telemetry::prometheus_client::metrics::family::Family as Labelled;
 use component::{Endpoints, Page, json_page, text_page};
 use http::{HeaderValue, StatusCode};
 use net_nft::Family;
@@ -27,7 +30,12 @@ pub struct Health {
     updated: AtomicI64,
     /// The begin of the oldest sync that has not succeeded yet, in milliseconds; 0 for none.
     queued: AtomicI64,
+    healthz: Responses,
+    livez: Responses,
 }
+
+/// Responses by status code.
+type Responses = Labelled<[(&'static str, &'static str); 1], Counter>;
 
 impl Default for Health {
     fn default() -> Self {
@@ -44,6 +52,16 @@ impl Health {
             eligible: AtomicBool::new(false),
             updated: AtomicI64::new(0),
             queued: AtomicI64::new(0),
+            healthz: Responses::default(),
+            livez: Responses::default(),
+        }
+    }
+
+    /// Registers the counters of responses.
+    pub fn register(&self, metrics: &Metrics) {
+        for (name, responses) in [("healthz", &self.healthz), ("livez", &self.livez)] {
+            let name = format!("kubeproxy_proxy_{name}");
+            metrics.register(&name, "Responses by status code", responses.clone());
         }
     }
 
@@ -112,10 +130,16 @@ impl Health {
         if for_balancers {
             body["nodeEligible"] = eligible.into();
         }
-        let status = match healthy {
-            true => StatusCode::OK,
-            false => StatusCode::SERVICE_UNAVAILABLE,
+        let (status, code) = match healthy {
+            true => (StatusCode::OK, "200"),
+            false => (StatusCode::SERVICE_UNAVAILABLE, "503"),
         };
+        let responses = if for_balancers {
+            &self.healthz
+        } else {
+            &self.livez
+        };
+        responses.get_or_create(&[("code", code)]).inc();
         let mut page = json_page(status, &body);
         let nosniff = HeaderValue::from_static("nosniff");
         page.headers_mut().insert("x-content-type-options", nosniff);
@@ -255,6 +279,15 @@ mod tests {
         assert_eq!(both(), [200, 200]);
         health.set_eligible(false);
         assert_eq!(both(), [503, 200]);
+        let metrics = Metrics::new();
+        health.register(&metrics);
+        let page = metrics.encode();
+        for line in [
+            "healthz_total{code=\"503\"} 3",
+            "livez_total{code=\"200\"} 4",
+        ] {
+            assert!(page.contains(&format!("kubeproxy_proxy_{line}")), "{page}");
+        }
     }
 
     #[test]

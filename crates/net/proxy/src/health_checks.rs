@@ -22,8 +22,9 @@ use tokio::time::Instant;
 use crate::health::Health;
 use crate::service_rules::HealthCheck;
 
-/// Time between two attempts to bind ports that are in use.
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Time between two attempts to bind ports: doubling from the first to the last.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(32);
 const BACKLOG: u32 = 128;
 
 struct Listener {
@@ -41,6 +42,7 @@ pub struct Checks {
     /// Services with a port that could not be bound.
     waiting: BTreeSet<String>,
     retry_at: Option<Instant>,
+    retry_delay: Duration,
 }
 
 impl Checks {
@@ -54,12 +56,13 @@ impl Checks {
             open: BTreeMap::new(),
             waiting: BTreeSet::new(),
             retry_at: None,
+            retry_delay: FIRST_RETRY,
         }
     }
 
     /// Replaces the health checks of all Services, and the addresses. The ports of all others are
     /// closed, so that none outlives a failed sync.
-    pub async fn set_all(&mut self, addresses: Vec<IpAddr>, checks: BTreeMap<String, HealthCheck>) {
+    pub fn set_all(&mut self, addresses: Vec<IpAddr>, checks: BTreeMap<String, HealthCheck>) {
         self.addresses = addresses;
         let mut changes: BTreeMap<String, Option<HealthCheck>> = BTreeMap::new();
         changes.extend(self.checks.keys().map(|service| (service.clone(), None)));
@@ -68,11 +71,11 @@ impl Checks {
                 .into_iter()
                 .map(|(service, check)| (service, Some(check))),
         );
-        self.set(changes).await;
+        self.set(changes);
     }
 
     /// Sets the health checks of some Services; `None` closes a Service's port.
-    pub async fn set(&mut self, changes: BTreeMap<String, Option<HealthCheck>>) {
+    pub fn set(&mut self, changes: BTreeMap<String, Option<HealthCheck>>) {
         // Closed before any port is opened: a Service may get the port that another one released.
         for (service, check) in &changes {
             match check {
@@ -82,8 +85,9 @@ impl Checks {
             self.waiting.remove(service);
             self.close_others(service);
         }
+        self.retry_delay = FIRST_RETRY;
         for service in changes.keys() {
-            self.open_missing(service).await;
+            self.open_missing(service);
         }
     }
 
@@ -96,10 +100,11 @@ impl Checks {
     }
 
     /// Tries again to bind ports that were in use.
-    pub async fn retry(&mut self) {
+    pub fn retry(&mut self) {
         self.retry_at = None;
+        self.retry_delay = (self.retry_delay * 2).min(LAST_RETRY);
         for service in self.waiting.clone() {
-            self.open_missing(&service).await;
+            self.open_missing(&service);
         }
     }
 
@@ -130,7 +135,7 @@ impl Checks {
         }
     }
 
-    async fn open_missing(&mut self, service: &str) {
+    fn open_missing(&mut self, service: &str) {
         let mut failure = None;
         for (socket, count) in self.sockets(service) {
             if let Some(listener) = self.open.get(&(service.to_owned(), socket)) {
@@ -148,9 +153,9 @@ impl Checks {
         };
         // Logged once, and not at each attempt. The rules of the Service work without the check.
         if self.waiting.insert(service.to_owned()) {
-            tracing::error!(service, %socket, %error, "health checks of the Service can't be served; stop the process that has the port. Trying again every second");
+            tracing::error!(service, %socket, %error, "health checks of the Service can't be served; check that no other process has the port and that the address is the node's. Trying again");
         }
-        self.retry_at = Some(Instant::now() + RETRY_INTERVAL);
+        self.retry_at = Some(Instant::now() + self.retry_delay);
     }
 
     fn serve(&mut self, service: &str, socket: SocketAddr, listener: TcpListener, count: usize) {

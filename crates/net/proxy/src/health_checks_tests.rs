@@ -81,9 +81,7 @@ fn free_port() -> u16 {
 async fn each_family_is_served_with_its_own_count() {
     let (mut checks, port) = (checks(), free_port());
     let both = check(port, &[(Family::V4, 2), (Family::V6, 0)]);
-    checks
-        .set_all(loopback(), BTreeMap::from([("ns/web".into(), both)]))
-        .await;
+    checks.set_all(loopback(), BTreeMap::from([("ns/web".into(), both)]));
     let v4 = ask("127.0.0.1", port).await;
     assert!(
         v4.starts_with("HTTP/1.1 200") && v4.contains("\"localEndpoints\":2"),
@@ -92,9 +90,7 @@ async fn each_family_is_served_with_its_own_count() {
     // The machine may have no IPv6.
     let v6 = ask("::1", port).await;
     assert!(v6 == "closed" || v6.starts_with("HTTP/1.1 503"), "{v6}");
-    checks
-        .set(one("ns/web", Some(check(port, &[(Family::V6, 1)]))))
-        .await;
+    checks.set(one("ns/web", Some(check(port, &[(Family::V6, 1)]))));
     wait_until_closed("127.0.0.1", port).await;
 }
 
@@ -103,14 +99,12 @@ async fn port_in_use_is_tried_again() {
     let taken = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = taken.local_addr().unwrap().port();
     let mut checks = checks();
-    checks.set_all(loopback(), BTreeMap::new()).await;
-    checks
-        .set(one("ns/web", Some(check(port, &[(Family::V4, 1)]))))
-        .await;
+    checks.set_all(loopback(), BTreeMap::new());
+    checks.set(one("ns/web", Some(check(port, &[(Family::V4, 1)]))));
     assert!(checks.open.is_empty());
     drop(taken);
     checks.wait_for_retry().await;
-    checks.retry().await;
+    checks.retry();
     assert!(ask("127.0.0.1", port).await.starts_with("HTTP/1.1 200"));
     assert!(checks.waiting.is_empty() && checks.retry_at.is_none());
 }
@@ -119,17 +113,15 @@ async fn port_in_use_is_tried_again() {
 async fn port_moves_to_another_service_in_one_sync() {
     let (mut checks, port) = (checks(), free_port());
     let own = check(port, &[(Family::V4, 1)]);
-    checks
-        .set_all(loopback(), BTreeMap::from([("ns/z".into(), own.clone())]))
-        .await;
+    checks.set_all(loopback(), BTreeMap::from([("ns/z".into(), own.clone())]));
     let move_port = [("ns/a".to_owned(), Some(own)), ("ns/z".to_owned(), None)];
-    checks.set(BTreeMap::from(move_port)).await;
+    checks.set(BTreeMap::from(move_port));
     let moved = async {
         while !ask("127.0.0.1", port).await.contains("\"name\":\"a\"") {
             tokio::time::timeout(Duration::from_millis(100), checks.wait_for_retry())
                 .await
                 .ok();
-            checks.retry().await;
+            checks.retry();
         }
     };
     tokio::time::timeout(Duration::from_secs(20), moved)
@@ -141,16 +133,12 @@ async fn port_moves_to_another_service_in_one_sync() {
 async fn ports_of_services_and_addresses_that_are_not_listed_are_closed() {
     let (mut checks, port) = (checks(), free_port());
     let own = check(port, &[(Family::V4, 1)]);
-    checks
-        .set_all(loopback(), BTreeMap::from([("ns/web".into(), own.clone())]))
-        .await;
+    checks.set_all(loopback(), BTreeMap::from([("ns/web".into(), own.clone())]));
     let elsewhere = vec!["127.0.0.2".parse().unwrap()];
-    checks
-        .set_all(elsewhere, BTreeMap::from([("ns/web".into(), own)]))
-        .await;
+    checks.set_all(elsewhere, BTreeMap::from([("ns/web".into(), own)]));
     wait_until_closed("127.0.0.1", port).await;
     assert!(ask("127.0.0.2", port).await.starts_with("HTTP/1.1 200"));
-    checks.set_all(loopback(), BTreeMap::new()).await;
+    checks.set_all(loopback(), BTreeMap::new());
     wait_until_closed("127.0.0.2", port).await;
     assert!(checks.open.is_empty());
 }

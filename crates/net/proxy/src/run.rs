@@ -18,14 +18,19 @@ use crate::dirty_services::{DirtyServices, object_key};
 use crate::health::{Health, serve_health, serve_metrics};
 use crate::health_checks::Checks;
 use crate::local::LocalNode;
-use crate::metrics::ProxyMetrics;
+use crate::metrics::{ChangeMetrics, ProxyMetrics};
 use crate::settings::{Settings, apply_conntrack_settings};
 use crate::sync::Proxy;
 use crate::table_watch::TableWatch;
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Excludes Services that another proxy, or none, serves.
-const NOT_OURS: &str = "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name";
+/// Excludes Services that another proxy serves.
+const NOT_OURS: &str = "!service.kubernetes.io/service-proxy-name";
+/// Excludes Services without a cluster IP. By the field and not by the label, which anyone may set
+/// on a Service that has an address.
+const NOT_HEADLESS: &str = "spec.clusterIP!=None";
+/// Excludes slices of such Services; their controller sets and removes the labels.
+const SLICES: &str = "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name";
 
 /// Runs until shutdown. The rules stay.
 ///
@@ -49,6 +54,8 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
     let health = Arc::new(Health::new(2 * settings.sync_period, families));
     let metrics = Arc::new(Metrics::new());
     let figures = ProxyMetrics::new(&metrics);
+    let changes = ChangeMetrics::new(&metrics);
+    health.register(&metrics);
     // Before the health port opens: the kubelet of a node that boots starts pods after that.
     start_policies(&client, &settings, &metrics, &tasks).await?;
     let hard_fail = settings.bind_hard_fail;
@@ -58,7 +65,7 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
     if let Some(address) = settings.metrics {
         serve_metrics(address, metrics, hard_fail, &tasks).await?;
     }
-    let dirty = Arc::new(DirtyServices::default());
+    let dirty = Arc::new(DirtyServices::new(changes));
     let (services, slices, nodes) = start_informers(&client, &settings, &dirty, &tasks);
     let shutdown = tasks.shutdown().clone();
     let work = async {
@@ -125,7 +132,9 @@ fn start_informers(
     let dirty_services = dirty.clone();
     let services = Informer::new(
         client.api::<Service>(),
-        ListParams::new().with_labels(NOT_OURS),
+        ListParams::new()
+            .with_labels(NOT_OURS)
+            .with_fields(NOT_HEADLESS),
     )
     .on_event(move |event: Event<Service>| {
         dirty_services.mark_service(object_key(&event.object().metadata))
@@ -134,20 +143,10 @@ fn start_informers(
     let dirty_services = dirty.clone();
     let slices = Informer::new(
         client.api::<EndpointSlice>(),
-        ListParams::new().with_labels(NOT_OURS),
+        ListParams::new().with_labels(SLICES),
     )
     .index("service", |slice| service_of(slice).into_iter().collect())
-    .on_event(move |event: Event<EndpointSlice>| {
-        // A slice may change its label; then both Services change.
-        if let Event::Applied { old: Some(old), .. } = &event {
-            service_of(old)
-                .into_iter()
-                .for_each(|key| dirty_services.mark_service(key));
-        }
-        service_of(event.object())
-            .into_iter()
-            .for_each(|key| dirty_services.mark_service(key));
-    })
+    .on_event(move |event: Event<EndpointSlice>| mark_slice(&dirty_services, &event))
     .spawn(tasks);
     let dirty_services = dirty.clone();
     // Only the own Node: watching all would send every heartbeat of the cluster to every proxy.
@@ -156,6 +155,28 @@ fn start_informers(
         .on_event(move |_: Event<NodeObject>| dirty_services.mark_node())
         .spawn(tasks);
     (services, slices, nodes)
+}
+
+fn mark_slice(dirty: &DirtyServices, event: &Event<EndpointSlice>) {
+    let (old, new) = match event {
+        Event::Applied { old, new } => (old.as_deref(), new),
+        Event::Deleted(last) => {
+            service_of(last)
+                .into_iter()
+                .for_each(|key| dirty.mark_deleted_endpoints(key));
+            return;
+        }
+    };
+    let key = service_of(new);
+    // A slice may change its label; then both Services change.
+    if let Some(former) = old.and_then(service_of)
+        && Some(&former) != key.as_ref()
+    {
+        dirty.mark_deleted_endpoints(former);
+    }
+    if let Some(key) = key {
+        dirty.mark_endpoints(key, old, new);
+    }
 }
 
 fn service_of(slice: &EndpointSlice) -> Option<String> {

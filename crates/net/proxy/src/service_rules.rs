@@ -32,6 +32,8 @@ pub struct ServiceRules {
     pub udp: BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
     /// The health check for load balancers.
     pub health: Option<HealthCheck>,
+    /// Ports with a traffic policy Local (`internal`, `external`) and endpoints on other nodes only.
+    pub no_local: Vec<(Family, &'static str)>,
 }
 
 /// The health check of a Service.
@@ -67,7 +69,10 @@ pub fn build_service_rules(
                 let local = check.local.entry(family).or_default();
                 local.extend(ready.map(|e| e.address.ip()));
             }
-            let (built, udp) = Build::new(&port, family, node, &all).finish();
+            let build = Build::new(&port, family, node, &all);
+            out.no_local
+                .extend(build.policies_without_endpoints().map(|p| (family, p)));
+            let (built, udp) = build.finish();
             let part = out.parts.entry(family).or_default();
             part.sets.extend(built.sets);
             part.chains.extend(built.chains);

@@ -66,7 +66,8 @@ impl Proxy {
                 whole |= node != self.node;
                 self.node = node;
             }
-            let keys = std::mem::take(&mut *dirty.services.lock());
+            let (keys, triggers) = dirty.take_services();
+            self.figures.record_queued(&self.node.families);
             let applied = if whole {
                 self.install_all().await
             } else {
@@ -74,17 +75,21 @@ impl Proxy {
             };
             match applied {
                 Ok(()) => {
+                    let families = &self.node.families;
+                    self.figures.record_sync(families, whole, began.elapsed());
+                    for (family, since) in triggers.into_values().flatten() {
+                        self.figures.record_programming(family, since);
+                    }
                     whole = false;
                     self.synced = Some(tokio::time::Instant::now());
-                    self.figures.syncs.inc();
-                    self.figures.duration.observe_duration(began.elapsed());
                     self.health.record_success();
                 }
                 Err(error) => {
                     tracing::error!(%error, "rules could not be applied; all of them will be installed again");
                     whole = true;
                     removal.clear();
-                    self.figures.failures.inc();
+                    dirty.restore_triggers(triggers);
+                    self.figures.record_failure(&self.node.families);
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
             }
@@ -108,7 +113,7 @@ impl Proxy {
                     );
                     return true;
                 }
-                () = self.checks.wait_for_retry() => self.checks.retry().await,
+                () = self.checks.wait_for_retry() => self.checks.retry(),
             }
         }
     }
@@ -205,12 +210,17 @@ impl Proxy {
         let checks = desired.rules_by_service();
         let checks = checks.filter_map(|(name, rules)| Some((name.clone(), rules.health.clone()?)));
         let addresses = self.node.check_addresses();
-        self.checks.set_all(addresses, checks.collect()).await;
+        self.checks.set_all(addresses, checks.collect());
         tracing::info!(
             services = desired.rules_by_service().count(),
             bytes = commands.len(),
             "rules installed"
         );
+        self.figures.clear_no_local();
+        for (_, rules) in desired.rules_by_service() {
+            self.figures
+                .update_no_local(&ServiceRules::default(), rules);
+        }
         self.desired = desired;
         if !fronts.is_empty() {
             conntrack::delete_connections(&conntrack::find_misrouted(
@@ -241,6 +251,7 @@ impl Proxy {
             }
             stale.extend(conntrack::find_stale(&before.udp, &now.udp));
             checks.insert(key.clone(), now.health.clone());
+            self.figures.update_no_local(&before, &now);
             let commands = self.desired.set_rules(key, now);
             change += &commands.change;
             unused += &commands.removal;
@@ -255,7 +266,7 @@ impl Proxy {
                 "rules changed"
             );
         }
-        self.checks.set(checks).await;
+        self.checks.set(checks);
         // After the rules: a client that sends at once would otherwise get an entry for the old
         // endpoint again.
         conntrack::delete_connections(&stale).await;
@@ -263,7 +274,8 @@ impl Proxy {
         // install.
         if !unused.is_empty() || !removal.is_empty() {
             removal.push_str(&unused);
-            self.watch.apply(removal).await?;
+            let removed = self.watch.apply(removal).await;
+            removed.inspect_err(|_| self.figures.record_cleanup_failure(&self.node.families))?;
             removal.clear();
         }
         Ok(())

@@ -5,6 +5,7 @@ use base_telemetry::prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 
 use super::*;
+use crate::metrics::ChangeMetrics;
 use crate::service_rules::tests as fixtures;
 
 #[test]
@@ -131,7 +132,10 @@ async fn wait_for_syncs(syncs: &Counter, count: u64, why: &str) {
 fn rules_that_another_program_changes_are_installed_again() {
     in_namespace(|| async {
         let mut proxy = proxy(&[]);
-        let (syncs, dirty) = (proxy.figures.syncs.clone(), DirtyServices::default());
+        let (syncs, dirty) = (
+            proxy.figures.syncs.clone(),
+            DirtyServices::new(ChangeMetrics::default()),
+        );
         let script = async {
             wait_for_syncs(&syncs, 1, "first").await;
             let whole = list_table().await;

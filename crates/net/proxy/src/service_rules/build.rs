@@ -65,6 +65,24 @@ impl<'a> Build<'a> {
         }
     }
 
+    /// Yields the policies Local that have no endpoint although other nodes do.
+    pub(super) fn policies_without_endpoints(&self) -> impl Iterator<Item = &'static str> {
+        let lacks = self.here.is_empty() && !self.everywhere.is_empty();
+        let outside = self
+            .port
+            .external_ips
+            .iter()
+            .chain(&self.port.load_balancer_ips);
+        let accessible =
+            self.port.node_port > 0 || outside.into_iter().any(|ip| Family::of(*ip) == self.family);
+        let internal = ("internal", self.port.internal_local);
+        let external = ("external", self.port.external_local && accessible);
+        [internal, external]
+            .into_iter()
+            .filter(move |(_, local)| lacks && *local)
+            .map(|(policy, _)| policy)
+    }
+
     /// Returns the port's rules and its UDP targets.
     pub(super) fn finish(mut self) -> (Part, UdpTargets) {
         let cluster_ips = self.own_family(&self.port.cluster_ips);

@@ -342,3 +342,31 @@ fn health_check_counts_ready_addresses_on_the_node_by_family() {
         assert_eq!(health(change.clone()), None, "{change}");
     }
 }
+
+#[test]
+fn local_policies_without_an_endpoint_here_are_listed() {
+    let listed = |spec: Value, endpoints: Value| {
+        build_service_rules(&plain(spec), &[slice(endpoints)], &node()).no_local
+    };
+    let both = json!({ "internalTrafficPolicy": "Local", "externalTrafficPolicy": "Local",
+        "type": "NodePort", "ports": [{ "port": 80, "nodePort": 30080 }] });
+    let v4 = |policy| (Family::V4, policy);
+    let external = json!({ "externalTrafficPolicy": "Local" });
+    for (spec, endpoints, expect) in [
+        (both.clone(), far(), vec![v4("internal"), v4("external")]),
+        (both.clone(), two(), vec![]),
+        (both, json!([]), vec![]),
+        (external, far(), vec![]),
+        (
+            json!({ "internalTrafficPolicy": "Local" }),
+            far(),
+            vec![v4("internal")],
+        ),
+    ] {
+        assert_eq!(
+            listed(spec.clone(), endpoints.clone()),
+            expect,
+            "{spec} {endpoints}"
+        );
+    }
+}
