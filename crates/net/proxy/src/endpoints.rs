@@ -47,7 +47,9 @@ pub fn ready_endpoints(
                     .endpoints
                     .iter()
                     .flatten()
-                    .filter_map(|endpoint| read_endpoint(endpoint, number, node)),
+                    .filter_map(|endpoint| read_endpoint(endpoint, number, node))
+                    // nft would reject the whole transaction.
+                    .filter(|endpoint| Family::of(endpoint.address.ip()) == family),
             );
         }
     }
@@ -217,6 +219,21 @@ mod tests {
             let found = ready_endpoints(&port, Family::V4, &slices, "n1");
             assert_eq!(found.iter().map(|e| e.ready).collect::<Vec<_>>(), [true]);
         }
+    }
+
+    #[test]
+    fn address_of_another_family_than_its_slice_is_ignored() {
+        let tree = json!({
+            "addressType": "IPv4", "ports": [{ "name": "", "port": 80 }],
+            "endpoints": [{ "addresses": ["fd00::1"] }, { "addresses": ["10.0.0.1"] }],
+        });
+        let slice: EndpointSlice = serde_json::from_value(tree).unwrap();
+        let spec = json!({ "clusterIPs": ["10.96.0.1"], "ports": [{ "port": 80 }] });
+        let service = serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap();
+        let port = crate::model::service_ports(&service).remove(0);
+        let found = ready_endpoints(&port, Family::V4, &[Arc::new(slice)], "n1");
+        let found: Vec<String> = found.iter().map(|e| e.address.to_string()).collect();
+        assert_eq!(found, ["10.0.0.1:80"]);
     }
 
     #[test]

@@ -36,6 +36,9 @@ pub(super) struct Build<'a> {
     /// Endpoints for the policy Local.
     pub(super) here: Vec<&'a Endpoint>,
     pub(super) part: Part,
+    /// Endpoints that still serve, whatever the policies: established connections to them stay, as
+    /// those of TCP do.
+    serving: BTreeSet<IpAddr>,
     udp: UdpTargets,
 }
 
@@ -48,6 +51,7 @@ impl<'a> Build<'a> {
     ) -> Self {
         let readable = port.readable();
         let chain = |kind| net_nft::chain_name(kind, &readable);
+        let serving = all.iter().filter(|endpoint| endpoint.serving);
         Self {
             port,
             family,
@@ -61,6 +65,7 @@ impl<'a> Build<'a> {
             everywhere: choose_endpoints(all, false, &node.name, node.zone.as_deref()),
             here: choose_endpoints(all, true, &node.name, None),
             part: Part::default(),
+            serving: serving.map(|endpoint| endpoint.address.ip()).collect(),
             udp: UdpTargets::new(),
         }
     }
@@ -157,16 +162,13 @@ impl<'a> Build<'a> {
             let verdict = format!("goto {}", self.policy_chain(local_only));
             self.part.elements.insert((SERVICE_IPS, key), verdict);
         }
-        self.track_udp(
-            SocketAddr::new(ip, self.port.port),
-            endpoint_addresses(self.policy_endpoints(local_only)),
-        );
+        self.track_udp(SocketAddr::new(ip, self.port.port));
     }
 
     fn lead_outside(&mut self, ip: IpAddr) {
         let key = self.address_key(ip);
         self.lead_external(SERVICE_IPS, NO_ENDPOINT_SERVICES, key);
-        self.track_udp(SocketAddr::new(ip, self.port.port), self.external_targets());
+        self.track_udp(SocketAddr::new(ip, self.port.port));
     }
 
     fn lead_node_port(&mut self) {
@@ -177,10 +179,7 @@ impl<'a> Build<'a> {
         );
         self.lead_external(SERVICE_NODE_PORTS, NO_ENDPOINT_NODE_PORTS, key);
         for ip in self.own_family(&self.node.node_port_addresses) {
-            self.track_udp(
-                SocketAddr::new(ip, self.port.node_port),
-                self.external_targets(),
-            );
+            self.track_udp(SocketAddr::new(ip, self.port.node_port));
         }
     }
 
@@ -209,26 +208,9 @@ impl<'a> Build<'a> {
         )
     }
 
-    /// Returns the endpoints reachable by any connection from outside, or by this node and its pods
-    /// through an outside address.
-    fn external_targets(&self) -> BTreeSet<IpAddr> {
-        let mut all = endpoint_addresses(&self.everywhere);
-        if self.port.external_local {
-            all.extend(endpoint_addresses(&self.here));
-        }
-        all
-    }
-
-    fn track_udp(&mut self, front: SocketAddr, targets: BTreeSet<IpAddr>) {
+    fn track_udp(&mut self, front: SocketAddr) {
         if self.port.protocol == Protocol::Udp {
-            self.udp.insert(front, targets);
+            self.udp.insert(front, self.serving.clone());
         }
     }
-}
-
-fn endpoint_addresses(endpoints: &[&Endpoint]) -> BTreeSet<IpAddr> {
-    endpoints
-        .iter()
-        .map(|endpoint| endpoint.address.ip())
-        .collect()
 }

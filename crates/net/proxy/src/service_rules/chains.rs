@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
+
 use crate::base_chains::{FIREWALL_IPS, MARK};
 use crate::endpoints::Endpoint;
 use crate::service_rules::build::Build;
@@ -152,20 +154,25 @@ impl Build<'_> {
     }
 
     pub(super) fn add_firewall(&mut self, balancer: &[IpAddr]) {
-        let ranges: Vec<String> = self
-            .port
-            .source_ranges
-            .iter()
-            .filter(|range| Family::of(range.addr()) == self.family)
-            .map(ToString::to_string)
-            .collect();
-        if self.port.source_ranges.is_empty() || balancer.is_empty() {
+        let all = &self.port.source_ranges;
+        let own = |range: &&IpNet| Family::of(range.addr()) == self.family;
+        let ranges: Vec<&IpNet> = all.iter().filter(own).collect();
+        // A range of all addresses restricts nothing.
+        let open = all.is_empty() || ranges.iter().any(|range| range.prefix_len() == 0);
+        if open || balancer.is_empty() {
             return;
         }
         let name = net_nft::chain_name("firewall", &self.port.readable());
         let word = self.family.nft_name();
+        let mut sources: Vec<String> = ranges.iter().map(ToString::to_string).collect();
+        // A balancer's address is often a local one of the node, and then the source of the node's own
+        // connections to it.
+        let contains = |ip: &IpAddr| ranges.iter().any(|range| range.contains(ip));
+        if self.node.node_addresses.iter().any(contains) {
+            sources.extend(balancer.iter().map(ToString::to_string));
+        }
         // Ranges of the other family alone allow no source of this one.
-        let rule = match ranges.as_slice() {
+        let rule = match sources.as_slice() {
             [] => "drop".to_owned(),
             some => format!("{word} saddr != {{ {} }} drop", some.join(", ")),
         };

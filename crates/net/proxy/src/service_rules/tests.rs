@@ -370,3 +370,76 @@ fn local_policies_without_an_endpoint_here_are_listed() {
         );
     }
 }
+
+#[test]
+fn source_ranges_restrict_the_balancers_addresses() {
+    let addresses = ["203.0.113.7", "2001:db8::7"];
+    let node = LocalNode {
+        families: vec![Family::V4, Family::V6],
+        node_addresses: vec!["192.0.2.2".parse().unwrap()],
+        ..node()
+    };
+    let firewall = |ranges: &[&str], family: Family| {
+        let mut service = plain(json!({
+            "type": "LoadBalancer", "clusterIPs": ["10.96.0.7", "fd00::7"],
+            "loadBalancerSourceRanges": ranges,
+        }));
+        let ingress = addresses.map(|ip| json!({ "ip": ip, "ipMode": "VIP" }));
+        let status = json!({ "loadBalancer": { "ingress": ingress } });
+        service.status = serde_json::from_value(status).unwrap();
+        let parts = build_service_rules(&service, &[slice(two())], &node).parts;
+        rules(&parts[&family], "firewall-")
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect::<Vec<_>>()
+            .join(";")
+    };
+    for (ranges, family, expect) in [
+        (&[][..], Family::V4, ""),
+        (
+            &["198.51.100.0/24"],
+            Family::V4,
+            "ip saddr != { 198.51.100.0/24 } drop",
+        ),
+        (&["198.51.100.0/24"], Family::V6, "drop"),
+        (&["198.51.100.0/24", "0.0.0.0/0"], Family::V4, ""),
+        (&["198.51.100.0/24", "::/0"], Family::V6, ""),
+        (
+            &[" 192.0.2.0/24"],
+            Family::V4,
+            "ip saddr != { 192.0.2.0/24, 203.0.113.7 } drop",
+        ),
+        (&["fd00::/8"], Family::V6, "ip6 saddr != { fd00::/8 } drop"),
+    ] {
+        assert_eq!(firewall(ranges, family), expect, "{ranges:?} {family:?}");
+    }
+}
+
+/// A connection continues while its endpoint serves, as one of TCP does: also during termination,
+/// and on another node after the policy became Local.
+#[test]
+fn udp_connections_stay_with_endpoints_that_serve() {
+    let entry = |ip: &str, ready: bool, serving: bool| {
+        json!({ "addresses": [ip], "nodeName": "n2", "conditions": {
+            "ready": ready, "serving": serving, "terminating": !ready } })
+    };
+    let endpoints = json!([
+        entry("10.0.0.1", true, true),
+        entry("10.0.0.2", false, true),
+        entry("10.0.0.3", false, false)
+    ]);
+    let tree = json!({
+        "metadata": {}, "addressType": "IPv4", "endpoints": endpoints,
+        "ports": [{ "name": "", "port": 53, "protocol": "UDP" }],
+    });
+    let slice: Arc<EndpointSlice> = Arc::new(serde_json::from_value(tree).unwrap());
+    for policy in ["Cluster", "Local"] {
+        let service = plain(json!({
+            "internalTrafficPolicy": policy, "ports": [{ "port": 53, "protocol": "UDP" }]
+        }));
+        let udp = build_service_rules(&service, std::slice::from_ref(&slice), &node()).udp;
+        let targets: Vec<String> = udp.values().flatten().map(ToString::to_string).collect();
+        assert_eq!(targets, ["10.0.0.1", "10.0.0.2"], "{policy}");
+    }
+}
