@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use net_nft::Family;
 
 /// Name of the table in each family.
@@ -89,6 +90,8 @@ pub struct BaseChainOptions {
     pub node_port_addresses: Vec<IpAddr>,
     /// Families of which all local addresses except loopback accept node ports.
     pub node_port_families: Vec<Family>,
+    /// Ranges of cluster IPs: packets to addresses there that no Service has are dropped.
+    pub service_ranges: Vec<IpNet>,
 }
 
 /// Returns commands that replace a family's table by one with base chains only, within a
@@ -102,6 +105,7 @@ pub fn build_base_chains(family: Family, options: &BaseChainOptions) -> String {
     } else {
         ""
     };
+    let unallocated = match_unallocated(family, options);
     let (node_port, local_node_port) = match_node_ports(family, options);
     // The bit is masked, so that a wrong option can not make the shift panic.
     let mark = format!("{:#x}", 1u32 << (options.masquerade_bit & 31));
@@ -146,10 +150,28 @@ table {word} {TABLE} {{
   chain firewall-check {{ {word} daddr . meta l4proto . th dport vmap @{FIREWALL_IPS}; }}
   chain service-endpoints-check {{ {word} daddr . meta l4proto . th dport vmap @{NO_ENDPOINT_SERVICES}; }}
   chain nodeport-endpoints-check {{ {node_port} meta l4proto . th dport vmap @{NO_ENDPOINT_NODE_PORTS}; }}
-  chain cluster-ips-check {{ {word} daddr @{CLUSTER_IPS} goto {REJECT} comment "ports that no Service has"; }}
+  chain cluster-ips-check {{
+    {word} daddr @{CLUSTER_IPS} goto {REJECT} comment "ports that no Service has";
+{unallocated}  }}
 {guard}{HOOKS}}}
 "#
     )
+}
+
+/// Returns the rule that drops packets to cluster IPs that no Service has. Without it, they would leave
+/// the node by its default route, and may return from there.
+fn match_unallocated(family: Family, options: &BaseChainOptions) -> String {
+    let ranges = options.service_ranges.iter();
+    let own = ranges.filter(|range| Family::of(range.addr()) == family);
+    let own: Vec<String> = own.map(ToString::to_string).collect();
+    match own.as_slice() {
+        [] => String::new(),
+        own => format!(
+            "    {} daddr {{ {} }} drop;\n",
+            family.nft_name(),
+            own.join(", ")
+        ),
+    }
 }
 
 /// Returns the matches of destinations that accept node ports: in the hook of incoming packets, and
@@ -169,6 +191,34 @@ fn match_node_ports(family: Family, options: &BaseChainOptions) -> (String, Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cluster_ips_without_a_service_are_dropped() {
+        for (ranges, family, expect) in [
+            (
+                "10.96.0.0/16 10.97.0.0/16",
+                Family::V4,
+                Some("ip daddr { 10.96.0.0/16, 10.97.0.0/16 } drop;"),
+            ),
+            (
+                "10.96.0.0/16 fd00::/108",
+                Family::V6,
+                Some("ip6 daddr { fd00::/108 } drop;"),
+            ),
+            ("10.96.0.0/16", Family::V6, None),
+        ] {
+            let options = BaseChainOptions {
+                service_ranges: ranges.split(' ').flat_map(str::parse).collect(),
+                ..BaseChainOptions::default()
+            };
+            let text = build_base_chains(family, &options);
+            let found = text
+                .lines()
+                .map(str::trim)
+                .find(|line| line.contains("daddr {"));
+            assert_eq!(found, expect, "{ranges} {family:?}");
+        }
+    }
 
     #[test]
     fn node_ports_are_accepted_at_listed_addresses_or_all() {

@@ -29,6 +29,8 @@ pub struct LocalNode {
     pub node_port_addresses: Vec<IpAddr>,
     /// Families of which all local addresses except loopback accept node ports.
     pub node_port_families: Vec<Family>,
+    /// Ranges of cluster IPs.
+    pub service_ranges: Vec<IpNet>,
 }
 
 impl LocalNode {

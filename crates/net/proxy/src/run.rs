@@ -4,6 +4,7 @@
 //! Services.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use base_task::Tasks;
@@ -12,6 +13,7 @@ use client::{Client, Event, Informer, ListParams, Store};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use crate::desired::DesiredRules;
 use crate::dirty_services::{DirtyServices, object_key};
@@ -31,6 +33,9 @@ const NOT_OURS: &str = "!service.kubernetes.io/service-proxy-name";
 const NOT_HEADLESS: &str = "spec.clusterIP!=None";
 /// Excludes slices of such Services; their controller sets and removes the labels.
 const SLICES: &str = "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name";
+
+/// Time that the first installation waits for the ranges of cluster IPs.
+const RANGES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs until shutdown. The rules stay.
 ///
@@ -67,6 +72,7 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
     }
     let dirty = Arc::new(DirtyServices::new(changes));
     let (services, slices, nodes) = start_informers(&client, &settings, &dirty, &tasks);
+    let service_ranges = start_range_informer(&client, &dirty, &tasks);
     let shutdown = tasks.shutdown().clone();
     let work = async {
         // All three, because a Service without its slices would look like one without endpoints and
@@ -74,6 +80,9 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
         services.wait_until_synced().await;
         slices.wait_until_synced().await;
         nodes.wait_until_synced().await;
+        // Services work without, so a process that may not list these starts nevertheless.
+        let ranges = service_ranges.wait_until_synced();
+        let _ = tokio::time::timeout(RANGES_TIMEOUT, ranges).await;
         let checks = Checks::new(tasks.clone(), health.clone());
         let node = LocalNode::default();
         let mut proxy = Proxy {
@@ -83,6 +92,7 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
             services,
             slices,
             nodes,
+            service_ranges,
             node,
             desired: DesiredRules::default(),
             checks,
@@ -155,6 +165,17 @@ fn start_informers(
         .on_event(move |_: Event<NodeObject>| dirty_services.mark_node())
         .spawn(tasks);
     (services, slices, nodes)
+}
+
+fn start_range_informer(
+    client: &Client,
+    dirty: &Arc<DirtyServices>,
+    tasks: &Tasks,
+) -> Store<ServiceCIDR> {
+    let dirty = dirty.clone();
+    Informer::new(client.api::<ServiceCIDR>(), ListParams::new())
+        .on_event(move |_: Event<ServiceCIDR>| dirty.mark_node())
+        .spawn(tasks)
 }
 
 fn mark_slice(dirty: &DirtyServices, event: &Event<EndpointSlice>) {

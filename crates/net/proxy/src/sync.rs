@@ -8,6 +8,7 @@ use client::Store;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::ServiceCIDR;
 
 use crate::base_chains::{BaseChainOptions, build_base_chains};
 use crate::conntrack;
@@ -33,6 +34,7 @@ pub(crate) struct Proxy {
     pub(crate) services: Store<Service>,
     pub(crate) slices: Store<EndpointSlice>,
     pub(crate) nodes: Store<NodeObject>,
+    pub(crate) service_ranges: Store<ServiceCIDR>,
     pub(crate) node: LocalNode,
     pub(crate) desired: DesiredRules,
     pub(crate) checks: Checks,
@@ -164,6 +166,7 @@ impl Proxy {
             masquerade_all: settings.masquerade_all,
             node_port_addresses: settings.node_port_addresses.select(&own),
             node_port_families: settings.node_port_addresses.whole_families(),
+            service_ranges: read_service_ranges(&self.service_ranges.list()),
             node_addresses: own,
         }
     }
@@ -192,6 +195,7 @@ impl Proxy {
             masquerade_bit: self.settings.masquerade_bit,
             node_port_addresses: self.node.node_port_addresses.clone(),
             node_port_families: self.node.node_port_families.clone(),
+            service_ranges: self.node.service_ranges.clone(),
         };
         let mut commands: String = self
             .node
@@ -280,6 +284,14 @@ impl Proxy {
         }
         Ok(())
     }
+}
+
+/// Returns the ranges of all ServiceCIDRs, in a fixed order, so that equal ones cause no installation.
+fn read_service_ranges(objects: &[Arc<ServiceCIDR>]) -> Vec<IpNet> {
+    let specs = objects.iter().filter_map(|object| object.spec.as_ref());
+    let ranges = specs.flat_map(|spec| spec.cidrs.iter().flatten());
+    let ranges: BTreeSet<IpNet> = ranges.flat_map(|range| range.parse()).collect();
+    ranges.into_iter().collect()
 }
 
 fn read_pod_ranges(node: &NodeObject) -> Vec<IpNet> {

@@ -72,12 +72,32 @@ fn proxy(more: &[&str]) -> Proxy {
             vec![("service", Box::new(|_| vec!["ns/web".to_owned()]))],
         ),
         nodes: Store::from_objects(Vec::new(), Vec::new()),
+        service_ranges: Store::from_objects(Vec::new(), Vec::new()),
         node: LocalNode::default(),
         desired: DesiredRules::default(),
         checks: Checks::new(Tasks::new(CancellationToken::new()), health.clone()),
         figures: ProxyMetrics::new(&Metrics::new()),
         health,
     }
+}
+
+#[tokio::test]
+async fn ranges_of_services_are_those_of_all_objects() {
+    let objects = [
+        &["10.97.0.0/16"][..],
+        &["10.96.0.0/16", "fd00::/108"],
+        &["10.97.0.0/16"],
+    ];
+    let objects = objects.map(|cidrs| {
+        serde_json::from_value(
+            json!({ "metadata": { "name": cidrs.concat() }, "spec": { "cidrs": cidrs } }),
+        )
+    });
+    let mut proxy = proxy(&[]);
+    proxy.service_ranges = Store::from_objects(objects.map(Result::unwrap).into(), Vec::new());
+    let read = proxy.read_node().service_ranges;
+    let read: Vec<String> = read.iter().map(ToString::to_string).collect();
+    assert_eq!(read, ["10.96.0.0/16", "10.97.0.0/16", "fd00::/108"]);
 }
 
 #[tokio::test]

@@ -149,8 +149,29 @@ fn rules(more: &Value, backends: &[&str]) -> ServiceRules {
     rules_at(more, backends, "n1")
 }
 
+fn node_by_range() -> LocalNode {
+    LocalNode {
+        name: "n1".into(),
+        families: vec![Family::V4],
+        pod_ranges: vec!["10.244.0.0/16".parse().unwrap()],
+        ..LocalNode::default()
+    }
+}
+
+fn node_by_interface(pattern: &str) -> LocalNode {
+    LocalNode {
+        pod_ranges: Vec::new(),
+        pod_interface: Some(pattern.to_owned()),
+        ..node_by_range()
+    }
+}
+
 /// Returns the rules on node n1 of a Service with its endpoints on some node.
 fn rules_at(more: &Value, backends: &[&str], of: &str) -> ServiceRules {
+    rules_on(&node_by_range(), more, backends, of)
+}
+
+fn rules_on(node: &LocalNode, more: &Value, backends: &[&str], of: &str) -> ServiceRules {
     let mut spec = json!({ "clusterIPs": ["10.96.0.7"], "ports": [{ "port": 80, "nodePort": 30080 }], "type": "NodePort" });
     spec.as_object_mut()
         .unwrap()
@@ -168,13 +189,7 @@ fn rules_at(more: &Value, backends: &[&str], of: &str) -> ServiceRules {
         "ports": [{ "name": "", "port": 8080, "protocol": "TCP" }], "endpoints": endpoints,
     }))
     .unwrap();
-    let node = LocalNode {
-        name: "n1".into(),
-        families: vec![Family::V4],
-        pod_ranges: vec!["10.244.0.0/16".parse().unwrap()],
-        ..LocalNode::default()
-    };
-    build_service_rules(&service, &[Arc::new(slice)], &node)
+    build_service_rules(&service, &[Arc::new(slice)], node)
 }
 
 fn world() -> Option<World> {
@@ -302,22 +317,62 @@ fn node_and_pods_reach_remote_endpoints_of_a_service_with_local_policy() {
         ..BaseChainOptions::default()
     };
     let spec = json!({ "externalTrafficPolicy": "Local", "externalIPs": ["192.0.2.9"] });
-    let mut desired = DesiredRules::default();
-    desired.set_rules("ns/web", rules_at(&spec, &["10.244.0.2"], "n2"));
-    world.nft(&(build_base_chains(Family::V4, &options) + &desired.install_commands()));
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    for from in ["node", "b"] {
+    let nodes = [
+        node_by_range(),
+        node_by_interface("br0"),
+        node_by_interface("br*"),
+    ];
+    for local in nodes {
+        let mut desired = DesiredRules::default();
+        let rules = rules_on(&local, &spec, &["10.244.0.2"], "n2");
+        desired.set_rules("ns/web", rules);
+        world.nft(&(build_base_chains(Family::V4, &options) + &desired.install_commands()));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        for from in ["node", "b"] {
+            assert_eq!(
+                world.ask(from, "10.244.0.1:30080"),
+                Ok(vec!["a".into()]),
+                "node port from {from}, {local:?}"
+            );
+        }
         assert_eq!(
-            world.ask(from, "10.244.0.1:30080"),
+            world.ask("b", "192.0.2.9"),
             Ok(vec!["a".into()]),
-            "node port from {from}"
+            "external IP from a pod, {local:?}"
         );
     }
-    assert_eq!(
-        world.ask("b", "192.0.2.9"),
-        Ok(vec!["a".into()]),
-        "external IP from a pod"
-    );
+    // Without a detection of pods, the policy Local applies to them too.
+    let unknown = rules_on(&node_by_interface("eth0"), &spec, &["10.244.0.2"], "n2");
+    let mut desired = DesiredRules::default();
+    desired.set_rules("ns/web", unknown);
+    world.nft(&(build_base_chains(Family::V4, &options) + &desired.install_commands()));
+    assert!(world.ask("b", "192.0.2.9").is_err());
+}
+
+/// `nodePortAddresses: [0.0.0.0/0]`: also addresses that the node gets later, and never loopback.
+#[test]
+fn node_ports_of_a_whole_family_are_open_at_all_addresses_except_loopback() {
+    let Some(world) = world() else { return };
+    let options = BaseChainOptions {
+        masquerade_bit: 14,
+        node_port_families: vec![Family::V4],
+        service_ranges: vec!["10.96.0.0/16".parse().unwrap()],
+        ..BaseChainOptions::default()
+    };
+    let mut desired = DesiredRules::default();
+    desired.set_rules("ns/web", rules(&json!({}), &["10.244.0.2"]));
+    world.nft(&(build_base_chains(Family::V4, &options) + &desired.install_commands()));
+    let node = world.name("node");
+    sh(&format!("ip -n {node} addr add 192.0.2.2/32 dev lo")).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    for address in ["10.244.0.1", "192.0.2.2"] {
+        let answers = world.ask("b", &format!("{address}:30080"));
+        assert_eq!(answers, Ok(vec!["a".into()]), "{address}");
+    }
+    assert!(world.ask("node", "127.0.0.1:30080").is_err());
+    // Translated connections pass the chain that drops packets to unallocated cluster IPs.
+    assert_eq!(world.ask("b", "10.96.0.7"), Ok(vec!["a".into()]));
+    assert!(world.ask("b", "10.96.0.8").is_err());
 }
 
 /// CVE-2020-8558: host ports on 127.0.0.1 set `route_localnet` on the bridge.
