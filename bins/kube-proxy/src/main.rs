@@ -34,7 +34,7 @@ async fn run(args: Args, shutdown: CancellationToken) -> anyhow::Result<()> {
             .await
             .context("rules can't be installed");
     }
-    net_proxy::apply_oom_score(settings.oom_score_adj).await?;
+    net_proxy::apply_oom_score(settings.oom_score_adj);
     let mut config =
         Config::from_kubeconfig_or_in_cluster(kubeconfig.as_deref())?.user_agent("kube-proxy");
     // `--master` wins over the kubeconfig, as in upstream; an empty value counts as absent.

@@ -81,7 +81,8 @@ impl TableMonitor {
     /// The socket fails. The loss of notifications is no error but a change.
     pub async fn wait_for_change(&mut self) -> io::Result<TableChanges> {
         loop {
-            // Cleared before and not after the read: a notification that arrives meanwhile sets it again.
+            // Cleared before and not after the read: a notification that arrives meanwhile sets it
+            // again.
             self.socket.readable().await?.clear_ready();
             let changes = self.read_changes()?;
             if changes.any() {
@@ -153,8 +154,8 @@ impl TableChanges {
     }
 }
 
-/// Registers the socket with the runtime, which owns it until it is closed and never replaces it, as
-/// the constructor requires.
+/// Registers the socket with the runtime, which owns it until it is closed and never replaces it,
+/// as the constructor requires.
 #[allow(deprecated)]
 fn watch_socket(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // Its replacement is an unsafe function, for descriptors that another owner could close.

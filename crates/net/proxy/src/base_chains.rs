@@ -158,8 +158,8 @@ table {word} {TABLE} {{
     )
 }
 
-/// Returns the rule that drops packets to cluster IPs that no Service has. Without it, they would leave
-/// the node by its default route, and may return from there.
+/// Returns the rule that drops packets to cluster IPs that no Service has. Without it, they would
+/// leave the node by its default route, and may return from there.
 fn match_unallocated(family: Family, options: &BaseChainOptions) -> String {
     let ranges = options.service_ranges.iter();
     let own = ranges.filter(|range| Family::of(range.addr()) == family);

@@ -139,8 +139,8 @@ impl ConntrackSettings {
     /// Writes the settings to the kernel. A setting that can't be written is logged: Services work
     /// without it.
     pub(crate) fn apply(&self) {
-        // The machine's, and not those that a container's limit leaves to this process: the table of
-        // connections is that of the machine.
+        // The machine's, and not those that a container's limit leaves to this process: the table
+        // of connections is that of the machine.
         let online = std::fs::read_to_string(ONLINE_CORES).ok();
         let own = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         let cores = online.as_deref().and_then(count_cores).unwrap_or_else(own);

@@ -73,7 +73,8 @@ impl DirtyServices {
         self.mark(key);
     }
 
-    /// Marks the Service of a slice that was deleted. Its annotation has the time of another change.
+    /// Marks the Service of a slice that was deleted. Its annotation has the time of another
+    /// change.
     pub(crate) fn mark_deleted_endpoints(&self, key: String) {
         self.changes.endpoints.inc();
         self.changes.endpoints_pending.inc();

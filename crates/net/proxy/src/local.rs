@@ -60,7 +60,7 @@ impl LocalNode {
         });
         let listed = self.node_port_addresses.iter().copied();
         let listed = listed.filter(|ip| !whole(Family::of(*ip)));
-        // A link-local address is bound together with its interface, which load balancers don't know.
+        // A link-local address is bound with its interface, which load balancers don't know.
         let link_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
         unspecified
             .chain(listed.filter(|ip| !link_local(ip)))

@@ -32,7 +32,8 @@ pub struct ServiceRules {
     pub udp: BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
     /// The health check for load balancers.
     pub health: Option<HealthCheck>,
-    /// Ports with a traffic policy Local (`internal`, `external`) and endpoints on other nodes only.
+    /// Ports with a traffic policy Local (`internal`, `external`) and endpoints on other nodes
+    /// only.
     pub no_local: Vec<(Family, &'static str)>,
 }
 

@@ -57,15 +57,11 @@ pub async fn apply_conntrack_settings(settings: &Settings) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Sets the score of the out-of-memory killer for this process. A score that can't be set is logged: lowering it
-/// needs `CAP_SYS_RESOURCE`, and Services work without it.
-///
-/// # Errors
-/// The task panicked.
-pub async fn apply_oom_score(score: i32) -> anyhow::Result<()> {
-    let write = move || std::fs::write("/proc/self/oom_score_adj", score.to_string());
-    if let Err(error) = tokio::task::spawn_blocking(write).await? {
+/// Sets the score of the out-of-memory killer for this process. A score that can't be set is
+/// logged: lowering it needs `CAP_SYS_RESOURCE`, and Services work without it.
+pub fn apply_oom_score(score: i32) {
+    let write = || std::fs::write("/proc/self/oom_score_adj", score.to_string());
+    if let Err(error) = base_task::blocking(write) {
         tracing::info!(%error, score, "the score of the out-of-memory killer stays as it was");
     }
-    Ok(())
 }

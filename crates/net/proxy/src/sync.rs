@@ -286,7 +286,8 @@ impl Proxy {
     }
 }
 
-/// Returns the ranges of all ServiceCIDRs, in a fixed order, so that equal ones cause no installation.
+/// Returns the ranges of all ServiceCIDRs, in a fixed order, so that equal ones cause no
+/// installation.
 fn read_service_ranges(objects: &[Arc<ServiceCIDR>]) -> Vec<IpNet> {
     let specs = objects.iter().filter_map(|object| object.spec.as_ref());
     let ranges = specs.flat_map(|spec| spec.cidrs.iter().flatten());

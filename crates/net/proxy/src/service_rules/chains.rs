@@ -165,8 +165,8 @@ impl Build<'_> {
         let name = net_nft::chain_name("firewall", &self.port.readable());
         let word = self.family.nft_name();
         let mut sources: Vec<String> = ranges.iter().map(ToString::to_string).collect();
-        // A balancer's address is often a local one of the node, and then the source of the node's own
-        // connections to it.
+        // A balancer's address is often a local one of the node, and then the source of the node's
+        // own connections to it.
         let contains = |ip: &IpAddr| ranges.iter().any(|range| range.contains(ip));
         if self.node.node_addresses.iter().any(contains) {
             sources.extend(balancer.iter().map(ToString::to_string));
