@@ -11,8 +11,10 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
+use nix::sys::socket::sockopt::RcvBufForce;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, setsockopt,
+    socket,
 };
 use tokio::io::unix::AsyncFd;
 
@@ -29,6 +31,9 @@ const HEADER: usize = 16;
 const BOTH_HEADERS: usize = 20;
 /// The kernel's messages have at most 16 KiB.
 const BUFFER: usize = 32 * 1024;
+/// The kernel's buffer in bytes: the commit of a transaction sends all notifications of it at once,
+/// about 100 bytes for each rule and element. Memory is used until they are read.
+const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// Changes since the last read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -67,6 +72,8 @@ impl TableMonitor {
             SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
             SockProtocol::NetlinkNetFilter,
         )?;
+        // Without it, the loss of notifications is more frequent, and is reported.
+        let _ = setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER);
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, GROUP))?;
         Ok(Self {
             socket: watch_socket(socket)?,
@@ -106,7 +113,12 @@ impl TableMonitor {
                     let messages = self.buffer.get(..length).unwrap_or_default();
                     changes.transactions += self.reader.count_transactions(messages);
                 }
-                Err(Errno::EAGAIN) => return Ok(changes),
+                Err(Errno::EAGAIN) => {
+                    // The end may be among the lost ones; the next one would be that of another
+                    // transaction.
+                    self.reader.touched &= !changes.lost;
+                    return Ok(changes);
+                }
                 Err(Errno::ENOBUFS) => changes.lost = true,
                 Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),

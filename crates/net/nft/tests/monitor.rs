@@ -72,6 +72,27 @@ fn waiting_ends_when_another_program_deletes_the_table() {
     });
 }
 
+/// A transaction that fills the buffer: the loss is reported, and later changes are seen.
+#[test]
+fn lost_notifications_are_reported() {
+    in_namespace(|| async {
+        let mut monitor = TableMonitor::open("own").unwrap();
+        for table in ["other", "own"] {
+            let chains: String = (0..60_000)
+                .map(|n| format!("add chain ip {table} c{n:080}\n"))
+                .collect();
+            let commands = format!("add table ip {table}\n{chains}");
+            apply_commands(&commands).await.unwrap();
+            let seen = monitor.wait_for_change().await.unwrap();
+            assert_eq!((seen.transactions, seen.lost), (0, true), "{table}");
+        }
+        apply_commands("add table ip later\n").await.unwrap();
+        assert_eq!(monitor.read_changes().unwrap(), transactions(0));
+        apply_commands(OWN).await.unwrap();
+        assert_eq!(monitor.read_changes().unwrap(), transactions(1));
+    });
+}
+
 /// Session affinity: each connection updates a set, and its clients time out.
 #[test]
 fn packets_that_change_a_set_cause_no_notification() {

@@ -14,7 +14,7 @@ use crate::base_chains::TABLE;
 
 /// Time between a change by another program and the repair: such programs often make several.
 const REPAIR_DELAY: Duration = Duration::from_millis(10);
-/// Least time between two repairs: two programs that claim the table must not keep the node busy.
+/// Least time between two repairs, and between two checks after lost notifications: two programs that claim the table must not keep the node busy.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Work that the tables need.
@@ -120,6 +120,13 @@ struct Schedule {
     check_at: Option<Instant>,
     repair_at: Option<Instant>,
     repaired: Option<Instant>,
+    checked: Option<Instant>,
+}
+
+/// Returns the time of the next repair or check after the last one of its kind.
+fn plan_after(last: Option<Instant>, now: Instant) -> Instant {
+    let soon = now + REPAIR_DELAY;
+    last.map_or(soon, |last| soon.max(last + REPAIR_INTERVAL))
 }
 
 impl Schedule {
@@ -130,6 +137,7 @@ impl Schedule {
             check_at: None,
             repair_at: None,
             repaired: None,
+            checked: None,
         }
     }
 
@@ -150,16 +158,18 @@ impl Schedule {
     }
 
     fn record_foreign(&mut self, changes: TableChanges, now: Instant) {
-        if changes.any() {
+        if changes.transactions > 0 {
             self.plan_repair(now);
+        }
+        // No repair: large transactions with other tables fill the buffer, too.
+        if changes.lost {
+            let at = plan_after(self.checked, now);
+            self.check_at = Some(self.check_at.map_or(at, |other| other.min(at)));
         }
     }
 
     fn plan_repair(&mut self, now: Instant) {
-        let soon = now + REPAIR_DELAY;
-        let at = self
-            .repaired
-            .map_or(soon, |last| soon.max(last + REPAIR_INTERVAL));
+        let at = plan_after(self.repaired, now);
         self.repair_at = self.repair_at.or(Some(at));
     }
 
@@ -172,7 +182,10 @@ impl Schedule {
 
     fn begin(&mut self, work: Work, now: Instant) {
         match work {
-            Work::Check => self.check_at = self.always.then(|| now + self.period),
+            Work::Check => {
+                self.check_at = self.always.then(|| now + self.period);
+                self.checked = Some(now);
+            }
             Work::Repair => {
                 self.repair_at = None;
                 self.repaired = Some(now);
@@ -203,7 +216,12 @@ mod tests {
             (true, changes(1, true), check),
             (false, changes(0, false), None),
             (false, changes(1, false), repair),
-            (false, changes(0, true), repair),
+            (
+                false,
+                changes(0, true),
+                Some((start + REPAIR_DELAY, Work::Check)),
+            ),
+            (false, changes(1, true), repair),
         ] {
             let mut schedule = Schedule::new(PERIOD);
             match own {
