@@ -94,6 +94,7 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
             nodes,
             service_ranges,
             node,
+            node_object: None,
             desired: DesiredRules::default(),
             checks,
             figures,

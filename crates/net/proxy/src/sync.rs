@@ -36,6 +36,8 @@ pub(crate) struct Proxy {
     pub(crate) nodes: Store<NodeObject>,
     pub(crate) service_ranges: Store<ServiceCIDR>,
     pub(crate) node: LocalNode,
+    /// The own Node, as it was last.
+    pub(crate) node_object: Option<Arc<NodeObject>>,
     pub(crate) desired: DesiredRules,
     pub(crate) checks: Checks,
     pub(crate) figures: ProxyMetrics,
@@ -128,23 +130,16 @@ impl Proxy {
         tokio::time::sleep_until(least.map_or(soon, |least| least.max(soon))).await;
     }
 
-    fn read_node(&self) -> LocalNode {
-        let object = self.nodes.list().into_iter().next();
-        // A Node that was deleted leaves the state of its last change, as in upstream.
-        if let Some(node) = &object {
-            self.health.set_eligible(is_eligible(node));
+    fn read_node(&mut self) -> LocalNode {
+        // A Node that was deleted keeps its last state, as in upstream: a kubelet that registers
+        // again must not close node ports meanwhile.
+        if let Some(node) = self.nodes.list().into_iter().next() {
+            self.health.set_eligible(is_eligible(&node));
+            self.node_object = Some(node);
         }
-        let label = |name: &str| {
-            object
-                .as_ref()?
-                .metadata
-                .labels
-                .as_ref()?
-                .get(name)
-                .cloned()
-        };
+        let object = self.node_object.as_ref();
+        let label = |name: &str| object?.metadata.labels.as_ref()?.get(name).cloned();
         let listed = object
-            .as_ref()
             .and_then(|o| o.status.as_ref())
             .and_then(|s| s.addresses.as_deref());
         let settings = &self.settings;
@@ -152,7 +147,7 @@ impl Proxy {
         let (pod_ranges, pod_interface) = match &settings.detect_local {
             DetectLocal::ClusterCidr(ranges) => (ranges.clone(), None),
             DetectLocal::NodeCidr => (
-                object.as_deref().map(read_pod_ranges).unwrap_or_default(),
+                object.map(|node| read_pod_ranges(node)).unwrap_or_default(),
                 None,
             ),
             DetectLocal::Interface(pattern) => (Vec::new(), Some(pattern.clone())),

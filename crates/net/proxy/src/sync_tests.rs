@@ -74,6 +74,7 @@ fn proxy(more: &[&str]) -> Proxy {
         nodes: Store::from_objects(Vec::new(), Vec::new()),
         service_ranges: Store::from_objects(Vec::new(), Vec::new()),
         node: LocalNode::default(),
+        node_object: None,
         desired: DesiredRules::default(),
         checks: Checks::new(Tasks::new(CancellationToken::new()), health.clone()),
         figures: ProxyMetrics::new(&Metrics::new()),
@@ -123,6 +124,9 @@ async fn pods_are_detected_by_the_settings_or_the_node() {
         let node = serde_json::from_value(node.clone()).unwrap();
         proxy.nodes = Store::from_objects(vec![node], Vec::new());
         let read = proxy.read_node();
+        // A deleted Node keeps its last state.
+        proxy.nodes = Store::from_objects(Vec::new(), Vec::new());
+        assert_eq!(proxy.read_node(), read);
         let found: Vec<String> = read.pod_ranges.iter().map(ToString::to_string).collect();
         assert_eq!(
             (found.join(" ").as_str(), read.pod_interface.as_deref()),

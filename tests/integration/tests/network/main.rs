@@ -4,3 +4,4 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
 mod network_policies;
+mod services;

@@ -23,15 +23,15 @@ const HOST: &str = "192.0.2.2:8080";
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A control plane and a node with pods; the test's thread is in the node's network.
-struct Setting {
-    network: NodeNetwork,
-    runtime: Runtime,
-    plane: ControlPlane,
+pub(crate) struct Setting {
+    pub(crate) network: NodeNetwork,
+    pub(crate) runtime: Runtime,
+    pub(crate) plane: ControlPlane,
 }
 
 impl Setting {
     /// Returns None, with the reason printed, if the caller is not root.
-    fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         let network = NodeNetwork::create_as_root()?;
         for place in ["a", "b", OUTSIDE] {
             network.serve(place);
@@ -70,7 +70,30 @@ impl Setting {
         tasks
     }
 
-    fn stop(&self, tasks: Tasks) {
+    /// Starts kube-proxy without the enforcement of policies.
+    pub(crate) fn start_proxy(&self) -> Tasks {
+        let words = [
+            "kube-proxy",
+            "--hostname-override=n1",
+            "--conntrack-max-per-core=0",
+            "--conntrack-tcp-timeout-established=0s",
+            "--conntrack-tcp-timeout-close-wait=0s",
+            "--healthz-bind-address=127.0.0.1:0",
+            "--metrics-bind-address=127.0.0.1:0",
+        ];
+        let args = net_proxy::Args::try_parse_from(words).unwrap();
+        let (_, settings) = args.settings().unwrap();
+        let config = Config::from_kubeconfig(self.plane.kubeconfig("proxy")).unwrap();
+        let _inside = self.runtime.enter();
+        let tasks = Tasks::new(CancellationToken::new());
+        let proxy = net_proxy::run(Client::new(config), settings, tasks.clone());
+        tasks.spawn("kube-proxy", async move {
+            proxy.await.unwrap();
+        });
+        tasks
+    }
+
+    pub(crate) fn stop(&self, tasks: Tasks) {
         tasks.shutdown().cancel();
         let ended = tasks.finish(Duration::from_secs(5));
         self.runtime.block_on(ended).unwrap();
@@ -118,14 +141,14 @@ impl Setting {
 
     /// Waits until connections pass, or until they do not.
     #[track_caller]
-    fn wait_for(&self, from: &str, to: &str, expect: bool) {
+    pub(crate) fn wait_for(&self, from: &str, to: &str, expect: bool) {
         let passes = || self.network.reaches(from, to, Tcp, false);
         wait_until(&format!("{from} to {to}: {expect}"), || passes() == expect);
     }
 }
 
 #[track_caller]
-fn wait_until(what: &str, condition: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let began = Instant::now();
     while !condition() {
         if began.elapsed() > DEADLINE {
@@ -244,29 +267,7 @@ fn pods_are_closed_until_the_agent_knows_the_policies() {
     setting.stop(agent);
 
     // kube-proxy without the option removes the rules of one with it.
-    let words = [
-        "kube-proxy",
-        "--hostname-override=n1",
-        "--conntrack-max-per-core=0",
-        "--conntrack-tcp-timeout-established=0s",
-        "--conntrack-tcp-timeout-close-wait=0s",
-        "--healthz-bind-address=127.0.0.1:0",
-        "--metrics-bind-address=127.0.0.1:0",
-    ];
-    let (_, settings) = net_proxy::Args::try_parse_from(words)
-        .unwrap()
-        .settings()
-        .unwrap();
-    let config = Config::from_kubeconfig(setting.plane.kubeconfig("proxy")).unwrap();
-    let proxy = {
-        let _inside = setting.runtime.enter();
-        let tasks = Tasks::new(CancellationToken::new());
-        let proxy = net_proxy::run(Client::new(config), settings, tasks.clone());
-        tasks.spawn("kube-proxy", async move {
-            proxy.await.unwrap();
-        });
-        tasks
-    };
+    let proxy = setting.start_proxy();
     setting.wait_for("a", HOST, true);
     setting.stop(proxy);
 }
