@@ -53,21 +53,31 @@ async fn list_entries(arguments: &[&str]) -> Result<String, ConnectionError> {
 }
 
 /// Deletes entries, by the arguments of one call of `conntrack` each. A call without such an entry is no
-/// error, and one that fails does not prevent the others.
+/// error, and one that fails does not prevent the others. Returns the number of deleted entries.
 ///
 /// # Errors
 /// The first: `conntrack` can't be started, does not end in time, or fails.
-pub async fn delete_connections(calls: &[Vec<String>]) -> Result<(), ConnectionError> {
+pub async fn delete_connections(calls: &[Vec<String>]) -> Result<u64, ConnectionError> {
     let mut first = Ok(());
+    let mut deleted = 0;
     for arguments in calls {
         let output = run_conntrack(arguments).await?;
         let reason = read_reason(&output);
         // It exits with 1 if there was no such entry, too.
-        if !output.status.success() && !reason.contains("flow entries have been deleted") {
-            first = first.and(Err(ConnectionError::Rejected(reason)));
+        match read_deleted(&reason) {
+            Some(count) => deleted += count,
+            None if output.status.success() => {}
+            None => first = first.and(Err(ConnectionError::Rejected(reason))),
         }
     }
-    first
+    first.map(|()| deleted)
+}
+
+/// Reads the number in a line such as `conntrack v1.4.7 (conntrack-tools): 3 flow entries have been
+/// deleted.`
+fn read_deleted(report: &str) -> Option<u64> {
+    let (before, _) = report.split_once(" flow entries have been deleted")?;
+    before.rsplit(' ').next()?.parse().ok()
 }
 
 async fn run_conntrack(
@@ -84,4 +94,22 @@ async fn run_conntrack(
 
 fn read_reason(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_of_deleted_entries_is_read() {
+        let line = "conntrack v1.4.7 (conntrack-tools): 3 flow entries have been deleted.";
+        for (report, expect) in [
+            (line, Some(3)),
+            ("0 flow entries have been deleted.", Some(0)),
+            ("conntrack v1.4.7: Operation failed: no such entry", None),
+            ("", None),
+        ] {
+            assert_eq!(read_deleted(report), expect, "{report}");
+        }
+    }
 }

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
+use net_nft::Family;
+
 /// Returns the entries to delete, as arguments of `conntrack -D`. Pure.
 ///
 /// These are entries of removed endpoints. If a port had no endpoint before, these are all of its
@@ -99,11 +101,23 @@ fn astray_entry(
     })?
 }
 
-/// Deletes entries. A failure is logged: clients of removed endpoints repeat their requests.
-pub async fn delete_connections(calls: &[Vec<String>]) {
-    if let Err(error) = net_nft::delete_connections(calls).await {
-        tracing::warn!(%error, "stale UDP connections may last");
+/// Deletes entries; returns the number of them for each family that has any. A failure is logged:
+/// clients of removed endpoints repeat their requests.
+pub async fn delete_connections(calls: &[Vec<String>]) -> Vec<(Family, u64)> {
+    let is_v6 = |call: &&Vec<String>| call.iter().any(|word| word.contains(':'));
+    let (v6, v4): (Vec<_>, Vec<_>) = calls.iter().partition(is_v6);
+    let mut deleted = Vec::new();
+    for (family, calls) in [(Family::V4, v4), (Family::V6, v6)] {
+        if calls.is_empty() {
+            continue;
+        }
+        let calls: Vec<_> = calls.into_iter().cloned().collect();
+        match net_nft::delete_connections(&calls).await {
+            Ok(count) => deleted.push((family, count)),
+            Err(error) => tracing::warn!(%error, "stale UDP connections may last"),
+        }
     }
+    deleted
 }
 
 /// Lists all UDP entries; none if they can't be listed, which is logged.

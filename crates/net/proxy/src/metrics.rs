@@ -125,6 +125,8 @@ pub(crate) struct ProxyMetrics {
     applied: Labelled<FamilyLabel, Gauge>,
     queued: Labelled<FamilyLabel, Gauge>,
     no_local: Labelled<PolicyLabels, Gauge>,
+    conntrack: FamilyHistogram,
+    connections: Labelled<FamilyLabel, Counter>,
 }
 
 impl ProxyMetrics {
@@ -164,6 +166,15 @@ impl ProxyMetrics {
                 "Ports of Services with a Local policy that have endpoints on other nodes only",
                 Labelled::default(),
             ),
+            conntrack: sync(
+                "conntrack_reconciler_sync",
+                "Duration of conntrack cleanups",
+            ),
+            connections: metrics.register(
+                "kubeproxy_conntrack_reconciler_deleted_entries",
+                "Entries of removed endpoints that were deleted",
+                Labelled::default(),
+            ),
         }
     }
 
@@ -195,6 +206,15 @@ impl ProxyMetrics {
         let took = since.duration_until(Timestamp::now());
         let histogram = self.programming.of_family(family);
         histogram.observe(took.as_secs_f64().max(0.0));
+    }
+
+    /// Records a conntrack cleanup with the number of deleted entries.
+    pub(crate) fn record_conntrack(&self, deleted: &[(Family, u64)], took: Duration) {
+        for (family, count) in deleted {
+            self.conntrack.of_family(*family).observe_duration(took);
+            let counter = self.connections.get_or_create(&family_label(*family));
+            counter.inc_by(*count);
+        }
     }
 
     /// Counts the Local policies without an endpoint here, after a change of a Service's rules.
@@ -267,8 +287,11 @@ mod tests {
             ..ServiceRules::default()
         };
         figures.update_no_local(&ServiceRules::default(), &local);
+        figures.record_conntrack(&[(Family::V6, 3)], Duration::from_millis(3));
         let page = registry.encode();
         for line in [
+            "conntrack_reconciler_deleted_entries_total{ip_family=\"IPv6\"} 3",
+            "conntrack_reconciler_sync_duration_seconds_count{ip_family=\"IPv6\"} 1",
             "sync_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1",
             "sync_proxy_rules_duration_seconds_bucket{le=\"0.004\",ip_family=\"IPv6\"} 1",
             "sync_full_proxy_rules_duration_seconds_count{ip_family=\"IPv4\"} 1",

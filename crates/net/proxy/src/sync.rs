@@ -222,11 +222,11 @@ impl Proxy {
         }
         self.desired = desired;
         if !fronts.is_empty() {
-            conntrack::delete_connections(&conntrack::find_misrouted(
-                &conntrack::list_connections().await,
-                &fronts,
-            ))
-            .await;
+            let began = Instant::now();
+            let listing = conntrack::list_connections().await;
+            let stale = conntrack::find_misrouted(&listing, &fronts);
+            let deleted = conntrack::delete_connections(&stale).await;
+            self.figures.record_conntrack(&deleted, began.elapsed());
         }
         Ok(())
     }
@@ -268,7 +268,9 @@ impl Proxy {
         self.checks.set(checks);
         // After the rules: a client that sends at once would otherwise get an entry for the old
         // endpoint again.
-        conntrack::delete_connections(&stale).await;
+        let began = Instant::now();
+        let deleted = conntrack::delete_connections(&stale).await;
+        self.figures.record_conntrack(&deleted, began.elapsed());
         // A failure here leaves only unused chains; they are removed with the next change or full
         // install.
         if !unused.is_empty() || !removal.is_empty() {
