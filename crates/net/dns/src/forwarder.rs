@@ -167,9 +167,11 @@ impl Forwarder {
         // The first caller asks. If its task is cancelled or panics, or if its client has its
         // share, the next one does, for its own client.
         let ask = || self.ask_upstream(&flight.question, client);
-        match flight.result.get_or_try_init(ask).await {
-            Ok(result) => result.clone(),
-            Err(ShareReached) => Resolution::Rejected,
+        // Also for a caller that waits for one asker after the other.
+        match timeout(QUESTION_TIMEOUT, flight.result.get_or_try_init(ask)).await {
+            Ok(Ok(result)) => result.clone(),
+            Ok(Err(ShareReached)) => Resolution::Rejected,
+            Err(_) => Resolution::Failed,
         }
     }
 
@@ -193,8 +195,7 @@ impl Forwarder {
         let Some(route) = self.routes.get(self.find_domain(&question.name)) else {
             return Resolution::Failed;
         };
-        let asked = timeout(QUESTION_TIMEOUT, route.upstreams.ask(question)).await;
-        let Ok(Some(response)) = asked else {
+        let Some(response) = route.upstreams.ask(question).await else {
             return Resolution::Failed;
         };
         let now = Instant::now();
