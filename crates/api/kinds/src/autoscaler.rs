@@ -138,8 +138,11 @@ pub fn convert_to_v2(map: &mut Map<String, Value>) {
     let kept = decode(METRICS, "v1.MetricSpec").unwrap_or_default();
     let mut metrics: Vec<Value> = kept.iter().map(spec_from_v1).collect();
     if let Some(percent) = take_nested(map, "spec", "targetCPUUtilizationPercentage") {
-        // Upstream puts the CPU target after the metrics of the annotation.
-        metrics.push(cpu_target(&percent));
+        // Upstream puts the CPU target after the metrics of the annotation. If they have another
+        // one, it would be the first from then on, and the two would change places at each write.
+        let first = |metric: &Value| cpu_utilization(metric, "target").is_some();
+        let at = metrics.iter().position(first).unwrap_or(metrics.len());
+        metrics.insert(at, cpu_target(&percent));
     }
     // Defaults give v1 no target if it has the annotation, and that one may have no metric.
     if metrics.is_empty() && taken.contains_key(METRICS) {

@@ -48,6 +48,17 @@ fn cpu_target_is_a_field_of_v1() {
     assert_eq!(convert_to(&v1, "v2"), both);
 }
 
+/// The target that v1 shows is the same after each write.
+#[test]
+fn two_cpu_targets_do_not_change_places() {
+    let v2 = json!({"apiVersion": "autoscaling/v2", "metadata": {"name": "h"}, "spec": {"maxReplicas": 3,
+        "metrics": [pods_v2(), cpu_target(&json!(50)), cpu_target(&json!(80))]}});
+    let v1 = convert_to(&v2, "v1");
+    assert_eq!(v1["spec"]["targetCPUUtilizationPercentage"], 50);
+    assert_eq!(convert_to(&v1, "v2"), v2);
+    assert_eq!(convert_to(&convert_to(&v1, "v2"), "v1"), v1);
+}
+
 #[test]
 fn metrics_are_kept_in_the_form_of_v1() {
     let reference = json!({"apiVersion": "v1", "kind": "Service", "name": "s"});
