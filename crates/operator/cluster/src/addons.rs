@@ -285,7 +285,7 @@ async fn find_cluster_config(client: &Client) -> Result<Option<ConfigMap>> {
 
 /// Returns the names and addresses in the API server's certificate, which an administrator may have
 /// brought.
-fn read_server_hosts(layout: &Layout) -> Result<Vec<String>> {
+pub(crate) fn read_server_hosts(layout: &Layout) -> Result<Vec<String>> {
     let path = layout.pki().join("apiserver.crt");
     let certificate = std::fs::read(&path).map_err(Error::io(&path))?;
     Ok(operator_pki::list_certificate_hosts(&certificate))

@@ -4,6 +4,7 @@
 //!
 //! Each step examines the state and is stored when it is done: a repeated command continues.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Instant;
 
@@ -224,27 +225,42 @@ async fn wait_for_store(settings: &Settings, layout: &Layout) -> Result<()> {
 /// Another node has the address: it may have a certificate for it already, and could pose as this
 /// API server.
 async fn reserve_address(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
-    // First, so that no node gets the address between the check and the reservation.
+    let hosts = addons::read_server_hosts(layout)?;
+    // Before anything is published: a name that stays published would keep its owner from a certificate.
+    check_hosts_are_free(client, &hosts, settings).await?;
     addons::publish_own_hosts(client, layout).await?;
+    // Again: a node may have got the address in between, and from now on none does.
+    check_hosts_are_free(client, &hosts, settings).await
+}
+
+async fn check_hosts_are_free(
+    client: &Client,
+    hosts: &[String],
+    settings: &Settings,
+) -> Result<()> {
     let nodes = client.api::<Node>().list(&ListParams::new()).await;
     let nodes = nodes.map_err(|cause| Error::Api {
         what: "listing the Nodes".to_owned(),
         cause,
     })?;
-    match find_address_owner(&nodes.items, settings) {
+    match find_host_owner(&nodes.items, hosts, &settings.node_name) {
         None => Ok(()),
         Some(owner) => Err(Error::Refused(format!(
-            "node {owner} has the address {} or the name {} of this machine; if that is this machine under a former name, run \
+            "node {owner} has an address or a name of this machine's API server ({}); if that is this machine under a former name, run \
              `kubectl delete node {owner}`, and then this command again; if not, find out why, since it may have a certificate for it",
-            settings.node_address, settings.node_name
+            hosts.join(", ")
         ))),
     }
 }
 
-/// Returns another Node that has the address or the name of this machine among its addresses.
-fn find_address_owner<'a>(nodes: &'a [Node], settings: &Settings) -> Option<&'a str> {
-    let address = settings.node_address.to_string();
-    let is_own = |text: &str| text == address || text.eq_ignore_ascii_case(&settings.node_name);
+/// Returns another Node that has one of these names and addresses among its own.
+fn find_host_owner<'a>(nodes: &'a [Node], hosts: &[String], own: &str) -> Option<&'a str> {
+    let parse = |text: &str| text.parse::<IpAddr>().map(|address| address.to_canonical());
+    let is_same = |one: &str, other: &str| match (parse(one), parse(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one.eq_ignore_ascii_case(other),
+    };
+    let is_own = |text: &str| hosts.iter().any(|host| is_same(host, text));
     let names_machine = |node: &&Node| {
         let status = node.status.as_ref();
         let addresses = status.and_then(|status| status.addresses.as_ref());
@@ -253,7 +269,7 @@ fn find_address_owner<'a>(nodes: &'a [Node], settings: &Settings) -> Option<&'a 
     };
     let others = nodes.iter().filter(names_machine);
     let mut names = others.filter_map(|node| node.metadata.name.as_deref());
-    names.find(|name| *name != settings.node_name)
+    names.find(|name| *name != own)
 }
 
 /// Creates the Node, so that the cluster allocates the addresses of its pods before anything
@@ -380,8 +396,7 @@ mod tests {
     /// It could get a certificate for the address before the API server of this machine runs.
     #[test]
     fn address_of_another_node_is_not_taken() {
-        let settings = Settings::example_shared();
-        let own = settings.node_address.to_string();
+        let hosts = ["192.0.2.3", "198.51.100.3", "cp2", "kubernetes"].map(str::to_owned);
         let node = |name: &str, addresses: &[&str]| -> Node {
             let addresses: Vec<_> = addresses
                 .iter()
@@ -390,16 +405,22 @@ mod tests {
             let tree = json!({"metadata": {"name": name}, "status": {"addresses": addresses}});
             serde_json::from_value(tree).unwrap()
         };
-        let name = settings.node_name.as_str();
         for (nodes, expected) in [
             (vec![node("w1", &["192.0.2.77"]), node("w2", &[])], None),
-            (vec![node("w1", &["192.0.2.77", &own])], Some("w1")),
-            (vec![node("w1", &[&name.to_uppercase()])], Some("w1")),
+            (vec![node("w1", &["192.0.2.77", "192.0.2.3"])], Some("w1")),
+            (vec![node("w1", &["CP2"])], Some("w1")),
+            (vec![node("w1", &["::ffff:192.0.2.3"])], Some("w1")),
+            // A name that the administrator has given.
+            (vec![node("w1", &["198.51.100.3"])], Some("w1")),
             // Of an earlier attempt.
-            (vec![node(name, &[&own, name])], None),
-            (vec![node(name, &[&own]), node("w1", &[&own])], Some("w1")),
+            (vec![node("cp2", &["192.0.2.3", "cp2"])], None),
+            (
+                vec![node("cp2", &["192.0.2.3"]), node("w1", &["192.0.2.3"])],
+                Some("w1"),
+            ),
         ] {
-            assert_eq!(find_address_owner(&nodes, &settings), expected, "{nodes:?}");
+            let found = find_host_owner(&nodes, &hosts, "cp2");
+            assert_eq!(found, expected, "{nodes:?}");
         }
     }
 
