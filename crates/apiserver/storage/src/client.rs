@@ -29,7 +29,7 @@ pub struct Store {
 impl Store {
     /// Loads the files that `config` names; connects on first use.
     pub fn new(config: &StoreConfig) -> Result<Self, ConfigError> {
-        // Several API servers have different members at first.
+        // API servers that run beside each other begin with different members, as a rule.
         let first = std::process::id() as usize;
         let members = Members::new(config.build_channels()?, first);
         let read_index = ReadIndex::new(members.clone());
@@ -102,7 +102,9 @@ impl Store {
             revision,
             ..Default::default()
         };
-        let response = self.time_call("list", self.read_range(request)).await?;
+        let send = async |channel| kv_client(channel).range(request.clone()).await;
+        let read = self.members.read_page(send);
+        let response = self.time_call("list", read).await?;
         Ok(Page {
             revision: response.header.map_or(0, |h| h.revision),
             more: response.more,

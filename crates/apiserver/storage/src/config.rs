@@ -52,7 +52,7 @@ pub enum ConfigError {
 
 impl StoreConfig {
     /// Creates a channel for each member. They connect on first use, and again as needed.
-    pub(crate) fn build_channels(&self) -> Result<Vec<Channel>, ConfigError> {
+    pub(crate) fn build_channels(&self) -> Result<Vec<(String, Channel)>, ConfigError> {
         let tls = self.build_tls()?;
         let endpoints = self
             .servers
@@ -61,7 +61,10 @@ impl StoreConfig {
             .collect::<Result<Vec<_>, _>>()?;
         match endpoints.is_empty() {
             true => Err(ConfigError::NoServers),
-            false => Ok(endpoints.iter().map(Endpoint::connect_lazy).collect()),
+            false => {
+                let channels = endpoints.iter().map(Endpoint::connect_lazy);
+                Ok(self.servers.iter().cloned().zip(channels).collect())
+            }
         }
     }
 

@@ -1,19 +1,19 @@
-//! The members of the store. All calls go to one member, until it fails or hangs: then the next one
-//! is preferred.
+//! The members of the store. All calls go to one member, until it fails or is silent.
 //!
-//! Invariant: a write is sent once. Its outcome at a member that hangs is unknown.
+//! A read is then sent to another member, a write is not: its outcome at a member that is silent is
+//! unknown.
 //!
-//! Rejected: the balancer of tonic. It spreads calls at random over all members that are connected,
-//! and a member that is cut off counts as connected until a keep-alive fails: a third of the calls
-//! would hang until then.
+//! Rejected: the balancer of tonic. It sends calls at random to all members that are connected. One
+//! that is cut off counts as connected until a keep-alive fails, and a third of the calls would
+//! hang.
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use tokio::time::timeout;
+use parking_lot::Mutex;
+use tokio::time::{Instant, timeout};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
@@ -23,14 +23,24 @@ use crate::StoreError;
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Time after which a member without a response is left, if there are others.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// Time for which a member that was left is no choice for calls that another one answers slowly.
+const AVOIDANCE: Duration = Duration::from_secs(30);
 
 /// Connections to the members; clones share them.
 #[derive(Clone)]
 pub(crate) struct Members(Arc<Shared>);
 
 struct Shared {
-    channels: Vec<Channel>,
-    preferred: AtomicUsize,
+    members: Vec<(String, Channel)>,
+    choice: Mutex<Choice>,
+}
+
+/// The preferred member, and when each member was left.
+struct Choice {
+    preferred: usize,
+    /// Number of changes of the preferred member.
+    generation: u64,
+    left: Vec<Option<Instant>>,
 }
 
 /// A member, with its connection.
@@ -38,41 +48,79 @@ struct Shared {
 pub(crate) struct Member {
     pub(crate) channel: Channel,
     index: usize,
+    generation: u64,
+}
+
+/// The reason for which a member is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Nothing has arrived in time, which may be the fault of the whole store.
+    Silence,
+    /// The connection or the member failed.
+    Failure,
+}
+
+impl Choice {
+    /// Returns the member to prefer after `index`: the one that was left the longest time ago. None
+    /// for a slow member if all others were left shortly before.
+    fn find_next(&self, index: usize, reason: Reason, now: Instant) -> Option<usize> {
+        let count = self.left.len();
+        let others = (1..count).map(|step| (index + step) % count);
+        let next = others.min_by_key(|&other| self.left[other])?;
+        let is_avoided =
+            |left: Instant| reason == Reason::Silence && now.duration_since(left) < AVOIDANCE;
+        (!self.left[next].is_some_and(is_avoided)).then_some(next)
+    }
 }
 
 impl Members {
-    /// `first` selects the member that is preferred at first.
-    pub(crate) fn new(channels: Vec<Channel>, first: usize) -> Self {
-        let preferred = AtomicUsize::new(first % channels.len().max(1));
+    /// `members` are URLs with their connections; `first` selects the one that is preferred at
+    /// first.
+    pub(crate) fn new(members: Vec<(String, Channel)>, first: usize) -> Self {
+        let choice = Choice {
+            preferred: first % members.len().max(1),
+            generation: 0,
+            left: vec![None; members.len()],
+        };
         Self(Arc::new(Shared {
-            channels,
-            preferred,
+            members,
+            choice: Mutex::new(choice),
         }))
     }
 
     /// Returns the member that calls go to.
     pub(crate) fn preferred(&self) -> Member {
-        let index = self.0.preferred.load(Ordering::Relaxed);
+        let choice = self.0.choice.lock();
         Member {
-            channel: self.0.channels[index].clone(),
-            index,
+            channel: self.0.members[choice.preferred].1.clone(),
+            index: choice.preferred,
+            generation: choice.generation,
         }
     }
 
     pub(crate) fn has_several(&self) -> bool {
-        self.0.channels.len() > 1
+        self.0.members.len() > 1
     }
 
-    /// Prefers the next member, unless another call has left this one already.
-    pub(crate) fn leave(&self, member: &Member) {
-        let next = (member.index + 1) % self.0.channels.len();
-        let order = Ordering::Relaxed;
-        let left = self
-            .0
-            .preferred
-            .compare_exchange(member.index, next, order, order);
-        if left.is_ok() && self.has_several() {
-            tracing::info!("a member of the store does not respond; the next one is used");
+    /// Prefers another member, unless another call has left this one already.
+    pub(crate) fn leave(&self, member: &Member, reason: Reason) {
+        let now = Instant::now();
+        let mut choice = self.0.choice.lock();
+        if choice.generation != member.generation {
+            return;
+        }
+        let Some(next) = choice.find_next(member.index, reason, now) else {
+            return;
+        };
+        // Without a store, the choice changes with each call.
+        let is_first = choice.left[next].is_none_or(|left| now.duration_since(left) > AVOIDANCE);
+        choice.left[member.index] = Some(now);
+        choice.preferred = next;
+        choice.generation += 1;
+        drop(choice);
+        if is_first {
+            let (from, to) = (&self.0.members[member.index].0, &self.0.members[next].0);
+            tracing::info!(%from, %to, ?reason, "using another member of the store");
         }
     }
 
@@ -87,7 +135,7 @@ impl Members {
         if self.has_several() {
             done = timeout(PATIENCE, &mut call).await.ok();
             if done.is_none() {
-                self.leave(&member);
+                self.leave(&member, Reason::Silence);
             }
         }
         let done = match done {
@@ -95,45 +143,73 @@ impl Members {
             None => call.await,
         };
         if matches!(done, Err(StoreError::Unavailable(_))) {
-            self.leave(&member);
+            self.leave(&member, Reason::Failure);
         }
         done
     }
 
-    /// Sends a read to one member after the other, until one responds. One that hangs may still be
-    /// the first.
+    /// Sends a short read to one member, and to a second one if the first is silent. After a
+    /// failure the next one is asked.
     pub(crate) async fn read<T, F>(&self, send: impl Fn(Channel) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        if !self.has_several() {
-            return self.call(send).await;
-        }
         let mut running = FuturesUnordered::new();
-        let mut left = self.0.channels.len();
-        let mut failure = None;
-        let mut asked = self.preferred();
+        let mut attempts = self.0.members.len();
+        let mut patience = PATIENCE;
         loop {
-            if left > 0 {
-                left -= 1;
-                asked = self.preferred();
-                let (member, call) = (asked.clone(), with_deadline(send(asked.channel.clone())));
-                running.push(async move { (member, call.await) });
-            }
-            // The last ones have their deadlines.
-            let patience = if left > 0 { PATIENCE } else { DEADLINE };
-            match timeout(patience, running.next()).await {
-                Ok(Some((member, Err(StoreError::Unavailable(why))))) => {
-                    self.leave(&member);
-                    failure = Some(StoreError::Unavailable(why));
+            let asked = self.preferred();
+            let (member, call) = (asked.clone(), with_deadline(send(asked.channel.clone())));
+            running.push(async move { (member, call.await) });
+            attempts -= 1;
+            loop {
+                // The calls have their deadlines.
+                let wait = if attempts > 0 {
+                    patience
+                } else {
+                    Duration::MAX
+                };
+                match timeout(wait, running.next()).await {
+                    Ok(Some((member, Err(StoreError::Unavailable(why))))) => {
+                        self.leave(&member, Reason::Failure);
+                        match (attempts, running.is_empty()) {
+                            (0, true) => return Err(StoreError::Unavailable(why)),
+                            (0, false) => {}
+                            _ => break,
+                        }
+                    }
+                    Ok(Some((_, done))) => return done,
+                    Ok(None) => break,
+                    Err(_) => {
+                        self.leave(&asked, Reason::Silence);
+                        // One at a time: a store that is slow gets no more than twice the work.
+                        patience = Duration::MAX;
+                        break;
+                    }
                 }
-                Ok(Some((_, done))) => return done,
-                Ok(None) => {}
-                // Not the member that is preferred by now: another call may have left this one.
-                Err(_) => self.leave(&asked),
             }
-            if left == 0 && running.is_empty() {
-                return Err(failure.unwrap_or_else(describe_silence));
+        }
+    }
+
+    /// Sends a read that may take long, such as that of a large page. After a failure the next
+    /// member is asked.
+    pub(crate) async fn read_page<T, F>(&self, send: impl Fn(Channel) -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        let mut attempts = self.0.members.len();
+        loop {
+            let member = self.preferred();
+            let done = with_deadline(send(member.channel.clone())).await;
+            attempts -= 1;
+            match done {
+                Err(StoreError::Unavailable(why)) => {
+                    self.leave(&member, Reason::Failure);
+                    if attempts == 0 {
+                        return Err(StoreError::Unavailable(why));
+                    }
+                }
+                done => return done,
             }
         }
     }
@@ -147,10 +223,38 @@ async fn with_deadline<T>(
         Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(status.into()),
         // The write may still be executed: the error says "unknown", not "failed".
-        Err(_) => Err(describe_silence()),
+        Err(_) => Err(StoreError::Unavailable("no response within 10 s".into())),
     }
 }
 
-fn describe_silence() -> StoreError {
-    StoreError::Unavailable("no response within 10 s".into())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn member_that_was_left_longest_ago_is_next() {
+        let now = Instant::now();
+        let ago = |seconds| now.checked_sub(Duration::from_secs(seconds));
+        let find = |left: Vec<Option<Instant>>, reason| {
+            let choice = Choice {
+                preferred: 0,
+                generation: 0,
+                left,
+            };
+            choice.find_next(0, reason, now)
+        };
+        for (left, slow, failed) in [
+            (vec![None], None, None),
+            (vec![None, None, None], Some(1), Some(1)),
+            (vec![None, ago(5), None], Some(2), Some(2)),
+            (vec![ago(1), ago(50), ago(40)], Some(1), Some(1)),
+            // All others were silent shortly before, so that one is better which is slow.
+            (vec![None, ago(5), ago(9)], None, Some(2)),
+            (vec![None, ago(29)], None, Some(1)),
+            (vec![None, ago(31)], Some(1), Some(1)),
+        ] {
+            assert_eq!(find(left.clone(), Reason::Silence), slow, "{left:?}");
+            assert_eq!(find(left.clone(), Reason::Failure), failed, "{left:?}");
+        }
+    }
 }

@@ -6,7 +6,7 @@
 //! same revision; see docs/adr.
 
 use crate::client::{key_bytes, prefix_end};
-use crate::members::{Member, PATIENCE};
+use crate::members::{Member, PATIENCE, Reason};
 use crate::{Store, StoreError, StoredValue};
 use proto_etcd::MessageStream;
 use proto_etcd::etcdserverpb as pb;
@@ -90,6 +90,7 @@ impl Store {
             sender,
             progress_requested,
             pending: Vec::new(),
+            awaited: None,
         };
         let mut reader = JoinSet::new();
         // A JoinSet and not a bare task: dropping the feed aborts the reader.
@@ -112,6 +113,8 @@ struct Watch {
     progress_requested: mpsc::Receiver<()>,
     /// Parts of a fragmented response.
     pending: Vec<Change>,
+    /// The time of a progress request without a response. A new stream repeats it.
+    awaited: Option<Instant>,
 }
 
 enum StreamEnd {
@@ -131,7 +134,7 @@ impl Watch {
                 StreamEnd::Compacted => return drop(self.sender.send(WatchItem::Compacted).await),
                 StreamEnd::Lost(why) => why,
             };
-            self.store.members.leave(&member);
+            self.store.members.leave(&member, Reason::Failure);
             // Parts of a revision that was not complete: the next stream sends the revision again.
             self.pending.clear();
             // A stream that made progress was healthy, so that the next attempt need not wait.
@@ -204,9 +207,10 @@ impl Watch {
         mut responses: MessageStream<pb::WatchResponse>,
         patience: Duration,
     ) -> StreamEnd {
-        // Anything that arrives shows that the member responds; a busy one sends events first.
-        let mut awaited: Option<Instant> = None;
+        let mut repeats = self.awaited.is_some();
+        self.awaited = self.awaited.map(|_| Instant::now());
         loop {
+            let awaited = self.awaited.filter(|_| self.store.members.has_several());
             let hangs = async {
                 match awaited {
                     Some(since) => sleep_until(since + patience).await,
@@ -218,9 +222,18 @@ impl Watch {
                 biased;
                 response = responses.message() => match response {
                     Ok(Some(response)) => {
-                        awaited = None;
+                        // A busy member sends events first.
+                        let is_created = response.created;
                         if let Some(end) = self.handle_response(response).await {
                             return end;
+                        }
+                        if !is_created {
+                            self.awaited = None;
+                        } else if std::mem::take(&mut repeats)
+                            // A reader waits for a response that the stream before has lost.
+                            && !self.request_progress(&requests).await
+                        {
+                            return StreamEnd::Lost("the watch stream is closed".into());
                         }
                     }
                     Ok(None) => return StreamEnd::Lost("the store ended the watch".into()),
@@ -230,17 +243,22 @@ impl Watch {
                     if requested.is_none() {
                         return StreamEnd::ReceiverDropped;
                     }
-                    let progress = pb::watch_request::RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
-                    if requests.send(watch_request(progress)).await.is_err() {
+                    if !self.request_progress(&requests).await {
                         return StreamEnd::Lost("the watch stream is closed".into());
-                    }
-                    if self.store.members.has_several() {
-                        awaited.get_or_insert_with(Instant::now);
                     }
                 }
                 () = hangs => return StreamEnd::Lost("no response to a progress request".into()),
             }
         }
+    }
+
+    /// Returns false if the stream is closed.
+    async fn request_progress(&mut self, requests: &mpsc::Sender<pb::WatchRequest>) -> bool {
+        // The first request counts: further ones do not give a silent member more time.
+        self.awaited.get_or_insert_with(Instant::now);
+        let progress =
+            pb::watch_request::RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
+        requests.send(watch_request(progress)).await.is_ok()
     }
 
     async fn handle_response(&mut self, response: pb::WatchResponse) -> Option<StreamEnd> {
@@ -327,6 +345,7 @@ mod tests {
             sender,
             progress_requested: mpsc::channel(1).1,
             pending: Vec::new(),
+            awaited: None,
         };
         (watch, items)
     }

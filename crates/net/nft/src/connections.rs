@@ -52,8 +52,9 @@ async fn list_entries(arguments: &[&str]) -> Result<String, ConnectionError> {
     }
 }
 
-/// Deletes entries, by the arguments of one call of `conntrack` each. A call without such an entry is no
-/// error, and one that fails does not prevent the others. Returns the number of deleted entries.
+/// Deletes entries, by the arguments of one call of `conntrack` each. A call without such an entry
+/// is no error, and one that fails does not prevent the others. Returns the number of deleted
+/// entries.
 ///
 /// # Errors
 /// The first: `conntrack` can't be started, does not end in time, or fails.

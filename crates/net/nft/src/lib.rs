@@ -1,5 +1,5 @@
-//! Packet filtering of the kernel: transactions through the program `nft`, and the terms in which rules are written; entries of
-//! connection tracking.
+//! Packet filtering of the kernel: transactions through the program `nft`, and the terms in which
+//! rules are written; entries of connection tracking.
 //!
 //! The crates that use it compute the rules. It knows no object of the API.
 

@@ -127,8 +127,8 @@ pub async fn delete_table(family: Family, table: &str) -> Result<(), Error> {
     .await
 }
 
-/// Returns the first errors of `nft`, each of which repeats a line of its input. Such a line may have
-/// thousands of elements.
+/// Returns the first errors of `nft`, each of which repeats a line of its input. Such a line may
+/// have thousands of elements.
 fn first_lines(output: &[u8]) -> String {
     String::from_utf8_lossy(output)
         .lines()

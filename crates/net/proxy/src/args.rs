@@ -110,7 +110,8 @@ pub struct Args {
     /// has isolated pods
     #[arg(long, value_name = "CIDR,...", requires = "network_policies")]
     network_policy_pod_cidrs: Option<String>,
-    /// Bridge of this node's pods: addresses there that the API does not have do not bypass policies
+    /// Bridge of this node's pods: addresses there that the API does not have do not bypass
+    /// policies
     #[arg(long, value_name = "DEVICE", requires = "network_policies", value_parser = parse_device)]
     network_policy_bridge: Option<String>,
     /// Remove all rules and exit

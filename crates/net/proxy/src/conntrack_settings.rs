@@ -102,8 +102,8 @@ impl ConntrackSettings {
             return None;
         }
         let scaled = self.max_per_core * cores;
-        // The cap bounds memory on machines with many cores; a larger minimum was asked for by name,
-        // and still yields to it only where the scaled value exceeds the cap, as in upstream.
+        // The cap bounds memory on machines with many cores; a larger minimum was asked for by
+        // name, and still yields to it only where the scaled value exceeds the cap, as in upstream.
         Some(match scaled > LARGEST_MAXIMUM {
             true => LARGEST_MAXIMUM,
             false => scaled.max(self.min),
@@ -186,8 +186,8 @@ fn read_number(file: &Path) -> Option<u64> {
     std::fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// Writes a number to a file, unless it stands there already: in a network namespace of its own some
-/// settings are read-only, which is no failure where the value is right.
+/// Writes a number to a file, unless it stands there already: in a network namespace of its own
+/// some settings are read-only, which is no failure where the value is right.
 fn write_number(file: &Path, value: u64, failures: &mut Vec<String>) {
     if read_number(file) == Some(value) {
         return;

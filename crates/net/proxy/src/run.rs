@@ -109,8 +109,9 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
     Ok(())
 }
 
-/// Starts the agent of NetworkPolicies. It has informers, rules and errors of its own: a transaction or a
-/// request that fails for one does not affect the other. A panic of either ends the process.
+/// Starts the agent of NetworkPolicies. It has informers, rules and errors of its own: a
+/// transaction or a request that fails for one does not affect the other. A panic of either ends
+/// the process.
 async fn start_policies(
     client: &Client,
     settings: &Settings,

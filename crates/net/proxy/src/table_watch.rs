@@ -14,7 +14,8 @@ use crate::base_chains::TABLE;
 
 /// Time between a change by another program and the repair: such programs often make several.
 const REPAIR_DELAY: Duration = Duration::from_millis(10);
-/// Least time between two repairs, and between two checks after lost notifications: two programs that claim the table must not keep the node busy.
+/// Least time between two repairs, and between two checks after lost notifications: two programs
+/// that claim the table must not keep the node busy.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Work that the tables need.

@@ -99,6 +99,41 @@ async fn next_item(feed: &mut Feed) -> WatchItem {
     next.await.unwrap().unwrap()
 }
 
+/// A reader would otherwise wait for a response that never comes: nothing is written below the
+/// prefix.
+#[tokio::test]
+async fn progress_request_is_repeated_at_the_next_member() {
+    let (first, second, store) = start_two().await;
+    let mut feed = store.watch_prefix("/a/", first.revision(), CancellationToken::new());
+    assert!(matches!(next_item(&mut feed).await, WatchItem::Restored));
+    first.stall_watches(true);
+    let written = second.put("/b/1", b"v");
+    let requests = feed.progress_requests.clone();
+    let begun = Instant::now();
+    let ask = async {
+        // More of them do not give the member more time.
+        while begun.elapsed() < Duration::from_secs(3) {
+            let _ = requests.try_send(());
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        std::future::pending().await
+    };
+    let follow = async {
+        loop {
+            if let WatchItem::Progress(revision) = next_item(&mut feed).await {
+                return revision;
+            }
+        }
+    };
+    let revision = tokio::select! {
+        revision = follow => revision,
+        () = ask => 0,
+    };
+    assert_eq!(revision, written);
+    let elapsed = begun.elapsed();
+    assert!(elapsed < Duration::from_secs(4), "{elapsed:?}");
+}
+
 /// Only reads that need the current state ask for progress, so they find a watch that hangs.
 #[tokio::test]
 async fn watch_at_a_member_that_hangs_moves_to_the_next_one() {
