@@ -471,7 +471,7 @@ def upgraded(c):
         after = c[name].pids()
         assert all(after[part] != before[part] for part in before) and directories(c[name]) == {new}, (before, after)
         until(lambda: c.kubectl("cp2").run("get", "--raw", "/readyz", timeout=5), 60, 0.5)
-    longest = client.end(c)
+    longest = client.finish(c)
     assert longest < 30, f"a write took {longest:.1f} s"
     print(f"      longest write {longest:.1f} s of {len(client.acknowledged)}")
     # The other checks use the first directory.

@@ -215,6 +215,16 @@ impl Store {
         self.members.read(send).await
     }
 
+    /// Writes an empty value, whatever the key has now.
+    pub(crate) async fn put_mark(&self, key: &str) -> Result<(), StoreError> {
+        let request = pb::PutRequest {
+            key: key_bytes(key),
+            ..Default::default()
+        };
+        let send = async |channel| kv_client(channel).put(request).await;
+        self.members.call(send).await.map(drop)
+    }
+
     /// Compacts history up to `revision`.
     pub(crate) async fn compact_history(&self, revision: i64) -> Result<(), StoreError> {
         let request = pb::CompactionRequest {

@@ -13,6 +13,7 @@ mod error;
 mod latencies;
 mod lease;
 mod members;
+mod progress;
 mod read_index;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@
 
 use crate::client::{key_bytes, prefix_end};
 use crate::members::{Member, PATIENCE, Reason};
+use crate::progress::is_ordered;
 use crate::{Store, StoreError, StoredValue};
 use proto_etcd::MessageStream;
 use proto_etcd::etcdserverpb as pb;
@@ -22,6 +23,8 @@ use tonic::metadata::MetadataValue;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LAST_BACKOFF: Duration = Duration::from_secs(5);
+/// The key that is written to learn of progress from old versions of etcd. No resource has its name.
+const MARK: &str = "ironclad.progress";
 
 /// One key's change.
 #[derive(Clone, Debug)]
@@ -91,6 +94,7 @@ impl Store {
             progress_requested,
             pending: Vec::new(),
             awaited: None,
+            is_ordered: false,
         };
         let mut reader = JoinSet::new();
         // A JoinSet and not a bare task: dropping the feed aborts the reader.
@@ -115,6 +119,8 @@ struct Watch {
     pending: Vec<Change>,
     /// The time of a progress request without a response. A new stream repeats it.
     awaited: Option<Instant>,
+    /// Notifications of the member come after the events that they include.
+    is_ordered: bool,
 }
 
 enum StreamEnd {
@@ -166,7 +172,7 @@ impl Watch {
     }
 
     async fn open_stream(
-        &self,
+        &mut self,
         member: &Member,
     ) -> Result<
         (
@@ -175,6 +181,10 @@ impl Watch {
         ),
         StoreError,
     > {
+        let mut maintenance =
+            pb::maintenance_client::MaintenanceClient::new(member.channel.clone());
+        let status = maintenance.status(pb::StatusRequest::default()).await?;
+        self.is_ordered = is_ordered(&status.into_inner().version);
         let (requests, outgoing) = mpsc::channel(4);
         let create = pb::WatchCreateRequest {
             key: key_bytes(&self.prefix),
@@ -254,11 +264,28 @@ impl Watch {
 
     /// Returns false if the stream is closed.
     async fn request_progress(&mut self, requests: &mpsc::Sender<pb::WatchRequest>) -> bool {
+        let is_first = self.awaited.is_none();
         // The first request counts: further ones do not give a silent member more time.
         self.awaited.get_or_insert_with(Instant::now);
+        if !self.is_ordered {
+            if is_first {
+                self.write_mark().await;
+            }
+            return true;
+        }
         let progress =
             pb::watch_request::RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
         requests.send(watch_request(progress)).await.is_ok()
+    }
+
+    /// Writes a key below the prefix, whose event comes after all those before it. Upstream reads from the
+    /// store instead, at the cost of a whole list.
+    async fn write_mark(&self) {
+        let key = format!("{}{MARK}", self.prefix);
+        let written = timeout(PATIENCE, self.store.put_mark(&key)).await;
+        if let Ok(Err(error)) = written {
+            tracing::debug!(%error, "no mark for the progress of the watch was written");
+        }
     }
 
     async fn handle_response(&mut self, response: pb::WatchResponse) -> Option<StreamEnd> {
@@ -346,6 +373,7 @@ mod tests {
             progress_requested: mpsc::channel(1).1,
             pending: Vec::new(),
             awaited: None,
+            is_ordered: true,
         };
         (watch, items)
     }

@@ -32,6 +32,7 @@ impl FakeEtcd {
             epoch: watch::Sender::new(0),
             stalled: watch::Sender::new(false),
             stalled_watches: watch::Sender::new(false),
+            version: Mutex::new("3.6.0".to_owned()),
             failures: Mutex::default(),
             before_txn: Mutex::default(),
             requests: Mutex::default(),
@@ -42,6 +43,9 @@ impl FakeEtcd {
         let router = tonic::transport::Server::builder()
             .add_service(pb::kv_server::KvServer::new(services.clone()))
             .add_service(pb::lease_server::LeaseServer::new(services.clone()))
+            .add_service(pb::maintenance_server::MaintenanceServer::new(
+                services.clone(),
+            ))
             .add_service(pb::watch_server::WatchServer::new(services));
         let serving = tokio::spawn(async move {
             let _ = router
@@ -122,6 +126,11 @@ impl FakeEtcd {
     /// Lets responses of watches wait until `stalled` is false again.
     pub fn stall_watches(&self, stalled: bool) {
         self.shared.stalled_watches.send_replace(stalled);
+    }
+
+    /// Sets the version that the server reports.
+    pub fn set_version(&self, version: &str) {
+        version.clone_into(&mut self.shared.version.lock());
     }
 
     /// Ends all watch streams, as a lost connection does.

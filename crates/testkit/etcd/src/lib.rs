@@ -4,6 +4,7 @@
 //! It has one member, keeps every revision until it is compacted, and does not expire leases.
 
 mod fake;
+mod maintenance;
 mod services;
 mod shared;
 mod state;

@@ -137,6 +137,7 @@ async fn serve_watch(
                         responses
                     }
                     Some(RequestUnion::ProgressRequest(_)) => {
+                        shared.requests.lock().push("progress");
                         let header = shared.state.lock().header();
                         vec![pb::WatchResponse { header, watch_id: -1, ..Default::default() }]
                     }

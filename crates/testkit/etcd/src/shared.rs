@@ -20,6 +20,7 @@ pub(crate) struct Shared {
     /// True while requests to the key space get no response.
     pub(crate) stalled: watch::Sender<bool>,
     pub(crate) stalled_watches: watch::Sender<bool>,
+    pub(crate) version: Mutex<String>,
     pub(crate) failures: Mutex<VecDeque<Status>>,
     pub(crate) before_txn: Mutex<Option<Hook>>,
     pub(crate) requests: Mutex<Vec<&'static str>>,

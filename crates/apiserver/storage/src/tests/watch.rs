@@ -92,6 +92,25 @@ async fn requested_progress_reports_a_revision_that_other_keys_caused() {
     );
 }
 
+/// There, a notification can come before events that it includes.
+#[tokio::test]
+async fn old_version_of_etcd_is_not_asked_for_progress() {
+    let (etcd, store) = start_store().await;
+    etcd.set_version("3.4.23");
+    let mut feed = start_watch(&etcd, &store).await;
+    let other = etcd.put("/b/1", b"v");
+    feed.progress_requests.send(()).await.unwrap();
+    let changes = next_changes(&mut feed).await;
+    let [(key, revision, false)] = &changes[..] else {
+        panic!("{changes:?}");
+    };
+    assert_eq!(
+        (key.as_str(), *revision),
+        ("/a/ironclad.progress", other + 1)
+    );
+    assert_eq!(etcd.count_requests("progress"), 0);
+}
+
 #[tokio::test]
 async fn stopped_watch_ends_its_feed() {
     let (etcd, store) = start_store().await;
