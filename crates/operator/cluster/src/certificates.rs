@@ -9,6 +9,7 @@ use operator_pki::{Renewal, list_leaf_names, summarize_certificate};
 use serde::Serialize;
 
 use crate::cluster_files::{certificate_names, write_files, write_plan};
+use crate::command_lock::lock_existing;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::settings::Settings;
@@ -148,6 +149,7 @@ fn read_certificate(
 /// Renews all leaf certificates. Returns their names, and whether a supervisor restarts the
 /// components that use them.
 pub fn renew_certificates(data_dir: &Path) -> Result<(Vec<String>, bool)> {
+    let _lock = lock_existing(data_dir)?;
     let settings = Settings::load_existing(data_dir)?;
     if let Some(membership) = &settings.membership {
         return Err(Error::Refused(format!(

@@ -14,7 +14,6 @@ use crate::process::Record;
 use crate::restore_state::reject_unfinished_restore;
 use crate::settings::{Runtime, Settings};
 use crate::supervisor_record::running_supervisor;
-use crate::upgrade_state::reject_running_upgrade;
 
 /// Programs that a real node needs, with their Debian packages.
 const PROGRAMS: [(&str, &str); 5] = [
@@ -53,7 +52,6 @@ pub fn why_simulated() -> Option<String> {
 /// Checks everything that the start depends on.
 pub fn check_host(settings: &Settings, layout: &Layout) -> Result<()> {
     reject_unfinished_restore(layout)?;
-    reject_running_upgrade(layout)?;
     check_folder(&settings.data_dir)?;
     let needed = match settings.membership {
         Some(_) => NODE_BINARIES,
@@ -91,8 +89,9 @@ fn check_folder(path: &Path) -> Result<()> {
 /// Returns a foreign file in a directory that is neither a cluster's nor prepared for one, if any.
 pub(crate) fn find_foreign_file(path: &Path) -> Result<Option<String>> {
     // Directories that may be filled before the first start, or that a file system has in its root.
-    const PREPARED: [&str; 9] = [
+    const PREPARED: [&str; 10] = [
         "restore-in-progress",
+        "command.lock",
         "lost+found",
         "pki",
         "config",

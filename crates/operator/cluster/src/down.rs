@@ -9,14 +9,13 @@ use crate::control_plane::StoreMember;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::mounts::{read_mount_points, unmount_below};
-use crate::plan::{Process, format_member_url, make_plan};
+use crate::plan::{Plan, Process, format_member_url, make_plan};
 use crate::process::Running;
 use crate::settings::{FILE as SETTINGS, Runtime, Settings};
 use crate::store_members::{
     LeavingMember, Member, describe_leaving_member, find_leaving, find_members,
 };
 use crate::supervisor::is_ready;
-use crate::upgrade_state::reject_running_upgrade;
 use crate::{cgroups, checks, containers, files, network, systemd};
 
 /// Options of `stop_cluster`.
@@ -60,13 +59,8 @@ pub(crate) async fn stop_components(
     layout: &Layout,
     report_progress: &dyn Fn(&str),
 ) -> Result<()> {
-    // It would start the components again.
-    reject_running_upgrade(layout)?;
     let processes = make_plan(settings, layout).processes;
-    let names: Vec<String> = processes
-        .iter()
-        .map(|process| process.name.clone())
-        .collect();
+    let names = list_names(&processes, layout);
     report_progress("stopping the components");
     // First: it would start every process again that ends.
     systemd::stop_supervisor(settings, layout, &names).await?;
@@ -94,6 +88,20 @@ pub(crate) async fn stop_components(
         }
     }
     files::remove_dir(layout.run())
+}
+
+/// Returns the names of the processes, also of those that the stored plan has alone: an unfinished
+/// upgrade may have added components.
+fn list_names(processes: &[Process], layout: &Layout) -> Vec<String> {
+    // A plan that can't be read is none of this release.
+    let stored = Plan::load(layout).unwrap_or_default();
+    let mut names: Vec<String> = Vec::new();
+    for process in processes.iter().chain(&stored.processes) {
+        if !names.contains(&process.name) {
+            names.push(process.name.clone());
+        }
+    }
+    names
 }
 
 /// Removes the data directory. The settings are the last: an interrupted removal is continued with
@@ -199,6 +207,23 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn component_that_an_unfinished_upgrade_has_added_is_stopped() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let processes = make_plan(&Settings::example_joined(), &layout).processes;
+        let expected: Vec<String> = processes.iter().map(|p| p.name.clone()).collect();
+        assert_eq!(list_names(&processes, &layout), expected);
+        let mut stored = Plan {
+            processes: processes.clone(),
+        };
+        stored.processes[0].name = "added".to_owned();
+        fs::write(layout.plan(), serde_json::to_vec(&stored).unwrap()).unwrap();
+        let names = list_names(&processes, &layout);
+        assert_eq!(names[..expected.len()], expected);
+        assert_eq!(names[expected.len()..], ["added"]);
+    }
 
     #[test]
     fn member_of_several_is_not_purged() {

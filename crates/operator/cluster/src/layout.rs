@@ -105,6 +105,15 @@ impl Layout {
     pub fn plan(&self) -> PathBuf {
         self.data.join("plan.json")
     }
+    /// Returns the path of the lock of commands. Beside the directory of volatile state, which
+    /// `down` removes while it holds the lock.
+    #[must_use]
+    pub fn command_lock(&self) -> PathBuf {
+        match self.run.starts_with(&self.data) {
+            true => self.data.join("command.lock"),
+            false => self.run.with_extension("lock"),
+        }
+    }
     /// Returns the path of the state of an upgrade that has begun.
     #[must_use]
     pub fn upgrade(&self) -> PathBuf {

@@ -15,6 +15,7 @@ mod cgroups;
 mod checks;
 mod cluster_files;
 mod command;
+mod command_lock;
 mod configs;
 mod connect;
 mod containers;

@@ -1,6 +1,8 @@
 //! The operations of this crate as boxed futures. The code of an async function is compiled in the
 //! crate that awaits it: here, while cargo compiles other crates, and not in the program, which is
 //! compiled last.
+//!
+//! Those that change the plan of the machine hold one lock from their start to their end.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -11,6 +13,7 @@ use operator_pki::CertificateKey;
 use tokio_util::sync::CancellationToken;
 
 use crate::backup::{self, BackupOptions, RestoreOptions};
+use crate::command_lock::{lock_commands, lock_existing};
 use crate::doctor::{self, Diagnosis};
 use crate::down::{self, DownOptions};
 use crate::error::Result;
@@ -33,7 +36,11 @@ pub fn start_cluster<'a>(
     options: &'a UpOptions,
     report_progress: ReportProgress<'a>,
 ) -> Operation<'a, Settings> {
-    Box::pin(up::start_cluster(options, Instant::now(), report_progress))
+    let began = Instant::now();
+    Box::pin(async move {
+        let _lock = lock_commands(&options.data_dir)?;
+        up::start_cluster(options, began, report_progress).await
+    })
 }
 
 /// Replaces the programs of the components one after the other, or undoes that.
@@ -41,7 +48,10 @@ pub fn upgrade_cluster<'a>(
     options: &'a UpgradeOptions,
     report_progress: ReportProgress<'a>,
 ) -> Operation<'a, UpgradeOutcome> {
-    Box::pin(upgrade::upgrade_cluster(options, report_progress))
+    Box::pin(async move {
+        let _lock = lock_existing(&options.data_dir)?;
+        upgrade::upgrade_cluster(options, report_progress).await
+    })
 }
 
 /// Stops the cluster; returns false if there was none.
@@ -49,7 +59,10 @@ pub fn stop_cluster<'a>(
     options: &'a DownOptions,
     report_progress: ReportProgress<'a>,
 ) -> Operation<'a, bool> {
-    Box::pin(down::stop_cluster(options, report_progress))
+    Box::pin(async move {
+        let _lock = lock_existing(&options.data_dir)?;
+        down::stop_cluster(options, report_progress).await
+    })
 }
 
 /// Joins the cluster, or repairs a machine that has joined, and waits until its node is Ready.
@@ -57,7 +70,10 @@ pub fn join_cluster<'a>(
     options: &'a JoinOptions,
     report_progress: ReportProgress<'a>,
 ) -> Operation<'a, Settings> {
-    Box::pin(join::join_cluster(options, report_progress))
+    Box::pin(async move {
+        let _lock = lock_commands(&options.data_dir)?;
+        join::join_cluster(options, report_progress).await
+    })
 }
 
 /// Removes this machine from the cluster that it has joined; returns None if it has joined none.
@@ -65,7 +81,10 @@ pub fn reset_machine<'a>(
     data_dir: &'a Path,
     report_progress: ReportProgress<'a>,
 ) -> Operation<'a, Option<RemovedMachine>> {
-    Box::pin(join::reset_machine(data_dir, report_progress))
+    Box::pin(async move {
+        let _lock = lock_existing(data_dir)?;
+        join::reset_machine(data_dir, report_progress).await
+    })
 }
 
 /// Saves the objects, keys and settings of a running cluster. Returns the size of the file.
@@ -81,7 +100,10 @@ pub fn restore_cluster<'a>(
     options: &'a RestoreOptions,
     report_progress: ReportProgress<'a>,
 ) -> Operation<'a, Option<PathBuf>> {
-    Box::pin(backup::restore_cluster(options, report_progress))
+    Box::pin(async move {
+        let _lock = lock_commands(&options.data_dir)?;
+        backup::restore_cluster(options, report_progress).await
+    })
 }
 
 /// Reads the status of the cluster in `data_dir`.

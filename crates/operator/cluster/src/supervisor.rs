@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::certificates::log_warnings;
 use crate::cluster_files;
+use crate::command_lock::CommandLock;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::network;
@@ -46,13 +47,19 @@ const MINUTE: Duration = Duration::from_secs(60);
 struct IdentityWatch {
     path: PathBuf,
     digest: Option<String>,
+    /// One that waits for the end of an upgrade, which was logged.
+    deferred: Option<String>,
 }
 
 impl IdentityWatch {
     fn new(layout: &Layout) -> Self {
         let path = layout.kubelet_identity();
         let digest = digest_file(&path);
-        Self { path, digest }
+        Self {
+            path,
+            digest,
+            deferred: None,
+        }
     }
 
     /// Returns the digest of a certificate that differs from the accepted one. The first
@@ -62,6 +69,18 @@ impl IdentityWatch {
         let found = digest_file(&self.path)?;
         let accepted = self.digest.get_or_insert_with(|| found.clone());
         (*accepted != found).then_some(found)
+    }
+
+    /// Returns the digest of a change to handle: one that waits for the end of an upgrade is
+    /// handled and logged once until then.
+    fn find_due_change(&mut self, layout: &Layout) -> Option<String> {
+        let found = self.find_change()?;
+        let is_known = self.deferred.as_ref() == Some(&found);
+        if is_known && is_unfinished(layout) {
+            return None;
+        }
+        self.deferred = is_unfinished(layout).then(|| found.clone());
+        Some(found)
     }
 
     /// Accepts a certificate: what uses it was restarted.
@@ -122,7 +141,7 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
             _ = hangup.recv() => Trigger::Hangup,
             _ = each_minute.tick() => {
                 rotate::rotate_logs(&layout.logs());
-                match identity.find_change() {
+                match identity.find_due_change(&layout) {
                     Some(digest) => Trigger::Renewal(Some(digest)),
                     None => continue,
                 }
@@ -151,14 +170,13 @@ pub async fn run_supervisor(data_dir: &Path, shutdown: CancellationToken) -> Res
 fn next_plan(trigger: &Trigger, current: &Settings, layout: &Layout) -> Option<Plan> {
     let is_renewal = matches!(trigger, Trigger::Renewal(_));
     let plan = match is_renewal {
-        // It would give all components the programs of one release, without any check.
-        true if is_unfinished(layout) => {
-            tracing::warn!(
-                "certificates are not renewed before the interrupted upgrade has ended; run `ironclad upgrade` again"
-            );
-            Ok(None)
-        }
-        true => renew_certificates(current, layout),
+        true => match CommandLock::try_acquire(layout) {
+            Ok(Some(_lock)) => renew_unless_unfinished(current, layout),
+            // A command changes the plan, perhaps `ironclad upgrade`. The next interval is near
+            // enough.
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        },
         false => Plan::load(layout).map(Some),
     };
     if is_renewal {
@@ -168,6 +186,18 @@ fn next_plan(trigger: &Trigger, current: &Settings, layout: &Layout) -> Option<P
         log_plan_error(&error, is_renewal, current);
         None
     })
+}
+
+/// Renews certificates; the lock of commands is held. Returns None if there is nothing to apply.
+fn renew_unless_unfinished(current: &Settings, layout: &Layout) -> Result<Option<Plan>> {
+    // It would give all components the programs of one release, without any check.
+    if is_unfinished(layout) {
+        tracing::warn!(
+            "certificates are not renewed before the interrupted upgrade has ended; run `ironclad upgrade` again"
+        );
+        return Ok(None);
+    }
+    renew_certificates(current, layout)
 }
 
 fn log_plan_error(error: &Error, is_renewal: bool, current: &Settings) {

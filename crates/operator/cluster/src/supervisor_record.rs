@@ -4,6 +4,7 @@ use std::fs::File;
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::command_lock::open_lock_file;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::layout::Layout;
@@ -24,7 +25,7 @@ pub fn lock_cluster(layout: &Layout) -> Result<File> {
     // A file of its own: the record is replaced by rename, and a lock belongs to the file and not
     // to its name.
     let path = layout.run().join("supervisor.lock");
-    let file = File::create(&path).map_err(Error::io(&path))?;
+    let file = open_lock_file(&path)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
         Error::Refused(format!(
             "another supervisor, or a restore, holds {}",

@@ -9,33 +9,38 @@ mod health;
 mod options;
 mod programs;
 mod steps;
+mod trust;
 mod version;
 
 use std::path::Path;
 use std::time::Duration;
 
 use crate::addons;
-use crate::cluster_files::{save_exact_plan, save_plan};
+use crate::cluster_files::save_exact_plan;
 use crate::connect::{connect_admin_at, local_api_url};
 use crate::error::{Error, Result};
+use crate::files;
 use crate::layout::Layout;
 use crate::plan::{Plan, make_plan};
 use crate::settings::Settings;
 use crate::status::cluster_status;
 use crate::systemd;
 use crate::up::choose::{absolute_path, reject_removed};
-use crate::upgrade_state::{Phase, UpgradeState, end_upgrade, is_unfinished, lock_upgrade};
-use configs::{read_configs, restore_configs, write_configs};
+use crate::upgrade_state::{FORMAT, Phase, UpgradeState, end_upgrade, is_unfinished};
+use configs::{NewConfigs, read_configs, restore_configs, write_new_configs};
 use health::HealthChecks;
 pub use options::{PlannedStep, UpgradeOptions, UpgradeOutcome, UpgradeTarget};
-use programs::check_programs;
+use programs::{check_programs, check_running_files, list_new_programs};
 use steps::{
-    Action, Start, Step, decide_start, find_process, list_open_steps, next_action, order_steps,
-    swap_process,
+    Action, Start, Step, decide_start, find_process, keep_present, list_open_steps, next_action,
+    order_steps, swap_process,
 };
+use trust::reject_foreign_owners;
 
-/// Minimum of the timeout: no component starts in less.
+/// Minimum of the timeout: [`health`] observes a component for 2 s, and its start takes a moment.
 const MIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause before a failed update of objects is repeated.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Upgrades the components of the machine, continues with that, or undoes it.
 ///
@@ -50,15 +55,17 @@ pub async fn upgrade_cluster(
     let settings = Settings::load_existing(&data_dir)?;
     let layout = Layout::for_settings(&settings);
     check_settings(&settings, options)?;
-    let _lock = lock_upgrade(&layout)?;
     let mut state = UpgradeState::load(&layout)?;
-    let mut known = vec![settings.bin_dir.as_path()];
-    known.extend(
+    if let Some(state) = &state {
+        reject_changed_settings(&settings, state)?;
+    }
+    let mut known_directories = vec![settings.bin_dir.as_path()];
+    known_directories.extend(
         state
             .iter()
             .flat_map(|state| [state.from.as_path(), &state.to]),
     );
-    let target = resolve_target(&options.target, &known)?;
+    let target = resolve_target(&options.target, &known_directories)?;
     let start = decide_start(state.as_ref(), &settings.bin_dir, &target)?;
     let upgrade = Upgrade {
         settings: &settings,
@@ -93,7 +100,25 @@ fn check_settings(settings: &Settings, options: &UpgradeOptions) -> Result<()> {
     Ok(())
 }
 
-/// Returns the target with an absolute directory; a known one by its known name, if it has several.
+/// Rejects an upgrade whose plan another command was about to replace: the state has former
+/// settings, and the files may have new ones.
+fn reject_changed_settings(settings: &Settings, state: &UpgradeState) -> Result<()> {
+    let before = Settings {
+        bin_dir: settings.bin_dir.clone(),
+        ..state.settings.clone()
+    };
+    match before == *settings {
+        true => Ok(()),
+        false => Err(Error::Refused(
+            "the settings have changed since the upgrade began, because an `ironclad up` or `ironclad join` was interrupted; \
+             run that again, which gives all components the programs of one directory"
+                .to_owned(),
+        )),
+    }
+}
+
+/// Returns the target with the real path of its directory, so that no link can change it later; a
+/// known one by its known name.
 fn resolve_target(target: &UpgradeTarget, known: &[&Path]) -> Result<UpgradeTarget> {
     let UpgradeTarget::Directory(given) = target else {
         return Ok(UpgradeTarget::Former);
@@ -101,10 +126,8 @@ fn resolve_target(target: &UpgradeTarget, known: &[&Path]) -> Result<UpgradeTarg
     let given = absolute_path(given)?;
     let real = given.canonicalize().ok();
     let is_same = |other: &&&Path| real.is_some() && other.canonicalize().ok() == real;
-    let same = known.iter().find(is_same);
-    Ok(UpgradeTarget::Directory(
-        same.map_or(given, |path| path.to_path_buf()),
-    ))
+    let same = known.iter().find(is_same).map(|path| path.to_path_buf());
+    Ok(UpgradeTarget::Directory(same.or(real).unwrap_or(given)))
 }
 
 /// One run of the command.
@@ -138,14 +161,18 @@ impl Upgrade<'_> {
     /// Checks everything, stores the state, and replaces the programs.
     async fn begin(&self, to: &Path) -> Result<UpgradeOutcome> {
         let before = Plan::load(self.layout)?;
-        let steps = order_steps(&before, &self.plan_for(to));
+        let steps = order_steps(&before, &self.plan_for(to), &before);
         self.report(&format!("checking the programs in {}", to.display()));
-        let planned = check_programs(&steps, to, self.options.allow_downgrade).await?;
+        let planned = self.check_new(&steps, to).await?;
+        check_running_files(&before, self.layout)?;
         self.check_health().await?;
         if self.options.dry_run {
             return Ok(UpgradeOutcome::Planned(planned));
         }
         let mut state = UpgradeState {
+            format: FORMAT,
+            settings: self.settings.clone(),
+            added: Vec::new(),
             from: self.settings.bin_dir.clone(),
             to: to.to_owned(),
             before,
@@ -162,23 +189,30 @@ impl Upgrade<'_> {
     async fn resume(&self, state: &mut UpgradeState) -> Result<UpgradeOutcome> {
         let to = state.to.clone();
         self.report(&format!("continuing the upgrade to {}", to.display()));
-        let steps = order_steps(&state.before, &self.plan_for(&to));
-        let open: Vec<Step> = list_open_steps(state, &steps).cloned().collect();
-        let planned = check_programs(&open, &to, self.options.allow_downgrade).await?;
+        let present = Plan::load(self.layout)?;
+        let steps = order_steps(&state.before, &self.plan_for(&to), &present);
+        let open: Vec<Step> = list_open_steps(state, &steps, &present).cloned().collect();
+        let planned = self.check_new(&open, &to).await?;
         if self.options.dry_run {
             return Ok(UpgradeOutcome::Planned(planned));
         }
         self.replace_programs(state).await
     }
 
+    /// Checks the new programs, first who may change them: the check of the version runs them.
+    async fn check_new(&self, steps: &[Step], to: &Path) -> Result<Vec<PlannedStep>> {
+        reject_foreign_owners(list_new_programs(steps, to))?;
+        check_programs(steps, to, self.options.allow_downgrade).await
+    }
+
     /// Rejects a cluster that is not healthy: a failure would not be that of a new program.
     async fn check_health(&self) -> Result<()> {
         let report = cluster_status(&self.settings.data_dir).await?;
-        let sick = report.components.iter().find(|component| !component.ready);
-        match sick {
-            Some(sick) => Err(Error::Refused(format!(
+        let unready = report.components.iter().find(|component| !component.ready);
+        match unready {
+            Some(unready) => Err(Error::Refused(format!(
                 "{} is not ready, so nothing was changed; see {}, and `ironclad status`",
-                sick.name, sick.log
+                unready.name, unready.log
             ))),
             None if !report.supervised => Err(Error::Refused(
                 "the supervisor does not run, so nothing was changed; run `ironclad up`, or `ironclad join` on a machine \
@@ -217,11 +251,17 @@ impl Upgrade<'_> {
 
     async fn try_replace(&self, state: &mut UpgradeState) -> Result<()> {
         let settings = self.settings_for(&state.to);
-        write_configs(&settings, self.layout)?;
+        let configs = write_new_configs(&settings, self.layout)?;
+        state.note_added(&configs.added);
+        state.save(self.layout)?;
+        // The stamps are those with the new configurations.
         let after = self.plan_for(&state.to);
-        let steps = order_steps(&state.before, &after);
+        let mut present = Plan::load(self.layout)?;
+        let steps = order_steps(&state.before, &after, &present);
+        let open: Vec<Step> = list_open_steps(state, &steps, &present).cloned().collect();
+        configs.hold_back(&state.configs, &open)?;
         let checks = HealthChecks::new(&settings, self.layout, self.options.timeout)?;
-        while let Action::Replace(step) = next_action(state, &steps) {
+        while let Action::Replace(step) = next_action(state, &steps, &present) {
             let step = step.clone();
             let number = state.healthy.saturating_add(1);
             self.report(&format!(
@@ -231,15 +271,23 @@ impl Upgrade<'_> {
             ));
             state.begin_step(&step.name);
             state.save(self.layout)?;
-            self.replace(&step, &checks).await?;
-            state.end_step();
+            self.replace(&step, &configs, &checks).await?;
+            state.end_step(&step.name);
             state.save(self.layout)?;
+            present = Plan::load(self.layout)?;
         }
+        configs.write_all()?;
         self.commit(state, &after, &checks).await
     }
 
     /// Starts the new program of a component, and waits until it is healthy.
-    async fn replace(&self, step: &Step, checks: &HealthChecks<'_>) -> Result<()> {
+    async fn replace(
+        &self,
+        step: &Step,
+        configs: &NewConfigs,
+        checks: &HealthChecks<'_>,
+    ) -> Result<()> {
+        configs.write_inputs(step)?;
         let plan = Plan::load(self.layout)?;
         let plan = swap_process(plan, &step.name, step.after.as_ref());
         save_exact_plan(self.layout, &plan)?;
@@ -269,17 +317,38 @@ impl Upgrade<'_> {
         let settings = self.settings_for(&state.to);
         if settings.membership.is_none() {
             self.report("updating the objects of the cluster");
-            let client = connect_admin_at(&local_api_url(&settings), self.layout);
-            addons::apply_addons(&client, &settings, self.layout).await?;
+            self.update_objects(&settings).await?;
         }
         settings.save()?;
-        self.save_whole_plan(&settings, after.clone())?;
+        self.save_whole_plan(&settings, after)?;
         end_upgrade(self.layout)
     }
 
-    /// Makes the supervisor follow a plan of one release.
-    fn save_whole_plan(&self, settings: &Settings, plan: Plan) -> Result<()> {
-        save_plan(self.layout, plan)?;
+    /// Updates the objects of the cluster. An error of a moment does not undo the upgrade.
+    async fn update_objects(&self, settings: &Settings) -> Result<()> {
+        let client = connect_admin_at(&local_api_url(settings), self.layout);
+        let mut failure = None;
+        let updating = async {
+            while let Err(error) = addons::apply_addons(&client, settings, self.layout).await {
+                if failure.is_none() {
+                    self.report(&format!("{error}; trying again"));
+                }
+                failure = Some(error);
+                tokio::time::sleep(RETRY_PAUSE).await;
+            }
+        };
+        match tokio::time::timeout(self.options.timeout, updating).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(failure.unwrap_or_else(|| {
+                Error::Refused("the objects of the cluster could not be updated in time".to_owned())
+            })),
+        }
+    }
+
+    /// Makes the supervisor follow a plan of one release. The stamps are those of the processes
+    /// that were examined.
+    fn save_whole_plan(&self, settings: &Settings, plan: &Plan) -> Result<()> {
+        save_exact_plan(self.layout, plan)?;
         self.start_supervisor(settings)
     }
 
@@ -342,7 +411,7 @@ impl Upgrade<'_> {
         before.set_stamps();
         let checks = HealthChecks::new(&settings, self.layout, self.options.timeout)?;
         let mut failure = None;
-        while let Action::RollBack(name) = next_action(state, &[]) {
+        while let Action::RollBack(name) = next_action(state, &[], &before) {
             let name = name.to_owned();
             self.report(&format!("rolling {name} back"));
             let process = find_process(&before, &name);
@@ -361,7 +430,11 @@ impl Upgrade<'_> {
             state.save(self.layout)?;
         }
         settings.save()?;
-        self.save_whole_plan(&settings, before)?;
+        for path in &state.added {
+            files::remove_file(path)?;
+        }
+        let whole = keep_present(before, &Plan::load(self.layout)?);
+        self.save_whole_plan(&settings, &whole)?;
         end_upgrade(self.layout)?;
         failure.map_or(Ok(()), Err)
     }

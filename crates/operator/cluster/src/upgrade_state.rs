@@ -1,18 +1,21 @@
-//! The state of an upgrade that has begun, and the lock of a running one.
+//! The state of an upgrade that has begun. Until it has ended, the plan has programs of two
+//! releases.
 //!
-//! Until the upgrade has ended, the plan has programs of two releases. A command that would replace
-//! the plan by one of a single release waits for the lock's release, or removes the state.
+//! Commands that write a plan of a single release remove the state.
 
-use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::files;
 use crate::layout::Layout;
 use crate::plan::Plan;
+use crate::settings::Settings;
+
+/// The format of the file. A release that changes a field, or one of a type within, increments it.
+pub(crate) const FORMAT: u64 = 1;
 
 /// The direction of an upgrade.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,14 +41,20 @@ pub(crate) struct SavedFile {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct UpgradeState {
+    /// [`FORMAT`].
+    pub(crate) format: u64,
     /// Directory of the former programs.
     pub(crate) from: PathBuf,
     /// Directory of the new programs.
     pub(crate) to: PathBuf,
     /// The plan before the upgrade.
     pub(crate) before: Plan,
+    /// The settings before the upgrade.
+    pub(crate) settings: Settings,
     /// The configurations before the upgrade.
     pub(crate) configs: Vec<SavedFile>,
+    /// Configurations that only the new release has.
+    pub(crate) added: Vec<PathBuf>,
     /// The direction.
     pub(crate) phase: Phase,
     /// Names of the components that may run the new programs, in the order of their replacement.
@@ -56,12 +65,13 @@ pub(crate) struct UpgradeState {
 
 impl UpgradeState {
     /// Loads the state; None if no upgrade has begun, or the last one has ended.
+    ///
+    /// # Errors
+    /// The file is damaged, or another release wrote it: what this one does not know would be lost.
     pub(crate) fn load(layout: &Layout) -> Result<Option<Self>> {
         let path = layout.upgrade();
         match std::fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text)
-                .map(Some)
-                .map_err(|cause| Error::Settings { path, cause }),
+            Ok(text) => parse_state(&text, &path).map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io(path)(error)),
         }
@@ -71,6 +81,41 @@ impl UpgradeState {
         let text = serde_json::to_vec_pretty(self).unwrap_or_default();
         files::write_private(&layout.upgrade(), &text)
     }
+}
+
+fn parse_state(text: &[u8], path: &Path) -> Result<UpgradeState> {
+    let failed = |cause| Error::Settings {
+        path: path.to_owned(),
+        cause,
+    };
+    let tree: Value = serde_json::from_slice(text).map_err(failed)?;
+    let foreign = || {
+        let remedy = match find_target(&tree) {
+            Some(to) => format!("run `{} upgrade --rollback`", to.join("ironclad").display()),
+            None => "run the `ironclad` of that release".to_owned(),
+        };
+        let path = path.display();
+        Error::Refused(format!("another release wrote {path}; {remedy}"))
+    };
+    if tree.get("format").and_then(Value::as_u64) != Some(FORMAT) {
+        return Err(foreign());
+    }
+    let state: UpgradeState = UpgradeState::deserialize(&tree).map_err(failed)?;
+    // Also a field of a process in the plan: the attribute for unknown fields covers one level.
+    match serde_json::to_value(&state) {
+        Ok(known) if known == tree => Ok(state),
+        _ => Err(foreign()),
+    }
+}
+
+fn find_target(tree: &Value) -> Option<PathBuf> {
+    tree.get("to").and_then(Value::as_str).map(PathBuf::from)
+}
+
+/// Returns the directory of the new programs, also from a state of another release.
+pub(crate) fn read_target(layout: &Layout) -> Option<PathBuf> {
+    let text = std::fs::read(layout.upgrade()).ok()?;
+    find_target(&serde_json::from_slice(&text).ok()?)
 }
 
 /// Removes the state: the plan has the programs of one release.
@@ -83,33 +128,8 @@ pub(crate) fn is_unfinished(layout: &Layout) -> bool {
     layout.upgrade().exists()
 }
 
-/// Keeps other commands from changing the cluster. The kernel releases the lock when the process
-/// exits.
-pub(crate) fn lock_upgrade(layout: &Layout) -> Result<File> {
-    files::create_dir(layout.run(), 0o711)?;
-    let path = layout.run().join("upgrade.lock");
-    let file = File::create(&path).map_err(Error::io(&path))?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        Error::Refused(
-            "`ironclad upgrade` runs on this machine; wait until it ends, or interrupt it".into(),
-        )
-    })?;
-    Ok(file)
-}
-
-/// Rejects a change of the cluster while `ironclad upgrade` runs: each would undo what the other
-/// does.
-pub(crate) fn reject_running_upgrade(layout: &Layout) -> Result<()> {
-    match layout.run().join("upgrade.lock").exists() {
-        true => lock_upgrade(layout).map(drop),
-        // No upgrade has run since the machine has booted.
-        false => Ok(()),
-    }
-}
-
 /// Rejects a change of the plan as long as it has programs of two releases.
 pub(crate) fn reject_unfinished_upgrade(layout: &Layout) -> Result<()> {
-    reject_running_upgrade(layout)?;
     match is_unfinished(layout) {
         false => Ok(()),
         true => Err(Error::Refused(
@@ -130,6 +150,9 @@ mod tests {
         assert_eq!(UpgradeState::load(&layout).unwrap(), None);
         reject_unfinished_upgrade(&layout).unwrap();
         let state = UpgradeState {
+            format: FORMAT,
+            settings: Settings::example(),
+            added: Vec::new(),
             from: "/old".into(),
             to: "/new".into(),
             before: Plan::default(),
@@ -150,21 +173,48 @@ mod tests {
     }
 
     #[test]
-    fn running_upgrade_excludes_others_until_its_lock_is_released() {
+    fn state_of_another_release_is_refused_with_the_program_that_knows_it() {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path(), false);
-        reject_running_upgrade(&layout).unwrap();
-        let lock = lock_upgrade(&layout).unwrap();
-        for result in [
-            reject_running_upgrade(&layout),
-            reject_unfinished_upgrade(&layout),
-            lock_upgrade(&layout).map(drop),
+        let state = UpgradeState {
+            format: FORMAT,
+            from: "/old".into(),
+            to: "/new".into(),
+            before: crate::plan::make_plan(&Settings::example(), &layout),
+            settings: Settings::example(),
+            configs: Vec::new(),
+            added: Vec::new(),
+            phase: Phase::Forward,
+            replaced: Vec::new(),
+            healthy: 0,
+        };
+        let tree = serde_json::to_value(&state).unwrap();
+        for (pointer, key, value, is_known) in [
+            ("", "format", serde_json::json!(FORMAT), true),
+            ("", "format", serde_json::json!(FORMAT + 1), false),
+            ("", "format", Value::Null, false),
+            ("", "other", serde_json::json!(1), false),
+            ("/settings", "other", serde_json::json!(1), false),
+            ("/before/processes/0", "other", serde_json::json!(1), false),
         ] {
-            let error = result.unwrap_err().to_string();
-            assert!(error.contains("runs on this machine"), "{error}");
+            let mut changed = tree.clone();
+            changed.pointer_mut(pointer).unwrap()[key] = value;
+            std::fs::write(layout.upgrade(), changed.to_string()).unwrap();
+            assert_eq!(read_target(&layout), Some("/new".into()));
+            match UpgradeState::load(&layout) {
+                Ok(found) => assert!(
+                    is_known && found.as_ref() == Some(&state),
+                    "{pointer} {key}"
+                ),
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(!is_known, "{error}");
+                    assert!(
+                        error.contains("/new/ironclad upgrade --rollback"),
+                        "{error}"
+                    );
+                }
+            }
         }
-        drop(lock);
-        reject_running_upgrade(&layout).unwrap();
-        lock_upgrade(&layout).unwrap();
     }
 }

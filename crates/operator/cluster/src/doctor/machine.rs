@@ -9,7 +9,7 @@ use crate::certificates::CertificateFile;
 use crate::files::read_last_line;
 use crate::layout::Layout;
 use crate::status::{Component, Report};
-use crate::upgrade_state::is_unfinished;
+use crate::upgrade_state::{is_unfinished, read_target};
 
 /// Restarts from which on a component does not just recover from an accident.
 const MANY_RESTARTS: u32 = 3;
@@ -67,8 +67,13 @@ pub(super) fn examine_upgrade(layout: &Layout) -> Option<Finding> {
     is_unfinished(layout).then(|| {
         let problem =
             "runs, or was interrupted; the same command with --bin-dir continues it, and until it ends no certificates are renewed";
+        // The `ironclad` of the new release knows the state and the flags.
+        let program = read_target(layout).map(|to| to.join("ironclad"));
+        let program = program.filter(|program| program.is_file());
+        let program = program.unwrap_or_else(|| "ironclad".into());
         let remedy = format!(
-            "ironclad upgrade --rollback --data-dir={}",
+            "{} upgrade --rollback --data-dir={}",
+            program.display(),
             layout.data().display()
         );
         Finding::new(Severity::Warning, "upgrade", problem, remedy)
@@ -160,6 +165,15 @@ mod tests {
         let remedy = examine_upgrade(&layout).unwrap().remedy;
         assert!(
             remedy.starts_with("ironclad upgrade --rollback"),
+            "{remedy}"
+        );
+        let program = dir.path().join("ironclad");
+        std::fs::write(&program, "").unwrap();
+        let state = serde_json::json!({ "to": dir.path() });
+        std::fs::write(layout.upgrade(), state.to_string()).unwrap();
+        let remedy = examine_upgrade(&layout).unwrap().remedy;
+        assert!(
+            remedy.starts_with(&format!("{} upgrade --rollback", program.display())),
             "{remedy}"
         );
     }

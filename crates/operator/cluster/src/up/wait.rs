@@ -225,6 +225,21 @@ pub(crate) fn is_node_ready_by(node: &Node, kubelet: &Record, began: Began) -> b
     is_node_ready_since(node, oldest)
 }
 
+/// Returns whether the node has the condition Ready by a report of the kubelet of this record, and
+/// not of the one before it.
+pub(crate) fn is_node_ready_of(node: &Node, kubelet: &Record) -> bool {
+    let present = Began::now();
+    is_node_ready_since(node, find_start(present, kubelet.started()))
+}
+
+/// Returns the time of a start, in whole seconds, as times in conditions are.
+fn find_start(present: Began, started: Duration) -> Timestamp {
+    let age = present.boot.saturating_sub(started);
+    let age = SignedDuration::try_from(age).unwrap_or(SignedDuration::ZERO);
+    let start = present.wall.saturating_sub(age).unwrap_or(Timestamp::MIN);
+    Timestamp::from_second(start.as_second()).unwrap_or(Timestamp::MIN)
+}
+
 /// Returns whether the node has the condition Ready by a report of this time or a later one.
 fn is_node_ready_since(node: &Node, oldest: Timestamp) -> bool {
     let conditions = node
@@ -282,6 +297,25 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     use super::*;
+
+    /// A command that is repeated begins after the start of a kubelet that an earlier one started.
+    #[test]
+    fn start_of_a_process_does_not_depend_on_the_command() {
+        for (wall, boot, started, expected) in [
+            (1_000_900, 50_000, 40_000, 990),
+            (1_000_200, 50_000, 40_500, 990),
+            (1_000_000, 50_000, 50_000, 1_000),
+            // A clock that is read a moment earlier.
+            (1_000_000, 50_000, 50_010, 1_000),
+        ] {
+            let present = Began {
+                wall: Timestamp::from_millisecond(wall).unwrap(),
+                boot: Duration::from_millis(boot),
+            };
+            let found = find_start(present, Duration::from_millis(started));
+            assert_eq!(found.as_second(), expected, "{wall} {boot} {started}");
+        }
+    }
 
     #[test]
     fn report_of_an_earlier_kubelet_does_not_count() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use client::{Client, Config, Request};
 use k8s_openapi::api::core::v1::Node;
 
-use crate::connect::{connect_admin_at, local_api_url};
+use crate::connect::{USER_AGENT, connect_admin_at, local_api_url};
 use crate::error::{Error, Result};
 use crate::files::read_last_line;
 use crate::layout::Layout;
@@ -14,7 +14,7 @@ use crate::plan::Process;
 use crate::process::Record;
 use crate::settings::Settings;
 use crate::supervisor::is_ready;
-use crate::up::wait::{Began, http_ok, is_node_ready_by};
+use crate::up::wait::{http_ok, is_node_ready_of};
 
 /// Interval between two checks.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -28,12 +28,11 @@ pub(super) struct HealthChecks<'a> {
     settings: &'a Settings,
     layout: &'a Layout,
     client: Client,
-    began: Began,
     timeout: Duration,
 }
 
 impl<'a> HealthChecks<'a> {
-    /// Returns checks of processes that are started from now on.
+    /// Returns checks of the processes of this machine.
     pub(super) fn new(
         settings: &'a Settings,
         layout: &'a Layout,
@@ -48,7 +47,6 @@ impl<'a> HealthChecks<'a> {
             settings,
             layout,
             client,
-            began: Began::now(),
             timeout,
         })
     }
@@ -99,7 +97,7 @@ impl<'a> HealthChecks<'a> {
     async fn is_node_ready(&self, name: &str, kubelet: &Record) -> bool {
         let nodes = self.client.api::<Node>();
         let found = tokio::time::timeout(REQUEST_TIMEOUT, nodes.get(name)).await;
-        matches!(found, Ok(Ok(node)) if is_node_ready_by(&node, kubelet, self.began))
+        matches!(found, Ok(Ok(node)) if is_node_ready_of(&node, kubelet))
     }
 
     /// Returns the error of a component that is not healthy.
@@ -121,5 +119,5 @@ fn connect_kubelet(path: &Path) -> Result<Client> {
         what: path.display().to_string(),
         cause,
     })?;
-    Ok(Client::new(config.user_agent("ironclad")))
+    Ok(Client::new(config.user_agent(USER_AGENT)))
 }

@@ -21,7 +21,7 @@ pub struct UpgradeOptions {
     pub target: UpgradeTarget,
     /// Accept programs of an older release.
     pub allow_downgrade: bool,
-    /// Maximum time until a component is healthy; at least 1 s.
+    /// Maximum time until a component is healthy; at least 5 s.
     pub timeout: Duration,
     /// Check, and report the steps; change nothing.
     pub dry_run: bool,
@@ -34,9 +34,11 @@ pub struct PlannedStep {
     pub name: String,
     /// Name of its node.
     pub node: String,
-    /// Version of the running program; None if the component is new, or does not report a version.
+    /// Version of the running program; None if the component is new, does not report a version, or
+    /// is rolled back.
     pub from: Option<String>,
-    /// Version of the next program; None if the component is removed, or does not report a version.
+    /// Version of the next program; None if the component is removed, does not report a version, or
+    /// is rolled back.
     pub to: Option<String>,
 }
 

@@ -14,7 +14,9 @@ use super::options::PlannedStep;
 use super::steps::Step;
 use super::version::{Version, split_output};
 use crate::error::{Error, Result};
-use crate::plan::Process;
+use crate::layout::Layout;
+use crate::plan::{Plan, Process};
+use crate::process::Record;
 
 /// Time for `--version`, which a program answers in milliseconds, also from a cold disk.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(20);
@@ -72,7 +74,7 @@ fn read_architecture(path: &Path) -> Result<Option<Architecture>> {
     })
 }
 
-fn refuse<T>(text: String) -> Result<T> {
+fn reject_program<T>(text: String) -> Result<T> {
     Err(Error::Refused(text))
 }
 
@@ -80,7 +82,7 @@ fn refuse<T>(text: String) -> Result<T> {
 fn check_architecture(path: &Path) -> Result<()> {
     let own = read_architecture(Path::new("/proc/self/exe"))?;
     match (read_architecture(path)?, own) {
-        (Some(found), Some(own)) if found != own => refuse(format!(
+        (Some(found), Some(own)) if found != own => reject_program(format!(
             "{} is a program for {}, and this machine has {}",
             path.display(),
             found.name(),
@@ -130,7 +132,7 @@ async fn run_version(path: &Path) -> Result<String> {
 /// Returns the version of a new program, after all checks.
 async fn examine_new(path: &Path, name: &str) -> Result<Version> {
     if !path.is_file() {
-        return refuse(format!(
+        return reject_program(format!(
             "{} does not exist; a directory of programs has all of them",
             path.display()
         ));
@@ -140,7 +142,7 @@ async fn examine_new(path: &Path, name: &str) -> Result<Version> {
     let parsed = split_output(&output);
     match parsed.map(|(found, version)| (found == name, Version::parse(version))) {
         Some((true, Some(version))) => Ok(version),
-        _ => refuse(format!(
+        _ => reject_program(format!(
             "{} --version prints {:?} instead of \"{name} VERSION\"; it is another program",
             path.display(),
             output.lines().next().unwrap_or_default()
@@ -152,7 +154,7 @@ async fn examine_new(path: &Path, name: &str) -> Result<Version> {
 /// it, so one that can't be run is an error.
 async fn examine_former(path: &Path) -> Result<Option<Version>> {
     if !path.is_file() {
-        return refuse(format!(
+        return reject_program(format!(
             "{} runs and its file does not exist, so a rollback would fail; put it there, or use `ironclad up`",
             path.display()
         ));
@@ -161,7 +163,8 @@ async fn examine_former(path: &Path) -> Result<Option<Version>> {
     Ok(split_output(&output).and_then(|(_, version)| Version::parse(version)))
 }
 
-/// Rejects a step to an older version, and one to a version that this program does not know.
+/// Rejects a step to an older version, and one to another version than that of this program, which
+/// writes the flags and configurations of its own release.
 fn check_versions(
     step: &Step,
     versions: (Option<&Version>, &Version),
@@ -169,8 +172,8 @@ fn check_versions(
     allow_downgrade: bool,
 ) -> Result<()> {
     let (former, new) = versions;
-    if new.compare(own) == Ordering::Greater {
-        return refuse(format!(
+    if new.compare(own) != Ordering::Equal {
+        return reject_program(format!(
             "{} has version {new}, and this is `ironclad` {own}, which does not know its flags; run the `ironclad` of that \
              release",
             step.name
@@ -178,7 +181,7 @@ fn check_versions(
     }
     match former {
         Some(former) if new.compare(former) == Ordering::Less && !allow_downgrade => {
-            refuse(format!(
+            reject_program(format!(
                 "{} has version {new}, and {former} runs; data of a newer release may be unreadable for an older one: read \
                  the changelog, save a backup, and give --allow-downgrade",
                 step.name
@@ -233,12 +236,46 @@ pub(super) async fn check_programs(
     Ok(planned)
 }
 
+/// Returns the programs of the steps, and the `ironclad` beside them.
+pub(super) fn list_new_programs(steps: &[Step], directory: &Path) -> Vec<PathBuf> {
+    let own = steps.iter().filter_map(|step| step.after.as_ref());
+    let own = own.filter(|process| !process.is_foreign());
+    let mut programs: Vec<PathBuf> = own.map(program_path).collect();
+    programs.push(directory.join("ironclad"));
+    programs
+}
+
+/// Rejects former files that were replaced in place: the rollback would start programs that have
+/// never run here.
+pub(super) fn check_running_files(before: &Plan, layout: &Layout) -> Result<()> {
+    for process in &before.processes {
+        let record = Record::load(&layout.record(&process.name));
+        let Some(record) = record.filter(Record::is_alive) else {
+            continue;
+        };
+        if is_deleted(record.pid) {
+            return reject_program(format!(
+                "{} runs a program whose file was replaced or deleted, so a rollback would start another one; `ironclad up` \
+                 restarts what changed, without a rollback",
+                process.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether the file of a running program is no longer in its directory.
+fn is_deleted(pid: i32) -> bool {
+    let target = std::fs::read_link(format!("/proc/{pid}/exe"));
+    // proc_pid_exe(5): the kernel appends this to the name.
+    target.is_ok_and(|target| target.to_string_lossy().ends_with(" (deleted)"))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::command::run_with_input;
-    use crate::layout::Layout;
     use crate::plan::make_plan;
     use crate::settings::Settings;
     use crate::upgrade::steps::order_steps;
@@ -273,7 +310,7 @@ mod tests {
             };
             make_plan(&settings, &Layout::new(Path::new("/data"), false))
         };
-        let steps = order_steps(&plan("old"), &plan("new"));
+        let steps = order_steps(&plan("old"), &plan("new"), &plan("old"));
         check_programs(&steps, &root.join("new"), allow_downgrade).await
     }
 
@@ -284,7 +321,8 @@ mod tests {
         for (former, new, text, expected) in [
             (OWN, OWN, None, "ok"),
             ("0.0.9", OWN, None, "ok"),
-            (OWN, "0.0.9", None, "--allow-downgrade"),
+            ("99.0.0", OWN, None, "--allow-downgrade"),
+            (OWN, "0.0.9", None, "run the `ironclad` of that release"),
             (OWN, "99.0.0", None, "run the `ironclad` of that release"),
             (OWN, OWN, Some("#!/bin/sh\nexit 3\n"), "exit status: 3"),
             (
@@ -323,10 +361,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn missing_program_and_allowed_downgrade() {
+    async fn downgrade_needs_the_option_and_all_programs() {
         let dir = tempfile::tempdir().unwrap();
-        write_programs(&dir.path().join("old"), OWN, &[]);
-        write_programs(&dir.path().join("new"), "0.0.9", &[]);
+        write_programs(&dir.path().join("old"), "99.0.0", &[]);
+        write_programs(&dir.path().join("new"), OWN, &[]);
+        assert!(check(dir.path(), false).await.is_err());
         assert!(check(dir.path(), true).await.is_ok());
         for name in ["old", "new"] {
             let path = dir.path().join(name).join("kubelet");
@@ -340,6 +379,39 @@ mod tests {
         install(&dir.path().join("new/ironclad"), "#!/bin/sh\nexit 3\n");
         let error = check(dir.path(), true).await.unwrap_err().to_string();
         assert!(error.contains("ironclad --version"), "{error}");
+    }
+
+    /// As a package manager does it.
+    #[test]
+    fn program_that_was_replaced_in_place_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, other) = (dir.path().join("program"), dir.path().join("other"));
+        run_with_input("install", &["/bin/sleep", program.to_str().unwrap()], "").unwrap();
+        run_with_input("install", &["/bin/sleep", other.to_str().unwrap()], "").unwrap();
+        let mut child = std::process::Command::new(&program)
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let mut plan = make_plan(&Settings::example_joined(), &layout);
+        plan.processes.truncate(1);
+        let record = Record {
+            pid,
+            start: crate::process::read_start_time(pid).unwrap(),
+            boot: crate::process::read_boot_id(),
+            stamp: String::new(),
+            restarts: 0,
+        };
+        let text = serde_json::to_vec(&record).unwrap();
+        crate::files::write_file(&layout.record(&plan.processes[0].name), &text).unwrap();
+        check_running_files(&plan, &layout).unwrap();
+        std::fs::rename(&other, &program).unwrap();
+        let result = check_running_files(&plan, &layout);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("replaced or deleted"), "{error}");
     }
 
     fn elf(class: u8, order: u8, machine: [u8; 2]) -> [u8; 20] {

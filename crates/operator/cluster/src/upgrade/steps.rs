@@ -1,6 +1,6 @@
 //! The decisions of an upgrade: pure functions of the stored state and the plans.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::options::UpgradeTarget;
 use crate::error::{Error, Result};
@@ -65,8 +65,8 @@ pub(super) fn decide_start(
     let refuse = |text: String| Err(Error::Refused(text));
     match (state, target) {
         (None, UpgradeTarget::Former) => refuse(
-            "no upgrade was interrupted here; `ironclad upgrade --bin-dir DIR --allow-downgrade` runs the programs of an \
-             older release"
+            "no upgrade was interrupted here; `DIR/ironclad upgrade --bin-dir DIR --allow-downgrade` runs the programs of \
+             an older release"
                 .to_owned(),
         ),
         (None, UpgradeTarget::Directory(to)) if to == bin_dir => refuse(format!(
@@ -89,8 +89,9 @@ pub(super) fn decide_start(
     }
 }
 
-/// Returns the components that differ between two plans, in the order of their replacement.
-pub(super) fn order_steps(before: &Plan, after: &Plan) -> Vec<Step> {
+/// Returns the components that differ between two plans, in the order of their replacement; also
+/// those that differ from the present one, since an earlier run may have made another plan.
+pub(super) fn order_steps(before: &Plan, after: &Plan, present: &Plan) -> Vec<Step> {
     let replaced = after.processes.iter().map(|process| Step {
         name: process.name.clone(),
         before: find_process(before, &process.name).cloned(),
@@ -108,7 +109,7 @@ pub(super) fn order_steps(before: &Plan, after: &Plan) -> Vec<Step> {
         });
     let mut steps: Vec<Step> = replaced
         .chain(removed)
-        .filter(|step| step.before != step.after)
+        .filter(|step| step.before != step.after || !step.is_in(present))
         .collect();
     // Stable: the nodes of one machine stay in their order.
     steps.sort_by_key(rank_step);
@@ -138,13 +139,18 @@ pub(super) fn swap_process(mut plan: Plan, name: &str, process: Option<&Process>
     plan
 }
 
-/// Decides what is next. A component whose replacement was interrupted is replaced again.
-pub(super) fn next_action<'a>(state: &'a UpgradeState, steps: &'a [Step]) -> Action<'a> {
+/// Decides what is next. A component whose replacement was interrupted is replaced again, and so is
+/// one whose program or files have changed since: the present plan has another entry for it.
+pub(super) fn next_action<'a>(
+    state: &'a UpgradeState,
+    steps: &'a [Step],
+    present: &'a Plan,
+) -> Action<'a> {
     let last = state.replaced.last();
     if state.phase == Phase::Back {
         return last.map_or(Action::Restore, |name| Action::RollBack(name));
     }
-    let mut open = list_open_steps(state, steps);
+    let mut open = list_open_steps(state, steps, present);
     open.next().map_or(Action::Commit, Action::Replace)
 }
 
@@ -152,22 +158,66 @@ pub(super) fn next_action<'a>(state: &'a UpgradeState, steps: &'a [Step]) -> Act
 pub(super) fn list_open_steps<'a>(
     state: &'a UpgradeState,
     steps: &'a [Step],
+    present: &'a Plan,
 ) -> impl Iterator<Item = &'a Step> {
     let done = state.replaced.get(..state.healthy).unwrap_or_default();
-    steps.iter().filter(|step| !done.contains(&step.name))
+    let is_done = |step: &&Step| done.contains(&step.name) && step.is_in(present);
+    steps.iter().filter(move |step| !is_done(step))
+}
+
+impl Step {
+    /// Returns whether the plan has the entry of the new program.
+    fn is_in(&self, plan: &Plan) -> bool {
+        find_process(plan, &self.name) == self.after.as_ref()
+    }
+}
+
+/// Returns the plan before the upgrade. A component that was never replaced keeps its present
+/// entry: its certificate may have been renewed, and nobody examines it after a restart.
+pub(super) fn keep_present(mut before: Plan, present: &Plan) -> Plan {
+    for process in &mut before.processes {
+        if let Some(entry) = find_process(present, &process.name) {
+            let stamp = entry.stamp.clone();
+            let same = Process {
+                stamp: process.stamp.clone(),
+                ..entry.clone()
+            };
+            if same == *process {
+                process.stamp = stamp;
+            }
+        }
+    }
+    before
 }
 
 impl UpgradeState {
     /// Records that a component may run its new program from now on.
     pub(super) fn begin_step(&mut self, name: &str) {
-        if !self.replaced.iter().any(|replaced| replaced == name) {
-            self.replaced.push(name.to_owned());
+        match self.find_replaced(name) {
+            // Those after it were examined with its former entry, and are again.
+            Some(index) => self.healthy = self.healthy.min(index),
+            None => self.replaced.push(name.to_owned()),
         }
     }
 
-    /// Records that the last replaced component is healthy.
-    pub(super) fn end_step(&mut self) {
-        self.healthy = self.replaced.len();
+    /// Records that a replaced component is healthy.
+    pub(super) fn end_step(&mut self, name: &str) {
+        if let Some(index) = self.find_replaced(name) {
+            self.healthy = self.healthy.max(index.saturating_add(1));
+        }
+    }
+
+    /// Records files that a rollback removes.
+    pub(super) fn note_added(&mut self, paths: &[PathBuf]) {
+        for path in paths {
+            if !self.added.contains(path) {
+                self.added.push(path.clone());
+            }
+        }
+    }
+
+    fn find_replaced(&self, name: &str) -> Option<usize> {
+        self.replaced.iter().position(|replaced| replaced == name)
     }
 
     /// Records that the last replaced component runs its former program again.

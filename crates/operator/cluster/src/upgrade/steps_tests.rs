@@ -14,6 +14,9 @@ fn plan(settings: &Settings, bin_dir: &str) -> Plan {
 
 fn state(phase: Phase, replaced: &[&str], healthy: usize) -> UpgradeState {
     UpgradeState {
+        format: crate::upgrade_state::FORMAT,
+        settings: Settings::example(),
+        added: Vec::new(),
         from: "/old".into(),
         to: "/new".into(),
         before: Plan::default(),
@@ -57,9 +60,9 @@ fn servers_are_replaced_before_their_clients_on_each_kind_of_machine() {
     ] {
         let (before, after) = (plan(&settings, "/old"), plan(&settings, "/new"));
         // containerd is the distribution's: it stays.
-        let steps = order_steps(&before, &after);
+        let steps = order_steps(&before, &after, &before);
         assert_eq!(names(&steps).join(" "), expected, "{settings:?}");
-        assert_eq!(order_steps(&after, &after), []);
+        assert_eq!(order_steps(&after, &after, &after), []);
     }
 }
 
@@ -71,7 +74,7 @@ fn component_that_only_one_release_has_is_added_or_removed() {
     after
         .processes
         .retain(|process| process.name != "kube-scheduler");
-    let steps = order_steps(&before, &after);
+    let steps = order_steps(&before, &after, &before);
     let find = |name: &str| steps.iter().find(|step| step.name == name).unwrap();
     assert!(find("kubelet").before.is_none() && find("kubelet").after.is_some());
     assert!(find("kube-scheduler").before.is_some() && find("kube-scheduler").after.is_none());
@@ -145,11 +148,13 @@ fn command_continues_or_undoes_what_was_interrupted() {
 fn execute(broken: Option<&str>) -> Vec<String> {
     let mut settings = Settings::example_joined();
     settings.membership.as_mut().unwrap().has_proxy = true;
-    let steps = order_steps(&plan(&settings, "/old"), &plan(&settings, "/new"));
+    let (before, after) = (plan(&settings, "/old"), plan(&settings, "/new"));
+    let steps = order_steps(&before, &after, &before);
+    let mut present = before;
     let mut state = state(Phase::Forward, &[], 0);
     let mut done = Vec::new();
     loop {
-        let name = match next_action(&state, &steps) {
+        let name = match next_action(&state, &steps, &present) {
             Action::Commit => {
                 done.push("commit".to_owned());
                 return done;
@@ -169,11 +174,13 @@ fn execute(broken: Option<&str>) -> Vec<String> {
         done.push(format!("+{name}"));
         state.begin_step(&name);
         // The command was killed and repeated: the same component is next.
-        let repeated = next_action(&state, &steps);
+        let entry = find_process(&after, &name);
+        present = swap_process(present, &name, entry);
+        let repeated = next_action(&state, &steps, &present);
         assert!(matches!(repeated, Action::Replace(step) if step.name == name));
         match broken == Some(name.as_str()) {
             true => state.phase = Phase::Back,
-            false => state.end_step(),
+            false => state.end_step(&name),
         }
         assert!(done.len() < 20, "{done:?}");
     }
@@ -195,4 +202,54 @@ fn failed_component_and_those_before_it_are_rolled_back_in_reverse_order() {
     ] {
         assert_eq!(execute(broken).join(" "), expected, "{broken:?}");
     }
+}
+
+/// The certificate was renewed, or the program built again, between two runs of the command.
+#[test]
+fn component_that_has_changed_since_its_replacement_is_replaced_again() {
+    let mut settings = Settings::example_joined();
+    settings.membership.as_mut().unwrap().has_proxy = true;
+    let (before, mut after) = (plan(&settings, "/old"), plan(&settings, "/new"));
+    let mut state = state(Phase::Forward, &["api-proxy", "kubelet", "kube-proxy"], 2);
+    let present = after.clone();
+    for process in &mut after.processes {
+        if process.name == "api-proxy" {
+            process.stamp = "changed".to_owned();
+        }
+    }
+    let steps = order_steps(&before, &after, &present);
+    let mut present = present;
+    let mut done = Vec::new();
+    while let Action::Replace(step) = next_action(&state, &steps, &present) {
+        let name = step.name.clone();
+        done.push(name.clone());
+        state.begin_step(&name);
+        present = swap_process(present, &name, find_process(&after, &name));
+        state.end_step(&name);
+        assert!(done.len() < 9, "{done:?}");
+    }
+    assert_eq!(done, ["api-proxy", "kubelet", "kube-proxy"]);
+    assert_eq!(state.replaced.len(), 3);
+    assert_eq!(present, after);
+    // The former entry of a component that the new release leaves alone.
+    let changed = order_steps(&before, &before, &after);
+    assert_eq!(changed.len(), 3);
+}
+
+#[test]
+fn component_that_was_never_replaced_keeps_its_stamp() {
+    let settings = Settings::example();
+    let (mut before, mut present) = (plan(&settings, "/old"), plan(&settings, "/old"));
+    for (index, process) in present.processes.iter_mut().enumerate() {
+        process.stamp = format!("present {index}");
+    }
+    for process in &mut before.processes {
+        process.stamp = "renewed".to_owned();
+    }
+    assert_eq!(keep_present(before.clone(), &present), present);
+    let replaced = plan(&settings, "/new");
+    let kubelet = find_process(&replaced, "kubelet");
+    let mixed = swap_process(present, "kubelet", kubelet);
+    let kept = keep_present(before, &mixed);
+    assert_eq!(find_process(&kept, "kubelet").unwrap().stamp, "renewed");
 }

@@ -1,0 +1,195 @@
+//! The lock of the commands that change the plan of a machine: each would undo what another does.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::error::{Error, Result};
+use crate::files;
+use crate::layout::Layout;
+use crate::settings::{FILE as SETTINGS, Settings};
+use crate::up::choose::absolute_path;
+
+/// Time in which a renewal by the supervisor ends; a command takes longer.
+const WAIT: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Opens a file for a lock. Only its owner can open it, because a lock needs no right to write:
+/// any user who can read the file could block the commands.
+pub(crate) fn open_lock_file(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(path).map_err(Error::io(path))?;
+    // An earlier release made it readable.
+    let owner_only = std::fs::Permissions::from_mode(0o600);
+    file.set_permissions(owner_only).map_err(Error::io(path))?;
+    Ok(file)
+}
+
+/// The lock. The kernel releases it when the process exits.
+#[derive(Debug)]
+pub(crate) struct CommandLock {
+    _file: File,
+    path: PathBuf,
+    data_dir: PathBuf,
+    made_directory: bool,
+}
+
+impl CommandLock {
+    /// Returns the lock, or None if another process holds it.
+    pub(crate) fn try_acquire(layout: &Layout) -> Result<Option<Self>> {
+        let (path, data_dir) = (layout.command_lock(), layout.data().to_owned());
+        let made_directory = path.starts_with(&data_dir) && !data_dir.exists();
+        if made_directory {
+            files::create_dir(&data_dir, 0o711)?;
+        }
+        loop {
+            let file = open_lock_file(&path)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Ok(None),
+                Err(error) => return Err(Error::io(&path)(error.into())),
+            }
+            // The holder before may have removed the file with the cluster.
+            let locked = file.metadata().map_err(Error::io(&path))?.ino();
+            if std::fs::metadata(&path).is_ok_and(|named| named.ino() == locked) {
+                return Ok(Some(Self {
+                    _file: file,
+                    path,
+                    data_dir,
+                    made_directory,
+                }));
+            }
+        }
+    }
+}
+
+impl Drop for CommandLock {
+    /// Removes the file if no cluster is there, so that a rejected start and a removal leave
+    /// nothing.
+    fn drop(&mut self) {
+        if !self.data_dir.join(SETTINGS).exists() {
+            let _ = std::fs::remove_file(&self.path);
+            if self.made_directory {
+                // Fails if anything is in it.
+                let _ = std::fs::remove_dir(&self.data_dir);
+            }
+        }
+    }
+}
+
+/// Takes the lock for a command that may create the cluster. The settings are to be loaded while
+/// it is held: the holder before may have changed them.
+///
+/// # Errors
+/// Another command holds it for longer than a renewal of certificates takes.
+pub(crate) fn lock_commands(data_dir: &Path) -> Result<CommandLock> {
+    let layout = find_layout(data_dir)?;
+    for _ in 0..WAIT.as_millis() / PAUSE.as_millis() {
+        if let Some(lock) = CommandLock::try_acquire(&layout)? {
+            return Ok(lock);
+        }
+        wait_a_moment();
+    }
+    Err(Error::Refused(
+        "another `ironclad` command changes the cluster on this machine; wait until it ends, or interrupt it"
+            .to_owned(),
+    ))
+}
+
+/// Takes the lock for a command that creates no cluster; None if the directory does not exist.
+pub(crate) fn lock_existing(data_dir: &Path) -> Result<Option<CommandLock>> {
+    match data_dir.is_dir() {
+        true => lock_commands(data_dir).map(Some),
+        false => Ok(None),
+    }
+}
+
+/// Returns the layout by the stored name of the directory, which may have several.
+fn find_layout(data_dir: &Path) -> Result<Layout> {
+    let is_root = rustix::process::geteuid().is_root();
+    // Settings that can't be loaded are reported by the command itself.
+    Ok(match Settings::load(data_dir) {
+        Ok(Some(settings)) => Layout::for_settings(&settings),
+        _ => Layout::new(&absolute_path(data_dir)?, is_root),
+    })
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "before a command begins, nothing else runs"
+)]
+fn wait_a_moment() {
+    std::thread::sleep(PAUSE);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().mode() & 0o777
+    }
+
+    /// A lock needs the right to read only.
+    #[test]
+    fn lock_files_can_be_opened_by_their_owner_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let (new, old) = (dir.path().join("new"), dir.path().join("old"));
+        std::fs::write(&old, "").unwrap();
+        std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o644)).unwrap();
+        for path in [&new, &old] {
+            open_lock_file(path).unwrap();
+            assert_eq!(mode(path), 0o600, "{path:?}");
+        }
+        let layout = Layout::new(dir.path(), false);
+        let _supervisor = crate::supervisor_record::lock_cluster(&layout).unwrap();
+        assert_eq!(mode(&layout.run().join("supervisor.lock")), 0o600);
+    }
+
+    #[test]
+    fn lock_excludes_others_until_it_is_released_also_after_the_run_directory_was_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let lock = CommandLock::try_acquire(&layout).unwrap().unwrap();
+        std::fs::create_dir_all(layout.run()).unwrap();
+        files::remove_dir(layout.run()).unwrap();
+        assert!(CommandLock::try_acquire(&layout).unwrap().is_none());
+        drop(lock);
+        assert!(CommandLock::try_acquire(&layout).unwrap().is_some());
+    }
+
+    #[test]
+    fn command_waits_for_a_short_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = find_layout(dir.path()).unwrap();
+        let lock = CommandLock::try_acquire(&layout).unwrap().unwrap();
+        let path = dir.path().to_owned();
+        let waiter = std::thread::spawn(move || lock_commands(&path).map(drop));
+        std::thread::sleep(PAUSE * 4);
+        drop(lock);
+        waiter.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn lock_leaves_no_file_without_a_cluster() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let layout = Layout::new(&data, false);
+        drop(CommandLock::try_acquire(&layout).unwrap().unwrap());
+        assert!(!data.exists());
+        let lock = CommandLock::try_acquire(&layout).unwrap().unwrap();
+        let settings = Settings {
+            data_dir: data.clone(),
+            ..Settings::example()
+        };
+        settings.save().unwrap();
+        drop(lock);
+        assert!(layout.command_lock().exists());
+    }
+}
