@@ -110,6 +110,11 @@ def checks(c):
                         (("--bin-dir", c.first), "already"), (("--rollback",), "no upgrade was interrupted"),
                         (("--bin-dir", c.directory("next"), "--timeout", "1s"), "--timeout is at least")]:
         assert text in c.upgrade(*words, okay=False).stderr, (words, text)
+    if os.geteuid() == 0:
+        shared = c.directory("shared")
+        os.chmod(shared, 0o777)
+        refused = c.upgrade("--bin-dir", shared, "--dry-run", okay=False).stderr
+        assert "so another user could replace programs that root runs" in refused, refused
     pid = before["kube-scheduler"]
     # A stopped supervisor does not start it again.
     with suspended(c.supervisor()):
@@ -158,7 +163,7 @@ def killed(c):
             command = subprocess.Popen(c.command("--bin-dir", after), stdout=log, stderr=log)
             until(lambda: "replacing kube-controller-manager" in open(log.name, encoding="utf-8").read(), 60, every=0.02)
             busy = shell([c.ironclad, "up", "--data-dir", c.data])
-            assert busy.returncode == 1 and "`ironclad upgrade` runs" in busy.stderr, busy.stderr
+            assert busy.returncode == 1 and "another `ironclad` command changes the cluster" in busy.stderr, busy.stderr
             command.kill()
             command.wait(10)
         assert c.stored() == c.first
@@ -182,6 +187,22 @@ def killed(c):
     now = c.components()
     assert now["kvstore"] == before["kvstore"], "a component was replaced twice"
     assert not os.path.exists(os.path.join(c.data, "upgrade.json"))
+
+
+@check("upgrade/component-whose-program-was-built-again-is-replaced-again", deadline=200, needs=("upgrade/killed-command-is-undone-or-continued",))
+def built_again(c):
+    before, rebuilt = c.stored(), c.directory("rebuilt")
+    with open(os.path.join(c.work, "killed.log"), "w+", encoding="utf-8") as log:
+        command = subprocess.Popen(c.command("--bin-dir", rebuilt), stdout=log, stderr=log)
+        until(lambda: "replacing kube-controller-manager" in open(log.name, encoding="utf-8").read(), 60, every=0.02)
+        command.kill()
+        command.wait(10)
+    server = os.path.join(rebuilt, "kube-apiserver")
+    shutil.copy(server, server + ".new")  # with another time
+    os.rename(server + ".new", server)
+    continued = c.upgrade("--bin-dir", rebuilt).stderr
+    assert "replacing kube-apiserver" in continued and "replacing kvstore" not in continued, continued
+    assert c.programs() == {rebuilt} and c.stored() == rebuilt != before
 
 
 @check("upgrade/every-component-is-replaced-and-pods-stay", deadline=200, needs=("upgrade/killed-command-is-undone-or-continued",))

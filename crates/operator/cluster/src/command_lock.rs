@@ -171,7 +171,9 @@ mod tests {
         let lock = CommandLock::try_acquire(&layout).unwrap().unwrap();
         let path = dir.path().to_owned();
         let waiter = std::thread::spawn(move || lock_commands(&path).map(drop));
-        std::thread::sleep(PAUSE * 4);
+        for _ in 0..4 {
+            wait_a_moment();
+        }
         drop(lock);
         waiter.join().unwrap().unwrap();
     }

@@ -5,12 +5,13 @@
 //! Invariant: the end of the supervisor ends no other process. It stops components only when it is
 //! stopped (SIGTERM) or when the plan changes (SIGHUP).
 
+mod identity;
 mod process_loop;
 mod rotate;
 mod sockets;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use operator_pki::Renewal;
@@ -33,6 +34,7 @@ use crate::settings::Settings;
 use crate::supervisor_record::{NAME, lock_cluster};
 use crate::upgrade_state::is_unfinished;
 
+use identity::IdentityWatch;
 use process_loop::Dependencies;
 pub(crate) use process_loop::is_ready;
 use sockets::Sockets;
@@ -43,63 +45,12 @@ const RENEWAL_INTERVAL: Duration = Duration::from_secs(12 * 3600);
 /// above the limit; and of the certificate that the kubelet of a joined machine renews.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The certificate that the kubelet of a joined machine renews, and kube-proxy and the routes use.
-struct IdentityWatch {
-    path: PathBuf,
-    digest: Option<String>,
-    /// One that waits for the end of an upgrade, which was logged.
-    deferred: Option<String>,
-}
-
-impl IdentityWatch {
-    fn new(layout: &Layout) -> Self {
-        let path = layout.kubelet_identity();
-        let digest = digest_file(&path);
-        Self {
-            path,
-            digest,
-            deferred: None,
-        }
-    }
-
-    /// Returns the digest of a certificate that differs from the accepted one. The first
-    /// certificate is accepted: `join` starts what uses it. A missing file is no change, because
-    /// nothing could use it.
-    fn find_change(&mut self) -> Option<String> {
-        let found = digest_file(&self.path)?;
-        let accepted = self.digest.get_or_insert_with(|| found.clone());
-        (*accepted != found).then_some(found)
-    }
-
-    /// Returns the digest of a change to handle: one that waits for the end of an upgrade is
-    /// handled and logged once until then.
-    fn find_due_change(&mut self, layout: &Layout) -> Option<String> {
-        let found = self.find_change()?;
-        let is_known = self.deferred.as_ref() == Some(&found);
-        if is_known && is_unfinished(layout) {
-            return None;
-        }
-        self.deferred = is_unfinished(layout).then(|| found.clone());
-        Some(found)
-    }
-
-    /// Accepts a certificate: what uses it was restarted.
-    fn accept(&mut self, digest: String) {
-        self.digest = Some(digest);
-    }
-}
-
 /// A reason to apply a plan.
 enum Trigger {
     /// A command wrote the plan.
     Hangup,
     /// Certificates may be due, or the kubelet has renewed its own, whose digest is given.
     Renewal(Option<String>),
-}
-
-fn digest_file(path: &Path) -> Option<String> {
-    let content = std::fs::read(path).ok()?;
-    Some(crate::files::digest_hex(&content))
 }
 
 struct SupervisedProcess {
@@ -422,31 +373,6 @@ mod tests {
             .filter(|(old, new)| old != new);
         let names: Vec<_> = changed.map(|(old, _)| old.name.as_str()).collect();
         assert_eq!(names, ["kube-scheduler"]);
-    }
-
-    #[test]
-    fn renewed_certificate_of_the_kubelet_is_noticed_until_it_is_accepted() {
-        let dir = tempfile::tempdir().unwrap();
-        let layout = Layout::new(dir.path(), false);
-        let mut identity = IdentityWatch::new(&layout);
-        assert_eq!(identity.find_change(), None, "there is none yet");
-        // The kubelet replaces a symbolic link.
-        for (content, has_changed) in [("1", false), ("1", false), ("2", true)] {
-            let target = dir.path().join(content);
-            std::fs::write(&target, content).unwrap();
-            std::fs::create_dir_all(layout.pki()).unwrap();
-            let _ = std::fs::remove_file(layout.kubelet_identity());
-            std::os::unix::fs::symlink(&target, layout.kubelet_identity()).unwrap();
-            assert_eq!(identity.find_change().is_some(), has_changed, "{content}");
-        }
-        // The plan could not be written.
-        let change = identity.find_change().unwrap();
-        std::fs::remove_file(dir.path().join("2")).unwrap();
-        assert_eq!(identity.find_change(), None, "the file is missing");
-        std::fs::write(dir.path().join("2"), "2").unwrap();
-        assert_eq!(identity.find_change(), Some(change.clone()));
-        identity.accept(change);
-        assert_eq!(identity.find_change(), None);
     }
 
     /// Returns a process that writes its name to `log` when it is stopped.

@@ -66,7 +66,7 @@ fn examine_component(component: &Component, repair: &str) -> Option<Finding> {
 pub(super) fn examine_upgrade(layout: &Layout) -> Option<Finding> {
     is_unfinished(layout).then(|| {
         let problem =
-            "runs, or was interrupted; the same command with --bin-dir continues it, and until it ends no certificates are renewed";
+            "runs, or was interrupted; the same command with --bin-dir continues it, and until it ends the supervisor renews no certificates";
         // The `ironclad` of the new release knows the state and the flags.
         let program = read_target(layout).map(|to| to.join("ironclad"));
         let program = program.filter(|program| program.is_file());
