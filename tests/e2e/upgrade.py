@@ -162,7 +162,9 @@ def killed(c):
         with open(os.path.join(c.work, "killed.log"), "w+", encoding="utf-8") as log:
             command = subprocess.Popen(c.command("--bin-dir", after), stdout=log, stderr=log)
             until(lambda: "replacing kube-controller-manager" in open(log.name, encoding="utf-8").read(), 60, every=0.02)
-            busy = shell([c.ironclad, "up", "--data-dir", c.data])
+            # The other command waits a moment, in which this one would go on.
+            with suspended(command.pid):
+                busy = shell([c.ironclad, "up", "--data-dir", c.data])
             assert busy.returncode == 1 and "another `ironclad` command changes the cluster" in busy.stderr, busy.stderr
             command.kill()
             command.wait(10)

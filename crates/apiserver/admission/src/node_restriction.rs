@@ -1,5 +1,6 @@
 //! Limits a kubelet to its own Node, Lease and CSINode, the status of pods bound to its node, its
-//! own mirror pods, and tokens and certificates for pods that run there, whatever its role allows.
+//! own mirror pods, and tokens and certificates for pods that run there, also if its role allows
+//! more.
 
 mod labels;
 mod pod_certificates;

@@ -26,8 +26,8 @@ pub fn add_csr_cleaner(setup: &mut Setup) {
     setup.add_reconciler("certificate-controller", 1, queue, CsrCleaner { requests });
 }
 
-/// Seconds for which requests of pod certificates are kept, whatever became of them: kubelets take
-/// a certificate at once.
+/// Seconds for which requests of pod certificates are kept, decided or not: kubelets take a
+/// certificate at once.
 const POD_REQUEST_FOR: i64 = 30 * 60;
 
 struct PodRequestCleaner {

@@ -1,7 +1,7 @@
 //! The lock of the commands that change the plan of a machine: each would undo what another does.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,23 +12,10 @@ use crate::error::{Error, Result};
 use crate::files;
 use crate::layout::Layout;
 use crate::settings::{FILE as SETTINGS, Settings};
-use crate::up::choose::absolute_path;
 
 /// Time in which a renewal by the supervisor ends; a command takes longer.
 const WAIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// Opens a file for a lock. Only its owner can open it, because a lock needs no right to write:
-/// any user who can read the file could block the commands.
-pub(crate) fn open_lock_file(path: &Path) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(path).map_err(Error::io(path))?;
-    // An earlier release made it readable.
-    let owner_only = std::fs::Permissions::from_mode(0o600);
-    file.set_permissions(owner_only).map_err(Error::io(path))?;
-    Ok(file)
-}
 
 /// The lock. The kernel releases it when the process exits.
 #[derive(Debug)]
@@ -48,7 +35,7 @@ impl CommandLock {
             files::create_dir(&data_dir, 0o711)?;
         }
         loop {
-            let file = open_lock_file(&path)?;
+            let file = files::open_lock_file(&path)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => return Ok(None),
@@ -115,7 +102,10 @@ fn find_layout(data_dir: &Path) -> Result<Layout> {
     // Settings that can't be loaded are reported by the command itself.
     Ok(match Settings::load(data_dir) {
         Ok(Some(settings)) => Layout::for_settings(&settings),
-        _ => Layout::new(&absolute_path(data_dir)?, is_root),
+        _ => {
+            let data_dir = std::path::absolute(data_dir).map_err(Error::io(data_dir))?;
+            Layout::new(&data_dir, is_root)
+        }
     })
 }
 
@@ -131,26 +121,6 @@ fn wait_a_moment() {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    fn mode(path: &Path) -> u32 {
-        std::fs::metadata(path).unwrap().mode() & 0o777
-    }
-
-    /// A lock needs the right to read only.
-    #[test]
-    fn lock_files_can_be_opened_by_their_owner_only() {
-        let dir = tempfile::tempdir().unwrap();
-        let (new, old) = (dir.path().join("new"), dir.path().join("old"));
-        std::fs::write(&old, "").unwrap();
-        std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o644)).unwrap();
-        for path in [&new, &old] {
-            open_lock_file(path).unwrap();
-            assert_eq!(mode(path), 0o600, "{path:?}");
-        }
-        let layout = Layout::new(dir.path(), false);
-        let _supervisor = crate::supervisor_record::lock_cluster(&layout).unwrap();
-        assert_eq!(mode(&layout.run().join("supervisor.lock")), 0o600);
-    }
 
     #[test]
     fn lock_excludes_others_until_it_is_released_also_after_the_run_directory_was_removed() {

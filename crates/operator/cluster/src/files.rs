@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -87,6 +87,18 @@ pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Opens a file for a lock. Only its owner can open it, because a lock needs no right to write:
+/// any user who can read the file could block the commands.
+pub fn open_lock_file(path: &Path) -> Result<fs::File> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(path).map_err(Error::io(path))?;
+    // An earlier release made it readable.
+    let owner_only = fs::Permissions::from_mode(0o600);
+    file.set_permissions(owner_only).map_err(Error::io(path))?;
+    Ok(file)
+}
+
 /// Removes a directory with its content if it exists.
 pub fn remove_dir(path: &Path) -> Result<()> {
     match fs::remove_dir_all(path) {
@@ -99,6 +111,20 @@ pub fn remove_dir(path: &Path) -> Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    /// A lock needs the right to read only.
+    #[test]
+    fn lock_file_can_be_opened_by_its_owner_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let (new, old) = (dir.path().join("new"), dir.path().join("old"));
+        fs::write(&old, "").unwrap();
+        fs::set_permissions(&old, fs::Permissions::from_mode(0o644)).unwrap();
+        for path in [&new, &old] {
+            open_lock_file(path).unwrap();
+            let mode = fs::metadata(path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{path:?}");
+        }
+    }
 
     #[test]
     fn private_folder_of_an_earlier_release_is_tightened() {

@@ -4,7 +4,6 @@ use std::fs::File;
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::command_lock::open_lock_file;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::layout::Layout;
@@ -25,7 +24,7 @@ pub fn lock_cluster(layout: &Layout) -> Result<File> {
     // A file of its own: the record is replaced by rename, and a lock belongs to the file and not
     // to its name.
     let path = layout.run().join("supervisor.lock");
-    let file = open_lock_file(&path)?;
+    let file = files::open_lock_file(&path)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
         Error::Refused(format!(
             "another supervisor, or a restore, holds {}",

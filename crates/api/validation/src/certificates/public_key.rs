@@ -17,7 +17,7 @@ use x509_parser::prelude::FromDer;
 use x509_parser::public_key::{PublicKey, RSAPublicKey};
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-/// A parsed key. Two keys are equal whatever the encoding of their algorithm is.
+/// A parsed key. Two keys are equal regardless of the encoding of their algorithm.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PodKey {
     /// Ed25519.

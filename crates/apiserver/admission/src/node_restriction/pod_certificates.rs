@@ -60,19 +60,19 @@ impl NodeRestriction {
         name: &str,
         uid: &str,
     ) -> Result<Arc<Value>, ApiError> {
-        let of = format!(
+        let pod = format!(
             "{namespace}/{}",
             string_at(&request.object, "/spec/podName")
         );
         let found = self.0.find_object("", resource, namespace, name).await?;
         let Some(object) = found else {
             return Err(ApiError::internal(format!(
-                "PodCertificateRequest for pod {of:?} names {resource} {name:?}, which was not found"
+                "PodCertificateRequest for pod {pod:?} names {resource} {name:?}, which was not found"
             )));
         };
         if object.uid() != uid {
             return Err(ApiError::internal(format!(
-                "PodCertificateRequest for pod {of:?} names {resource} {name:?} with UID {uid:?}, which has another UID"
+                "PodCertificateRequest for pod {pod:?} names {resource} {name:?} with UID {uid:?}, which has another UID"
             )));
         }
         Ok(object)

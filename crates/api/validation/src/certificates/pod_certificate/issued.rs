@@ -84,7 +84,8 @@ fn read_requested_key(spec: &Value) -> Option<PodKey> {
     PodKey::parse(&der).ok()
 }
 
-/// Validates the alternative names, which Go's own parser of TLS connections would not accept.
+/// Validates the alternative names: Go's `crypto/x509` rejects certificates with such names when a
+/// TLS connection begins.
 /// Returns false if they can't be read.
 fn validate_names(leaf: &X509Certificate<'_>, path: &Path<'_>, errors: &mut Errors) -> bool {
     let Ok(names) = leaf.subject_alternative_name() else {
