@@ -445,6 +445,35 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    /// The state has one node and its files, and the settings may have three.
+    #[test]
+    fn upgrade_whose_settings_have_changed_is_neither_continued_nor_undone() {
+        let before = Settings::example();
+        let mut state = UpgradeState {
+            format: FORMAT,
+            from: "/old".into(),
+            to: "/new".into(),
+            before: Plan::default(),
+            settings: before.clone(),
+            configs: Vec::new(),
+            added: Vec::new(),
+            phase: Phase::Forward,
+            replaced: Vec::new(),
+            healthy: 0,
+        };
+        let other_directory = Settings {
+            bin_dir: "/other".into(),
+            ..before
+        };
+        reject_changed_settings(&other_directory, &state).unwrap();
+        state.settings = Settings::with_nodes(2);
+        let error = reject_changed_settings(&other_directory, &state).unwrap_err();
+        assert!(
+            error.to_string().contains("the settings have changed"),
+            "{error}"
+        );
+    }
+
     #[test]
     fn directory_is_known_by_each_of_its_names() {
         let dir = tempfile::tempdir().unwrap();
@@ -452,11 +481,16 @@ mod tests {
         std::fs::create_dir(&old).unwrap();
         std::os::unix::fs::symlink(&old, &link).unwrap();
         let absent = dir.path().join("absent");
+        let (other, other_link) = (dir.path().join("other"), dir.path().join("other-link"));
+        std::fs::create_dir(&other).unwrap();
+        std::os::unix::fs::symlink(&other, &other_link).unwrap();
         for (given, expected) in [
             (&old, &old),
             (&link, &old),
             (&dir.path().join("old/../old"), &old),
             (&absent, &absent),
+            // Stored by its real name: the link could be changed later.
+            (&other_link, &other),
         ] {
             let target = UpgradeTarget::Directory(given.clone());
             let found = resolve_target(&target, &[&absent, &old]).unwrap();

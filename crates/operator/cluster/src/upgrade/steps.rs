@@ -173,7 +173,7 @@ impl Step {
 }
 
 /// Returns the plan before the upgrade. A component that was never replaced keeps its present
-/// entry: its certificate may have been renewed, and nobody examines it after a restart.
+/// entry: its certificate may have been renewed, and a restart would not be examined.
 pub(super) fn keep_present(mut before: Plan, present: &Plan) -> Plan {
     for process in &mut before.processes {
         if let Some(entry) = find_process(present, &process.name) {
