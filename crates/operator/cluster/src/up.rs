@@ -115,10 +115,8 @@ async fn start_components(
     }
     report_progress("waiting for the API server");
     wait::wait_for_api_server(client, layout).await?;
-    if settings.control_plane.is_some() {
-        // The client's server may be another machine.
-        wait_for_own_server(settings, &processes, layout).await?;
-    }
+    // The client's server may be another machine, or the one that is about to be replaced.
+    wait_for_own_server(settings, &processes, layout).await?;
     store_data::record_store_data(layout)?;
     Ok(processes)
 }
