@@ -59,7 +59,9 @@ impl Drop for CommandLock {
     /// Removes the file if no cluster is there, so that a rejected start and a removal leave
     /// nothing.
     fn drop(&mut self) {
-        if !self.data_dir.join(SETTINGS).exists() {
+        // A file with content is another program's.
+        let is_own = std::fs::metadata(&self.path).is_ok_and(|file| file.len() == 0);
+        if is_own && !self.data_dir.join(SETTINGS).exists() {
             let _ = std::fs::remove_file(&self.path);
             if self.made_directory {
                 // Fails if anything is in it.
