@@ -7,9 +7,12 @@ export KUBECTL; KUBECTL=$(kubectl_path) || skip_all simulated "there is no kubec
 cluster_up simulated --simulated --nodes 2 || exit 1
 python3 tests/e2e/simulated.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad"
 python3 tests/e2e/join_simulated.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad" --work "$WORK/joined"
-python3 tests/e2e/upgrade.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad" --work "$WORK/upgrade"
+# Root upgrades only to directories that other users can't write, unlike /tmp.
+PROGRAMS="$WORK/upgrade"
+[ "$(id -u)" -ne 0 ] || PROGRAMS=$(mktemp -d "$(realpath "$BIN")/upgrade.XXXXXX") || exit 1
+python3 tests/e2e/upgrade.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad" --work "$PROGRAMS"
 cluster_down
-rm -rf "$WORK/upgrade"
+rm -rf "$PROGRAMS"
 python3 tests/e2e/backup.py --ironclad "$BIN/ironclad" --work "$WORK/backup"
 rm -rf "$WORK/backup"
 # The Debian package holds all that a cluster needs, and its programs find each other where it puts them.

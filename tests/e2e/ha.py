@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "lib"))
@@ -455,8 +456,9 @@ def again(c):
 
 @check("ha/machines-upgrade-one-after-the-other-under-writes", deadline=300, needs=("ha/worker-joins-and-reaches-all-servers",))
 def upgraded(c):
-    first, new = os.path.dirname(c.ironclad), os.path.join(c.work, "new")
-    os.makedirs(new)
+    first = os.path.dirname(c.ironclad)
+    # Root upgrades only to directories that other users can't write, unlike /tmp.
+    new = tempfile.mkdtemp(prefix="upgrade.", dir=first)
     for name in ("kvstore", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "cluster-dns", "ironclad", "kube-proxy"):
         shutil.copy2(os.path.join(first, name), new)
 
@@ -478,6 +480,7 @@ def upgraded(c):
     for name in (*CONTROL, "w1"):
         c[name].okay("join" if name == "w1" else "up")
         assert directories(c[name]) == {first}
+    shutil.rmtree(new)
 
 
 @check("ha/store-without-its-data-does-not-start", deadline=120, needs=FORMED)
