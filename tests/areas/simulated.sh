@@ -9,7 +9,7 @@ python3 tests/e2e/simulated.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" 
 python3 tests/e2e/join_simulated.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad" --work "$WORK/joined"
 # Root upgrades only to directories that other users can't write, unlike /tmp.
 PROGRAMS="$WORK/upgrade"
-[ "$(id -u)" -ne 0 ] || PROGRAMS=$(mktemp -d "$(realpath "$BIN")/upgrade.XXXXXX") || exit 1
+[ "$(id -u)" -ne 0 ] || PROGRAMS=$(mktemp -d /var/lib/ironclad-tests.XXXXXX) || exit 1
 python3 tests/e2e/upgrade.py --kubeconfig "$KUBECONFIG" --data-dir "$CLUSTER" --ironclad "$BIN/ironclad" --work "$PROGRAMS"
 cluster_down
 rm -rf "$PROGRAMS"

@@ -458,7 +458,7 @@ def again(c):
 def upgraded(c):
     first = os.path.dirname(c.ironclad)
     # Root upgrades only to directories that other users can't write, unlike /tmp.
-    new = tempfile.mkdtemp(prefix="upgrade.", dir=first)
+    new = tempfile.mkdtemp(prefix="ironclad-tests.", dir="/var/lib")
     for name in ("kvstore", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "cluster-dns", "ironclad", "kube-proxy"):
         shutil.copy2(os.path.join(first, name), new)
 
