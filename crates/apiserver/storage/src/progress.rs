@@ -1,11 +1,13 @@
 //! Versions of etcd whose notifications of progress can be relied on.
 
-/// The first patch of each minor release of etcd in which a notification of progress comes after all events that it
-/// includes. In earlier ones it can overtake events of a watch that has just begun (etcd issue 15220), and none
-/// comes while the watch is behind (17507). Kubernetes has the same limits.
+/// The first patch of each minor release of etcd in which a notification of progress comes after
+/// all events that it includes. In earlier ones it can overtake events of a watch that has just
+/// begun (etcd issue 15220), and none comes while the watch is behind (17507). Kubernetes has the
+/// same limits.
 const ORDERED: [((u32, u32), u32); 2] = [((3, 4), 31), ((3, 5), 13)];
 
-/// Reports that progress may be requested from a member of this version. An unknown one is not trusted.
+/// Reports that progress may be requested from a member of this version. An unknown one is not
+/// trusted.
 pub(crate) fn is_ordered(version: &str) -> bool {
     let mut numbers = version.split('.').map(|number| {
         let digits = number.split(|c: char| !c.is_ascii_digit()).next();

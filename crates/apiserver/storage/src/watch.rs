@@ -23,7 +23,8 @@ use tonic::metadata::MetadataValue;
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LAST_BACKOFF: Duration = Duration::from_secs(5);
-/// The key that is written to learn of progress from old versions of etcd. No resource has its name.
+/// The key that is written to learn of progress from old versions of etcd. No resource has its
+/// name.
 const MARK: &str = "ironclad.progress";
 
 /// One key's change.
@@ -278,8 +279,8 @@ impl Watch {
         requests.send(watch_request(progress)).await.is_ok()
     }
 
-    /// Writes a key below the prefix, whose event comes after all those before it. Upstream reads from the
-    /// store instead, at the cost of a whole list.
+    /// Writes a key below the prefix, whose event comes after all those before it. Upstream reads
+    /// from the store instead, at the cost of a whole list.
     async fn write_mark(&self) {
         let key = format!("{}{MARK}", self.prefix);
         let written = timeout(PATIENCE, self.store.put_mark(&key)).await;

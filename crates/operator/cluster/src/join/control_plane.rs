@@ -226,7 +226,8 @@ async fn wait_for_store(settings: &Settings, layout: &Layout) -> Result<()> {
 /// API server.
 async fn reserve_address(client: &Client, settings: &Settings, layout: &Layout) -> Result<()> {
     let hosts = addons::read_server_hosts(layout)?;
-    // Before anything is published: a name that stays published would keep its owner from a certificate.
+    // Before anything is published: a name that stays published would keep its owner from a
+    // certificate.
     check_hosts_are_free(client, &hosts, settings).await?;
     addons::publish_own_hosts(client, layout).await?;
     // Again: a node may have got the address in between, and from now on none does.
