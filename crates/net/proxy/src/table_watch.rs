@@ -51,16 +51,31 @@ impl TableWatch {
     /// # Errors
     /// As for [`net_nft::apply_commands`].
     pub(crate) async fn apply(&mut self, commands: &str) -> Result<(), net_nft::Error> {
+        self.record_earlier_changes();
         let work = net_nft::apply_commands(commands);
         let Some(monitor) = &mut self.monitor else {
             return work.await;
         };
         let (applied, seen) = monitor.watch_during(work).await;
+        // Without commands, or after a failure, no transaction of the proxy was made.
+        let own = usize::from(applied.is_ok() && !commands.is_empty());
         match seen {
-            Ok(changes) => self.schedule.record_own(changes, Instant::now()),
+            Ok(changes) => self.schedule.record_own(changes, own, Instant::now()),
             Err(error) => self.close_monitor(&error),
         }
         applied
+    }
+
+    /// Records changes by other programs that nobody has waited for, so that a following
+    /// transaction of the proxy is not confused with them.
+    fn record_earlier_changes(&mut self) {
+        let Some(monitor) = &mut self.monitor else {
+            return;
+        };
+        match monitor.read_changes() {
+            Ok(changes) => self.schedule.record_foreign(changes, Instant::now()),
+            Err(error) => self.close_monitor(&error),
+        }
     }
 
     /// Discards changes before an installation of all rules, which reverts them.
@@ -147,9 +162,9 @@ impl Schedule {
         self.check_at = Some(now + self.period);
     }
 
-    /// Records the changes during a call of `nft` of the proxy.
-    fn record_own(&mut self, changes: TableChanges, now: Instant) {
-        if changes.transactions > 1 {
+    /// Records the changes during a call of `nft` that made `own` transactions of the proxy.
+    fn record_own(&mut self, changes: TableChanges, own: usize, now: Instant) {
+        if changes.transactions > own {
             self.plan_repair(now);
         }
         // No repair: a large transaction of the proxy itself may fill the buffer each time.
@@ -211,25 +226,27 @@ mod tests {
         let repair = Some((start + REPAIR_DELAY, Work::Repair));
         let check = Some((start + PERIOD, Work::Check));
         for (own, seen, expect) in [
-            (true, changes(0, false), None),
-            (true, changes(1, false), None),
-            (true, changes(2, false), repair),
-            (true, changes(1, true), check),
-            (false, changes(0, false), None),
-            (false, changes(1, false), repair),
+            (Some(1), changes(0, false), None),
+            (Some(1), changes(1, false), None),
+            (Some(1), changes(2, false), repair),
+            (Some(1), changes(1, true), check),
+            (Some(0), changes(0, false), None),
+            (Some(0), changes(1, false), repair),
+            (None, changes(0, false), None),
+            (None, changes(1, false), repair),
             (
-                false,
+                None,
                 changes(0, true),
                 Some((start + REPAIR_DELAY, Work::Check)),
             ),
-            (false, changes(1, true), repair),
+            (None, changes(1, true), repair),
         ] {
             let mut schedule = Schedule::new(PERIOD);
             match own {
-                true => schedule.record_own(seen, start),
-                false => schedule.record_foreign(seen, start),
+                Some(own) => schedule.record_own(seen, own, start),
+                None => schedule.record_foreign(seen, start),
             }
-            assert_eq!(schedule.next_due(), expect, "{own} {seen:?}");
+            assert_eq!(schedule.next_due(), expect, "{own:?} {seen:?}");
         }
     }
 
@@ -261,7 +278,7 @@ mod tests {
             let mut schedule = Schedule::new(PERIOD);
             match always {
                 true => schedule.check_always(start),
-                false => schedule.record_own(changes(1, true), start),
+                false => schedule.record_own(changes(1, true), 1, start),
             }
             assert_eq!(schedule.next_due(), Some((start + PERIOD, Work::Check)));
             schedule.begin(Work::Check, start + PERIOD);
