@@ -25,8 +25,8 @@ pub struct ServicePort {
     pub external_ips: Vec<IpAddr>,
     /// Addresses of the load balancer.
     pub load_balancer_ips: Vec<IpAddr>,
-    /// Sources allowed at the load balancer's addresses; empty for all.
-    pub source_ranges: Vec<IpNet>,
+    /// Sources allowed at the load balancer's addresses; None for all, empty for none.
+    pub source_ranges: Option<Vec<IpNet>>,
     /// Session affinity timeout in seconds.
     pub affinity: Option<u32>,
     /// Traffic policy of internal connections is Local.
@@ -94,11 +94,11 @@ pub fn service_ports(service: &Service) -> Vec<ServicePort> {
                     None,
                 ),
                 load_balancer_ips: read_load_balancer_ips(service),
-                source_ranges: parse_ranges(
-                    spec.load_balancer_source_ranges
-                        .as_deref()
-                        .unwrap_or_default(),
-                ),
+                source_ranges: spec
+                    .load_balancer_source_ranges
+                    .as_deref()
+                    .filter(|list| !list.is_empty())
+                    .map(parse_ranges),
                 affinity,
                 internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
                 external_local: spec.external_traffic_policy.as_deref() == Some("Local"),
@@ -139,8 +139,31 @@ fn parse_addresses(list: &[String], single: Option<&str>) -> Vec<IpAddr> {
 
 fn parse_ranges(list: &[String]) -> Vec<IpNet> {
     list.iter()
-        .filter_map(|text| text.trim().parse().ok())
+        .filter_map(|text| parse_range(text.trim()))
         .collect()
+}
+
+/// Parses a range. Stored objects of old releases may have IPv4 numbers with leading zeros.
+fn parse_range(text: &str) -> Option<IpNet> {
+    if let Ok(range) = text.parse() {
+        return Some(range);
+    }
+    let (address, length) = text.split_once('/')?;
+    let address = match address.parse() {
+        Ok(address) => address,
+        Err(_) => {
+            let octets: Vec<&str> = address.split('.').map(strip_zeros).collect();
+            octets.join(".").parse().ok()?
+        }
+    };
+    IpNet::new(address, strip_zeros(length).parse().ok()?).ok()
+}
+
+fn strip_zeros(number: &str) -> &str {
+    match number.trim_start_matches('0') {
+        "" if !number.is_empty() => "0",
+        significant => significant,
+    }
 }
 
 fn read_load_balancer_ips(service: &Service) -> Vec<IpAddr> {

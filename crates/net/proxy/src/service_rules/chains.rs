@@ -154,11 +154,13 @@ impl Build<'_> {
     }
 
     pub(super) fn add_firewall(&mut self, balancer: &[IpAddr]) {
-        let all = &self.port.source_ranges;
+        let Some(all) = &self.port.source_ranges else {
+            return;
+        };
         let own = |range: &&IpNet| Family::of(range.addr()) == self.family;
         let ranges: Vec<&IpNet> = all.iter().filter(own).collect();
         // A range of all addresses restricts nothing.
-        let open = all.is_empty() || ranges.iter().any(|range| range.prefix_len() == 0);
+        let open = ranges.iter().any(|range| range.prefix_len() == 0);
         if open || balancer.is_empty() {
             return;
         }

@@ -403,6 +403,12 @@ fn source_ranges_restrict_the_balancers_addresses() {
             "ip saddr != { 198.51.100.0/24 } drop",
         ),
         (&["198.51.100.0/24"], Family::V6, "drop"),
+        (&["a.b.c.d/8"], Family::V4, "drop"),
+        (
+            &["010.000.0.0/08"],
+            Family::V4,
+            "ip saddr != { 10.0.0.0/8 } drop",
+        ),
         (&["198.51.100.0/24", "0.0.0.0/0"], Family::V4, ""),
         (&["198.51.100.0/24", "::/0"], Family::V6, ""),
         (
