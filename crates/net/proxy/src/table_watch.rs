@@ -17,6 +17,8 @@ const REPAIR_DELAY: Duration = Duration::from_millis(10);
 /// Least time between two repairs, and between two checks after lost notifications: two programs
 /// that claim the table must not keep the node busy.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
+/// Limit of the interval, which doubles while repairs recur.
+const MAX_REPAIR_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Work that the tables need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,7 +68,7 @@ impl TableWatch {
         applied
     }
 
-    /// Records changes by other programs that nobody has waited for, so that a following
+    /// Records changes by other programs that the kernel notified of, so that a following
     /// transaction of the proxy is not confused with them.
     fn record_earlier_changes(&mut self) {
         let Some(monitor) = &mut self.monitor else {
@@ -90,6 +92,7 @@ impl TableWatch {
 
     /// Waits until the tables need work.
     pub(crate) async fn wait_for_work(&mut self) -> Work {
+        self.schedule.end_repair(Instant::now());
         loop {
             let due = self.schedule.next_due();
             let wait = async {
@@ -135,14 +138,17 @@ struct Schedule {
     always: bool,
     check_at: Option<Instant>,
     repair_at: Option<Instant>,
+    /// The end of the last repair, or its begin while it lasts.
     repaired: Option<Instant>,
+    repairing: bool,
+    repair_interval: Duration,
     checked: Option<Instant>,
 }
 
 /// Returns the time of the next repair or check after the last one of its kind.
-fn plan_after(last: Option<Instant>, now: Instant) -> Instant {
+fn plan_after(last: Option<Instant>, interval: Duration, now: Instant) -> Instant {
     let soon = now + REPAIR_DELAY;
-    last.map_or(soon, |last| soon.max(last + REPAIR_INTERVAL))
+    last.map_or(soon, |last| soon.max(last + interval))
 }
 
 impl Schedule {
@@ -153,6 +159,8 @@ impl Schedule {
             check_at: None,
             repair_at: None,
             repaired: None,
+            repairing: false,
+            repair_interval: REPAIR_INTERVAL,
             checked: None,
         }
     }
@@ -179,13 +187,13 @@ impl Schedule {
         }
         // No repair: large transactions with other tables fill the buffer, too.
         if changes.lost {
-            let at = plan_after(self.checked, now);
+            let at = plan_after(self.checked, REPAIR_INTERVAL, now);
             self.check_at = Some(self.check_at.map_or(at, |other| other.min(at)));
         }
     }
 
     fn plan_repair(&mut self, now: Instant) {
-        let at = plan_after(self.repaired, now);
+        let at = plan_after(self.repaired, self.repair_interval, now);
         self.repair_at = self.repair_at.or(Some(at));
     }
 
@@ -203,9 +211,24 @@ impl Schedule {
                 self.checked = Some(now);
             }
             Work::Repair => {
+                let calm = |last: Instant| now > last + self.repair_interval * 2;
+                self.repair_interval = match self.repaired {
+                    Some(last) if !calm(last) => MAX_REPAIR_INTERVAL.min(self.repair_interval * 2),
+                    _ => REPAIR_INTERVAL,
+                };
                 self.repair_at = None;
                 self.repaired = Some(now);
+                self.repairing = true;
             }
+        }
+    }
+
+    /// Records the end of a repair: a long one must not be followed by the next one at once.
+    fn end_repair(&mut self, now: Instant) {
+        if std::mem::take(&mut self.repairing) {
+            self.repaired = Some(now);
+            let at = now + self.repair_interval;
+            self.repair_at = self.repair_at.map(|planned| planned.max(at));
         }
     }
 }
@@ -266,6 +289,23 @@ mod tests {
         schedule.record_foreign(changes(1, false), later);
         let expect = Some((start + REPAIR_INTERVAL, Work::Repair));
         assert_eq!(schedule.next_due(), expect);
+    }
+
+    #[test]
+    fn recurring_repairs_double_the_interval_after_their_end() {
+        let mut now = Instant::now();
+        let mut schedule = Schedule::new(PERIOD);
+        for seconds in [5, 10, 20, 40, 80, 160, 300, 300] {
+            schedule.begin(Work::Repair, now);
+            schedule.record_own(changes(2, false), 1, now);
+            now += Duration::from_secs(40);
+            schedule.end_repair(now);
+            now += Duration::from_secs(seconds);
+            assert_eq!(schedule.next_due(), Some((now, Work::Repair)));
+        }
+        now += MAX_REPAIR_INTERVAL * 2;
+        schedule.begin(Work::Repair, now);
+        assert_eq!(schedule.repair_interval, REPAIR_INTERVAL);
     }
 
     #[test]
