@@ -98,6 +98,30 @@ impl Members {
         }
     }
 
+    /// Returns a member that is not among those `asked`: the preferred one, or the one that was left the
+    /// longest time ago.
+    fn choose_other(&self, asked: &[usize]) -> Option<Member> {
+        let choice = self.0.choice.lock();
+        let all = 0..self.0.members.len();
+        let others = all.filter(|index| !asked.contains(index));
+        let rank = |index: &usize| (*index != choice.preferred, choice.left[*index]);
+        let index = others.min_by_key(rank)?;
+        Some(Member {
+            channel: self.0.members[index].1.clone(),
+            index,
+            generation: choice.generation,
+        })
+    }
+
+    /// Prefers a member that has responded where the preferred one was silent.
+    fn prefer(&self, member: &Member) {
+        let mut choice = self.0.choice.lock();
+        if choice.generation == member.generation && choice.preferred != member.index {
+            choice.preferred = member.index;
+            choice.generation += 1;
+        }
+    }
+
     pub(crate) fn has_several(&self) -> bool {
         self.0.members.len() > 1
     }
@@ -107,6 +131,11 @@ impl Members {
         let now = Instant::now();
         let mut choice = self.0.choice.lock();
         if choice.generation != member.generation {
+            return;
+        }
+        // A read may have asked another member than the preferred one.
+        if choice.preferred != member.index {
+            choice.left[member.index] = Some(now);
             return;
         }
         let Some(next) = choice.find_next(member.index, reason, now) else {
@@ -155,37 +184,35 @@ impl Members {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let mut running = FuturesUnordered::new();
-        let mut attempts = self.0.members.len();
+        let mut asked = Vec::new();
         let mut patience = PATIENCE;
+        let mut failure = StoreError::Unavailable("no member".into());
         loop {
-            let asked = self.preferred();
-            let (member, call) = (asked.clone(), with_deadline(send(asked.channel.clone())));
-            running.push(async move { (member, call.await) });
-            attempts -= 1;
-            loop {
-                // The calls have their deadlines.
-                let wait = if attempts > 0 {
-                    patience
-                } else {
-                    Duration::MAX
-                };
-                match timeout(wait, running.next()).await {
-                    Ok(Some((member, Err(StoreError::Unavailable(why))))) => {
-                        self.leave(&member, Reason::Failure);
-                        match (attempts, running.is_empty()) {
-                            (0, true) => return Err(StoreError::Unavailable(why)),
-                            (0, false) => {}
-                            _ => break,
-                        }
+            let next = self.choose_other(&asked);
+            if let Some(member) = next.clone() {
+                asked.push(member.index);
+                let call = with_deadline(send(member.channel.clone()));
+                running.push(async move { (member, call.await) });
+            }
+            // The last ones have their deadlines.
+            let is_last = asked.len() == self.0.members.len();
+            let wait = if is_last { Duration::MAX } else { patience };
+            match timeout(wait, running.next()).await {
+                Ok(Some((member, Err(StoreError::Unavailable(why))))) => {
+                    self.leave(&member, Reason::Failure);
+                    failure = StoreError::Unavailable(why);
+                }
+                Ok(Some((member, done))) => {
+                    self.prefer(&member);
+                    return done;
+                }
+                Ok(None) => return Err(failure),
+                Err(_) => {
+                    if let Some(silent) = next {
+                        self.leave(&silent, Reason::Silence);
                     }
-                    Ok(Some((_, done))) => return done,
-                    Ok(None) => break,
-                    Err(_) => {
-                        self.leave(&asked, Reason::Silence);
-                        // One at a time: a store that is slow gets no more than twice the work.
-                        patience = Duration::MAX;
-                        break;
-                    }
+                    // One at a time: a store that is slow gets no more than twice the work.
+                    patience = Duration::MAX;
                 }
             }
         }

@@ -18,8 +18,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::Request;
 use tonic::metadata::MetadataValue;
+use tonic::{Code, Request};
 
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 const LAST_BACKOFF: Duration = Duration::from_secs(5);
@@ -184,8 +184,12 @@ impl Watch {
     > {
         let mut maintenance =
             pb::maintenance_client::MaintenanceClient::new(member.channel.clone());
-        let status = maintenance.status(pb::StatusRequest::default()).await?;
-        self.is_ordered = is_ordered(&status.into_inner().version);
+        self.is_ordered = match maintenance.status(pb::StatusRequest::default()).await {
+            Ok(status) => is_ordered(&status.into_inner().version),
+            // A proxy, or a user of the key space only.
+            Err(status) if is_denied(status.code()) => false,
+            Err(status) => return Err(status.into()),
+        };
         let (requests, outgoing) = mpsc::channel(4);
         let create = pb::WatchCreateRequest {
             key: key_bytes(&self.prefix),
@@ -218,8 +222,7 @@ impl Watch {
         mut responses: MessageStream<pb::WatchResponse>,
         patience: Duration,
     ) -> StreamEnd {
-        let mut repeats = self.awaited.is_some();
-        self.awaited = self.awaited.map(|_| Instant::now());
+        let mut repeats = self.awaited.take().is_some();
         loop {
             let awaited = self.awaited.filter(|_| self.store.members.has_several());
             let hangs = async {
@@ -265,15 +268,15 @@ impl Watch {
 
     /// Returns false if the stream is closed.
     async fn request_progress(&mut self, requests: &mpsc::Sender<pb::WatchRequest>) -> bool {
-        let is_first = self.awaited.is_none();
-        // The first request counts: further ones do not give a silent member more time.
-        self.awaited.get_or_insert_with(Instant::now);
         if !self.is_ordered {
-            if is_first {
-                self.write_mark().await;
+            // The event of one mark serves all who wait. After a failure the next request writes.
+            if self.awaited.is_none() && self.write_mark().await {
+                self.awaited = Some(Instant::now());
             }
             return true;
         }
+        // The first request counts: further ones do not give a silent member more time.
+        self.awaited.get_or_insert_with(Instant::now);
         let progress =
             pb::watch_request::RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
         requests.send(watch_request(progress)).await.is_ok()
@@ -281,12 +284,10 @@ impl Watch {
 
     /// Writes a key below the prefix, whose event comes after all those before it. Upstream reads
     /// from the store instead, at the cost of a whole list.
-    async fn write_mark(&self) {
+    async fn write_mark(&self) -> bool {
         let key = format!("{}{MARK}", self.prefix);
         let written = timeout(PATIENCE, self.store.put_mark(&key)).await;
-        if let Ok(Err(error)) = written {
-            tracing::debug!(%error, "no mark for the progress of the watch was written");
-        }
+        matches!(written, Ok(Ok(())))
     }
 
     async fn handle_response(&mut self, response: pb::WatchResponse) -> Option<StreamEnd> {
@@ -328,6 +329,10 @@ impl Watch {
             .is_err()
             .then_some(StreamEnd::ReceiverDropped)
     }
+}
+
+fn is_denied(code: Code) -> bool {
+    matches!(code, Code::Unimplemented | Code::PermissionDenied)
 }
 
 fn watch_request(union: pb::watch_request::RequestUnion) -> pb::WatchRequest {

@@ -244,33 +244,56 @@ async fn check_hosts_are_free(
         what: "listing the Nodes".to_owned(),
         cause,
     })?;
-    match find_host_owner(&nodes.items, hosts, &settings.node_name) {
+    let hosts: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    match find_host_owner(&nodes.items, &hosts, settings) {
         None => Ok(()),
-        Some(owner) => Err(Error::Refused(format!(
-            "node {owner} has an address or a name of this machine's API server ({}); if that is this machine under a former name, run \
-             `kubectl delete node {owner}`, and then this command again; if not, find out why, since it may have a certificate for it",
-            hosts.join(", ")
+        Some((owner, host)) => Err(Error::Refused(format!(
+            "worker {owner} has {host}, which is an address or a name of this machine's API server; if that is this machine under a \
+             former name, run `kubectl delete node {owner}`, and then this command again; if not, find out why, since it may have a \
+             certificate for it"
         ))),
     }
 }
 
-/// Returns another Node that has one of these names and addresses among its own.
-fn find_host_owner<'a>(nodes: &'a [Node], hosts: &[String], own: &str) -> Option<&'a str> {
+/// Returns a worker that has one of these names and addresses among its own, with it.
+///
+/// The names of the administrator may be those of other API servers. No kubelet can give its Node the label of
+/// the control plane.
+fn find_host_owner<'n>(
+    nodes: &'n [Node],
+    hosts: &[&str],
+    settings: &Settings,
+) -> Option<(&'n str, &'n str)> {
     let parse = |text: &str| text.parse::<IpAddr>().map(|address| address.to_canonical());
     let is_same = |one: &str, other: &str| match (parse(one), parse(other)) {
         (Ok(one), Ok(other)) => one == other,
         _ => one.eq_ignore_ascii_case(other),
     };
-    let is_own = |text: &str| hosts.iter().any(|host| is_same(host, text));
-    let names_machine = |node: &&Node| {
-        let status = node.status.as_ref();
-        let addresses = status.and_then(|status| status.addresses.as_ref());
-        let mut addresses = addresses.into_iter().flatten();
-        addresses.any(|address| is_own(&address.address))
+    let own = hosts.iter().filter(|host| !is_common(host, settings));
+    let own: Vec<&&str> = own.collect();
+    let is_worker = |node: &&Node| {
+        let labels = node.metadata.labels.as_ref();
+        let has_role = labels.is_some_and(|labels| labels.contains_key(CONTROL_PLANE_LABEL));
+        !has_role && node.metadata.name.as_deref() != Some(settings.node_name.as_str())
     };
-    let others = nodes.iter().filter(names_machine);
-    let mut names = others.filter_map(|node| node.metadata.name.as_deref());
-    names.find(|name| *name != own)
+    nodes.iter().filter(is_worker).find_map(|node| {
+        let addresses = node.status.as_ref()?.addresses.as_ref()?;
+        let mut texts = addresses.iter().map(|address| address.address.as_str());
+        let found = texts.find(|text| own.iter().any(|host| is_same(host, text)))?;
+        Some((node.metadata.name.as_deref()?, found))
+    })
+}
+
+/// Reports a name or address that every API server has: it leads to none of them alone, and a worker that names it
+/// must not prevent a join.
+fn is_common(host: &str, settings: &Settings) -> bool {
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V4(address)) => {
+            address.is_loopback() || settings.service_cidr.contains(&address)
+        }
+        Ok(IpAddr::V6(address)) => address.is_loopback(),
+        Err(_) => host == "localhost" || host == "kubernetes" || host.starts_with("kubernetes."),
+    }
 }
 
 /// Creates the Node, so that the cluster allocates the addresses of its pods before anything
@@ -397,7 +420,20 @@ mod tests {
     /// It could get a certificate for the address before the API server of this machine runs.
     #[test]
     fn address_of_another_node_is_not_taken() {
-        let hosts = ["192.0.2.3", "198.51.100.3", "cp2", "kubernetes"].map(str::to_owned);
+        let settings = Settings {
+            node_name: "cp2".into(),
+            ..Settings::example_shared()
+        };
+        let service = crate::settings::nth_address(settings.service_cidr, 1);
+        let hosts = [
+            "192.0.2.3",
+            "198.51.100.3",
+            "cp2",
+            "kubernetes",
+            "localhost",
+            "127.0.0.1",
+            &service.to_string(),
+        ];
         let node = |name: &str, addresses: &[&str]| -> Node {
             let addresses: Vec<_> = addresses
                 .iter()
@@ -406,22 +442,37 @@ mod tests {
             let tree = json!({"metadata": {"name": name}, "status": {"addresses": addresses}});
             serde_json::from_value(tree).unwrap()
         };
+        let mut server = node("cp1", &["192.0.2.2", "198.51.100.3"]);
+        server.metadata.labels = Some([(CONTROL_PLANE_LABEL.to_owned(), String::new())].into());
         for (nodes, expected) in [
             (vec![node("w1", &["192.0.2.77"]), node("w2", &[])], None),
-            (vec![node("w1", &["192.0.2.77", "192.0.2.3"])], Some("w1")),
-            (vec![node("w1", &["CP2"])], Some("w1")),
-            (vec![node("w1", &["::ffff:192.0.2.3"])], Some("w1")),
-            // A name that the administrator has given.
-            (vec![node("w1", &["198.51.100.3"])], Some("w1")),
+            (
+                vec![node("w1", &["192.0.2.77", "192.0.2.3"])],
+                Some("192.0.2.3"),
+            ),
+            (vec![node("w1", &["CP2"])], Some("CP2")),
+            (
+                vec![node("w1", &["::ffff:192.0.2.3"])],
+                Some("::ffff:192.0.2.3"),
+            ),
+            // A name that the administrator has given, of a worker and of another API server.
+            (vec![node("w1", &["198.51.100.3"])], Some("198.51.100.3")),
+            (vec![server], None),
+            // Those of all API servers.
+            (
+                vec![node("w1", &["kubernetes", "localhost", "127.0.0.1"])],
+                None,
+            ),
+            (vec![node("w1", &[&service.to_string()])], None),
             // Of an earlier attempt.
             (vec![node("cp2", &["192.0.2.3", "cp2"])], None),
             (
                 vec![node("cp2", &["192.0.2.3"]), node("w1", &["192.0.2.3"])],
-                Some("w1"),
+                Some("192.0.2.3"),
             ),
         ] {
-            let found = find_host_owner(&nodes, &hosts, "cp2");
-            assert_eq!(found, expected, "{nodes:?}");
+            let found = find_host_owner(&nodes, &hosts, &settings);
+            assert_eq!(found.map(|(_, host)| host), expected, "{nodes:?}");
         }
     }
 
