@@ -62,7 +62,13 @@ pub async fn delete_connections(calls: &[Vec<String>]) -> Result<u64, Connection
     let mut first = Ok(());
     let mut deleted = 0;
     for arguments in calls {
-        let output = run_conntrack(arguments).await?;
+        let output = match run_conntrack(arguments).await {
+            Ok(output) => output,
+            Err(error) => {
+                first = first.and(Err(error));
+                continue;
+            }
+        };
         let reason = read_reason(&output);
         // It exits with 1 if there was no such entry, too.
         match read_deleted(&reason) {

@@ -29,6 +29,9 @@ const TABLE_NAME: u16 = 1;
 /// Length of a message's header (`nlmsghdr`), and of that header with the netfilter's (`nfgenmsg`).
 const HEADER: usize = 16;
 const BOTH_HEADERS: usize = 20;
+/// Families of tables (`NFPROTO_*`): the first byte of the netfilter's header.
+const IPV4: u8 = 2;
+const IPV6: u8 = 10;
 /// The kernel's messages have at most 16 KiB.
 const BUFFER: usize = 32 * 1024;
 /// The kernel's buffer in bytes: the commit of a transaction sends all notifications of it at once,
@@ -201,7 +204,9 @@ impl Reader {
             if message.get(4) == Some(&GENERATION) {
                 count += usize::from(std::mem::take(&mut self.touched));
             } else {
-                self.touched |= table_name(message) == Some(&self.table);
+                // Tables of `inet` or `bridge` with this name are those of other programs.
+                let is_ip = matches!(message.get(HEADER), Some(&IPV4 | &IPV6));
+                self.touched |= is_ip && table_name(message) == Some(&self.table);
             }
         }
         count
@@ -287,6 +292,17 @@ mod tests {
         let end = message(GENERATION, &[]);
         assert_eq!(reader.count_transactions(&end), 1);
         assert_eq!(reader.count_transactions(&end), 0);
+    }
+
+    #[test]
+    fn table_of_another_family_is_that_of_another_program() {
+        for (family, expected) in [(IPV4, 1), (IPV6, 1), (1, 0), (5, 0), (7, 0)] {
+            let mut change = message(6, &[(1, b"kube-proxy\0")]);
+            change[HEADER] = family;
+            let whole = [change, message(GENERATION, &[])].concat();
+            let found = Reader::new("kube-proxy").count_transactions(&whole);
+            assert_eq!(found, expected, "family {family}");
+        }
     }
 
     #[test]
