@@ -122,7 +122,8 @@ fn next_plan(trigger: &Trigger, current: &Settings, layout: &Layout) -> Option<P
     let is_renewal = matches!(trigger, Trigger::Renewal(_));
     let plan = match is_renewal {
         true => match CommandLock::try_acquire(layout) {
-            Ok(Some(_lock)) => renew_unless_unfinished(current, layout),
+            // Those that a command has stored before it released the lock.
+            Ok(Some(_lock)) => renew_unless_unfinished(&reload_settings(current), layout),
             // A command changes the plan, perhaps `ironclad upgrade`. The next interval is near
             // enough.
             Ok(None) => Ok(None),

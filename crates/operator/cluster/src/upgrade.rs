@@ -201,7 +201,12 @@ impl Upgrade<'_> {
 
     /// Checks the new programs, first who may change them: the check of the version runs them.
     async fn check_new(&self, steps: &[Step], to: &Path) -> Result<Vec<PlannedStep>> {
-        reject_foreign_owners(list_new_programs(steps, to))?;
+        let mut programs = list_new_programs(steps, to);
+        // Without one beside them, this program becomes the supervisor.
+        if !to.join("ironclad").is_file() {
+            programs.push(std::env::current_exe().map_err(Error::io("/proc/self/exe"))?);
+        }
+        reject_foreign_owners(programs)?;
         check_programs(steps, to, self.options.allow_downgrade).await
     }
 

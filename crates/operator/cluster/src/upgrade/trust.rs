@@ -14,38 +14,62 @@ const SHARED_WRITE: u32 = 0o022;
 ///
 /// Without root nothing is checked: the programs run with the rights of the caller.
 pub(super) fn reject_foreign_owners(paths: impl IntoIterator<Item = PathBuf>) -> Result<()> {
-    match rustix::process::geteuid().is_root() {
-        true => examine_owners(paths, 0),
-        false => Ok(()),
+    let found = match rustix::process::geteuid().is_root() {
+        true => list_foreign_rights(paths, 0)?,
+        false => Vec::new(),
+    };
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Refused(format!(
+            "{}; so another user could replace programs that root runs: use `chown root` and `chmod go-w`, or copy the programs \
+             into a directory of root such as /opt/ironclad-VERSION",
+            found.join(", ")
+        ))),
     }
 }
 
-fn examine_owners(paths: impl IntoIterator<Item = PathBuf>, owner: u32) -> Result<()> {
+fn list_foreign_rights(
+    paths: impl IntoIterator<Item = PathBuf>,
+    owner: u32,
+) -> Result<Vec<String>> {
     let mut examined = BTreeSet::new();
+    let mut found = Vec::new();
     for path in paths {
         // A missing file is reported by the check of programs.
-        let Ok(real) = path.canonicalize() else {
+        if !path.exists() {
             continue;
-        };
-        for part in real.ancestors() {
-            if examined.insert(part.to_owned()) {
-                examine_owner(part, owner)?;
+        }
+        let mut pending = list_parts(&std::path::absolute(&path).map_err(Error::io(&path))?);
+        while let Some(part) = pending.pop() {
+            if !examined.insert(part.clone()) {
+                continue;
+            }
+            found.extend(examine_owner(&part, owner)?);
+            // The directory of a link, and each link on the way, count like the target.
+            if let (Ok(target), Some(parent)) = (std::fs::read_link(&part), part.parent()) {
+                pending.extend(list_parts(&parent.join(target)));
             }
         }
     }
-    Ok(())
+    Ok(found)
 }
 
-fn examine_owner(path: &Path, owner: u32) -> Result<()> {
+/// Returns the path and the directories above it, from the root on.
+fn list_parts(path: &Path) -> Vec<PathBuf> {
+    let mut parts: Vec<PathBuf> = path.ancestors().map(Path::to_owned).collect();
+    parts.reverse();
+    parts
+}
+
+fn examine_owner(path: &Path, owner: u32) -> Result<Option<String>> {
     let found = std::fs::symlink_metadata(path).map_err(Error::io(path))?;
-    match describe_foreign_right(found.uid(), found.mode(), owner) {
-        None => Ok(()),
-        Some(right) => Err(Error::Refused(format!(
-            "{0} {right}, so another user could replace programs that root runs; `chown root {0}` and `chmod go-w {0}`, or \
-             copy the programs into a directory of root such as /opt/ironclad-VERSION",
-            path.display()
-        ))),
-    }
+    // Every link has all bits; its directory says who can replace it.
+    let mode = match found.is_symlink() {
+        true => 0,
+        false => found.mode(),
+    };
+    let right = describe_foreign_right(found.uid(), mode, owner);
+    Ok(right.map(|right| format!("{} {right}", path.display())))
 }
 
 /// Returns the right of another user than the owner and root to change a file; None if none has it.
@@ -104,16 +128,11 @@ mod tests {
         }
         let link = safe.join("kube-proxy");
         std::os::unix::fs::symlink(open.join("kubelet"), &link).unwrap();
-        // The nearest fault is named; that of the system's directory for temporary files is last.
-        let examine = |path: &Path| match examine_owners([path.to_owned()], own) {
-            Err(error)
-                if error
-                    .to_string()
-                    .starts_with(&*dir.path().to_string_lossy()) =>
-            {
-                Some(error.to_string())
-            }
-            _ => None,
+        // Without those of the system's directory for temporary files.
+        let examine = |path: &Path| {
+            let mut found = list_foreign_rights([path.to_owned()], own).unwrap();
+            found.retain(|fault| fault.starts_with(&*dir.path().to_string_lossy()));
+            (!found.is_empty()).then(|| found.join(", "))
         };
         let cases = [safe.join("kubelet"), safe.join("absent"), link.clone()];
         assert!(cases.iter().all(|path| examine(path).is_none()));
@@ -122,6 +141,13 @@ mod tests {
             assert!(examine(path).is_some_and(|error| error.contains("mode 775")));
         }
         assert_eq!(examine(&safe.join("kubelet")), None);
+        // A link that another user can point elsewhere.
+        let loose = open.join("kube-scheduler");
+        std::os::unix::fs::symlink(safe.join("kubelet"), &loose).unwrap();
+        assert!(examine(&loose).is_some_and(|error| error.contains("mode 775")));
+        let chained = safe.join("kvstore");
+        std::os::unix::fs::symlink(&loose, &chained).unwrap();
+        assert!(examine(&chained).is_some_and(|error| error.contains("mode 775")));
         set_mode(&open, 0o755);
         set_mode(&open.join("kubelet"), 0o757);
         assert!(examine(&link).is_some_and(|error| error.contains("mode 757")));
