@@ -14,10 +14,12 @@ use crate::base_chains::TABLE;
 
 /// Time between a change by another program and the repair: such programs often make several.
 const REPAIR_DELAY: Duration = Duration::from_millis(10);
-/// Least time between two repairs, and between two checks after lost notifications: two programs
-/// that claim the table must not keep the node busy.
+/// Least time between two repairs: two programs that claim the table must not keep the node busy.
 const REPAIR_INTERVAL: Duration = Duration::from_secs(5);
-/// Limit of the interval, which doubles while repairs recur.
+/// The interval is this many times the duration of the last repair: that of many Services takes
+/// seconds, during which no other change is applied.
+const REPAIR_SHARE: u32 = 20;
+/// Limit of the interval.
 const MAX_REPAIR_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Work that the tables need.
@@ -142,7 +144,6 @@ struct Schedule {
     repaired: Option<Instant>,
     repairing: bool,
     repair_interval: Duration,
-    checked: Option<Instant>,
 }
 
 /// Returns the time of the next repair or check after the last one of its kind.
@@ -161,7 +162,6 @@ impl Schedule {
             repaired: None,
             repairing: false,
             repair_interval: REPAIR_INTERVAL,
-            checked: None,
         }
     }
 
@@ -182,13 +182,10 @@ impl Schedule {
     }
 
     fn record_foreign(&mut self, changes: TableChanges, now: Instant) {
-        if changes.transactions > 0 {
+        // A lost notification may have been that of a change of this table. The interval bounds the work if large
+        // transactions with other tables fill the buffer.
+        if changes.any() {
             self.plan_repair(now);
-        }
-        // No repair: large transactions with other tables fill the buffer, too.
-        if changes.lost {
-            let at = plan_after(self.checked, REPAIR_INTERVAL, now);
-            self.check_at = Some(self.check_at.map_or(at, |other| other.min(at)));
         }
     }
 
@@ -206,16 +203,8 @@ impl Schedule {
 
     fn begin(&mut self, work: Work, now: Instant) {
         match work {
-            Work::Check => {
-                self.check_at = self.always.then(|| now + self.period);
-                self.checked = Some(now);
-            }
+            Work::Check => self.check_at = self.always.then(|| now + self.period),
             Work::Repair => {
-                let calm = |last: Instant| now > last + self.repair_interval * 2;
-                self.repair_interval = match self.repaired {
-                    Some(last) if !calm(last) => MAX_REPAIR_INTERVAL.min(self.repair_interval * 2),
-                    _ => REPAIR_INTERVAL,
-                };
                 self.repair_at = None;
                 self.repaired = Some(now);
                 self.repairing = true;
@@ -226,9 +215,12 @@ impl Schedule {
     /// Records the end of a repair: a long one must not be followed by the next one at once.
     fn end_repair(&mut self, now: Instant) {
         if std::mem::take(&mut self.repairing) {
+            let took = self.repaired.map_or(Duration::ZERO, |begun| now - begun);
+            self.repair_interval =
+                (took * REPAIR_SHARE).clamp(REPAIR_INTERVAL, MAX_REPAIR_INTERVAL);
             self.repaired = Some(now);
             let at = now + self.repair_interval;
-            self.repair_at = self.repair_at.map(|planned| planned.max(at));
+            self.repair_at = self.repair_at.map(|_| at);
         }
     }
 }
@@ -257,11 +249,7 @@ mod tests {
             (Some(0), changes(1, false), repair),
             (None, changes(0, false), None),
             (None, changes(1, false), repair),
-            (
-                None,
-                changes(0, true),
-                Some((start + REPAIR_DELAY, Work::Check)),
-            ),
+            (None, changes(0, true), repair),
             (None, changes(1, true), repair),
         ] {
             let mut schedule = Schedule::new(PERIOD);
@@ -292,20 +280,17 @@ mod tests {
     }
 
     #[test]
-    fn recurring_repairs_double_the_interval_after_their_end() {
+    fn long_repairs_are_rare() {
         let mut now = Instant::now();
         let mut schedule = Schedule::new(PERIOD);
-        for seconds in [5, 10, 20, 40, 80, 160, 300, 300] {
+        for (milliseconds, interval) in [(10, 5), (500, 10), (2_000, 40), (40_000, 300), (10, 5)] {
             schedule.begin(Work::Repair, now);
             schedule.record_own(changes(2, false), 1, now);
-            now += Duration::from_secs(40);
+            now += Duration::from_millis(milliseconds);
             schedule.end_repair(now);
-            now += Duration::from_secs(seconds);
+            now += Duration::from_secs(interval);
             assert_eq!(schedule.next_due(), Some((now, Work::Repair)));
         }
-        now += MAX_REPAIR_INTERVAL * 2;
-        schedule.begin(Work::Repair, now);
-        assert_eq!(schedule.repair_interval, REPAIR_INTERVAL);
     }
 
     #[test]
