@@ -116,3 +116,31 @@ fn section_of_another_form_is_found() {
         assert_eq!(found, lines.iter().copied().collect(), "{source}");
     }
 }
+
+/// Returns the lines of comments that are longer than rustfmt lets code be. A table or an address can't be wrapped.
+fn find_long_comments(source: &str) -> Vec<(usize, String)> {
+    let is_long = |line: &str| {
+        let text = line.trim_start();
+        let can_wrap =
+            text.trim_start_matches(['/', '!', ' ']).contains(' ') && !text.contains('|');
+        text.starts_with("//") && can_wrap && line.chars().count() > 100
+    };
+    let lines = source.lines().enumerate();
+    let long = lines.filter(|(_, line)| is_long(line));
+    long.map(|(at, _)| (at + 1, "a comment has 100 columns at most".to_owned()))
+        .collect()
+}
+
+#[test]
+fn comments_have_the_width_of_code() {
+    let long = format!("    // {}", "word ".repeat(20));
+    let address = format!("// https://example.com/{}", "x".repeat(100));
+    for (line, expected) in [(long.as_str(), 1), ("// word", 0), (&address, 0)] {
+        assert_eq!(find_long_comments(line).len(), expected, "{line}");
+    }
+    let problems = check_sources(|place, source| match place.contains("/generated/") {
+        true => Vec::new(),
+        false => find_long_comments(source),
+    });
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}

@@ -98,8 +98,8 @@ impl Members {
         }
     }
 
-    /// Returns a member that is not among those `asked`: the preferred one, or the one that was left the
-    /// longest time ago.
+    /// Returns a member that is not among those `asked`: the preferred one, or the one that was
+    /// left the longest time ago.
     fn choose_other(&self, asked: &[usize]) -> Option<Member> {
         let choice = self.0.choice.lock();
         let all = 0..self.0.members.len();

@@ -182,8 +182,8 @@ impl Schedule {
     }
 
     fn record_foreign(&mut self, changes: TableChanges, now: Instant) {
-        // A lost notification may have been that of a change of this table. The interval bounds the work if large
-        // transactions with other tables fill the buffer.
+        // A lost notification may have been that of a change of this table. The interval bounds the
+        // work if large transactions with other tables fill the buffer.
         if changes.any() {
             self.plan_repair(now);
         }

@@ -257,8 +257,8 @@ async fn check_hosts_are_free(
 
 /// Returns a worker that has one of these names and addresses among its own, with it.
 ///
-/// The names of the administrator may be those of other API servers. No kubelet can give its Node the label of
-/// the control plane.
+/// The names of the administrator may be those of other API servers. No kubelet can give its Node
+/// the label of the control plane.
 fn find_host_owner<'n>(
     nodes: &'n [Node],
     hosts: &[&str],
@@ -284,8 +284,8 @@ fn find_host_owner<'n>(
     })
 }
 
-/// Reports a name or address that every API server has: it leads to none of them alone, and a worker that names it
-/// must not prevent a join.
+/// Reports a name or address that every API server has: it leads to none of them alone, and a
+/// worker that names it must not prevent a join.
 fn is_common(host: &str, settings: &Settings) -> bool {
     match host.parse::<IpAddr>() {
         Ok(IpAddr::V4(address)) => {
