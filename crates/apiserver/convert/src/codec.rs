@@ -90,8 +90,8 @@ pub fn check_tree(
 }
 
 /// Checks an object that admission has changed, and makes it canonical. A custom resource keeps
-/// what its schema does not have, as upstream: with conversion strategy None, that may be fields of
-/// the version of the request, whose schema prunes later.
+/// fields that its schema does not have, as upstream: with conversion strategy None, that may be
+/// fields of the version of the request, whose schema prunes later.
 ///
 /// # Errors
 /// A value has the wrong type.

@@ -13,7 +13,7 @@ const MANAGER: &str = "storage-version-migrator-controller";
 const PAGE: u32 = 500;
 
 /// Rewrites all objects of a resource that were last written at or before the checkpoint. Returns
-/// why the migration has failed, `None` if it has succeeded.
+/// the cause of a failed migration, `None` after a success.
 ///
 /// # Errors
 /// An error that may pass. Objects that were rewritten before are skipped the next time.

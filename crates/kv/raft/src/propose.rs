@@ -113,7 +113,7 @@ pub(crate) async fn run_proposals(
     }
 }
 
-/// Writes one entry, and tells the proposers of its commands whether it is committed.
+/// Writes one entry, and notifies the proposers of its commands of the outcome.
 async fn commit_batch(
     raft: Raft,
     machine: Arc<dyn StateMachine>,

@@ -175,7 +175,7 @@ fn match_unallocated(family: Family, options: &BaseChainOptions) -> String {
 }
 
 /// Returns the matches of destinations that accept node ports: in the hook of incoming packets, and
-/// where packets for other hosts pass too.
+/// in a hook that packets for other hosts pass, too.
 fn match_node_ports(family: Family, options: &BaseChainOptions) -> (String, String) {
     if !options.node_port_families.contains(&family) {
         let listed = format!("{} daddr @{NODE_PORT_IPS}", family.nft_name());

@@ -1,5 +1,5 @@
 //! Figures of a running cluster, pod start against the runtime's own floor, of an API server and of
-//! what extends the API, of decisions at the size of large clusters, and of single components.
+//! extensions of the API, of decisions at the size of large clusters, and of single components.
 //! Prints one JSON value.
 #![allow(clippy::print_stdout)]
 
