@@ -103,9 +103,10 @@ def available(c):
              f"--etcd-keyfile={pki}/apiserver-etcd-client.key"]
     with open(c.path("server.log"), "w") as file:
         c.server = subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT)
-    for version in ("v1alpha1", "v1beta1"):
+    # Of equal priorities, v1beta1 would be preferred.
+    for version, priority in (("v1alpha1", 20), ("v1beta1", 15)):
         c.apply({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": f"{version}.{GROUP}"},
-                 "spec": {"group": GROUP, "version": version, "groupPriorityMinimum": 1000, "versionPriority": 15,
+                 "spec": {"group": GROUP, "version": version, "groupPriorityMinimum": 1000, "versionPriority": priority,
                           "service": {"name": "server", "namespace": NAMESPACE}, "caBundle": ca}})
         until(lambda: "True" in c.kubectl("get", "apiservice", f"{version}.{GROUP}", "-o",
                                           "jsonpath={.status.conditions[?(@.type=='Available')].status}"), 40, what=f"{version} is available")
