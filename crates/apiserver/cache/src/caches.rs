@@ -6,7 +6,7 @@ use crate::resource::ResourceCache;
 use crate::served::ServedResources;
 use api_kinds::{Name, Resource};
 use apiserver_request::{GroupResource, Observer};
-use apiserver_storage::{Store, StoreError};
+use apiserver_storage::{ProgressRequests, Store, StoreError};
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct Caches {
     // at that revision.
     pub(crate) revision: watch::Sender<i64>,
     pub(crate) connected: AtomicBool,
-    pub(crate) progress_requests: parking_lot::Mutex<Option<mpsc::Sender<()>>>,
+    pub(crate) progress: parking_lot::Mutex<Option<ProgressRequests>>,
 }
 
 impl Caches {
@@ -70,7 +70,7 @@ impl Caches {
             observers: parking_lot::Mutex::default(),
             revision: watch::Sender::new(0),
             connected: AtomicBool::new(false),
-            progress_requests: parking_lot::Mutex::default(),
+            progress: parking_lot::Mutex::default(),
         }
     }
 
@@ -195,19 +195,35 @@ impl Caches {
         // As upstream's consistent reads from cache (KEP-2340): the revision comes from the store,
         // the objects from memory.
         let wanted = self.store.current_revision().await?;
-        self.wait_for(wanted).await
+        if self.wait_shortly(wanted).await {
+            return Ok(self.revision());
+        }
+        self.wait_long(wanted, wanted).await
     }
 
     /// Waits until the caches have reached `wanted`; returns the revision.
     pub async fn wait_for(&self, wanted: i64) -> Result<i64, CacheError> {
-        let mut revision = self.revision.subscribe();
-        // The event of the awaited revision is usually on its way. Requesting progress at once
-        // would cost a round trip for each consistent read.
-        if wait_for_revision(&mut revision, wanted, REQUEST_PROGRESS_AFTER).await {
+        if self.wait_shortly(wanted).await {
             return Ok(self.revision());
         }
-        self.request_progress();
-        match wait_for_revision(&mut revision, wanted, MAX_WAIT).await {
+        // A client may name a revision that the store has not had yet. A member of the store that
+        // does not reach it is not at fault.
+        let known = self.store.current_revision().await?;
+        self.wait_long(wanted, known).await
+    }
+
+    // The event of the awaited revision is usually on its way. Requesting progress at once would
+    // cost a round trip for each consistent read.
+    async fn wait_shortly(&self, wanted: i64) -> bool {
+        wait_for_revision(&self.revision, wanted, REQUEST_PROGRESS_AFTER).await
+    }
+
+    /// Requests progress up to `known`, and waits until the caches have reached `wanted`.
+    async fn wait_long(&self, wanted: i64, known: i64) -> Result<i64, CacheError> {
+        if let Some(progress) = &*self.progress.lock() {
+            progress.request(known);
+        }
+        match wait_for_revision(&self.revision, wanted, MAX_WAIT).await {
             true => Ok(self.revision()),
             false => Err(CacheError::TooNew {
                 wanted,
@@ -215,20 +231,10 @@ impl Caches {
             }),
         }
     }
-
-    fn request_progress(&self) {
-        if let Some(ask) = &*self.progress_requests.lock() {
-            // A full channel means that another request is already queued.
-            let _ = ask.try_send(());
-        }
-    }
 }
 
-async fn wait_for_revision(
-    revision: &mut watch::Receiver<i64>,
-    wanted: i64,
-    within: Duration,
-) -> bool {
+async fn wait_for_revision(revision: &watch::Sender<i64>, wanted: i64, within: Duration) -> bool {
+    let mut revision = revision.subscribe();
     matches!(
         tokio::time::timeout(within, revision.wait_for(|r| *r >= wanted)).await,
         Ok(Ok(_))

@@ -65,10 +65,16 @@ impl Installation {
         }
     }
 
-    /// Waits for the list; returns at once if it is there.
-    pub(crate) async fn finish_reading(&mut self) {
-        if let Progress::Reading(reading) = &mut self.progress {
-            self.progress = Progress::Read(reading.await);
+    /// Waits for the list; returns its revision.
+    pub(crate) async fn finish_reading(&mut self) -> i64 {
+        match &mut self.progress {
+            Progress::Reading(reading) => {
+                let listing = reading.await;
+                let revision = listing.revision;
+                self.progress = Progress::Read(listing);
+                revision
+            }
+            Progress::Read(listing) => listing.revision,
         }
     }
 

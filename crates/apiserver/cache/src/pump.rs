@@ -23,8 +23,6 @@ use tokio_util::sync::CancellationToken;
 // Bounds one response: a list of everything at once would exceed the message size of gRPC.
 const PAGE: i64 = 2000;
 const RETRY: Duration = Duration::from_millis(200);
-/// Interval of progress requests while an installation waits for the revision of its list.
-const PROGRESS: Duration = Duration::from_millis(50);
 
 /// Requests that may wait for the reader; further callers wait for room.
 const REQUESTS: usize = 64;
@@ -167,7 +165,7 @@ async fn follow_watch(
         .store
         .watch_prefix(&format!("{}/", caches.root), after, stop);
     // After a relist, requests must go to the new stream: the old one is closed.
-    *caches.progress_requests.lock() = Some(feed.progress_requests.clone());
+    *caches.progress.lock() = Some(feed.progress.clone());
     let mut current: Option<Installation> = None;
     loop {
         match next_step(caches, &mut feed, requests, current.as_mut()).await {
@@ -180,8 +178,7 @@ async fn follow_watch(
                 current = Some(Installation::begin(batch, &served, store, &caches.root));
             }
             // A quiet store sends nothing by itself for minutes.
-            Step::Waiting => drop(feed.progress_requests.try_send(())),
-            Step::Listed => {}
+            Step::Listed(revision) => feed.progress.request(revision),
         }
         if let Some(done) = current.take_if(|current| current.is_complete(caches.revision())) {
             let (batch, filled) = done.into_filled(&caches.root);
@@ -197,10 +194,8 @@ enum Step {
     Ended,
     /// Requests to execute together.
     Requested(Batch),
-    /// The list of the installation is there.
-    Listed,
-    /// The installation still waits for the revision of its list.
-    Waiting,
+    /// The list of the installation is there, and has this revision.
+    Listed(i64),
 }
 
 async fn next_step(
@@ -226,17 +221,14 @@ async fn next_step(
         },
         Some(current) if !current.is_read() => tokio::select! {
             step = item(feed) => step,
-            () = current.finish_reading() => Step::Listed,
+            revision = current.finish_reading() => Step::Listed(revision),
         },
         Some(current) => {
             debug_assert!(
                 !current.is_complete(caches.revision()),
                 "it would be published"
             );
-            tokio::select! {
-                step = item(feed) => step,
-                () = tokio::time::sleep(PROGRESS) => Step::Waiting,
-            }
+            item(feed).await
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::{ConfigError, LatencyMetrics, StoreConfig, StoreError};
 use bytes::Bytes;
 use proto_etcd::etcdserverpb as pb;
 use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
@@ -29,8 +30,9 @@ pub struct Store {
 impl Store {
     /// Loads the files that `config` names; connects on first use.
     pub fn new(config: &StoreConfig) -> Result<Self, ConfigError> {
-        // API servers that run beside each other begin with different members, as a rule.
-        let first = std::process::id() as usize;
+        // API servers that run beside each other begin with different members, as a rule. Process
+        // ids would not do: in a container it is 1.
+        let first = RandomState::new().hash_one(0) as usize;
         let members = Members::new(config.build_channels()?, first);
         let read_index = ReadIndex::new(members.clone());
         let leases = Arc::new(Leases::new(members.clone()));
@@ -215,14 +217,15 @@ impl Store {
         self.members.read(send).await
     }
 
-    /// Writes an empty value, whatever the key has now.
-    pub(crate) async fn put_mark(&self, key: &str) -> Result<(), StoreError> {
+    /// Writes an empty value, whatever the key has now. Returns its revision.
+    pub(crate) async fn put_mark(&self, key: &str) -> Result<i64, StoreError> {
         let request = pb::PutRequest {
             key: key_bytes(key),
             ..Default::default()
         };
         let send = async |channel| kv_client(channel).put(request).await;
-        self.members.call(send).await.map(drop)
+        let response = self.members.call(send).await?;
+        Ok(response.header.map_or(0, |header| header.revision))
     }
 
     /// Compacts history up to `revision`.

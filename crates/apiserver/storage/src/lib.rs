@@ -18,6 +18,7 @@ mod read_index;
 #[cfg(test)]
 mod tests;
 mod value;
+mod wait;
 mod watch;
 
 pub use client::Store;
@@ -26,4 +27,4 @@ pub use config::{ConfigError, StoreConfig};
 pub use error::StoreError;
 pub use latencies::LatencyMetrics;
 pub use value::{Page, StoredValue};
-pub use watch::{Change, Feed, WatchItem};
+pub use watch::{Change, Feed, ProgressRequests, WatchItem};

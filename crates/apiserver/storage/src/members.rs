@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
@@ -224,19 +224,25 @@ impl Members {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
+        // One deadline for all: a page that takes too long anywhere is not read again and again.
+        let deadline = Instant::now() + DEADLINE;
         let mut attempts = self.0.members.len();
         loop {
             let member = self.preferred();
-            let done = with_deadline(send(member.channel.clone())).await;
+            let call = send(member.channel.clone());
+            let Ok(done) = timeout_at(deadline, call).await else {
+                self.leave(&member, Reason::Silence);
+                return Err(missed_deadline());
+            };
             attempts -= 1;
-            match done {
+            match done.map_err(StoreError::from) {
                 Err(StoreError::Unavailable(why)) => {
                     self.leave(&member, Reason::Failure);
                     if attempts == 0 {
                         return Err(StoreError::Unavailable(why));
                     }
                 }
-                done => return done,
+                done => return done.map(Response::into_inner),
             }
         }
     }
@@ -249,9 +255,13 @@ async fn with_deadline<T>(
     match timeout(DEADLINE, call).await {
         Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(status.into()),
-        // The write may still be executed: the error says "unknown", not "failed".
-        Err(_) => Err(StoreError::Unavailable("no response within 10 s".into())),
+        Err(_) => Err(missed_deadline()),
     }
+}
+
+// A write may still be executed: the error says "unknown", not "failed".
+fn missed_deadline() -> StoreError {
+    StoreError::Unavailable("no response within 10 s".into())
 }
 
 #[cfg(test)]

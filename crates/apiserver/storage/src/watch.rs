@@ -8,12 +8,13 @@
 use crate::client::{key_bytes, prefix_end};
 use crate::members::{Member, PATIENCE, Reason};
 use crate::progress::is_ordered;
+use crate::wait::{Answer, Wait};
 use crate::{Store, StoreError, StoredValue};
 use proto_etcd::MessageStream;
 use proto_etcd::etcdserverpb as pb;
 use proto_etcd::mvccpb::{Event, event::EventType};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -55,10 +56,26 @@ pub enum WatchItem {
 /// dropped.
 pub struct Feed {
     items: mpsc::Receiver<WatchItem>,
-    /// Send to receive the current revision soon, as `WatchItem::Progress`.
-    pub progress_requests: mpsc::Sender<()>,
+    /// Requests progress up to a revision.
+    pub progress: ProgressRequests,
     /// The one task that reads the stream.
     reader: JoinSet<()>,
+}
+
+/// Requests the progress of a watch up to a revision.
+#[derive(Clone)]
+pub struct ProgressRequests(watch::Sender<i64>);
+
+impl ProgressRequests {
+    /// Requests items up to a revision that the store has had. The feed asks until they are there,
+    /// at another member if the first one stays behind.
+    pub fn request(&self, revision: i64) {
+        self.0.send_if_modified(|wanted| {
+            let is_later = revision > *wanted;
+            *wanted = revision.max(*wanted);
+            is_later
+        });
+    }
 }
 
 impl Feed {
@@ -85,16 +102,14 @@ impl Store {
     pub fn watch_prefix(&self, prefix: &str, after: i64, stop: CancellationToken) -> Feed {
         // Bounded: if the caches are slow, the store's flow control holds events back.
         let (sender, items) = mpsc::channel(256);
-        // One pending request is enough: its response serves every waiting reader.
-        let (progress_requests, progress_requested) = mpsc::channel(1);
+        let (progress, wanted) = watch::channel(0);
         let watch = Watch {
             store: self.clone(),
             prefix: prefix.to_owned(),
             after,
             sender,
-            progress_requested,
+            wanted,
             pending: Vec::new(),
-            awaited: None,
             is_ordered: false,
         };
         let mut reader = JoinSet::new();
@@ -104,7 +119,7 @@ impl Store {
         });
         Feed {
             items,
-            progress_requests,
+            progress: ProgressRequests(progress),
             reader,
         }
     }
@@ -115,11 +130,10 @@ struct Watch {
     prefix: String,
     after: i64,
     sender: mpsc::Sender<WatchItem>,
-    progress_requested: mpsc::Receiver<()>,
+    /// The latest revision that a reader waits for. The store has had it.
+    wanted: watch::Receiver<i64>,
     /// Parts of a fragmented response.
     pending: Vec<Change>,
-    /// The time of a progress request without a response. A new stream repeats it.
-    awaited: Option<Instant>,
     /// Notifications of the member come after the events that they include.
     is_ordered: bool,
 }
@@ -222,72 +236,62 @@ impl Watch {
         mut responses: MessageStream<pb::WatchResponse>,
         patience: Duration,
     ) -> StreamEnd {
-        let mut repeats = self.awaited.take().is_some();
+        let has_several = self.store.members.has_several();
+        let mut wait = Wait::default();
         loop {
-            let awaited = self.awaited.filter(|_| self.store.members.has_several());
-            let hangs = async {
-                match awaited {
-                    Some(since) => sleep_until(since + patience).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let wanted = *self.wanted.borrow_and_update();
+            wait.update(self.after, wanted, Instant::now());
+            let hangs = sleep_after(wait.since.filter(|_| has_several), patience);
             tokio::select! {
                 // Responses first: while the caches were busy, they have waited here.
                 biased;
                 response = responses.message() => match response {
                     Ok(Some(response)) => {
-                        // A busy member sends events first.
-                        let is_created = response.created;
+                        wait.note_response(response.created);
                         if let Some(end) = self.handle_response(response).await {
                             return end;
-                        }
-                        if !is_created {
-                            self.awaited = None;
-                        } else if std::mem::take(&mut repeats)
-                            // A reader waits for a response that the stream before has lost.
-                            && !self.request_progress(&requests).await
-                        {
-                            return StreamEnd::Lost("the watch stream is closed".into());
                         }
                     }
                     Ok(None) => return StreamEnd::Lost("the store ended the watch".into()),
                     Err(status) => return StreamEnd::Lost(status.message().to_owned()),
                 },
-                requested = self.progress_requested.recv() => {
-                    if requested.is_none() {
-                        return StreamEnd::ReceiverDropped;
-                    }
-                    if !self.request_progress(&requests).await {
-                        return StreamEnd::Lost("the watch stream is closed".into());
+                changed = self.wanted.changed() => if changed.is_err() {
+                    return StreamEnd::ReceiverDropped;
+                },
+                () = sleep_after(wait.next_request, Duration::ZERO) => {
+                    match self.request_progress(&requests).await {
+                        Some(answer) => wait.note_request(answer, Instant::now()),
+                        None => return StreamEnd::Lost("the watch stream is closed".into()),
                     }
                 }
-                () = hangs => return StreamEnd::Lost("no response to a progress request".into()),
+                () = hangs => return StreamEnd::Lost("the member stays behind the store".into()),
             }
         }
     }
 
-    /// Returns false if the stream is closed.
-    async fn request_progress(&mut self, requests: &mpsc::Sender<pb::WatchRequest>) -> bool {
+    /// Requests progress. Returns what answers the request, or None if the stream is closed.
+    async fn request_progress(
+        &mut self,
+        requests: &mpsc::Sender<pb::WatchRequest>,
+    ) -> Option<Answer> {
         if !self.is_ordered {
-            // The event of one mark serves all who wait. After a failure the next request writes.
-            if self.awaited.is_none() && self.write_mark().await {
-                self.awaited = Some(Instant::now());
-            }
-            return true;
+            let written = self.write_mark().await;
+            return Some(written.map_or(Answer::Nothing, Answer::Revision));
         }
-        // The first request counts: further ones do not give a silent member more time.
-        self.awaited.get_or_insert_with(Instant::now);
         let progress =
             pb::watch_request::RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
-        requests.send(watch_request(progress)).await.is_ok()
+        let sent = requests.send(watch_request(progress)).await;
+        sent.is_ok().then_some(Answer::Response)
     }
 
     /// Writes a key below the prefix, whose event comes after all those before it. Upstream reads
-    /// from the store instead, at the cost of a whole list.
-    async fn write_mark(&self) -> bool {
+    /// from the store instead, at the cost of a whole list. Returns None if that fails.
+    async fn write_mark(&self) -> Option<i64> {
         let key = format!("{}{MARK}", self.prefix);
-        let written = timeout(PATIENCE, self.store.put_mark(&key)).await;
-        matches!(written, Ok(Ok(())))
+        timeout(PATIENCE, self.store.put_mark(&key))
+            .await
+            .ok()?
+            .ok()
     }
 
     async fn handle_response(&mut self, response: pb::WatchResponse) -> Option<StreamEnd> {
@@ -328,6 +332,14 @@ impl Watch {
             .await
             .is_err()
             .then_some(StreamEnd::ReceiverDropped)
+    }
+}
+
+/// Waits until `pause` after a time, or for ever without one.
+async fn sleep_after(time: Option<Instant>, pause: Duration) {
+    match time {
+        Some(time) => sleep_until(time + pause).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -376,9 +388,8 @@ mod tests {
             prefix: "/a/".to_owned(),
             after,
             sender,
-            progress_requested: mpsc::channel(1).1,
+            wanted: watch::channel(0).1,
             pending: Vec::new(),
-            awaited: None,
             is_ordered: true,
         };
         (watch, items)

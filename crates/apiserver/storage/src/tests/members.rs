@@ -123,12 +123,12 @@ async fn progress_request_is_repeated_at_the_next_member() {
     assert!(matches!(next_item(&mut feed).await, WatchItem::Restored));
     first.stall_watches(true);
     let written = second.put("/b/1", b"v");
-    let requests = feed.progress_requests.clone();
+    let progress = feed.progress.clone();
     let begun = Instant::now();
     let ask = async {
         // More of them do not give the member more time.
         while begun.elapsed() < Duration::from_secs(3) {
-            let _ = requests.try_send(());
+            progress.request(written);
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         std::future::pending().await
@@ -159,10 +159,10 @@ async fn watch_at_a_member_that_hangs_moves_to_the_next_one() {
     assert!(matches!(next_item(&mut feed).await, WatchItem::Restored));
     first.stall_watches(true);
     let written = second.put("/a/3", b"v");
-    feed.progress_requests.send(()).await.unwrap();
+    feed.progress.request(written);
     let lost = next_item(&mut feed).await;
     assert!(
-        matches!(&lost, WatchItem::Lost(why) if why.contains("progress")),
+        matches!(&lost, WatchItem::Lost(why) if why.contains("stays behind")),
         "{lost:?}"
     );
     assert!(matches!(next_item(&mut feed).await, WatchItem::Restored));

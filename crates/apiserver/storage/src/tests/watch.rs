@@ -84,7 +84,7 @@ async fn requested_progress_reports_a_revision_that_other_keys_caused() {
     let (etcd, store) = start_store().await;
     let mut feed = start_watch(&etcd, &store).await;
     let revision = etcd.put("/b/1", b"v");
-    feed.progress_requests.send(()).await.unwrap();
+    feed.progress.request(revision);
     let item = next_item(&mut feed).await;
     assert!(
         matches!(item, WatchItem::Progress(seen) if seen == revision),
@@ -99,7 +99,7 @@ async fn old_version_of_etcd_is_not_asked_for_progress() {
     etcd.set_version("3.4.23");
     let mut feed = start_watch(&etcd, &store).await;
     let other = etcd.put("/b/1", b"v");
-    feed.progress_requests.send(()).await.unwrap();
+    feed.progress.request(other);
     let changes = next_changes(&mut feed).await;
     let [(key, revision, false)] = &changes[..] else {
         panic!("{changes:?}");
