@@ -16,6 +16,7 @@ use controllers_runtime::{
 
 use crate::backends::{self, PodPort};
 use crate::slices;
+use crate::trigger_time::{TriggerTimes, annotate};
 
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
 const MANAGER: &str = "endpoint-controller";
@@ -23,11 +24,13 @@ const OVER: &str = "endpoints.kubernetes.io/over-capacity";
 // Upstream's limit, above which the annotation says that addresses are missing.
 const CAPACITY: usize = 1000;
 
-/// Returns the actions for the Endpoints of one Service. `members` are the namespace's pods.
+/// Returns the actions for the Endpoints of one Service. `members` are the namespace's pods;
+/// `trigger` is the time of the change that caused the reconcile.
 pub fn reconcile_endpoints(
     service: &Service,
     members: &[Arc<Pod>],
     existing: Option<&Endpoints>,
+    trigger: Option<Timestamp>,
 ) -> Vec<Action> {
     let Some(selector) = backends::service_selector(service) else {
         return Vec::new();
@@ -67,10 +70,14 @@ pub fn reconcile_endpoints(
         .into_iter()
         .map(|(ports, subset)| build_subset(subset, ports))
         .collect();
-    let wanted = build_endpoints(service, subsets, count > CAPACITY, existing);
+    let mut wanted = build_endpoints(service, subsets, count > CAPACITY, existing);
+    if existing.is_some_and(|old| semantically_equal(old, &wanted)) {
+        return Vec::new();
+    }
+    // After the comparison: the time alone is no reason for a write.
+    annotate(&mut wanted.metadata, trigger);
     match existing {
         None => vec![Action::create(&wanted)],
-        Some(old) if semantically_equal(old, &wanted) => Vec::new(),
         Some(_) => vec![Action::update(&wanted)],
     }
 }
@@ -152,6 +159,7 @@ struct EndpointsController {
     services: Cache<Service>,
     pods: Cache<Pod>,
     endpoints: Cache<Endpoints>,
+    triggers: TriggerTimes,
 }
 
 /// Sets up the Endpoints controller.
@@ -182,6 +190,7 @@ pub fn add_endpoints_controller(setup: &mut Setup, workers: usize) {
             services,
             pods,
             endpoints,
+            triggers: TriggerTimes::default(),
         },
     );
 }
@@ -190,6 +199,7 @@ impl Decide for EndpointsController {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
         let existing = self.endpoints.get(key);
         let Some(service) = self.services.get(key) else {
+            self.triggers.remove(key);
             // Endpoints without the label were written by hand and stay.
             let ours = existing.filter(|e| e.label(MANAGED_BY) == Some(MANAGER));
             return ours
@@ -197,10 +207,8 @@ impl Decide for EndpointsController {
                 .into_iter()
                 .collect();
         };
-        reconcile_endpoints(
-            &service,
-            &self.pods.in_namespace(split_key(key).0),
-            existing.as_deref(),
-        )
+        let members = self.pods.in_namespace(split_key(key).0);
+        let trigger = self.triggers.record(key, &service, &members);
+        reconcile_endpoints(&service, &members, existing.as_deref(), trigger)
     }
 }

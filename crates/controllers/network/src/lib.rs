@@ -5,6 +5,7 @@ pub mod endpoints;
 pub mod mirror;
 mod slices;
 pub mod slicing;
+pub mod trigger_time;
 
 pub use endpoints::add_endpoints_controller;
 pub use mirror::add_endpoint_slice_mirroring;

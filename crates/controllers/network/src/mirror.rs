@@ -11,6 +11,7 @@ use controllers_runtime::{Action, Cache, Decide, Meta, Queue, Setup, controller_
 
 use crate::slices::{self, Group, SliceTemplate};
 use crate::slicing::slice_cache;
+use crate::trigger_time::TRIGGER_TIME;
 
 const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
@@ -58,11 +59,14 @@ fn slice_template(endpoints: &Endpoints) -> SliceTemplate {
     let mut annotations = endpoints.meta().annotations.clone().unwrap_or_default();
     // The annotation holds the whole Endpoints object; copying it would double every slice.
     annotations.remove(APPLIED);
+    // It is the time of a change of pods, which has not caused that of the Endpoints.
+    annotations.remove(TRIGGER_TIME);
     SliceTemplate {
         prefix: endpoints.name().to_owned(),
         namespace: endpoints.namespace().to_owned(),
         labels,
         annotations,
+        trigger: None,
         owner: controller_reference(endpoints),
         placeholder: false,
     }

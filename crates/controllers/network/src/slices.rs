@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use controllers_runtime::{Action, Meta, labels::Labels, semantically_equal};
+
+use crate::trigger_time::annotate;
 
 /// The label with the Service's name.
 pub const SERVICE: &str = "kubernetes.io/service-name";
@@ -31,6 +34,8 @@ pub struct SliceTemplate {
     pub labels: Labels,
     /// Annotations.
     pub annotations: Labels,
+    /// Time of the change that causes the writes.
+    pub trigger: Option<Timestamp>,
     /// Owner reference.
     pub owner: OwnerReference,
     /// An address family without endpoints keeps an empty slice.
@@ -208,7 +213,7 @@ fn write_slice(
     old: Option<Arc<EndpointSlice>>,
 ) -> Option<Action> {
     let Some(old) = old else {
-        return Some(Action::create(&EndpointSlice {
+        let mut created = EndpointSlice {
             metadata: ObjectMeta {
                 // Generated, because a Service may have several slices, and other controllers may
                 // add their own.
@@ -222,11 +227,18 @@ fn write_slice(
             address_type: group.family.clone(),
             endpoints: Some(endpoints),
             ports: Some(group.ports.clone()),
-        }));
+        };
+        annotate(&mut created.metadata, common.trigger);
+        return Some(Action::create(&created));
     };
     let mut slice = old.as_ref().clone();
     slice.metadata.labels = Some(common.labels.clone());
     slice.endpoints = Some(endpoints);
     slice.ports = Some(group.ports.clone());
-    (!semantically_equal(&slice, old.as_ref())).then(|| Action::update(&slice))
+    if semantically_equal(&slice, old.as_ref()) {
+        return None;
+    }
+    // After the comparison: the time alone is no reason for a write.
+    annotate(&mut slice.metadata, common.trigger);
+    Some(Action::update(&slice))
 }

@@ -18,17 +18,20 @@ use controllers_runtime::{
 
 use crate::backends::{self, PodPort};
 use crate::slices::{self, Group, SliceTemplate};
+use crate::trigger_time::TriggerTimes;
 
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Returns the actions for the slices of one Service. `members` are the namespace's pods,
-/// `find_node` finds a node by its name.
+/// `find_node` finds a node by its name, `trigger` is the time of the change that caused the
+/// reconcile.
 pub fn reconcile_service(
     service: &Service,
     members: &[Arc<Pod>],
     find_node: &dyn Fn(&str) -> Option<Arc<Node>>,
     existing: &[Arc<EndpointSlice>],
+    trigger: Option<Timestamp>,
 ) -> Vec<Action> {
     let Some(selector) = backends::service_selector(service) else {
         return Vec::new();
@@ -75,7 +78,12 @@ pub fn reconcile_service(
             endpoints,
         })
         .collect();
-    slices::pack_endpoints(&slice_template(service), &families, groups, existing)
+    slices::pack_endpoints(
+        &slice_template(service, trigger),
+        &families,
+        groups,
+        existing,
+    )
 }
 
 fn publishes_not_ready_addresses(service: &Service) -> bool {
@@ -83,7 +91,7 @@ fn publishes_not_ready_addresses(service: &Service) -> bool {
     spec.and_then(|s| s.publish_not_ready_addresses) == Some(true)
 }
 
-fn slice_template(service: &Service) -> SliceTemplate {
+fn slice_template(service: &Service, trigger: Option<Timestamp>) -> SliceTemplate {
     let mut labels = service.meta().labels.clone().unwrap_or_default();
     labels.insert(slices::SERVICE.to_owned(), service.name().to_owned());
     labels.insert(slices::MANAGED_BY.to_owned(), MANAGER.to_owned());
@@ -98,6 +106,7 @@ fn slice_template(service: &Service) -> SliceTemplate {
         namespace: service.namespace().to_owned(),
         labels,
         annotations: labels::Labels::new(),
+        trigger,
         owner: controller_reference(service),
         placeholder: true,
     }
@@ -189,6 +198,7 @@ struct EndpointSliceController {
     pods: Cache<Pod>,
     nodes: Cache<Node>,
     slices: Cache<EndpointSlice>,
+    triggers: TriggerTimes,
 }
 
 /// Sets up the EndpointSlice controller.
@@ -218,6 +228,7 @@ pub fn add_endpoint_slice_controller(setup: &mut Setup, workers: usize) {
         pods,
         nodes,
         slices,
+        triggers: TriggerTimes::default(),
     };
     setup.add_reconciler("endpointslice-controller", workers, queue, controller);
 }
@@ -277,6 +288,7 @@ fn on_node(event: &Event<Node>, queue: &Queue, services: &Cache<Service>, on_nod
 impl Decide for EndpointSliceController {
     fn reconcile(&self, key: &str, _now: Timestamp) -> Vec<Action> {
         let Some(service) = self.services.get(key) else {
+            self.triggers.remove(key);
             return Vec::new();
         };
         let ours = |s: &Arc<EndpointSlice>| s.label(slices::MANAGED_BY) == Some(MANAGER);
@@ -286,12 +298,10 @@ impl Decide for EndpointSliceController {
             .into_iter()
             .filter(ours)
             .collect();
-        reconcile_service(
-            &service,
-            &self.pods.in_namespace(split_key(key).0),
-            &|name| self.nodes.get(name),
-            &existing,
-        )
+        let members = self.pods.in_namespace(split_key(key).0);
+        let trigger = self.triggers.record(key, &service, &members);
+        let find_node = |name: &str| self.nodes.get(name);
+        reconcile_service(&service, &members, &find_node, &existing, trigger)
     }
 }
 

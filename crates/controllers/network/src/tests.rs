@@ -33,7 +33,7 @@ fn bodies(actions: &[Action]) -> Vec<Value> {
 }
 
 fn slices(service: &Service, pods: &[Arc<Pod>], existing: &[Arc<EndpointSlice>]) -> Vec<Action> {
-    crate::slicing::reconcile_service(service, pods, &|_| Some(node(json!({}))), existing)
+    crate::slicing::reconcile_service(service, pods, &|_| Some(node(json!({}))), existing, None)
 }
 
 fn node(labels: Value) -> Arc<Node> {
@@ -74,7 +74,10 @@ fn endpoints_and_their_conditions_follow_the_shared_table() {
         let slice = bodies(&slices(&s, &pods, &[])).remove(0);
         let found = slice.pointer("/endpoints/0/conditions").cloned();
         assert_eq!(found.unwrap_or_default(), case["slice"], "{case}");
-        let subset = bodies(&crate::endpoints::reconcile_endpoints(&s, &pods, None)).remove(0);
+        let subset = bodies(&crate::endpoints::reconcile_endpoints(
+            &s, &pods, None, None,
+        ))
+        .remove(0);
         let lists = ["addresses", "notReadyAddresses"];
         let list = lists.into_iter().find(|list| {
             let path = format!("/subsets/0/{list}/0/ip");
@@ -148,6 +151,7 @@ fn endpoints_split_ready_from_unready() {
         &service(json!({})),
         &pods,
         None,
+        None,
     ));
     assert_eq!(got[0]["subsets"][0]["addresses"][0]["ip"], "10.1.0.1");
     assert_eq!(
@@ -156,7 +160,8 @@ fn endpoints_split_ready_from_unready() {
     );
     let old: Endpoints = serde_json::from_value(got[0].clone()).unwrap();
     assert!(
-        crate::endpoints::reconcile_endpoints(&service(json!({})), &pods, Some(&old)).is_empty()
+        crate::endpoints::reconcile_endpoints(&service(json!({})), &pods, Some(&old), None)
+            .is_empty()
     );
 }
 
@@ -258,7 +263,7 @@ fn service_in_deletion_gets_no_slices() {
 fn external_name_service_has_no_endpoints() {
     let s = service(json!({"type": "ExternalName"}));
     assert!(slices(&s, &many_pods(1), &[]).is_empty());
-    assert!(crate::endpoints::reconcile_endpoints(&s, &many_pods(1), None).is_empty());
+    assert!(crate::endpoints::reconcile_endpoints(&s, &many_pods(1), None, None).is_empty());
 }
 
 #[test]
@@ -281,6 +286,7 @@ fn hints_follow_the_traffic_distribution() {
             &many_pods(1),
             &node_in_zone,
             &[],
+            None,
         ));
         assert_eq!(got[0]["endpoints"][0]["hints"], expect, "{distribution}");
     }
@@ -295,6 +301,7 @@ fn unready_endpoint_has_no_hints() {
         &pods,
         &node_in_zone,
         &[],
+        None,
     ));
     assert!(got[0]["endpoints"][0]["hints"].is_null());
     assert_eq!(got[0]["endpoints"][0]["zone"], "z");
@@ -305,6 +312,7 @@ fn endpoints_above_the_capacity_are_truncated_and_annotated() {
     let got = bodies(&crate::endpoints::reconcile_endpoints(
         &service(json!({})),
         &many_pods(1001),
+        None,
         None,
     ));
     let addresses = got[0]["subsets"][0]["addresses"].as_array().unwrap();
@@ -370,7 +378,7 @@ fn addresses_of_both_families_are_mirrored_into_slices_of_their_own() {
 fn pod_of_an_unknown_node_gets_an_endpoint_only_if_the_service_publishes_every_address() {
     for (publish, expect) in [(json!(null), 0), (json!(false), 0), (json!(true), 1)] {
         let s = service(json!({"publishNotReadyAddresses": publish}));
-        let got = crate::slicing::reconcile_service(&s, &many_pods(1), &|_| None, &[]);
+        let got = crate::slicing::reconcile_service(&s, &many_pods(1), &|_| None, &[], None);
         assert_eq!(sizes(&got), [expect], "{publish}");
     }
 }
@@ -387,4 +395,35 @@ fn pod_without_the_named_ports_is_in_a_slice_without_ports() {
     assert_eq!(body["ports"], json!([]));
     assert_eq!(body["endpoints"][0]["addresses"], json!(["10.1.0.0"]));
     assert!(slices(&s, &pods, &applied(&got)).is_empty());
+}
+
+/// The time of the change is in the objects that it changes, and causes no write itself.
+#[test]
+fn written_objects_have_the_time_of_the_change() {
+    let (s, pods, more) = (service(json!({})), many_pods(1), many_pods(2));
+    let find_node = |_: &str| Some(node(json!({})));
+    let reconcile = |pods: &[Arc<Pod>],
+                     old: &[Arc<EndpointSlice>],
+                     ends: Option<&Endpoints>,
+                     time: Option<&str>| {
+        let time = time.map(|time| time.parse().unwrap());
+        let slices = crate::slicing::reconcile_service(&s, pods, &find_node, old, time);
+        let endpoints = crate::endpoints::reconcile_endpoints(&s, pods, ends, time);
+        (slices, endpoints)
+    };
+    let (first, later) = ("2026-01-01T00:00:00Z", "2026-01-01T01:00:00.5Z");
+    let (slices, endpoints) = reconcile(&pods, &[], None, Some(first));
+    let trigger = |actions: &[Action]| {
+        bodies(actions)[0]["metadata"]["annotations"][crate::trigger_time::TRIGGER_TIME].clone()
+    };
+    assert_eq!([trigger(&slices), trigger(&endpoints)], [first, first]);
+    let old = applied(&slices);
+    let ends: Endpoints = serde_json::from_value(bodies(&endpoints)[0].clone()).unwrap();
+    let (same_slices, same_ends) = reconcile(&pods, &old, Some(&ends), Some(later));
+    assert!(same_slices.is_empty() && same_ends.is_empty());
+    for (time, expect) in [(Some(later), json!(later)), (None, json!(null))] {
+        let (slices, endpoints) = reconcile(&more, &old, Some(&ends), time);
+        assert_eq!(trigger(&slices), expect, "slices at {time:?}");
+        assert_eq!(trigger(&endpoints), expect, "endpoints at {time:?}");
+    }
 }
