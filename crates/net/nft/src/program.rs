@@ -28,8 +28,8 @@ pub enum Error {
     #[error("nft rejected a transaction: {0}")]
     Rejected(String),
     /// `nft` exceeded the deadline and was killed.
-    #[error("nft did not end within {} s", NFT_TIMEOUT.as_secs())]
-    Timeout,
+    #[error("nft did not end within {} s", .0.as_secs())]
+    Timeout(Duration),
 }
 
 impl Error {
@@ -37,14 +37,20 @@ impl Error {
     #[must_use]
     pub fn is_rejection(&self) -> bool {
         match self {
-            Self::Rejected(_) | Self::Timeout => true,
+            Self::Rejected(_) | Self::Timeout(_) => true,
             Self::Run(_) => false,
         }
     }
 }
 
-/// Timeout of one call of `nft`. A transaction of 10 000 Services takes a few seconds.
+/// Timeout of one call of `nft` without input. A transaction of 10 000 Services takes a few
+/// seconds.
 const NFT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Input for which the timeout is a second longer: a slow node would otherwise never finish a large
+/// transaction.
+const BYTES_PER_SECOND: u64 = 100_000;
+/// Limit of the timeout.
+const MAX_NFT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Limits of the text of an error.
 const MAX_ERROR_LINES: usize = 5;
@@ -88,9 +94,10 @@ pub async fn apply_commands(commands: &str) -> Result<(), Error> {
         drop(stdin);
     };
     let ended = async { tokio::join!(child.wait_with_output(), feed).0 };
-    let output = tokio::time::timeout(NFT_TIMEOUT, ended)
+    let limit = transaction_timeout(commands.len());
+    let output = tokio::time::timeout(limit, ended)
         .await
-        .map_err(|_| Error::Timeout)??;
+        .map_err(|_| Error::Timeout(limit))??;
     if output.status.success() {
         return Ok(());
     }
@@ -109,7 +116,7 @@ pub async fn list_objects(words: &[&str]) -> Result<Output, Error> {
         .output();
     let output = tokio::time::timeout(NFT_TIMEOUT, listing)
         .await
-        .map_err(|_| Error::Timeout)??;
+        .map_err(|_| Error::Timeout(NFT_TIMEOUT))??;
     Ok(output)
 }
 
@@ -127,6 +134,12 @@ pub async fn delete_table(family: Family, table: &str) -> Result<(), Error> {
     .await
 }
 
+/// Returns the timeout of a transaction by its size.
+fn transaction_timeout(bytes: usize) -> Duration {
+    let more = u64::try_from(bytes).unwrap_or(u64::MAX) / BYTES_PER_SECOND;
+    (NFT_TIMEOUT + Duration::from_secs(more)).min(MAX_NFT_TIMEOUT)
+}
+
 /// Returns the first errors of `nft`, each of which repeats a line of its input. Such a line may
 /// have thousands of elements.
 fn first_lines(output: &[u8]) -> String {
@@ -136,4 +149,22 @@ fn first_lines(output: &[u8]) -> String {
         .map(|line| line.chars().take(MAX_ERROR_CHARACTERS).collect::<String>())
         .collect::<Vec<_>>()
         .join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeout_grows_with_the_transaction() {
+        for (bytes, seconds) in [
+            (0, 60),
+            (99_999, 60),
+            (10_000_000, 160),
+            (54_000_000, 600),
+            (1 << 40, 600),
+        ] {
+            assert_eq!(transaction_timeout(bytes).as_secs(), seconds, "{bytes}");
+        }
+    }
 }
