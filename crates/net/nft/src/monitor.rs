@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::RcvBufForce;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, setsockopt,
+    AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recvfrom, setsockopt,
     socket,
 };
 use tokio::io::unix::AsyncFd;
@@ -38,6 +38,10 @@ const BUFFER: usize = 32 * 1024;
 /// about 100 bytes for each rule and element. Memory is used until they are read.
 const RECEIVE_BUFFER: usize = 4 << 20;
 
+/// Limit of the notifications of one read: more than the kernel's buffer holds. A program that
+/// changes tables all the time must not keep the reader busy.
+const MAX_NOTIFICATIONS: usize = 20_000;
+
 /// Changes since the last read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TableChanges {
@@ -61,6 +65,8 @@ pub struct TableMonitor {
     socket: AsyncFd<OwnedFd>,
     reader: Reader,
     buffer: Vec<u8>,
+    /// The last read ended at its limit, and not at the end of the notifications.
+    has_more: bool,
 }
 
 impl TableMonitor {
@@ -82,6 +88,7 @@ impl TableMonitor {
             socket: watch_socket(socket)?,
             reader: Reader::new(table),
             buffer: vec![0; BUFFER],
+            has_more: false,
         })
     }
 
@@ -91,9 +98,13 @@ impl TableMonitor {
     /// The socket fails. The loss of notifications is no error but a change.
     pub async fn wait_for_change(&mut self) -> io::Result<TableChanges> {
         loop {
-            // Cleared before and not after the read: a notification that arrives meanwhile sets it
-            // again.
-            self.socket.readable().await?.clear_ready();
+            if self.has_more {
+                tokio::task::yield_now().await;
+            } else {
+                // Cleared before and not after the read: a notification that arrives meanwhile sets
+                // it again.
+                self.socket.readable().await?.clear_ready();
+            }
             let changes = self.read_changes()?;
             if changes.any() {
                 return Ok(changes);
@@ -101,32 +112,19 @@ impl TableMonitor {
         }
     }
 
-    /// Returns the changes that the socket has notifications of, without waiting.
+    /// Returns the changes that the socket has notifications of, without waiting. At the limit of
+    /// one read, the remaining ones count as lost until the next read.
     ///
     /// # Errors
     /// The socket fails.
     pub fn read_changes(&mut self) -> io::Result<TableChanges> {
-        let mut changes = TableChanges::default();
-        loop {
-            // The socket itself and not its readiness: the runtime learns of a notification later
-            // than this call, if that follows the change.
-            let socket = self.socket.get_ref().as_raw_fd();
-            match recv(socket, &mut self.buffer, MsgFlags::empty()) {
-                Ok(length) => {
-                    let messages = self.buffer.get(..length).unwrap_or_default();
-                    changes.transactions += self.reader.count_transactions(messages);
-                }
-                Err(Errno::EAGAIN) => {
-                    // The end may be among the lost ones; the next one would be that of another
-                    // transaction.
-                    self.reader.touched &= !changes.lost;
-                    return Ok(changes);
-                }
-                Err(Errno::ENOBUFS) => changes.lost = true,
-                Err(Errno::EINTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        // The socket itself and not its readiness: the runtime learns of a notification later than
+        // this call, if that follows the change.
+        let socket = self.socket.get_ref().as_raw_fd();
+        let receive = |buffer: &mut [u8]| recvfrom::<NetlinkAddr>(socket, buffer);
+        let changes = self.reader.read_all(&mut self.buffer, receive);
+        self.has_more = self.reader.stopped_at_limit;
+        changes
     }
 
     /// Runs a future, and returns its result with the changes during it. Notifications are read
@@ -183,6 +181,7 @@ struct Reader {
     /// The name with the terminating zero, as in messages.
     table: Vec<u8>,
     touched: bool,
+    stopped_at_limit: bool,
 }
 
 impl Reader {
@@ -190,7 +189,38 @@ impl Reader {
         Self {
             table: [table.as_bytes(), &[0]].concat(),
             touched: false,
+            stopped_at_limit: false,
         }
+    }
+
+    /// Reads until there is no more, or the limit is reached.
+    fn read_all(
+        &mut self,
+        buffer: &mut [u8],
+        receive: impl Fn(&mut [u8]) -> nix::Result<(usize, Option<NetlinkAddr>)>,
+    ) -> io::Result<TableChanges> {
+        let mut changes = TableChanges::default();
+        self.stopped_at_limit = true;
+        for _ in 0..MAX_NOTIFICATIONS {
+            match receive(buffer) {
+                // A privileged process can send to the socket, too; the kernel's port is 0.
+                Ok((length, Some(sender))) if sender.pid() == 0 => {
+                    let messages = buffer.get(..length).unwrap_or_default();
+                    changes.transactions += self.count_transactions(messages);
+                }
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
+                    self.stopped_at_limit = false;
+                    break;
+                }
+                Err(Errno::ENOBUFS) => changes.lost = true,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        changes.lost |= self.stopped_at_limit;
+        // The end may be among the lost ones; the next one would be that of another transaction.
+        self.touched &= !changes.lost;
+        Ok(changes)
     }
 
     /// Returns the number of transactions that end in these messages and changed the table.
@@ -292,6 +322,35 @@ mod tests {
         let end = message(GENERATION, &[]);
         assert_eq!(reader.count_transactions(&end), 1);
         assert_eq!(reader.count_transactions(&end), 0);
+    }
+
+    #[test]
+    fn only_messages_of_the_kernel_are_read_and_not_without_end() {
+        let whole = [
+            message(6, &[(1, b"kube-proxy\0")]),
+            message(GENERATION, &[]),
+        ]
+        .concat();
+        for (sender, count, transactions, lost) in [
+            (Some(0), 1, 1, false),
+            (Some(7), 1, 0, false),
+            (None, 1, 0, false),
+            (Some(0), usize::MAX, MAX_NOTIFICATIONS, true),
+            (Some(7), usize::MAX, 0, true),
+        ] {
+            let left = std::cell::Cell::new(count);
+            let mut reader = Reader::new("kube-proxy");
+            let receive = |buffer: &mut [u8]| {
+                let next = left.get().checked_sub(1).ok_or(Errno::EAGAIN)?;
+                left.set(next);
+                buffer[..whole.len()].copy_from_slice(&whole);
+                Ok((whole.len(), sender.map(|pid| NetlinkAddr::new(pid, 0))))
+            };
+            let found = reader.read_all(&mut vec![0; BUFFER], receive);
+            let expect = TableChanges { transactions, lost };
+            assert_eq!(found.ok(), Some(expect), "{sender:?} {count}");
+            assert_eq!(reader.stopped_at_limit, lost, "{sender:?} {count}");
+        }
     }
 
     #[test]
