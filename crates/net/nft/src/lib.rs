@@ -7,6 +7,7 @@ mod connections;
 mod monitor;
 mod names;
 mod program;
+mod table_watch;
 mod terms;
 
 pub use connections::{
@@ -15,4 +16,5 @@ pub use connections::{
 pub use monitor::{TableChanges, TableMonitor};
 pub use names::chain_name;
 pub use program::{Commands, Error, apply_commands, check_nft, delete_table, list_objects};
+pub use table_watch::{TableWatch, TableWork};
 pub use terms::{Family, Protocol, supported_families};

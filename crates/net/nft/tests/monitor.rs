@@ -6,7 +6,10 @@
 
 use std::time::Duration;
 
-use net_nft::{Family, TableChanges, TableMonitor, apply_commands, check_nft, delete_table};
+use net_nft::{
+    Family, TableChanges, TableMonitor, TableWatch, TableWork, apply_commands, check_nft,
+    delete_table,
+};
 
 /// Runs a test in a network namespace; its programs inherit that of the thread.
 fn in_namespace<F: Future<Output = ()> + 'static>(test: fn() -> F) {
@@ -69,6 +72,32 @@ fn waiting_ends_when_another_program_deletes_the_table() {
         delete_table(Family::V4, "own").await.unwrap();
         let seen = tokio::time::timeout(Duration::from_secs(20), monitor.wait_for_change()).await;
         assert_eq!(seen.unwrap().unwrap(), transactions(1));
+    });
+}
+
+#[test]
+fn watch_asks_for_a_repair_after_changes_of_others_only() {
+    in_namespace(|| async {
+        let mut watch = TableWatch::open("own", Duration::from_secs(30));
+        for change in ["flush ruleset\n", "add element ip own s { 192.0.2.1 }\n"] {
+            // An installation that counts as a repair, which delays the next one.
+            let begun = std::time::Instant::now();
+            watch.discard_changes();
+            watch.begin_repair();
+            watch
+                .apply(&format!("add table ip own\ndelete table ip own\n{OWN}"))
+                .await
+                .unwrap();
+            let wait = Duration::from_millis(200);
+            let early = tokio::time::timeout(wait, watch.wait_for_work()).await;
+            assert!(early.is_err(), "its own change: {early:?}");
+            apply_commands(change).await.unwrap();
+            let wait = Duration::from_secs(20);
+            let work = tokio::time::timeout(wait, watch.wait_for_work()).await;
+            assert_eq!(work.unwrap(), TableWork::Repair, "{change}");
+            let took = begun.elapsed();
+            assert!(took >= Duration::from_secs(5), "{change}: {took:?}");
+        }
     });
 }
 

@@ -26,7 +26,6 @@ mod run;
 mod service_rules;
 mod settings;
 mod sync;
-mod table_watch;
 mod upstream;
 
 pub use args::Args;

@@ -14,7 +14,9 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
+use net_nft::TableWatch;
 
+use crate::base_chains::TABLE;
 use crate::desired::DesiredRules;
 use crate::dirty_services::{DirtyServices, object_key};
 use crate::health::{Health, serve_health, serve_metrics};
@@ -23,7 +25,6 @@ use crate::local::LocalNode;
 use crate::metrics::{ChangeMetrics, ProxyMetrics};
 use crate::settings::{Settings, apply_conntrack_settings};
 use crate::sync::Proxy;
-use crate::table_watch::TableWatch;
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// Excludes Services that another proxy serves.
@@ -86,7 +87,7 @@ async fn run_proxy(client: Client, settings: Settings, tasks: Tasks) -> anyhow::
         let checks = Checks::new(tasks.clone(), health.clone());
         let node = LocalNode::default();
         let mut proxy = Proxy {
-            watch: TableWatch::open(settings.sync_period),
+            watch: TableWatch::open(TABLE, settings.sync_period),
             synced: None,
             settings,
             services,

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Node as NodeObject, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::ServiceCIDR;
+use net_nft::{TableWatch, TableWork};
 
 use crate::base_chains::{BaseChainOptions, build_base_chains};
 use crate::conntrack;
@@ -22,11 +23,12 @@ use crate::metrics::ProxyMetrics;
 use crate::nft;
 use crate::service_rules::{ServiceRules, build_service_rules};
 use crate::settings::Settings;
-use crate::table_watch::{TableWatch, Work};
 
 /// Changes within this time are applied together.
 const BATCH_DELAY: Duration = Duration::from_millis(10);
-const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Time after a failed transaction: doubling from the first to the last.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(30);
 
 /// The state of the loop.
 pub(crate) struct Proxy {
@@ -54,6 +56,7 @@ impl Proxy {
         // other options.
         let mut whole = true;
         let mut removal = String::new();
+        let mut retry_delay = FIRST_RETRY;
         loop {
             if !whole {
                 whole = self.wait_for_work(dirty).await;
@@ -85,6 +88,7 @@ impl Proxy {
                         self.figures.record_programming(family, since);
                     }
                     whole = false;
+                    retry_delay = FIRST_RETRY;
                     self.synced = Some(tokio::time::Instant::now());
                     self.health.record_success();
                 }
@@ -94,7 +98,9 @@ impl Proxy {
                     removal.clear();
                     dirty.restore_triggers(triggers);
                     self.figures.record_failure(&self.node.families);
-                    tokio::time::sleep(RETRY_DELAY).await;
+                    tokio::time::sleep(retry_delay).await;
+                    retry_delay = (retry_delay * 2).min(LAST_RETRY);
+                    self.watch.begin_repair();
                 }
             }
         }
@@ -109,11 +115,14 @@ impl Proxy {
                     return false;
                 }
                 work = self.watch.wait_for_work() => {
-                    if work == Work::Check && nft::are_installed(&self.node.families).await {
-                        continue;
+                    if work == TableWork::Check {
+                        if nft::are_installed(&self.node.families).await {
+                            continue;
+                        }
+                        self.watch.begin_repair();
                     }
                     tracing::warn!(
-                        "another program has changed the table kube-proxy; all rules will be installed again"
+                        "another program may have changed the table kube-proxy; all rules will be installed again"
                     );
                     return true;
                 }

@@ -5,6 +5,7 @@ use base_telemetry::prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 
 use super::*;
+use crate::base_chains::TABLE;
 use crate::metrics::ChangeMetrics;
 use crate::service_rules::tests as fixtures;
 
@@ -63,7 +64,7 @@ fn proxy(more: &[&str]) -> Proxy {
         crate::args::tests::settings(&[&["--hostname-override=n1"], more].concat()).unwrap();
     let health = Arc::new(Health::default());
     Proxy {
-        watch: TableWatch::open(settings.sync_period),
+        watch: TableWatch::open(TABLE, settings.sync_period),
         synced: None,
         settings,
         services: Store::from_objects(vec![service], Vec::new()),
