@@ -9,11 +9,11 @@ use client::events::Recorder;
 use client::{Client, Event, Informer, ListParams, ObjectExt, Store, object_reference};
 use k8s_openapi::api::core::v1::{Container, Namespace, Pod, PodSpec, PodStatus};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use net_nft::{Error, Family, apply_commands};
+use net_nft::{Error, Family, TableWatch, TableWork, apply_commands};
 use tokio::sync::Notify;
 use tokio::time::{Interval, MissedTickBehavior};
 
-use crate::base_chains::{GuardedNetwork, count_installed_objects, have_base_chains};
+use crate::base_chains::{GuardedNetwork, TABLE, count_installed_objects, have_base_chains};
 use crate::bridge::enable_bridge_filtering;
 use crate::closing::ClosingReason;
 use crate::connections::ConnectionCleaner;
@@ -35,7 +35,8 @@ pub struct AgentSettings {
     pub node_name: String,
     /// Network of the node's pods.
     pub network: GuardedNetwork,
-    /// Interval at which the installed rules are checked; not 0.
+    /// Interval at which bridges are checked and closed namespaces are tried again, and the installed
+    /// rules if the kernel does not notify of their changes; not 0.
     pub check_interval: Duration,
 }
 
@@ -56,6 +57,7 @@ pub async fn run_agent(
     let (pods, namespaces, policies) = start_informers(&client, &dirty, &tasks);
     let mut agent = Agent {
         checks: schedule_checks(settings.check_interval),
+        watch: TableWatch::open(TABLE, settings.check_interval),
         settings,
         families,
         pods,
@@ -95,15 +97,22 @@ pub async fn close_new_tables(network: &GuardedNetwork) -> Result<(), Error> {
 enum Wakeup {
     /// Objects have changed.
     Changes,
-    /// The installed rules must be checked.
+    /// Bridges must be checked, and closed namespaces are tried again.
     Check,
+    /// The table needs work.
+    Table(TableWork),
 }
 
-/// Waits for changes or the next check. A check comes first: pods that change all the time would
-/// otherwise delay the repair of removed rules without end.
-async fn wait_for_wakeup(changes: &Notify, checks: &mut Interval) -> Wakeup {
+/// Waits for changes, the next check, or work on the table. Changes come last: pods that change all
+/// the time would otherwise delay the repair of removed rules without end.
+async fn wait_for_wakeup(
+    changes: &Notify,
+    checks: &mut Interval,
+    work: impl Future<Output = TableWork>,
+) -> Wakeup {
     tokio::select! {
         biased;
+        work = work => Wakeup::Table(work),
         _ = checks.tick() => Wakeup::Check,
         () = changes.notified() => Wakeup::Changes,
     }
@@ -127,8 +136,9 @@ struct Agent {
     cleaner: Arc<ConnectionCleaner>,
     events: Recorder,
     metrics: PolicyMetrics,
-    /// Times at which the installed rules are checked.
+    /// Times of checks.
     checks: Interval,
+    watch: TableWatch,
     /// The last problem of bridges that was logged.
     bridge_problem: Option<String>,
 }
@@ -168,6 +178,7 @@ impl Agent {
             self.report_state(needs_full_install);
             if needs_full_install {
                 tokio::time::sleep(RETRY_DELAY).await;
+                self.watch.begin_repair();
             }
         }
     }
@@ -201,22 +212,39 @@ impl Agent {
     /// Waits for changes; returns true if everything must be installed again.
     async fn wait_for_work(&mut self, dirty: &DirtyObjects) -> bool {
         loop {
-            if wait_for_wakeup(&dirty.wake, &mut self.checks).await == Wakeup::Changes {
-                tokio::time::sleep(BATCH_DELAY).await;
-                return false;
-            }
-            self.check_bridges().await;
-            // The kernel sends no event when another program changes the rules.
-            if !self.has_all_objects().await {
-                tracing::warn!(
-                    "another program has removed rules of NetworkPolicies; all of them will be installed again"
-                );
-                return true;
-            }
-            if self.state.retry_closed() {
-                return false;
+            let work = self.watch.wait_for_work();
+            match wait_for_wakeup(&dirty.wake, &mut self.checks, work).await {
+                Wakeup::Changes => {
+                    tokio::time::sleep(BATCH_DELAY).await;
+                    return false;
+                }
+                Wakeup::Check => {
+                    self.check_bridges().await;
+                    if self.state.retry_closed() {
+                        return false;
+                    }
+                }
+                Wakeup::Table(work) => {
+                    if self.needs_repair(work).await {
+                        return true;
+                    }
+                }
             }
         }
+    }
+
+    /// Returns whether all rules must be installed again.
+    async fn needs_repair(&mut self, work: TableWork) -> bool {
+        if work == TableWork::Check {
+            if self.has_all_objects().await {
+                return false;
+            }
+            self.watch.begin_repair();
+        }
+        tracing::warn!(
+            "another program may have changed rules of NetworkPolicies; all of them will be installed again"
+        );
+        true
     }
 
     /// Returns whether the tables have as many chains, rules and sets as the state. If `nft` fails,
@@ -257,7 +285,13 @@ impl Agent {
     }
 
     async fn apply(&mut self, is_full: bool) -> Result<(), Error> {
-        let apply = |commands: String| async move { apply_commands(&commands).await };
+        if is_full {
+            self.watch.discard_changes();
+        }
+        // Transactions follow each other, so the lock is free each time.
+        let watch = tokio::sync::Mutex::new(&mut self.watch);
+        let watch = &watch;
+        let apply = |commands: String| async move { watch.lock().await.apply(&commands).await };
         apply_state(&mut self.state, is_full, apply).await?;
         // After the rules, which decide about the next packet.
         self.cleaner.add(self.state.take_stale_addresses());
@@ -334,6 +368,8 @@ fn trim_container(container: Container) -> Container {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -344,14 +380,17 @@ mod tests {
         let began = tokio::time::Instant::now();
         for round in 1..3 {
             changes.notify_one();
-            while wait_for_wakeup(&changes, &mut checks).await == Wakeup::Changes {
+            while wait_for_wakeup(&changes, &mut checks, pending()).await == Wakeup::Changes {
                 // A sync, in which more objects change.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 changes.notify_one();
                 assert!(began.elapsed() < (INTERVAL + BATCH_DELAY * 10) * round);
             }
         }
-        let changed = wait_for_wakeup(&changes, &mut checks).await;
-        assert_eq!(changed, Wakeup::Changes, "a check loses no change");
+        let repair = std::future::ready(TableWork::Repair);
+        let repaired = wait_for_wakeup(&changes, &mut checks, repair).await;
+        assert_eq!(repaired, Wakeup::Table(TableWork::Repair));
+        let changed = wait_for_wakeup(&changes, &mut checks, pending()).await;
+        assert_eq!(changed, Wakeup::Changes, "the others lose no change");
     }
 }
