@@ -1,7 +1,7 @@
 //! One port for each Service with `healthCheckNodePort`, on which load balancers check for
 //! endpoints on this node. It is open at the addresses of node ports, of the Service's families.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -22,14 +22,22 @@ use tokio::time::Instant;
 use crate::health::Health;
 use crate::service_rules::HealthCheck;
 
-/// Time between two attempts to bind ports: doubling from the first to the last.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// Time between two attempts to bind a port: doubling from the first to the last. The first is
+/// short, because another Service may release the port in the same sync.
+const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(32);
 const BACKLOG: u32 = 128;
 
 struct Listener {
     local: Arc<AtomicUsize>,
     stop: CancellationToken,
+}
+
+/// The next attempt to bind a port that was in use.
+struct Retry {
+    port: u16,
+    at: Instant,
+    delay: Duration,
 }
 
 /// The health check ports of Services.
@@ -40,9 +48,7 @@ pub struct Checks {
     checks: BTreeMap<String, HealthCheck>,
     open: BTreeMap<(String, SocketAddr), Listener>,
     /// Services with a port that could not be bound.
-    waiting: BTreeSet<String>,
-    retry_at: Option<Instant>,
-    retry_delay: Duration,
+    waiting: BTreeMap<String, Retry>,
 }
 
 impl Checks {
@@ -54,9 +60,7 @@ impl Checks {
             addresses: Vec::new(),
             checks: BTreeMap::new(),
             open: BTreeMap::new(),
-            waiting: BTreeSet::new(),
-            retry_at: None,
-            retry_delay: FIRST_RETRY,
+            waiting: BTreeMap::new(),
         }
     }
 
@@ -82,10 +86,14 @@ impl Checks {
                 Some(check) => self.checks.insert(service.clone(), check.clone()),
                 None => self.checks.remove(service),
             };
-            self.waiting.remove(service);
+            // Another port is tried at once. With the same one, the attempts go on as planned: the
+            // endpoints of a Service may change all the time.
+            let port = check.as_ref().map(|check| check.port);
+            if self.waiting.get(service).map(|retry| retry.port) != port {
+                self.waiting.remove(service);
+            }
             self.close_others(service);
         }
-        self.retry_delay = FIRST_RETRY;
         for service in changes.keys() {
             self.open_missing(service);
         }
@@ -93,7 +101,7 @@ impl Checks {
 
     /// Waits for the time of the next attempt to bind ports that were in use.
     pub async fn wait_for_retry(&self) {
-        match self.retry_at {
+        match self.waiting.values().map(|retry| retry.at).min() {
             Some(at) => tokio::time::sleep_until(at).await,
             None => std::future::pending().await,
         }
@@ -101,9 +109,16 @@ impl Checks {
 
     /// Tries again to bind ports that were in use.
     pub fn retry(&mut self) {
-        self.retry_at = None;
-        self.retry_delay = (self.retry_delay * 2).min(LAST_RETRY);
-        for service in self.waiting.clone() {
+        let now = Instant::now();
+        let mut due = Vec::new();
+        for (service, retry) in &mut self.waiting {
+            if retry.at <= now {
+                retry.delay = (retry.delay * 2).min(LAST_RETRY);
+                retry.at = now + retry.delay;
+                due.push(service.clone());
+            }
+        }
+        for service in due {
             self.open_missing(&service);
         }
     }
@@ -151,11 +166,17 @@ impl Checks {
             self.waiting.remove(service);
             return;
         };
-        // Logged once, and not at each attempt. The rules of the Service work without the check.
-        if self.waiting.insert(service.to_owned()) {
-            tracing::error!(service, %socket, %error, "health checks of the Service can't be served; check that no other process has the port and that the address is the node's. Trying again");
+        if self.waiting.contains_key(service) {
+            return;
         }
-        self.retry_at = Some(Instant::now() + self.retry_delay);
+        let retry = Retry {
+            port: socket.port(),
+            at: Instant::now() + FIRST_RETRY,
+            delay: FIRST_RETRY,
+        };
+        self.waiting.insert(service.to_owned(), retry);
+        // Logged once, and not at each attempt. The rules of the Service work without the check.
+        tracing::error!(service, %socket, %error, "health checks of the Service can't be served; check that no other process has the port and that the address is the node's. Trying again");
     }
 
     fn serve(&mut self, service: &str, socket: SocketAddr, listener: TcpListener, count: usize) {

@@ -106,7 +106,35 @@ async fn port_in_use_is_tried_again() {
     checks.wait_for_retry().await;
     checks.retry();
     assert!(ask("127.0.0.1", port).await.starts_with("HTTP/1.1 200"));
-    assert!(checks.waiting.is_empty() && checks.retry_at.is_none());
+    assert!(checks.waiting.is_empty());
+}
+
+/// The first attempt is soon after the failure, and syncs between the attempts delay or hasten none.
+#[tokio::test]
+async fn attempts_back_off_in_spite_of_syncs() {
+    let taken = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let mut checks = checks();
+    checks.set_all(loopback(), BTreeMap::new());
+    let began = Instant::now();
+    checks.set(one("ns/web", Some(check(port, &[(Family::V4, 1)]))));
+    for attempts in 0..4 {
+        for endpoints in 1..4 {
+            let own = check(port, &[(Family::V4, endpoints)]);
+            checks.set(one("ns/web", Some(own)));
+        }
+        let retry = &checks.waiting["ns/web"];
+        assert_eq!(retry.delay, FIRST_RETRY * (1 << attempts));
+        checks.wait_for_retry().await;
+        checks.retry();
+    }
+    let took = began.elapsed();
+    assert!(took >= FIRST_RETRY * 15, "{took:?}");
+    // Another port is tried at once.
+    let other = free_port();
+    checks.set(one("ns/web", Some(check(other, &[(Family::V4, 1)]))));
+    assert!(ask("127.0.0.1", other).await.starts_with("HTTP/1.1 200"));
+    assert!(checks.waiting.is_empty());
 }
 
 #[tokio::test]
