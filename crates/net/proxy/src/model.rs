@@ -133,7 +133,7 @@ fn parse_addresses(list: &[String], single: Option<&str>) -> Vec<IpAddr> {
     list.iter()
         .map(String::as_str)
         .chain(single)
-        .filter_map(|text| text.parse().ok())
+        .filter_map(parse_address)
         .collect()
 }
 
@@ -149,14 +149,19 @@ fn parse_range(text: &str) -> Option<IpNet> {
         return Some(range);
     }
     let (address, length) = text.split_once('/')?;
-    let address = match address.parse() {
-        Ok(address) => address,
-        Err(_) => {
-            let octets: Vec<&str> = address.split('.').map(strip_zeros).collect();
-            octets.join(".").parse().ok()?
-        }
+    IpNet::new(parse_address(address)?, strip_zeros(length).parse().ok()?).ok()
+}
+
+/// Parses an address, with leading zeros in its numbers, which are decimal in IPv4. An IPv4 address
+/// that is mapped to IPv6 is one of IPv4.
+fn parse_address(text: &str) -> Option<IpAddr> {
+    let group = |group: &str| {
+        let numbers: Vec<&str> = group.split('.').map(strip_zeros).collect();
+        numbers.join(".")
     };
-    IpNet::new(address, strip_zeros(length).parse().ok()?).ok()
+    let groups: Vec<String> = text.split(':').map(group).collect();
+    let address: IpAddr = groups.join(":").parse().ok()?;
+    Some(address.to_canonical())
 }
 
 fn strip_zeros(number: &str) -> &str {
@@ -178,6 +183,35 @@ fn read_load_balancer_ips(service: &Service) -> Vec<IpAddr> {
         // KEP-1860: such a load balancer must see the connection, so the node must not short-
         // circuit it.
         .filter(|one| one.ip_mode.as_deref() != Some("Proxy"))
-        .filter_map(|one| one.ip.as_deref()?.parse().ok())
+        .filter_map(|one| parse_address(one.ip.as_deref()?))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_old_objects_are_parsed() {
+        for (text, expect) in [
+            ("10.96.0.7", Some("10.96.0.7")),
+            ("010.096.000.07", Some("10.96.0.7")),
+            ("fd00::7", Some("fd00::7")),
+            ("fd00::0007", Some("fd00::7")),
+            ("::", Some("::")),
+            ("::ffff:010.0.0.1", Some("10.0.0.1")),
+            ("64:ff9b::010.0.0.1", Some("64:ff9b::a00:1")),
+            ("10.96.0.256", None),
+            ("10.96.0", None),
+            ("10.96..7", None),
+            ("0x0a.0.0.1", None),
+            ("fe80::1%eth0", None),
+            (" 10.0.0.1", None),
+            ("None", None),
+            ("", None),
+        ] {
+            let found = parse_address(text).map(|ip| ip.to_string());
+            assert_eq!(found.as_deref(), expect, "{text}");
+        }
+    }
 }
