@@ -35,8 +35,8 @@ pub struct AgentSettings {
     pub node_name: String,
     /// Network of the node's pods.
     pub network: GuardedNetwork,
-    /// Interval at which bridges are checked and closed namespaces are tried again, and the installed
-    /// rules if the kernel does not notify of their changes; not 0.
+    /// Interval at which bridges are checked and closed namespaces are tried again; not 0. If the
+    /// kernel does not notify of changed rules, these are checked, too.
     pub check_interval: Duration,
 }
 

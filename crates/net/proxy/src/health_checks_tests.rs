@@ -109,7 +109,7 @@ async fn port_in_use_is_tried_again() {
     assert!(checks.waiting.is_empty());
 }
 
-/// The first attempt is soon after the failure, and syncs between the attempts delay or hasten none.
+/// The first attempt is soon after the failure. Syncs between the attempts delay or hasten none.
 #[tokio::test]
 async fn attempts_back_off_in_spite_of_syncs() {
     let taken = StdListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
