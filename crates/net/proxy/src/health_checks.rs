@@ -86,8 +86,8 @@ impl Checks {
                 Some(check) => self.checks.insert(service.clone(), check.clone()),
                 None => self.checks.remove(service),
             };
-            // Another port is tried at once. With the same one, the attempts go on as planned: the
-            // endpoints of a Service may change all the time.
+            // Another port is tried at once. With the same one, the attempts continue as planned:
+            // the endpoints of a Service may change all the time.
             let port = check.as_ref().map(|check| check.port);
             if self.waiting.get(service).map(|retry| retry.port) != port {
                 self.waiting.remove(service);
