@@ -122,6 +122,18 @@ pub struct Options {
     /// Interval between two reads of an autoscaler's metrics
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse_unsigned)]
     pub horizontal_pod_autoscaler_sync_period: Duration,
+    /// Time after a pod's start in which its CPU usage counts only if measured while ready
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_unsigned)]
+    pub horizontal_pod_autoscaler_cpu_initialization_period: Duration,
+    /// Time for which an autoscaler keeps the highest recommendation before its target shrinks
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_unsigned)]
+    pub horizontal_pod_autoscaler_downscale_stabilization: Duration,
+    /// Time after a pod's start in which changes of readiness count as its initial readiness
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_unsigned)]
+    pub horizontal_pod_autoscaler_initial_readiness_delay: Duration,
+    /// Deviation of the ratio of usage to target from 1 that does not scale the target
+    #[arg(long, value_name = "RATIO", default_value_t = 0.1)]
+    pub horizontal_pod_autoscaler_tolerance: f64,
     /// Leader election
     #[command(flatten)]
     pub election: LeaderElectionFlags,
@@ -146,6 +158,8 @@ pub struct Workers {
     concurrent_rc_syncs: usize,
     #[arg(long, value_name = "N", default_value_t = 5)]
     concurrent_statefulset_syncs: usize,
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    concurrent_horizontal_pod_autoscaler_syncs: usize,
     #[arg(long, value_name = "N", default_value_t = 2)]
     concurrent_daemonset_syncs: usize,
     #[arg(long, value_name = "N", default_value_t = 5)]
@@ -183,6 +197,7 @@ impl Options {
             "replicaset-controller" => w.concurrent_replicaset_syncs,
             "replicationcontroller-controller" => w.concurrent_rc_syncs,
             "statefulset-controller" => w.concurrent_statefulset_syncs,
+            "horizontal-pod-autoscaler-controller" => w.concurrent_horizontal_pod_autoscaler_syncs,
             "daemonset-controller" => w.concurrent_daemonset_syncs,
             "job-controller" => w.concurrent_job_syncs,
             "cronjob-controller" => w.concurrent_cron_job_syncs,
@@ -205,6 +220,18 @@ impl Options {
         // Without a worker a controller would be idle without a sign. The maximum protects the API
         // server from a mistyped number.
         .clamp(1, 64)
+    }
+
+    /// Returns the settings of the horizontal pod autoscaler with `workers` workers.
+    pub fn autoscaler(&self, workers: usize) -> controllers_workloads::autoscale::Config {
+        controllers_workloads::autoscale::Config {
+            workers,
+            period: self.horizontal_pod_autoscaler_sync_period,
+            downscale_stabilization: self.horizontal_pod_autoscaler_downscale_stabilization,
+            tolerance: self.horizontal_pod_autoscaler_tolerance,
+            cpu_initialization_period: self.horizontal_pod_autoscaler_cpu_initialization_period,
+            initial_readiness_delay: self.horizontal_pod_autoscaler_initial_readiness_delay,
+        }
     }
 
     /// Returns certificate and key file of each signer that this process serves: its own pair or
@@ -337,6 +364,32 @@ mod tests {
         assert!(!options.election.leader_elect);
         assert_eq!(options.node_ranges().unwrap()[0].mask, 24);
         assert!(Options::try_parse_from(["x", "--no-such-flag"]).is_err());
+    }
+
+    #[test]
+    fn settings_of_the_autoscaler_are_upstreams_or_those_of_flags() {
+        let read = |words: &[&str]| {
+            let options = Options::try_parse_from(words).unwrap();
+            let workers = options.workers("horizontal-pod-autoscaler-controller");
+            let config = options.autoscaler(workers);
+            let seconds = [
+                config.downscale_stabilization,
+                config.cpu_initialization_period,
+                config.initial_readiness_delay,
+            ]
+            .map(|duration| duration.as_secs());
+            (config.workers, seconds, config.tolerance)
+        };
+        assert_eq!(read(&["x"]), (5, [300, 300, 30], 0.1));
+        let all = [
+            "x",
+            "--concurrent-horizontal-pod-autoscaler-syncs=7",
+            "--horizontal-pod-autoscaler-downscale-stabilization=1m0s",
+            "--horizontal-pod-autoscaler-cpu-initialization-period=20s",
+            "--horizontal-pod-autoscaler-initial-readiness-delay=0s",
+            "--horizontal-pod-autoscaler-tolerance=0.25",
+        ];
+        assert_eq!(read(&all), (7, [60, 20, 0], 0.25));
     }
 
     /// Parses a distribution's command line, which must be accepted; warnings are allowed.

@@ -194,11 +194,8 @@ const TABLE: &[Row] = &[
     row(
         "horizontal-pod-autoscaler-controller",
         &["horizontalpodautoscaling"],
-        |s, i, _| {
-            controllers_workloads::add_horizontal_pod_autoscaler(
-                s,
-                i.options.horizontal_pod_autoscaler_sync_period,
-            );
+        |s, i, n| {
+            controllers_workloads::add_horizontal_pod_autoscaler(s, i.options.autoscaler(n));
         },
     ),
     row("deployment-controller", &["deployment"], |s, _, n| {

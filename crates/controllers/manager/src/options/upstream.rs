@@ -55,10 +55,6 @@ const OWN: &[Unsupported] = &[
         "two ephemeral volumes are worked at once",
     ),
     Unsupported::no_effect(
-        "concurrent-horizontal-pod-autoscaler-syncs",
-        "two autoscalers are worked at once",
-    ),
-    Unsupported::no_effect(
         "concurrent-resourceclaim-syncs",
         "resource claims are not made from templates",
     ),
@@ -97,22 +93,6 @@ const OWN: &[Unsupported] = &[
     Unsupported::no_effect("endpointslice-updates-batch-period", BATCHES),
     Unsupported::no_effect("external-cloud-volume-plugin", CLOUD),
     Unsupported::no_effect("flex-volume-plugin-dir", ATTACH),
-    Unsupported::no_effect(
-        "horizontal-pod-autoscaler-cpu-initialization-period",
-        "the CPU usage of starting pods counts like any other",
-    ),
-    Unsupported::no_effect(
-        "horizontal-pod-autoscaler-downscale-stabilization",
-        "targets are scaled down at once",
-    ),
-    Unsupported::no_effect(
-        "horizontal-pod-autoscaler-initial-readiness-delay",
-        "the usage of pods that are not ready counts like any other",
-    ),
-    Unsupported::no_effect(
-        "horizontal-pod-autoscaler-tolerance",
-        "the tolerance is 0.1",
-    ),
     Unsupported::no_effect("large-cluster-size-threshold", EVICTION),
     Unsupported::refused(
         "leader-migration-config",

@@ -1,7 +1,5 @@
 //! Computes the target's size and the autoscaler's status.
 
-use std::cmp::Ordering;
-
 use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::{
@@ -10,17 +8,49 @@ use k8s_openapi::api::autoscaling::v2::{
 
 use controllers_runtime::{Action, Meta, object_reference, time};
 
-use super::metrics::Reading;
+use super::Config;
+use super::history::{Bounds, History, Rules, limit_without_rules};
+use super::proposal::{Failure, Proposal};
 
-/// Ratios this close to 1 do not change the size.
-const TOLERANCE: f64 = 0.1;
+/// The part of a decision that needs no metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The target's size of zero disables autoscaling.
+    Disabled,
+    /// The size is outside of the bounds, with the new size and the reason.
+    Bounded(i32, &'static str),
+    /// The metrics decide.
+    Metrics,
+}
 
-/// The result of a reconcile.
-pub struct Outcome {
+/// The metrics' part of a decision.
+#[derive(Clone, Debug)]
+pub enum Metrics {
+    /// The target's selector can't be used.
+    BadSelector {
+        /// Reason of the condition and of the event.
+        reasons: [&'static str; 2],
+        /// Message of the condition and of the event.
+        messages: [String; 2],
+    },
+    /// The result of each metric, in the order of the spec.
+    Proposals(Vec<Result<Proposal, Failure>>),
+}
+
+/// A change of the target's size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rescale {
     /// The new size.
-    pub rescale: Option<i32>,
-    /// Status and events.
-    pub actions: Vec<Action>,
+    pub size: i32,
+    reason: String,
+}
+
+/// A decision whose change of size is not yet written.
+pub struct Decision<'a> {
+    draft: Draft<'a>,
+    current: i32,
+    /// The change of size.
+    pub rescale: Option<Rescale>,
 }
 
 struct Draft<'a> {
@@ -54,17 +84,6 @@ impl Draft<'_> {
             }
             None => all.push(fresh),
         }
-    }
-
-    fn record_rescale(&mut self, desired: i32, why: &str) {
-        self.status.last_scale_time = Some(time::api_time(self.now));
-        let text = format!("the HPA controller was able to update the target scale to {desired}");
-        self.set_condition("AbleToScale", true, "SucceededRescale", &text);
-        self.events.push(Action::event(
-            &object_reference(self.scaler),
-            "SuccessfulRescale",
-            format!("New size: {desired}; reason: {why}"),
-        ));
     }
 
     fn into_actions(self) -> Vec<Action> {
@@ -104,17 +123,43 @@ pub fn no_target(scaler: &HorizontalPodAutoscaler, problem: &str, now: Timestamp
     draft.into_actions()
 }
 
-/// Computes size and status from the target's scale and the metrics.
-pub fn decide_size(
-    scaler: &HorizontalPodAutoscaler,
+/// Returns the target's size; one that is not set is zero.
+pub fn current_size(scale: &Scale) -> i32 {
+    scale.spec.as_ref().and_then(|s| s.replicas).unwrap_or(0)
+}
+
+/// Decides whether metrics are needed.
+pub fn assess_need(scaler: &HorizontalPodAutoscaler, scale: &Scale) -> Need {
+    let (current, high) = (current_size(scale), scaler.spec.max_replicas);
+    let low = min_size(scaler);
+    // Zero replicas disable autoscaling, so that an operator can stop an application without
+    // deleting the autoscaler.
+    if current == 0 {
+        Need::Disabled
+    } else if current > high {
+        Need::Bounded(high, "Current number of replicas above Spec.MaxReplicas")
+    } else if current < low {
+        Need::Bounded(low, "Current number of replicas below Spec.MinReplicas")
+    } else {
+        Need::Metrics
+    }
+}
+
+fn min_size(scaler: &HorizontalPodAutoscaler) -> i32 {
+    scaler.spec.min_replicas.unwrap_or(1)
+}
+
+/// Decides on size and status. Without `metrics`, the bounds decide.
+pub fn decide_size<'a>(
+    scaler: &'a HorizontalPodAutoscaler,
     scale: &Scale,
-    readings: &[Reading],
+    metrics: Option<Metrics>,
+    history: &mut History,
+    config: &Config,
     now: Timestamp,
-) -> Outcome {
+) -> Decision<'a> {
     let mut draft = new_draft(scaler, now);
-    let spec = &scaler.spec;
-    let (low, high) = (spec.min_replicas.unwrap_or(1), spec.max_replicas);
-    let current = scale.spec.as_ref().and_then(|s| s.replicas).unwrap_or(0);
+    let current = current_size(scale);
     draft.status.current_replicas = Some(current);
     draft.set_condition(
         "AbleToScale",
@@ -122,195 +167,191 @@ pub fn decide_size(
         "SucceededGetScale",
         "the HPA controller was able to get the target's current scale",
     );
-    // Zero replicas disable autoscaling, so that an operator can stop an application without
-    // deleting the autoscaler.
-    if current == 0 && low != 0 {
-        draft.status.desired_replicas = 0;
-        draft.set_condition(
-            "ScalingActive",
-            false,
-            "ScalingDisabled",
-            "scaling is disabled since the replica count of the target is zero",
-        );
-        return Outcome {
-            rescale: None,
-            actions: draft.into_actions(),
-        };
-    }
-    let (desired, why) = choose_size(&mut draft, current, [low, high], readings);
-    draft.status.desired_replicas = desired;
-    if desired == current {
-        return Outcome {
-            rescale: None,
-            actions: draft.into_actions(),
-        };
-    }
-    draft.record_rescale(desired, &why);
-    Outcome {
-        rescale: Some(desired),
-        actions: draft.into_actions(),
-    }
-}
-
-/// Returns the size within the bounds, and the reason for it.
-fn choose_size(
-    draft: &mut Draft<'_>,
-    current: i32,
-    [low, high]: [i32; 2],
-    readings: &[Reading],
-) -> (i32, String) {
-    // Bounds are enforced even if metrics can't be read.
-    if current > high {
-        let why = "Current number of replicas above Spec.MaxReplicas";
-        (high, why.to_owned())
-    } else if current < low {
-        let why = "Current number of replicas below Spec.MinReplicas";
-        (low, why.to_owned())
-    } else {
-        by_metrics(draft, current, low, high, readings)
-    }
-}
-
-/// The metrics that decide.
-#[derive(Default)]
-struct Decisive<'a> {
-    /// The largest size that a metric needs, with the metric.
-    largest: Option<(i32, &'a str)>,
-    /// The first metric that can't be read, with the problem.
-    failed: Option<(&'a str, &'a str)>,
-}
-
-fn find_decisive_metrics(current: i32, readings: &[Reading]) -> Decisive<'_> {
-    let mut found = Decisive::default();
-    for reading in readings {
-        match &reading.ratio {
-            Ok(ratio) => {
-                let wanted = if (ratio - 1.0).abs() <= TOLERANCE {
-                    current
-                } else {
-                    (ratio * f64::from(current)).ceil() as i32
+    history.record_first(current, now);
+    // Those of another reconcile would be outdated.
+    draft.status.current_metrics = None;
+    let rescale = match (assess_need(scaler, scale), metrics) {
+        (Need::Bounded(size, reason), _) => Some(Rescale {
+            size,
+            reason: reason.to_owned(),
+        }),
+        (Need::Metrics, Some(metrics)) => {
+            draft.choose_size(metrics).and_then(|(wanted, metric)| {
+                let size = draft.limit_size(current, wanted, history, config);
+                let reason = match wanted > current {
+                    true => format!("{metric} above target"),
+                    false => "All metrics below target".to_owned(),
                 };
-                // The metric that needs the most replicas wins, as upstream.
-                if found.largest.is_none_or(|(n, _)| wanted > n) {
-                    found.largest = Some((wanted, &reading.name));
+                draft.status.desired_replicas = current;
+                (size != current).then_some(Rescale { size, reason })
+            })
+        }
+        (Need::Metrics, None) => None,
+        (Need::Disabled, _) => {
+            draft.status.desired_replicas = 0;
+            draft.set_condition(
+                "ScalingActive",
+                false,
+                "ScalingDisabled",
+                "scaling is disabled since the replica count of the target is zero",
+            );
+            None
+        }
+    };
+    Decision {
+        draft,
+        current,
+        rescale,
+    }
+}
+
+impl Draft<'_> {
+    fn warn(&mut self, reason: &str, message: impl AsRef<str>) {
+        let about = object_reference(self.scaler);
+        self.events.push(Action::warning(&about, reason, message));
+    }
+
+    /// Returns the size that the metrics need, with the metric that decides.
+    fn choose_size(&mut self, metrics: Metrics) -> Option<(i32, String)> {
+        let proposals = match metrics {
+            Metrics::Proposals(proposals) => proposals,
+            Metrics::BadSelector { reasons, messages } => {
+                self.set_condition("ScalingActive", false, reasons[0], &messages[0]);
+                self.warn(reasons[1], &messages[1]);
+                self.warn("FailedComputeMetricsReplicas", &messages[1]);
+                return None;
+            }
+        };
+        let status = |p: &Result<Proposal, Failure>| {
+            p.as_ref().map(|p| p.status.clone()).unwrap_or_default()
+        };
+        // A metric without a value has an empty entry, so that the order is that of the spec.
+        self.status.current_metrics =
+            Some(proposals.iter().map(status).collect()).filter(|all: &Vec<_>| !all.is_empty());
+        let count = proposals.len();
+        let mut failures = Vec::new();
+        let mut largest: Option<Proposal> = None;
+        for proposal in proposals {
+            match proposal {
+                // The metric that needs the most replicas wins.
+                Ok(p)
+                    if largest
+                        .as_ref()
+                        .is_none_or(|l| l.replicas == 0 || p.replicas > l.replicas) =>
+                {
+                    largest = Some(p);
+                }
+                Ok(_) => {}
+                Err(failure) => {
+                    self.warn(failure.reason, &failure.problem);
+                    failures.push(failure);
                 }
             }
-            Err(problem) => found.failed = found.failed.or(Some((&reading.name, problem))),
         }
+        let current = self.status.current_replicas.unwrap_or_default();
+        if let Some(first) = failures.first() {
+            // The metric that has failed could need more replicas.
+            let Some(found) = largest.as_ref().filter(|p| p.replicas >= current) else {
+                let text = format!(
+                    "the HPA was unable to compute the replica count: {}",
+                    first.problem
+                );
+                self.set_condition("ScalingActive", false, first.reason, &text);
+                let text = format!(
+                    "invalid metrics ({} invalid out of {count}), first error is: {}",
+                    failures.len(),
+                    first.summary
+                );
+                self.warn("FailedComputeMetricsReplicas", text);
+                return None;
+            };
+            return Some(self.activate(found));
+        }
+        largest.map(|found| self.activate(&found))
     }
-    found
+
+    fn activate(&mut self, found: &Proposal) -> (i32, String) {
+        let text = format!(
+            "the HPA was able to successfully calculate a replica count from {}",
+            found.metric
+        );
+        self.set_condition("ScalingActive", true, "ValidMetricFound", &text);
+        (found.replicas, found.metric.clone())
+    }
+
+    /// Returns the size within the recommendations, the rates and the bounds.
+    fn limit_size(
+        &mut self,
+        current: i32,
+        wanted: i32,
+        history: &mut History,
+        config: &Config,
+    ) -> i32 {
+        let (low, high) = (min_size(self.scaler), self.scaler.spec.max_replicas);
+        let bounds = Bounds { low, high, current };
+        let window = config.stabilization_seconds();
+        let (stable, limited) = match &self.scaler.spec.behavior {
+            None => {
+                let stable = history.stabilize(wanted, window, self.now);
+                (stable, limit_without_rules(stable.0, bounds))
+            }
+            Some(behavior) => {
+                let (up, down) = Rules::of_behavior(behavior, window);
+                let rules = (&up, &down);
+                let stable = history.stabilize_by_rules(wanted, current, rules, self.now);
+                (
+                    stable,
+                    history.limit_by_rules(stable.0, bounds, rules, self.now),
+                )
+            }
+        };
+        let (size, reason, message) = stable;
+        let (reason, message) = match size == wanted {
+            true => ("ReadyForNewScale", "recommended size matches current size"),
+            false => (reason, message),
+        };
+        self.set_condition("AbleToScale", true, reason, message);
+        self.set_condition("ScalingLimited", limited.0 != size, limited.1, limited.2);
+        limited.0
+    }
 }
 
-fn by_metrics(
-    draft: &mut Draft<'_>,
-    current: i32,
-    low: i32,
-    high: i32,
-    readings: &[Reading],
-) -> (i32, String) {
-    let Decisive { largest, failed } = find_decisive_metrics(current, readings);
-    // An error is reported only if no metric could be read.
-    if let Some((name, problem)) = failed.filter(|_| largest.is_none()) {
-        let text = format!(
-            "the HPA was unable to compute the replica count: failed to get {name} utilization: {problem}"
-        );
-        draft.set_condition("ScalingActive", false, "FailedGetResourceMetric", &text);
-        let about = object_reference(draft.scaler);
-        draft.events.push(Action::warning(
-            &about,
-            "FailedGetResourceMetric",
-            format!("failed to get {name} utilization: {problem}"),
+impl Decision<'_> {
+    /// Returns status and events; `written` is the result of writing the new size.
+    pub fn into_actions(
+        self,
+        written: Result<(), String>,
+        history: &mut History,
+        config: &Config,
+    ) -> Vec<Action> {
+        let (mut draft, current) = (self.draft, self.current);
+        let Some(Rescale { size, reason }) = self.rescale else {
+            return draft.into_actions();
+        };
+        if let Err(problem) = written {
+            let text =
+                format!("the HPA controller was unable to update the target scale: {problem}");
+            draft.set_condition("AbleToScale", false, "FailedUpdateScale", &text);
+            let text = format!("New size: {size}; reason: {reason}; error: {problem}");
+            draft.warn("FailedRescale", text);
+            return draft.into_actions();
+        }
+        draft.status.desired_replicas = size;
+        draft.status.last_scale_time = Some(time::api_time(draft.now));
+        let text = format!("the HPA controller was able to update the target scale to {size}");
+        draft.set_condition("AbleToScale", true, "SucceededRescale", &text);
+        draft.events.push(Action::event(
+            &object_reference(draft.scaler),
+            "SuccessfulRescale",
+            format!("New size: {size}; reason: {reason}"),
         ));
-        return (current, String::new());
+        if let Some(behavior) = &draft.scaler.spec.behavior {
+            let (up, down) = Rules::of_behavior(behavior, config.stabilization_seconds());
+            history.record_change([current, size], (&up, &down), draft.now);
+        }
+        draft.into_actions()
     }
-    let Some((wanted, name)) = largest else {
-        return (current, String::new());
-    };
-    let text = format!(
-        "the HPA was able to successfully calculate a replica count from {name} resource utilization"
-    );
-    draft.set_condition("ScalingActive", true, "ValidMetricFound", &text);
-    // One step at most doubles the size, but may always reach 4: upstream's limit.
-    let desired = wanted
-        .clamp(low, high)
-        .min(current.saturating_mul(2).max(4));
-    let (limited, reason, message) = match desired.cmp(&wanted) {
-        Ordering::Less => (
-            true,
-            "TooManyReplicas",
-            "the desired replica count is more than the maximum replica count",
-        ),
-        Ordering::Greater => (
-            true,
-            "TooFewReplicas",
-            "the desired replica count is less than the minimum replica count",
-        ),
-        Ordering::Equal => (
-            false,
-            "DesiredWithinRange",
-            "the desired count is within the acceptable range",
-        ),
-    };
-    draft.set_condition("ScalingLimited", limited, reason, message);
-    let way = if desired > current { "above" } else { "below" };
-    (
-        desired,
-        format!("{name} resource utilization (percentage of request) {way} target"),
-    )
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn bounds_and_metrics() {
-        let scaler: HorizontalPodAutoscaler =
-            serde_json::from_value(json!({"metadata": {"name": "h", "namespace": "n"},
-            "spec": {"scaleTargetRef": {"kind": "Deployment", "name": "d"}, "minReplicas": 2, "maxReplicas": 6}}))
-            .unwrap();
-        let ok = |ratio: f64| {
-            vec![Reading {
-                name: "cpu".to_owned(),
-                ratio: Ok(ratio),
-            }]
-        };
-        let bad = || {
-            vec![Reading {
-                name: "cpu".to_owned(),
-                ratio: Err("none".to_owned()),
-            }]
-        };
-        for (size, readings, expect, active) in [
-            (0, ok(9.0), None, Some("ScalingDisabled")),
-            (1, bad(), Some(2), None),
-            (9, bad(), Some(6), None),
-            (3, bad(), None, Some("FailedGetResourceMetric")),
-            (3, ok(1.05), None, Some("ValidMetricFound")),
-            (3, ok(1.5), Some(5), Some("ValidMetricFound")),
-            (4, ok(0.1), Some(2), Some("ValidMetricFound")),
-        ] {
-            let scale: Scale = serde_json::from_value(
-                json!({"spec": {"replicas": size}, "status": {"replicas": 0}}),
-            )
-            .unwrap();
-            let got = decide_size(
-                &scaler,
-                &scale,
-                &readings,
-                "2026-01-01T00:00:00Z".parse().unwrap(),
-            );
-            assert_eq!(got.rescale, expect, "{size}");
-            let status = &got.actions.iter().find_map(Action::as_write).unwrap().body["status"];
-            // currentReplicas is the target's desired size, not its progress.
-            assert_eq!(status["currentReplicas"], size, "{status}");
-            let status = status.to_string();
-            assert!(
-                active.is_none_or(|reason| status.contains(reason)),
-                "{status}"
-            );
-        }
-    }
-}
+mod tests;

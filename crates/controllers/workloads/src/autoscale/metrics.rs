@@ -1,279 +1,316 @@
-//! Reads the usage of a target's pods from the resource metrics API.
-
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+//! Reads metrics from the APIs of resource, custom and external metrics.
 
 use api_meta::{Quantity, Selector};
-use api_semantics::resources::{
-    Options, ResourceList, has_pod_level_requests, is_sidecar, pod_requests,
+use client::{Client, Error, Request};
+use k8s_openapi::api::autoscaling::v2::{
+    ContainerResourceMetricSource, CrossVersionObjectReference, ExternalMetricSource,
+    MetricIdentifier, MetricSpec, ObjectMetricSource, PodsMetricSource, ResourceMetricSource,
 };
-use client::{Client, Request};
-use k8s_openapi::api::autoscaling::v1::Scale;
-use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscaler, MetricSpec};
-use k8s_openapi::api::core::v1::Pod;
-use serde::Deserialize;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::de::DeserializeOwned;
 
-use controllers_runtime::{Meta, pods as pod_state};
+use super::find_plural;
+use super::replicas::Samples;
 
-/// One metric: the ratio of usage to target, or an error.
-#[derive(Clone, Debug)]
-pub struct Reading {
-    /// `cpu` or `memory`; for another metric its type.
-    pub name: String,
-    /// Usage divided by target; above 1 means too few pods.
-    pub ratio: Result<f64, String>,
+mod wire;
+
+use wire::{CustomValue, ExternalValue, Items, PodMetrics};
+
+/// Values of a metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// One for each pod.
+    Pods(Samples),
+    /// A total, in thousandths.
+    Total(i64),
 }
 
-#[derive(Deserialize)]
-struct PodMetricsList {
-    items: Vec<PodMetrics>,
+/// A source of a metric's spec.
+#[derive(Clone, Copy, Debug)]
+pub enum Source<'a> {
+    /// Usage of pods.
+    Resource(&'a ResourceMetricSource),
+    /// Usage of a container of each pod.
+    Container(&'a ContainerResourceMetricSource),
+    /// Custom metric of pods.
+    Pods(&'a PodsMetricSource),
+    /// Custom metric of an object.
+    Object(&'a ObjectMetricSource),
+    /// Metric without an object.
+    External(&'a ExternalMetricSource),
 }
 
-#[derive(Deserialize)]
-struct PodMetrics {
-    metadata: Named,
-    containers: Vec<Usage>,
-}
-
-#[derive(Deserialize)]
-struct Named {
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct Usage {
-    usage: BTreeMap<String, String>,
-}
-
-/// Usage of containers by pod name.
-type UsageByPod = HashMap<String, Vec<Usage>>;
-
-/// Reads every metric of the autoscaler.
-pub async fn read_metrics(
-    client: &Client,
-    scaler: &HorizontalPodAutoscaler,
-    scale: &Scale,
-    pods: &[Arc<Pod>],
-) -> Vec<Reading> {
-    let specs = scaler.spec.metrics.clone().unwrap_or_default();
-    let selector = scale
-        .status
-        .as_ref()
-        .and_then(|s| s.selector.clone())
-        .unwrap_or_default();
-    let mine = match select_pods(&selector, pods) {
-        Ok(mine) => mine,
-        Err(problem) => {
-            return specs
-                .iter()
-                .map(|spec| failed_reading(spec, problem.clone()))
-                .collect();
+impl<'a> Source<'a> {
+    /// Returns the source that the metric's type names.
+    pub fn of_spec(spec: &'a MetricSpec) -> Option<Self> {
+        match spec.type_.as_str() {
+            "Resource" => spec.resource.as_ref().map(Self::Resource),
+            "ContainerResource" => spec.container_resource.as_ref().map(Self::Container),
+            "Pods" => spec.pods.as_ref().map(Self::Pods),
+            "Object" => spec.object.as_ref().map(Self::Object),
+            "External" => spec.external.as_ref().map(Self::External),
+            _ => None,
         }
-    };
-    let path = format!(
-        "/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods",
-        scaler.namespace()
-    );
-    let usage = client
-        .request::<PodMetricsList>(Request::get(path))
-        .await
-        .map_err(|e| match e.code() {
-            // The metrics API is not installed. The message is that of upstream.
-            Some(404) => {
-                "the server could not find the requested resource (get pods.metrics.k8s.io)"
-                    .to_owned()
+    }
+}
+
+/// A reader of the metrics of one namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    /// Client of the API server.
+    pub client: &'a Client,
+    /// Namespace of the autoscaler.
+    pub namespace: &'a str,
+    /// Selector of the target's pods.
+    pub selector: &'a str,
+}
+
+impl Reader<'_> {
+    /// Reads a metric.
+    ///
+    /// # Errors
+    /// The metric can't be read. The text is for users.
+    pub async fn read_metric(&self, spec: &MetricSpec) -> Result<Reading, String> {
+        match Source::of_spec(spec) {
+            Some(Source::Resource(source)) => self.read_usage(&source.name, None).await,
+            Some(Source::Container(source)) => {
+                self.read_usage(&source.name, Some(&source.container)).await
             }
-            _ => e.to_string(),
-        });
-    let usage = usage.map(|list| {
-        list.items
-            .into_iter()
-            .map(|pod| (pod.metadata.name, pod.containers))
-            .collect()
-    });
-    specs
-        .iter()
-        .map(|spec| read_metric(spec, &usage, &mine))
-        .collect()
-}
-
-/// Returns the active pods that the target's selector matches. A target without a selector matches
-/// no pods.
-fn select_pods<'p>(selector: &str, pods: &'p [Arc<Pod>]) -> Result<Vec<&'p Arc<Pod>>, String> {
-    // An empty selector would match every pod of the namespace.
-    if selector.is_empty() {
-        return Err("selector is required".to_owned());
+            Some(Source::Pods(source)) => {
+                let read = self.read_pods(&source.metric).await;
+                read.map_err(|e| format!("unable to get metric {}: {e}", source.metric.name))
+            }
+            Some(Source::Object(source)) => {
+                let object = &source.described_object;
+                let read = self.read_object(object, &source.metric).await;
+                read.map_err(|error| {
+                    let (kind, name) = (&object.kind, &object.name);
+                    let (metric, namespace) = (&source.metric.name, self.namespace);
+                    format!("unable to get metric {metric}: {error} on {kind} {namespace}/{name}")
+                })
+            }
+            Some(Source::External(source)) => {
+                let read = self.read_external(&source.metric).await;
+                read.map_err(|error| {
+                    let selector = describe_selector(source.metric.selector.as_ref());
+                    let (metric, namespace) = (&source.metric.name, self.namespace);
+                    format!(
+                        "unable to get external metric {namespace}/{metric}/{selector}: {error}"
+                    )
+                })
+            }
+            None => Err(format!("unknown metric source type {:?}", spec.type_)),
+        }
     }
-    let selector = Selector::parse(selector).map_err(|error| {
-        format!("couldn't convert selector into a corresponding internal selector object: {error}")
-    })?;
-    Ok(pods
-        .iter()
-        .filter(|pod| pod_state::is_active(pod) && selector.matches(|key| pod.label(key)))
-        .collect())
-}
 
-fn failed_reading(spec: &MetricSpec, problem: String) -> Reading {
-    let name = spec
-        .resource
-        .as_ref()
-        .map_or(&spec.type_, |resource| &resource.name);
-    Reading {
-        name: name.clone(),
-        ratio: Err(problem),
-    }
-}
-
-fn read_metric(
-    spec: &MetricSpec,
-    usage: &Result<UsageByPod, String>,
-    pods: &[&Arc<Pod>],
-) -> Reading {
-    let Some(resource) = &spec.resource else {
-        return failed_reading(
-            spec,
-            format!("no adapter serves metrics of type {}", spec.type_),
+    async fn read_usage(&self, name: &str, container: Option<&str>) -> Result<Reading, String> {
+        let path = format!(
+            "/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods",
+            self.namespace
         );
-    };
-    let name = resource.name.clone();
-    let ratio = match usage {
-        Err(problem) => Err(format!(
-            "unable to get metrics for resource {name}: unable to fetch metrics from resource metrics API: {problem}"
-        )),
-        Ok(usage) => usage_ratio(&name, resource, usage, pods),
-    };
-    Reading { name, ratio }
-}
+        let path = add_query(path, &[("labelSelector", self.selector)]);
+        let failed = |problem| format!("unable to get metrics for resource {name}: {problem}");
+        let list: Items<PodMetrics> =
+            self.client.request(Request::get(path)).await.map_err(|e| {
+                let problem = describe_error(&e, "pods.metrics.k8s.io");
+                failed(format!(
+                    "unable to fetch metrics from resource metrics API: {problem}"
+                ))
+            })?;
+        if list.items.is_empty() {
+            return Err(failed(
+                "no metrics returned from resource metrics API".to_owned(),
+            ));
+        }
+        let sample =
+            |pod: PodMetrics| Some((pod.metadata.name.clone(), pod.sample(name, container)?));
+        Ok(Reading::Pods(
+            list.items.into_iter().filter_map(sample).collect(),
+        ))
+    }
 
-fn usage_ratio(
-    name: &str,
-    resource: &k8s_openapi::api::autoscaling::v2::ResourceMetricSource,
-    usage: &UsageByPod,
-    pods: &[&Arc<Pod>],
-) -> Result<f64, String> {
-    let mut used = 0;
-    let mut asked = 0;
-    let mut count: i64 = 0;
-    for pod in pods {
-        // Left out of the ratio. Upstream assumes a usage for such pods, which damps the change;
-        // that is not implemented.
-        let Some(containers) = usage.get(pod.name()) else {
-            continue;
+    async fn read_pods(&self, metric: &MetricIdentifier) -> Result<Reading, String> {
+        let objects = format!("namespaces/{}/pods/*", self.namespace);
+        let values = self.read_custom(&objects, metric, self.selector).await?;
+        if values.is_empty() {
+            return Err("no metrics returned from custom metrics API".to_owned());
+        }
+        let sample = |value: CustomValue| {
+            let sample = value.sample()?;
+            Some((value.described_object.name, sample))
         };
-        let values = containers
+        Ok(Reading::Pods(
+            values.into_iter().filter_map(sample).collect(),
+        ))
+    }
+
+    async fn read_object(
+        &self,
+        object: &CrossVersionObjectReference,
+        metric: &MetricIdentifier,
+    ) -> Result<Reading, String> {
+        let failed =
+            |error: String| format!("unable to fetch metrics from custom metrics API: {error}");
+        let version = object.api_version.as_deref().unwrap_or_default();
+        let group = version.split_once('/').map_or("", |(group, _)| group);
+        let namespace = self.namespace;
+        let path = if group.is_empty() && object.kind == "Namespace" {
+            // Another namespace's value would be out of reach of the autoscaler's author.
+            format!("namespaces/{namespace}/metrics")
+        } else {
+            let plural = find_plural(self.client, group, &object.kind).await;
+            let plural = plural.map_err(|e| failed(e.to_string()))?.ok_or_else(|| {
+                failed(format!(
+                    "no matches for kind {:?} in group {group:?}",
+                    object.kind
+                ))
+            })?;
+            let dot = if group.is_empty() { "" } else { "." };
+            let name = escape_segment(&object.name);
+            format!("namespaces/{namespace}/{plural}{dot}{group}/{name}")
+        };
+        let values = self.read_custom(&path, metric, "").await?;
+        match values.as_slice() {
+            [value] => {
+                let value = value.value.parse::<Quantity>();
+                let value = value.map_err(|e| failed(e.to_string()))?;
+                Ok(Reading::Total(value.milli_value()))
+            }
+            _ => Err(failed(format!(
+                "the custom metrics API server returned {} results when we asked for exactly one",
+                values.len()
+            ))),
+        }
+    }
+
+    async fn read_custom(
+        &self,
+        objects: &str,
+        metric: &MetricIdentifier,
+        selector: &str,
+    ) -> Result<Vec<CustomValue>, String> {
+        let failed =
+            |error: String| format!("unable to fetch metrics from custom metrics API: {error}");
+        let version = self.find_custom_version().await.map_err(failed)?;
+        let metric_selector = selector_text(metric.selector.as_ref()).map_err(failed)?;
+        let name = escape_segment(&metric.name);
+        let path = format!("/apis/custom.metrics.k8s.io/{version}/{objects}/{name}");
+        let query = [
+            ("labelSelector", selector),
+            ("metricLabelSelector", &metric_selector),
+        ];
+        let list = self
+            .get::<Items<CustomValue>>(add_query(path, &query))
+            .await;
+        list.map(|list| list.items)
+            .map_err(|e| failed(e.to_string()))
+    }
+
+    /// Returns the version of the custom metrics API that the server prefers.
+    async fn find_custom_version(&self) -> Result<&'static str, String> {
+        let group = self
+            .get::<wire::Group>("/apis/custom.metrics.k8s.io".to_owned())
+            .await;
+        let missing = || "no custom metrics API (custom.metrics.k8s.io) registered".to_owned();
+        let group = group.map_err(|e| match e.code() {
+            Some(404) => missing(),
+            _ => e.to_string(),
+        })?;
+        let preferred = group.preferred_version.into_iter();
+        let mut versions = preferred.chain(group.versions);
+        let known = |version: wire::Version| {
+            ["v1beta2", "v1beta1"]
+                .into_iter()
+                .find(|known| *known == version.version)
+        };
+        versions.find_map(known).ok_or_else(missing)
+    }
+
+    async fn read_external(&self, metric: &MetricIdentifier) -> Result<Reading, String> {
+        let selector = selector_text(metric.selector.as_ref())?;
+        let (namespace, name) = (self.namespace, escape_segment(&metric.name));
+        let path = format!("/apis/external.metrics.k8s.io/v1beta1/namespaces/{namespace}/{name}");
+        let path = add_query(path, &[("labelSelector", &selector)]);
+        let list = self.get::<Items<ExternalValue>>(path).await.map_err(|e| {
+            let problem = describe_error(&e, &format!("{}.external.metrics.k8s.io", metric.name));
+            format!("unable to fetch metrics from external metrics API: {problem}")
+        })?;
+        if list.items.is_empty() {
+            return Err("no metrics returned from external metrics API".to_owned());
+        }
+        let values = list
+            .items
             .iter()
-            .filter_map(|c| c.usage.get(name)?.parse::<Quantity>().ok());
-        used += values.map(|q| q.milli_value()).sum::<i64>();
-        asked += requested_amount(pod, name)?;
-        count += 1;
+            .filter_map(|item| item.value.parse::<Quantity>().ok());
+        let total = values
+            .map(|value| i128::from(value.milli_value()))
+            .sum::<i128>();
+        let most = i128::from(i64::MAX);
+        Ok(Reading::Total(total.clamp(-most, most) as i64))
     }
-    if count == 0 {
-        return Err(format!("no metrics returned for resource {name}"));
+
+    async fn get<T: DeserializeOwned>(&self, path: String) -> Result<T, Error> {
+        let bytes = self.client.bytes(Request::get(path.clone())).await?;
+        serde_json::from_slice(&bytes).map_err(|source| Error::Decode { what: path, source })
     }
-    let target = &resource.target;
-    if let Some(percent) = target.average_utilization {
-        return Ok(used as f64 * 100.0 / asked.max(1) as f64 / f64::from(percent.max(1)));
-    }
-    let value = target
-        .average_value
-        .as_ref()
-        .and_then(|q| q.0.parse::<Quantity>().ok());
-    let value = value.ok_or_else(|| format!("no target for resource {name}"))?;
-    Ok(used as f64 / count as f64 / value.milli_value().max(1) as f64)
 }
 
-/// Returns the pod-level request, if the pod has pod-level requests, or else the sum over
-/// containers and sidecars, in thousandths. Each of them must have a request.
-fn requested_amount(pod: &Pod, name: &str) -> Result<i64, String> {
-    // KEP-2837: pod-level requests replace the sum over containers.
-    if has_pod_level_requests(pod) {
-        let request = pod_requests(pod, &Options::default()).get(name);
-        return request
-            .map(|q| q.milli_value())
-            .ok_or_else(|| format!("missing pod-level request for {name} in Pod {}", pod.name()));
+/// Returns the text of an error. An API that is not installed has the message of upstream.
+fn describe_error(error: &Error, resource: &str) -> String {
+    match error.code() {
+        Some(404) => format!("the server could not find the requested resource (get {resource})"),
+        _ => error.to_string(),
     }
-    let spec = pod.spec.as_ref();
-    let containers = spec.into_iter().flat_map(|spec| &spec.containers);
-    let sidecars = spec
-        .into_iter()
-        .flat_map(|spec| spec.init_containers.iter().flatten());
-    let each = containers
-        .chain(sidecars.filter(|c| is_sidecar(c)))
-        .map(|c| {
-            let requests = c.resources.as_ref().and_then(|r| r.requests.as_ref());
-            // Utilization is relative to requests, so a single container without one leaves it
-            // undefined.
-            let request = ResourceList::new(requests).get(name);
-            request.map(|q| q.milli_value()).ok_or_else(|| {
-                format!(
-                    "missing request for {name} in container {} of Pod {}",
-                    c.name,
-                    pod.name()
-                )
-            })
-        });
-    each.sum()
+}
+
+/// Returns the selector in the form of a query; empty for none.
+fn selector_text(selector: Option<&LabelSelector>) -> Result<String, String> {
+    let Some(selector) = selector else {
+        return Ok(String::new());
+    };
+    let tree = serde_json::to_value(selector).map_err(|e| e.to_string())?;
+    let selector = Selector::from_label_selector(&tree).map_err(|e| e.to_string())?;
+    Ok(selector.map(|s| s.to_string()).unwrap_or_default())
+}
+
+/// Returns the selector in the form of Go's type, which upstream's messages have.
+pub fn describe_selector(selector: Option<&LabelSelector>) -> String {
+    let Some(selector) = selector else {
+        return "nil".to_owned();
+    };
+    let labels = selector.match_labels.iter().flatten();
+    let labels: String = labels.map(|(k, v)| format!("{k}: {v},")).collect();
+    let expressions = selector.match_expressions.iter().flatten();
+    let expressions: String = expressions
+        .map(|e| {
+            let values = e.values.as_deref().unwrap_or_default().join(" ");
+            let (key, operator) = (&e.key, &e.operator);
+            format!("LabelSelectorRequirement{{Key:{key},Operator:{operator},Values:[{values}],}},")
+        })
+        .collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
+}
+
+fn escape_segment(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// Appends the parameters that are not empty.
+fn add_query(mut path: String, parameters: &[(&str, &str)]) -> String {
+    let mut separator = '?';
+    for (name, value) in parameters.iter().filter(|(_, value)| !value.is_empty()) {
+        path.push(separator);
+        path.push_str(name);
+        path.push('=');
+        path.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
+        separator = '&';
+    }
+    path
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn request_is_that_of_the_pod_or_of_each_container() {
-        let with = |cpu: &str| json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
-        let sidecar = json!({"name": "s", "restartPolicy": "Always",
-            "resources": {"requests": {"cpu": "1"}}});
-        let none = json!({"name": "n"});
-        let level = |name: &str| json!({"requests": {name: "3"}});
-        for (spec, expected) in [
-            (json!({"containers": [with("1"), with("500m")]}), Some(1500)),
-            (
-                json!({"containers": [with("1")], "initContainers": [none, sidecar]}),
-                Some(2000),
-            ),
-            (json!({"containers": [with("1"), none]}), None),
-            (
-                json!({"containers": [none], "resources": level("cpu")}),
-                Some(3000),
-            ),
-            (
-                json!({"containers": [none], "resources": level("memory")}),
-                None,
-            ),
-        ] {
-            let pod: Pod = serde_json::from_value(json!({"spec": spec})).unwrap();
-            assert_eq!(requested_amount(&pod, "cpu").ok(), expected, "{spec}");
-        }
-    }
-
-    #[test]
-    fn selector_of_expressions_matches_only_its_pods() {
-        let pod = |name: &str, tier: &str| -> Arc<Pod> {
-            Arc::new(
-                serde_json::from_value(
-                    json!({"metadata": {"name": name, "labels": {"tier": tier}}}),
-                )
-                .unwrap(),
-            )
-        };
-        let pods = [pod("a", "web"), pod("b", "db"), pod("c", "cache")];
-        let cases = [
-            ("tier in (web,db)", Some(vec!["a", "b"])),
-            ("tier=web", Some(vec!["a"])),
-            ("tier notin (web)", Some(vec!["b", "c"])),
-            ("tier,tier!=cache", Some(vec!["a", "b"])),
-            ("!tier", Some(vec![])),
-            ("", None),
-            ("tier in (", None),
-        ];
-        for (selector, expect) in cases {
-            let got = select_pods(selector, &pods)
-                .ok()
-                .map(|found| found.iter().map(|p| p.name()).collect::<Vec<_>>());
-            assert_eq!(got, expect, "{selector}");
-        }
-    }
-}
+mod tests;
