@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The lock. The kernel releases it when the process exits.
 #[derive(Debug)]
 pub(crate) struct CommandLock {
-    _file: File,
+    file: File,
     path: PathBuf,
     data_dir: PathBuf,
     made_directory: bool,
@@ -42,10 +42,9 @@ impl CommandLock {
                 Err(error) => return Err(Error::io(&path)(error.into())),
             }
             // The holder before may have removed the file with the cluster.
-            let locked = file.metadata().map_err(Error::io(&path))?.ino();
-            if std::fs::metadata(&path).is_ok_and(|named| named.ino() == locked) {
+            if is_at(&file, &path) {
                 return Ok(Some(Self {
-                    _file: file,
+                    file,
                     path,
                     data_dir,
                     made_directory,
@@ -59,8 +58,9 @@ impl Drop for CommandLock {
     /// Removes the file if no cluster is there, so that a rejected start and a removal leave
     /// nothing.
     fn drop(&mut self) {
-        // A file with content is another program's.
-        let is_own = std::fs::metadata(&self.path).is_ok_and(|file| file.len() == 0);
+        // A file with content is another program's, and another file the lock of a later command.
+        let is_empty = self.file.metadata().is_ok_and(|file| file.len() == 0);
+        let is_own = is_empty && is_at(&self.file, &self.path);
         if is_own && !self.data_dir.join(SETTINGS).exists() {
             let _ = std::fs::remove_file(&self.path);
             if self.made_directory {
@@ -68,6 +68,15 @@ impl Drop for CommandLock {
                 let _ = std::fs::remove_dir(&self.data_dir);
             }
         }
+    }
+}
+
+/// Returns whether the path names this file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |data: std::fs::Metadata| (data.dev(), data.ino());
+    match (file.metadata(), std::fs::metadata(path)) {
+        (Ok(locked), Ok(named)) => identity(locked) == identity(named),
+        _ => false,
     }
 }
 
@@ -134,6 +143,21 @@ mod tests {
         assert!(CommandLock::try_acquire(&layout).unwrap().is_none());
         drop(lock);
         assert!(CommandLock::try_acquire(&layout).unwrap().is_some());
+    }
+
+    /// A removal of the cluster deletes the file, and `up` may have begun before its end.
+    #[test]
+    fn released_lock_leaves_the_file_of_a_later_command() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path(), false);
+        let first = CommandLock::try_acquire(&layout).unwrap().unwrap();
+        files::remove_file(&layout.command_lock()).unwrap();
+        let second = CommandLock::try_acquire(&layout).unwrap().unwrap();
+        drop(first);
+        assert!(layout.command_lock().exists());
+        assert!(CommandLock::try_acquire(&layout).unwrap().is_none());
+        drop(second);
+        assert!(!layout.command_lock().exists());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Stops a cluster, and with `--purge` removes everything of it.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::control_plane::StoreMember;
 use crate::error::{Error, Result};
-use crate::layout::Layout;
+use crate::layout::{COMMAND_LOCK, Layout};
 use crate::mounts::{read_mount_points, unmount_below};
 use crate::plan::{Plan, Process, format_member_url, make_plan};
 use crate::process::Running;
@@ -104,23 +105,38 @@ fn list_names(processes: &[Process], layout: &Layout) -> Vec<String> {
     names
 }
 
-/// Removes the data directory. The settings are the last: an interrupted removal is continued with
-/// them.
+/// Removes the data directory. The settings are the last but the lock: an interrupted removal is
+/// continued with them.
 pub(crate) fn purge_data(settings: &Settings, report_progress: &dyn Fn(&str)) -> Result<()> {
     let folder = &settings.data_dir;
     report_progress(&format!("removing {}", folder.display()));
     // The kubelet may have been killed before it unmounted the volumes of its pods.
     check_unmounted(folder)?;
+    let (settings, lock) = (folder.join(SETTINGS), folder.join(COMMAND_LOCK));
+    remove_content(folder, &[&settings, &lock])?;
+    files::remove_file(&settings)?;
+    // The next command can begin from here on, since nothing of the cluster is left.
+    files::remove_file(&lock)?;
+    match std::fs::remove_dir(folder) {
+        // It has begun.
+        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => Ok(()),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io(folder)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes what is in a directory but these files.
+fn remove_content(folder: &Path, kept: &[&Path]) -> Result<()> {
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
         let path = entry.map_err(Error::io(folder))?.path();
         // Of a link to a directory only the link is removed.
         match path.is_dir() && !path.is_symlink() {
             true => files::remove_dir(&path)?,
-            false if path.ends_with(SETTINGS) => {}
+            false if kept.contains(&path.as_path()) => {}
             false => files::remove_file(&path)?,
         }
     }
-    files::remove_dir(folder)
+    Ok(())
 }
 
 /// Rejects the removal of a machine whose store has other members: they would count it for their
@@ -223,6 +239,32 @@ mod tests {
         let names = list_names(&processes, &layout);
         assert_eq!(names[..expected.len()], expected);
         assert_eq!(names[expected.len()..], ["added"]);
+    }
+
+    /// A command that waits for the lock would begin in a directory that is still being removed.
+    #[test]
+    fn settings_and_lock_are_removed_after_everything_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let settings = Settings {
+            data_dir: data.clone(),
+            ..Settings::example()
+        };
+        settings.save().unwrap();
+        let lock = Layout::new(&data, false).command_lock();
+        fs::write(&lock, "").unwrap();
+        for name in ["command.lock.d", "store"] {
+            fs::create_dir(data.join(name)).unwrap();
+            fs::write(data.join(name).join(SETTINGS), "").unwrap();
+        }
+        std::os::unix::fs::symlink(dir.path(), data.join("link")).unwrap();
+        remove_content(&data, &[&data.join(SETTINGS), &lock]).unwrap();
+        let entries = fs::read_dir(&data).unwrap();
+        let mut left: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["command.lock", SETTINGS]);
+        purge_data(&settings, &|_| {}).unwrap();
+        assert!(!data.exists());
     }
 
     #[test]

@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use crate::settings::{Settings, instance_name};
 
+/// Name of the lock of commands in the data directory, where it is without root.
+pub(crate) const COMMAND_LOCK: &str = "command.lock";
+
 /// Paths of one cluster.
 #[derive(Debug, Clone)]
 pub struct Layout {
@@ -110,7 +113,7 @@ impl Layout {
     #[must_use]
     pub fn command_lock(&self) -> PathBuf {
         match self.run.starts_with(&self.data) {
-            true => self.data.join("command.lock"),
+            true => self.data.join(COMMAND_LOCK),
             false => self.run.with_extension("lock"),
         }
     }
