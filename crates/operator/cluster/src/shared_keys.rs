@@ -74,7 +74,9 @@ fn seal_files(layout: &Layout, key: &CertificateKey) -> Result<BTreeMap<String, 
 
 /// Creates the token whose expiration ends the life of the Secret.
 async fn create_owner(client: &Client) -> Result<Secret> {
-    let end = compute_end(Timestamp::now(), KEYS_LIFETIME)?;
+    let end = compute_end(Timestamp::now(), KEYS_LIFETIME).ok_or_else(|| {
+        Error::Refused("the clock of this machine is not right; correct it".into())
+    })?;
     let token = TokenSecret {
         token: generate_token()?,
         // kubeadm's text, which `kubeadm token list` shows.
