@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
-/// Bits of a mode that let the group or others write.
-const SHARED_WRITE: u32 = 0o022;
+/// Bits of a mode that let the group, and others, write.
+const GROUP_WRITE: u32 = 0o020;
+const OTHERS_WRITE: u32 = 0o002;
 
 /// Rejects programs, and directories above them, that another user than root can replace. The
 /// sticky bit of a directory such as `/tmp` does not help: what is absent there can be added.
@@ -77,13 +78,16 @@ fn describe_foreign_right(uid: u32, mode: u32, owner: u32) -> Option<String> {
     if uid != owner && uid != 0 {
         return Some(format!("belongs to user {uid}"));
     }
-    let is_shared = mode & SHARED_WRITE != 0;
-    is_shared.then(|| {
-        format!(
-            "can be written by its group or others (mode {:o})",
-            mode & 0o7777
-        )
-    })
+    let writers = match (mode & GROUP_WRITE != 0, mode & OTHERS_WRITE != 0) {
+        (false, false) => return None,
+        // Also a group without members, such as Debian's `staff`: programs start for years, and one
+        // who is added later could replace them.
+        (true, false) => "its group",
+        (false, true) => "other users",
+        (true, true) => "its group and other users",
+    };
+    let mode = mode & 0o7777;
+    Some(format!("can be written by {writers} (mode {mode:o})"))
 }
 
 #[cfg(test)]
@@ -98,9 +102,15 @@ mod tests {
         for (uid, mode, expected) in [
             (0, 0o100_755, None),
             (0, 0o40_711, None),
-            (0, 0o40_775, Some("mode 775")),
-            (0, 0o41_777, Some("mode 1777")),
-            (0, 0o100_757, Some("mode 757")),
+            (0, 0o40_775, Some("by its group (mode 775)")),
+            // Debian's /usr/local/bin with /etc/staff-group-for-usr-local.
+            (0, 0o42_775, Some("by its group (mode 2775)")),
+            (
+                0,
+                0o41_777,
+                Some("by its group and other users (mode 1777)"),
+            ),
+            (0, 0o100_757, Some("by other users (mode 757)")),
             (1000, 0o100_755, Some("belongs to user 1000")),
         ] {
             let found = describe_foreign_right(uid, mode, 0);
