@@ -1,10 +1,9 @@
 //! The files of a cluster's machine: certificates, configurations, and the plan.
 
-use std::path::PathBuf;
-
 use operator_discovery::Endpoint;
 use operator_pki::{Names, NodeName, Pki, Renewal};
 
+use crate::config_file::{ConfigFile, write_configs};
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::node::ClusterNode;
@@ -15,6 +14,18 @@ use crate::{configs, files};
 /// Writes missing or outdated configurations and certificates, and the certificates that `renewal`
 /// names. Returns the names of the written certificates.
 pub(crate) fn write_files(
+    settings: &Settings,
+    layout: &Layout,
+    renewal: Renewal,
+) -> Result<Vec<String>> {
+    let written = write_credentials(settings, layout, renewal)?;
+    write_configs(&make_configs(settings, layout))?;
+    Ok(written)
+}
+
+/// Writes the certificates and kubeconfigs, as [`write_files`], and creates the directories of the
+/// components.
+pub(crate) fn write_credentials(
     settings: &Settings,
     layout: &Layout,
     renewal: Renewal,
@@ -41,14 +52,31 @@ pub(crate) fn write_files(
         "kubernetes-admin",
         &format_admin_url(settings),
     )?;
-    files::write_if_changed(
-        &layout.config("authentication.yaml"),
-        configs::authentication_config().as_bytes(),
-    )?;
     for node in &settings.nodes() {
-        write_node_files(settings, node, &layout.for_node(node.number), &pki)?;
+        let layout = layout.for_node(node.number);
+        write_node_kubeconfigs(node, &layout, &pki)?;
+        create_directories(settings, &layout)?;
     }
     Ok(written)
+}
+
+/// Returns the configurations of the components of a machine with a control plane.
+pub(crate) fn make_configs(settings: &Settings, layout: &Layout) -> Vec<ConfigFile> {
+    let mut made = vec![ConfigFile {
+        path: layout.config("authentication.yaml"),
+        content: configs::authentication_config(),
+    }];
+    for node in &settings.nodes() {
+        let layout = &layout.for_node(node.number);
+        made.push(ConfigFile {
+            path: layout.config("kubelet.yaml"),
+            content: configs::kubelet_config(settings, node, layout),
+        });
+        made.extend(make_runtime_config(settings, layout));
+        made.extend(make_proxy_config(settings, layout));
+        made.extend(make_cni_config(settings, node, layout));
+    }
+    made
 }
 
 /// Returns the server in the administrator's kubeconfig: people copy the file to other machines, so
@@ -100,13 +128,8 @@ fn list_extra_hosts(settings: &Settings) -> Vec<String> {
         .collect()
 }
 
-/// Writes the configurations of one node. Its kubelet has the identity of this node only.
-fn write_node_files(
-    settings: &Settings,
-    node: &ClusterNode,
-    layout: &Layout,
-    pki: &Pki,
-) -> Result<()> {
+/// Writes the kubeconfigs of one node. Its kubelet has the identity of this node only.
+fn write_node_kubeconfigs(node: &ClusterNode, layout: &Layout, pki: &Pki) -> Result<()> {
     // The Node authorizer derives the node from the user's name.
     let kubelet = format!("kubelet-{}", node.name);
     let user = format!("system:node:{}", node.name);
@@ -118,25 +141,16 @@ fn write_node_files(
         "system:kube-proxy",
         server,
     )?;
-    let write = |path: PathBuf, text: String| files::write_if_changed(&path, text.as_bytes());
-    write(
-        layout.config("kubelet.yaml"),
-        configs::kubelet_config(settings, node, layout),
-    )?;
-    write_runtime_files(settings, layout)?;
-    write_proxy_config(settings, layout)?;
-    write_cni_config(settings, node, layout)
+    Ok(())
 }
 
-/// Writes what a node needs before its pod network is known.
-pub(crate) fn write_runtime_files(settings: &Settings, layout: &Layout) -> Result<()> {
+/// Creates the directories of one node.
+pub(crate) fn create_directories(settings: &Settings, layout: &Layout) -> Result<()> {
     // The kubelet would create it for all to read.
     files::create_private_dir(&layout.logs())?;
     // The kubelet can watch only a directory that exists.
     files::create_dir(&layout.data().join("manifests"), 0o755)?;
     if settings.runtime == Runtime::Own {
-        let text = configs::containerd_config(layout);
-        files::write_if_changed(&layout.config("containerd.toml"), text.as_bytes())?;
         // The runtime creates its socket, but not the directory of the socket.
         files::create_dir(layout.run(), 0o711)?;
         files::create_dir(&layout.cni_conf(), 0o755)?;
@@ -144,27 +158,33 @@ pub(crate) fn write_runtime_files(settings: &Settings, layout: &Layout) -> Resul
     Ok(())
 }
 
-/// Writes the configuration of kube-proxy.
-pub(crate) fn write_proxy_config(settings: &Settings, layout: &Layout) -> Result<()> {
-    if settings.runs_pods() {
-        let text = configs::proxy_config(settings, layout);
-        files::write_if_changed(&layout.config("kube-proxy.yaml"), text.as_bytes())?;
-    }
-    Ok(())
+/// Returns the configuration of containerd, if the cluster starts it.
+pub(crate) fn make_runtime_config(settings: &Settings, layout: &Layout) -> Option<ConfigFile> {
+    (settings.runtime == Runtime::Own).then(|| ConfigFile {
+        path: layout.config("containerd.toml"),
+        content: configs::containerd_config(layout),
+    })
 }
 
-/// Writes the configuration of a node's pod network. A node without it starts no pods but those in
+/// Returns the configuration of kube-proxy, if there is one.
+pub(crate) fn make_proxy_config(settings: &Settings, layout: &Layout) -> Option<ConfigFile> {
+    settings.runs_pods().then(|| ConfigFile {
+        path: layout.config("kube-proxy.yaml"),
+        content: configs::proxy_config(settings, layout),
+    })
+}
+
+/// Returns the configuration of a node's pod network. A node without it starts no pods but those in
 /// the node's own network.
-pub(crate) fn write_cni_config(
+pub(crate) fn make_cni_config(
     settings: &Settings,
     node: &ClusterNode,
     layout: &Layout,
-) -> Result<()> {
-    if settings.runtime == Runtime::Own {
-        let text = configs::cni_config(settings, node, layout);
-        files::write_if_changed(&layout.cni_config(), text.as_bytes())?;
-    }
-    Ok(())
+) -> Option<ConfigFile> {
+    (settings.runtime == Runtime::Own).then(|| ConfigFile {
+        path: layout.cni_config(),
+        content: configs::cni_config(settings, node, layout),
+    })
 }
 
 /// Writes the plan with the current stamps of programs and files.

@@ -9,6 +9,9 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 
+/// Mode of a file that all users can read.
+const PUBLIC_MODE: u32 = 0o644;
+
 /// Writes a file atomically, creating its directory; returns whether the content changed.
 pub fn write_if_changed(path: &Path, data: &[u8]) -> Result<bool> {
     if fs::read(path).is_ok_and(|present| present == data) {
@@ -23,7 +26,24 @@ pub fn write_file(path: &Path, data: &[u8]) -> Result<()> {
     if let Some(folder) = path.parent() {
         create_dir(folder, 0o755)?;
     }
-    base_tls::write_file_atomically(path, data, 0o644).map_err(Error::io(path))
+    base_tls::write_file_atomically(path, data, PUBLIC_MODE).map_err(Error::io(path))
+}
+
+/// Writes a file as [`write_if_changed`]. An existing one keeps its mode, but for rights that a new
+/// one does not have: an administrator may have made it private.
+pub fn update_file(path: &Path, data: &[u8]) -> Result<bool> {
+    let mode = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_file() => found.permissions().mode() & PUBLIC_MODE,
+        _ => PUBLIC_MODE,
+    };
+    if fs::read(path).is_ok_and(|present| present == data) {
+        return Ok(false);
+    }
+    if let Some(folder) = path.parent() {
+        create_dir(folder, 0o755)?;
+    }
+    base_tls::write_file_atomically(path, data, mode).map_err(Error::io(path))?;
+    Ok(true)
 }
 
 /// Writes a file atomically that only its owner can read, creating its directory. At no moment can
@@ -148,6 +168,21 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"2");
         let names = fs::read_dir(dir.path().join("sub")).unwrap();
         assert_eq!(names.count(), 1, "no temporary file is left");
+    }
+
+    #[test]
+    fn updated_file_keeps_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sub/file");
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert!(update_file(&path, b"0").unwrap());
+        assert_eq!(mode(), 0o644, "a new one");
+        for (before, after) in [(0o600, 0o600), (0o644, 0o644), (0o777, 0o644)] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
+            assert!(update_file(&path, format!("{before}").as_bytes()).unwrap());
+            assert_eq!(mode(), after, "{before:o}");
+            assert!(!update_file(&path, format!("{before}").as_bytes()).unwrap());
+        }
     }
 
     #[test]

@@ -22,7 +22,8 @@ use std::time::Instant;
 use client::{Client, Config};
 use ipnet::Ipv4Net;
 
-use crate::cluster_files::write_cni_config;
+use crate::cluster_files::{create_directories, make_cni_config, make_proxy_config};
+use crate::config_file::{ConfigFile, write_configs};
 use crate::connect::USER_AGENT;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -95,15 +96,24 @@ pub async fn join_cluster(
     Ok(settings)
 }
 
-/// Writes the configurations of a machine that has joined as a worker.
-pub(crate) fn write_worker_files(settings: &Settings, layout: &Layout) -> Result<()> {
+/// Returns the configurations of the components of a machine that has joined as a worker.
+pub(crate) fn make_worker_configs(settings: &Settings, layout: &Layout) -> Result<Vec<ConfigFile>> {
     let node = settings.first_node();
-    files::write_node_files(settings, &node, layout)?;
+    let mut made = files::make_node_configs(settings, &node, layout)?;
     if settings.has_pod_network() {
-        files::write_proxy_files(settings, layout)?;
-        write_cni_config(settings, &node, layout)?;
+        made.extend(make_proxy_config(settings, layout));
+        made.extend(make_cni_config(settings, &node, layout));
     }
-    Ok(())
+    Ok(made)
+}
+
+/// Writes the kubeconfig of a worker that this program writes, and creates the directories.
+pub(crate) fn write_worker_credentials(settings: &Settings, layout: &Layout) -> Result<()> {
+    create_directories(settings, layout)?;
+    match settings.has_pod_network() {
+        true => files::write_proxy_kubeconfig(settings, layout),
+        false => Ok(()),
+    }
 }
 
 /// Returns the server through which the machine joined.
@@ -261,7 +271,7 @@ async fn join_network(settings: &mut Settings, layout: &Layout, pods: Ipv4Net) -
     if let Some(proxy) = proxy {
         wait::wait_for_process(&proxy, layout).await?;
     }
-    write_cni_config(settings, &node, layout)
+    write_configs(&make_cni_config(settings, &node, layout))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod checks;
 mod cluster_files;
 mod command;
 mod command_lock;
+mod config_file;
 mod configs;
 mod connect;
 mod containers;

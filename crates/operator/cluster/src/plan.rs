@@ -9,6 +9,7 @@ mod process;
 
 use serde::{Deserialize, Serialize};
 
+use crate::config_file::ConfigFile;
 use crate::control_plane::JoinedControlPlane;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
@@ -103,8 +104,13 @@ impl Plan {
 
     /// Sets each process's stamp from its current program and inputs.
     pub fn set_stamps(&mut self) {
+        self.set_future_stamps(&[]);
+    }
+
+    /// Sets the stamps that the processes have once these files are written.
+    pub(crate) fn set_future_stamps(&mut self, pending: &[ConfigFile]) {
         for process in &mut self.processes {
-            process.stamp = process_stamp(process);
+            process.stamp = process_stamp(process, pending);
         }
     }
 }

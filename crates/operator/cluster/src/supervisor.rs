@@ -348,7 +348,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::plan::Ready;
 
     #[test]
     fn renewal_restarts_what_uses_a_certificate_and_nothing_else() {
@@ -383,17 +382,8 @@ mod tests {
             dir.display()
         );
         Process {
-            name: name.to_owned(),
-            node: String::new(),
-            namespaces: None,
-            argv: ["sh".to_owned(), "-c".to_owned(), script].into(),
             after: after.iter().map(|&name| name.to_owned()).collect(),
-            required: Vec::new(),
-            needs_data: false,
-            socket: None,
-            ready: Ready::Started,
-            inputs: Vec::new(),
-            stamp: String::new(),
+            ..Process::example(name, &["sh", "-c", &script])
         }
     }
 
@@ -483,17 +473,9 @@ mod tests {
 
     fn sleeping(name: &str, after: &[&str], stamp: &str) -> Process {
         Process {
-            name: name.into(),
-            argv: ["sleep", "60"].map(str::to_owned).into(),
-            node: String::new(),
-            namespaces: None,
             after: after.iter().map(|&name| name.to_owned()).collect(),
-            required: Vec::new(),
-            needs_data: false,
-            socket: None,
-            ready: Ready::Started,
-            inputs: Vec::new(),
             stamp: stamp.into(),
+            ..Process::example(name, &["sleep", "60"])
         }
     }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use crate::addons;
 use crate::cluster_files::save_exact_plan;
+use crate::config_file::write_configs;
 use crate::connect::{connect_admin_at, local_api_url};
 use crate::error::{Error, Result};
 use crate::files;
@@ -27,7 +28,7 @@ use crate::status::cluster_status;
 use crate::systemd;
 use crate::up::choose::{absolute_path, reject_removed};
 use crate::upgrade_state::{FORMAT, Phase, UpgradeState, end_upgrade, is_unfinished};
-use configs::{NewConfigs, read_configs, restore_configs, write_new_configs};
+use configs::{NewConfigs, write_credentials};
 use health::HealthChecks;
 pub use options::{PlannedStep, UpgradeOptions, UpgradeOutcome, UpgradeTarget};
 use programs::{check_programs, check_running_files, list_new_programs};
@@ -78,7 +79,9 @@ pub async fn upgrade_cluster(
         (Start::Continue, Some(state), _) => upgrade.resume(state).await,
         (_, _, UpgradeTarget::Directory(to)) => upgrade.begin(to).await,
         // `decide_start` begins no upgrade without a directory.
-        (_, _, UpgradeTarget::Former) => Err(Error::Refused("no directory was given".to_owned())),
+        (_, _, UpgradeTarget::Former) => Err(Error::Refused(
+            "no directory was given; name that of the new programs with --bin-dir".to_owned(),
+        )),
     }
 }
 
@@ -151,17 +154,18 @@ impl Upgrade<'_> {
         }
     }
 
-    /// Returns the plan with the new programs, as of the present files.
-    fn plan_for(&self, bin_dir: &Path) -> Plan {
+    /// Returns the plan with the new programs and configurations.
+    fn plan_for(&self, bin_dir: &Path, configs: &NewConfigs) -> Plan {
         let mut plan = make_plan(&self.settings_for(bin_dir), self.layout);
-        plan.set_stamps();
+        plan.set_future_stamps(configs.files());
         plan
     }
 
     /// Checks everything, stores the state, and replaces the programs.
     async fn begin(&self, to: &Path) -> Result<UpgradeOutcome> {
         let before = Plan::load(self.layout)?;
-        let steps = order_steps(&before, &self.plan_for(to), &before);
+        let configs = NewConfigs::new(&self.settings_for(to), self.layout)?;
+        let steps = order_steps(&before, &self.plan_for(to, &configs), &before);
         self.report(&format!("checking the programs in {}", to.display()));
         let planned = self.check_new(&steps, to).await?;
         check_running_files(&before, self.layout)?;
@@ -176,13 +180,12 @@ impl Upgrade<'_> {
             from: self.settings.bin_dir.clone(),
             to: to.to_owned(),
             before,
-            configs: read_configs(self.settings, self.layout),
+            configs: Vec::new(),
             phase: Phase::Forward,
             replaced: Vec::new(),
             healthy: 0,
         };
-        state.save(self.layout)?;
-        self.replace_programs(&mut state).await
+        self.replace_programs(&mut state, &configs).await
     }
 
     /// Continues an upgrade. The cluster may be unhealthy by the component that was just replaced.
@@ -190,13 +193,14 @@ impl Upgrade<'_> {
         let to = state.to.clone();
         self.report(&format!("continuing the upgrade to {}", to.display()));
         let present = Plan::load(self.layout)?;
-        let steps = order_steps(&state.before, &self.plan_for(&to), &present);
+        let configs = NewConfigs::new(&self.settings_for(&to), self.layout)?;
+        let steps = order_steps(&state.before, &self.plan_for(&to, &configs), &present);
         let open: Vec<Step> = list_open_steps(state, &steps, &present).cloned().collect();
         let planned = self.check_new(&open, &to).await?;
         if self.options.dry_run {
             return Ok(UpgradeOutcome::Planned(planned));
         }
-        self.replace_programs(state).await
+        self.replace_programs(state, &configs).await
     }
 
     /// Checks the new programs, first who may change them: the check of the version runs them.
@@ -230,8 +234,14 @@ impl Upgrade<'_> {
 
     /// Replaces the components that are left. After a failure it rolls all of them back, and
     /// returns the failure.
-    async fn replace_programs(&self, state: &mut UpgradeState) -> Result<UpgradeOutcome> {
-        let Err(failure) = self.try_replace(state).await else {
+    async fn replace_programs(
+        &self,
+        state: &mut UpgradeState,
+        configs: &NewConfigs,
+    ) -> Result<UpgradeOutcome> {
+        state.note_configs(configs)?;
+        state.save(self.layout)?;
+        let Err(failure) = self.try_replace(state, configs).await else {
             return Ok(UpgradeOutcome::Upgraded);
         };
         self.report(&format!("{failure}"));
@@ -254,17 +264,13 @@ impl Upgrade<'_> {
         }
     }
 
-    async fn try_replace(&self, state: &mut UpgradeState) -> Result<()> {
+    async fn try_replace(&self, state: &mut UpgradeState, configs: &NewConfigs) -> Result<()> {
         let settings = self.settings_for(&state.to);
-        let configs = write_new_configs(&settings, self.layout)?;
-        state.note_added(&configs.added);
-        state.save(self.layout)?;
-        // The stamps are those with the new configurations.
-        let after = self.plan_for(&state.to);
+        write_credentials(&settings, self.layout)?;
+        // The stamps are those with the new configurations, which are written later.
+        let after = self.plan_for(&state.to, configs);
         let mut present = Plan::load(self.layout)?;
         let steps = order_steps(&state.before, &after, &present);
-        let open: Vec<Step> = list_open_steps(state, &steps, &present).cloned().collect();
-        configs.hold_back(&state.configs, &open)?;
         let checks = HealthChecks::new(&settings, self.layout, self.options.timeout)?;
         while let Action::Replace(step) = next_action(state, &steps, &present) {
             let step = step.clone();
@@ -276,7 +282,7 @@ impl Upgrade<'_> {
             ));
             state.begin_step(&step.name);
             state.save(self.layout)?;
-            self.replace(&step, &configs, &checks).await?;
+            self.replace(&step, configs, &checks).await?;
             state.end_step(&step.name);
             state.save(self.layout)?;
             present = Plan::load(self.layout)?;
@@ -345,7 +351,7 @@ impl Upgrade<'_> {
         match tokio::time::timeout(self.options.timeout, updating).await {
             Ok(()) => Ok(()),
             Err(_) => Err(failure.unwrap_or_else(|| {
-                Error::Refused("the objects of the cluster could not be updated in time".to_owned())
+                Error::Refused("the objects of the cluster could not be updated in time; give a longer --timeout".to_owned())
             })),
         }
     }
@@ -409,7 +415,7 @@ impl Upgrade<'_> {
     /// Starts the former programs in reverse order. One that is not healthy does not keep the
     /// others from being rolled back.
     async fn roll_back(&self, state: &mut UpgradeState) -> Result<()> {
-        restore_configs(&state.configs)?;
+        write_configs(&state.configs)?;
         let settings = self.settings_for(&state.from);
         let mut before = state.before.clone();
         // A certificate may have been renewed since.
@@ -455,16 +461,8 @@ mod tests {
     fn upgrade_whose_settings_have_changed_is_neither_continued_nor_undone() {
         let before = Settings::example();
         let mut state = UpgradeState {
-            format: FORMAT,
-            from: "/old".into(),
-            to: "/new".into(),
-            before: Plan::default(),
             settings: before.clone(),
-            configs: Vec::new(),
-            added: Vec::new(),
-            phase: Phase::Forward,
-            replaced: Vec::new(),
-            healthy: 0,
+            ..UpgradeState::example()
         };
         let other_directory = Settings {
             bin_dir: "/other".into(),

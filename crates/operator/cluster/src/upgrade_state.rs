@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::config_file::ConfigFile;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::layout::Layout;
@@ -27,15 +28,6 @@ pub(crate) enum Phase {
     Back,
 }
 
-/// A configuration file as it was before the upgrade.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct SavedFile {
-    /// The file.
-    pub(crate) path: PathBuf,
-    /// The content.
-    pub(crate) content: String,
-}
-
 /// An upgrade that has begun. One file, replaced atomically, so that any interruption leaves a
 /// complete state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,8 +43,8 @@ pub(crate) struct UpgradeState {
     pub(crate) before: Plan,
     /// The settings before the upgrade.
     pub(crate) settings: Settings,
-    /// The configurations before the upgrade.
-    pub(crate) configs: Vec<SavedFile>,
+    /// The configurations before the upgrade that the new release changes.
+    pub(crate) configs: Vec<ConfigFile>,
     /// Configurations that only the new release has.
     pub(crate) added: Vec<PathBuf>,
     /// The direction.
@@ -61,6 +53,25 @@ pub(crate) struct UpgradeState {
     pub(crate) replaced: Vec<String>,
     /// Number of the replaced components that became healthy.
     pub(crate) healthy: usize,
+}
+
+#[cfg(test)]
+impl UpgradeState {
+    /// Returns an upgrade that has replaced nothing.
+    pub(crate) fn example() -> Self {
+        Self {
+            format: FORMAT,
+            from: "/old".into(),
+            to: "/new".into(),
+            before: Plan::default(),
+            settings: Settings::example(),
+            configs: Vec::new(),
+            added: Vec::new(),
+            phase: Phase::Forward,
+            replaced: Vec::new(),
+            healthy: 0,
+        }
+    }
 }
 
 impl UpgradeState {
@@ -150,16 +161,10 @@ mod tests {
         assert_eq!(UpgradeState::load(&layout).unwrap(), None);
         reject_unfinished_upgrade(&layout).unwrap();
         let state = UpgradeState {
-            format: FORMAT,
-            settings: Settings::example(),
-            added: Vec::new(),
-            from: "/old".into(),
-            to: "/new".into(),
-            before: Plan::default(),
-            configs: Vec::new(),
             phase: Phase::Back,
             replaced: vec!["kvstore".into()],
             healthy: 1,
+            ..UpgradeState::example()
         };
         state.save(&layout).unwrap();
         assert_eq!(UpgradeState::load(&layout).unwrap(), Some(state));
@@ -177,16 +182,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let layout = Layout::new(dir.path(), false);
         let state = UpgradeState {
-            format: FORMAT,
-            from: "/old".into(),
-            to: "/new".into(),
             before: crate::plan::make_plan(&Settings::example(), &layout),
-            settings: Settings::example(),
-            configs: Vec::new(),
-            added: Vec::new(),
-            phase: Phase::Forward,
-            replaced: Vec::new(),
-            healthy: 0,
+            ..UpgradeState::example()
         };
         let tree = serde_json::to_value(&state).unwrap();
         for (pointer, key, value, is_known) in [

@@ -5,6 +5,7 @@ use std::path::Path;
 use api_bootstrap::BootstrapToken;
 use serde_json::{Map, Value, json};
 
+use crate::config_file::{ConfigFile, write_configs};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::node::ClusterNode;
@@ -37,20 +38,38 @@ pub(super) fn write_node_files(
     node: &ClusterNode,
     layout: &Layout,
 ) -> Result<()> {
-    let published = read_published(&layout.published_kubelet_config())?;
-    let config = configs::joined_kubelet_config(&published, settings, node, layout);
-    files::write_if_changed(&layout.config("kubelet.yaml"), config.as_bytes())?;
-    cluster_files::write_runtime_files(settings, layout)
+    write_configs(&make_node_configs(settings, node, layout)?)?;
+    cluster_files::create_directories(settings, layout)
 }
 
-/// Writes the configurations of kube-proxy, which uses the certificate that the kubelet renews.
+/// Returns the configurations of the runtime and the kubelet.
+pub(super) fn make_node_configs(
+    settings: &Settings,
+    node: &ClusterNode,
+    layout: &Layout,
+) -> Result<Vec<ConfigFile>> {
+    let published = read_published(&layout.published_kubelet_config())?;
+    let mut made = vec![ConfigFile {
+        path: layout.config("kubelet.yaml"),
+        content: configs::joined_kubelet_config(&published, settings, node, layout),
+    }];
+    made.extend(cluster_files::make_runtime_config(settings, layout));
+    Ok(made)
+}
+
+/// Writes the configurations of kube-proxy.
 pub(super) fn write_proxy_files(settings: &Settings, layout: &Layout) -> Result<()> {
+    write_proxy_kubeconfig(settings, layout)?;
+    write_configs(&cluster_files::make_proxy_config(settings, layout))
+}
+
+/// Writes the kubeconfig of kube-proxy, which uses the certificate that the kubelet renews.
+pub(super) fn write_proxy_kubeconfig(settings: &Settings, layout: &Layout) -> Result<()> {
     let identity = layout.kubelet_identity();
     // The kubelet keeps certificate and key in one PEM file.
     let user = json!({ "client-certificate": identity, "client-key": identity });
     let text = format_kubeconfig(&settings.server_url(), layout, &user);
-    files::write_if_changed(&layout.kubeconfig("proxy"), text.as_bytes())?;
-    cluster_files::write_proxy_config(settings, layout)
+    files::write_if_changed(&layout.kubeconfig("proxy"), text.as_bytes()).map(drop)
 }
 
 fn read_published(path: &Path) -> Result<Map<String, Value>> {

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::config_file::ConfigFile;
+
 /// A readiness check of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -54,6 +56,26 @@ pub struct Process {
     pub stamp: String,
 }
 
+#[cfg(test)]
+impl Process {
+    /// Returns a process that depends on nothing.
+    pub(crate) fn example(name: &str, argv: &[&str]) -> Self {
+        Self {
+            name: name.to_owned(),
+            node: String::new(),
+            namespaces: None,
+            argv: argv.iter().map(|&word| word.to_owned()).collect(),
+            after: Vec::new(),
+            required: Vec::new(),
+            needs_data: false,
+            socket: None,
+            ready: Ready::Started,
+            inputs: Vec::new(),
+            stamp: String::new(),
+        }
+    }
+}
+
 impl Process {
     /// Returns the name of the program's file.
     pub(crate) fn program_name(&self) -> Option<&str> {
@@ -72,8 +94,9 @@ impl Process {
     }
 }
 
-/// Returns a digest of the program, arguments and inputs.
-pub(super) fn process_stamp(process: &Process) -> String {
+/// Returns a digest of the program, arguments and inputs. `pending` are files that are not written
+/// yet.
+pub(super) fn process_stamp(process: &Process, pending: &[ConfigFile]) -> String {
     // No argument can contain the separator, so different lists have different stamps.
     let mut all = process.argv.join("\0");
     if let Some(meta) = process
@@ -92,9 +115,11 @@ pub(super) fn process_stamp(process: &Process) -> String {
     for input in &process.inputs {
         all.push('\0');
         // By content, because only a changed content needs a restart of the process.
-        all.push_str(&crate::files::digest_hex(
-            &std::fs::read(input).unwrap_or_default(),
-        ));
+        let content = match pending.iter().find(|file| file.path == *input) {
+            Some(file) => file.content.clone().into_bytes(),
+            None => std::fs::read(input).unwrap_or_default(),
+        };
+        all.push_str(&crate::files::digest_hex(&content));
     }
     crate::files::digest_hex(all.as_bytes())
 }

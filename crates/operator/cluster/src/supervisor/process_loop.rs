@@ -163,17 +163,8 @@ mod tests {
 
     fn process(script: &str, stamp: &str) -> Process {
         Process {
-            name: "test".into(),
-            argv: ["sh", "-c", script].map(str::to_owned).into(),
-            node: String::new(),
-            namespaces: None,
-            after: Vec::new(),
-            required: Vec::new(),
-            needs_data: false,
-            socket: None,
-            ready: Ready::Started,
-            inputs: Vec::new(),
             stamp: stamp.into(),
+            ..Process::example("test", &["sh", "-c", script])
         }
     }
 

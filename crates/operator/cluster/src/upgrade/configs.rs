@@ -2,195 +2,199 @@
 //! them: certificates and kubeconfigs are renewed, and an older one may have expired; lists and
 //! markers are no part of a release.
 
-use std::path::{Path, PathBuf};
-
 use operator_pki::Renewal;
 
 use super::steps::Step;
-use crate::cluster_files::write_files;
-use crate::error::Result;
-use crate::files;
-use crate::join::write_worker_files;
+use crate::cluster_files::{self, make_configs};
+use crate::config_file::{ConfigFile, write_configs};
+use crate::error::{Error, Result};
+use crate::join::{make_worker_configs, write_worker_credentials};
 use crate::layout::Layout;
 use crate::settings::Settings;
-use crate::upgrade_state::SavedFile;
+use crate::upgrade_state::UpgradeState;
 
-/// Reads the configurations of all nodes of this machine.
-pub(super) fn read_configs(settings: &Settings, layout: &Layout) -> Vec<SavedFile> {
-    let mut saved = Vec::new();
-    for path in list_configs(settings, layout) {
-        // A file that can't be read as text is none that this program writes.
-        if let Ok(content) = std::fs::read_to_string(&path) {
-            saved.push(SavedFile { path, content });
-        }
-    }
-    saved
-}
-
-/// Lists the configurations of all nodes. Containerd reads the first file of the directory for
-/// CNI by name, so a file that only one release has matters there.
-fn list_configs(settings: &Settings, layout: &Layout) -> Vec<PathBuf> {
-    let mut paths = Vec::new();
-    for node in settings.nodes() {
-        let layout = layout.for_node(node.number);
-        paths.extend(list_files(&layout.data().join("config"), &["yaml", "toml"]));
-        paths.extend(list_files(
-            &layout.cni_conf(),
-            &["conf", "conflist", "json"],
-        ));
-    }
-    paths
-}
-
-fn list_files(directory: &Path, endings: &[&str]) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut paths: Vec<PathBuf> = entries
-        .map(|entry| entry.path())
-        .filter(|path| path.is_file())
-        .filter(|path| {
-            path.extension()
-                .is_some_and(|e| endings.iter().any(|end| e == *end))
-        })
-        .collect();
-    paths.sort();
-    paths
-}
-
-/// The configurations of the new release.
+/// The configurations of the new release, which are written at the steps of their components.
 pub(super) struct NewConfigs {
-    files: Vec<SavedFile>,
-    /// Files that did not exist before.
-    pub(super) added: Vec<PathBuf>,
+    files: Vec<ConfigFile>,
 }
 
-/// Writes the configurations of this release, and returns them. Missing and due certificates are
-/// written as well.
-pub(super) fn write_new_configs(settings: &Settings, layout: &Layout) -> Result<NewConfigs> {
-    let present = list_configs(settings, layout);
+/// Writes missing and due certificates, and the kubeconfigs.
+pub(super) fn write_credentials(settings: &Settings, layout: &Layout) -> Result<()> {
     match settings.membership {
-        None => write_files(settings, layout, Renewal::Due).map(drop)?,
-        Some(_) => write_worker_files(settings, layout)?,
+        None => cluster_files::write_credentials(settings, layout, Renewal::Due).map(drop),
+        Some(_) => write_worker_credentials(settings, layout),
     }
-    let files = read_configs(settings, layout);
-    let paths = files.iter().map(|file| &file.path);
-    let added = paths.filter(|path| !present.contains(path)).cloned();
-    Ok(NewConfigs {
-        added: added.collect(),
-        files,
-    })
 }
 
 impl NewConfigs {
-    /// Restores the former files of components that are not replaced yet: one that ends by itself
-    /// starts again with the former program.
-    pub(super) fn hold_back(&self, saved: &[SavedFile], open: &[Step]) -> Result<()> {
-        let former = open.iter().filter_map(|step| step.before.as_ref());
-        let inputs: Vec<&PathBuf> = former.flat_map(|process| &process.inputs).collect();
-        restore(saved.iter().filter(|file| inputs.contains(&&file.path)))
+    /// Returns the configurations of all nodes of this machine. Writes nothing.
+    pub(super) fn new(settings: &Settings, layout: &Layout) -> Result<Self> {
+        let files = match settings.membership {
+            None => make_configs(settings, layout),
+            Some(_) => make_worker_configs(settings, layout)?,
+        };
+        Ok(Self { files })
     }
 
-    /// Writes the new files of the component of a step.
+    /// Returns the files.
+    pub(super) fn files(&self) -> &[ConfigFile] {
+        &self.files
+    }
+
+    /// Writes the files of the component of a step. One that crashes before its step starts with
+    /// the former files and the former program.
     pub(super) fn write_inputs(&self, step: &Step) -> Result<()> {
         let inputs = step.after.as_ref().map(|process| &process.inputs);
-        let is_input = |file: &&SavedFile| inputs.is_some_and(|inputs| inputs.contains(&file.path));
-        restore(self.files.iter().filter(is_input))
+        let is_input =
+            |file: &&ConfigFile| inputs.is_some_and(|inputs| inputs.contains(&file.path));
+        write_configs(self.files.iter().filter(is_input))
     }
 
-    /// Writes all new files.
+    /// Writes all files.
     pub(super) fn write_all(&self) -> Result<()> {
-        restore(&self.files)
+        write_configs(&self.files)
     }
 }
 
-/// Writes the configurations that were read before.
-pub(super) fn restore_configs(saved: &[SavedFile]) -> Result<()> {
-    restore(saved)
-}
-
-fn restore<'a>(files: impl IntoIterator<Item = &'a SavedFile>) -> Result<()> {
-    for file in files {
-        files::write_if_changed(&file.path, file.content.as_bytes())?;
+impl UpgradeState {
+    /// Records what a rollback restores and removes, before the files are written: the former
+    /// content of each, and those that do not exist. Other files may be an administrator's.
+    ///
+    /// # Errors
+    /// A file can't be read, or is no text, so a rollback could not restore it.
+    pub(super) fn note_configs(&mut self, new: &NewConfigs) -> Result<()> {
+        for ConfigFile { path, .. } in &new.files {
+            let is_noted = self.configs.iter().any(|file| file.path == *path);
+            if is_noted || self.added.contains(path) {
+                continue;
+            }
+            match std::fs::read_to_string(path) {
+                Ok(content) => self.configs.push(ConfigFile {
+                    path: path.clone(),
+                    content,
+                }),
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                    self.added.push(path.clone());
+                }
+                Err(error) => return Err(Error::io(path)(error)),
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
     use super::*;
-    use crate::plan::make_plan;
+    use crate::plan::{Plan, make_plan};
     use crate::settings::Runtime;
     use crate::upgrade::steps::order_steps;
 
-    #[test]
-    fn configurations_are_restored_and_kubeconfigs_are_not() {
-        let dir = tempfile::tempdir().unwrap();
+    fn simulated(data_dir: &Path, nodes: u8) -> (Settings, Layout) {
         let settings = Settings {
-            data_dir: dir.path().into(),
+            data_dir: data_dir.into(),
             runtime: Runtime::Simulated,
-            ..Settings::with_nodes(2)
+            ..Settings::with_nodes(nodes)
         };
-        let layout = Layout::new(dir.path(), false);
-        write_new_configs(&settings, &layout).unwrap();
-        let saved = read_configs(&settings, &layout);
-        let second = layout.for_node(2).config("kubelet.yaml");
-        let kubeconfig = layout.kubeconfig("scheduler");
-        let original = std::fs::read_to_string(&second).unwrap();
-        assert!(saved.iter().any(|file| file.path == second));
-        assert!(
-            saved
-                .iter()
-                .all(|file| !file.content.contains("PRIVATE KEY"))
+        (settings, Layout::new(data_dir, false))
+    }
+
+    fn read(path: &Path) -> Option<String> {
+        std::fs::read_to_string(path).ok()
+    }
+
+    /// A command that was killed leaves a state that names each file that it may have written.
+    #[test]
+    fn files_of_a_release_are_noted_before_they_are_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let (settings, layout) = simulated(dir.path(), 2);
+        let (first, second) = [1, 2]
+            .map(|node| layout.for_node(node).config("kubelet.yaml"))
+            .into();
+        let (added, foreign) = (
+            layout.config("authentication.yaml"),
+            layout.config("a.yaml"),
         );
-        for path in [&second, &kubeconfig] {
-            std::fs::write(path, "changed").unwrap();
+        write_credentials(&settings, &layout).unwrap();
+        for path in [&first, &second, &foreign] {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "former").unwrap();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
         }
-        restore_configs(&saved).unwrap();
-        assert_eq!(std::fs::read_to_string(&second).unwrap(), original);
-        assert_eq!(std::fs::read_to_string(&kubeconfig).unwrap(), "changed");
+        let new = NewConfigs::new(&settings, &layout).unwrap();
+        let mut state = UpgradeState::example();
+        state.note_configs(&new).unwrap();
+        assert_eq!(state.added, std::slice::from_ref(&added));
+        let noted: Vec<_> = state.configs.iter().map(|file| &file.path).collect();
+        assert_eq!(noted, [&first, &second], "no file of others, no kubeconfig");
+        assert_eq!(
+            (read(&first).as_deref(), read(&added)),
+            (Some("former"), None)
+        );
+        new.write_all().unwrap();
+        assert!(read(&second).is_some_and(|text| text != "former") && added.exists());
+        let before = state.clone();
+        state.note_configs(&new).unwrap();
+        assert_eq!(state, before, "the repeated command");
+        std::fs::write(&foreign, "changed meanwhile").unwrap();
+        write_configs(&state.configs).unwrap();
+        assert_eq!(read(&foreign).as_deref(), Some("changed meanwhile"));
+        for path in [&first, &second] {
+            let mode = std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+            assert_eq!((read(path).as_deref(), mode), (Some("former"), 0o600));
+        }
+        std::fs::write(layout.config("authentication.yaml"), [0xff]).unwrap();
+        assert!(
+            UpgradeState::example().note_configs(&new).is_err(),
+            "no text"
+        );
     }
 
     /// One that crashes before its turn starts the former program again.
     #[test]
     fn component_has_its_former_configuration_until_its_step() {
         let dir = tempfile::tempdir().unwrap();
-        let settings = Settings {
-            data_dir: dir.path().into(),
-            runtime: Runtime::Simulated,
-            ..Settings::example()
-        };
-        let layout = Layout::new(dir.path(), false);
-        let first = write_new_configs(&settings, &layout).unwrap();
-        let config = layout.config("kubelet.yaml");
-        assert!(first.added.contains(&config));
-        let new = std::fs::read_to_string(&config).unwrap();
+        let (settings, layout) = simulated(dir.path(), 1);
+        write_credentials(&settings, &layout).unwrap();
+        let (config, added) = (
+            layout.config("kubelet.yaml"),
+            layout.config("authentication.yaml"),
+        );
         std::fs::write(&config, "former").unwrap();
-        let saved = read_configs(&settings, &layout);
-        let configs = write_new_configs(&settings, &layout).unwrap();
-        assert_eq!(configs.added, [] as [PathBuf; 0]);
-        let plan = |bin_dir: &str| {
-            let bin_dir = bin_dir.into();
-            make_plan(
-                &Settings {
-                    bin_dir,
-                    ..settings.clone()
-                },
-                &layout,
-            )
+        let new = NewConfigs::new(&settings, &layout).unwrap();
+        let plan = |bin_dir: &str, pending: &[ConfigFile]| {
+            let settings = Settings {
+                bin_dir: bin_dir.into(),
+                ..settings.clone()
+            };
+            let mut plan: Plan = make_plan(&settings, &layout);
+            plan.set_future_stamps(pending);
+            plan
         };
-        let (before, after) = (plan("/old"), plan("/new"));
+        let (before, after) = (plan("/old", &[]), plan("/new", new.files()));
         let steps = order_steps(&before, &after, &before);
-        configs.hold_back(&saved, &steps).unwrap();
         for step in &steps {
-            let is_former = std::fs::read_to_string(&config).unwrap() == "former";
-            configs.write_inputs(step).unwrap();
-            let is_new = std::fs::read_to_string(&config).unwrap() == new;
-            match step.name.as_str() {
-                "kubelet" => assert!(is_former && is_new),
-                _ => assert!(is_former != is_new, "{}", step.name),
-            }
+            let find = || (read(&config).as_deref() == Some("former"), added.exists());
+            let found = find();
+            new.write_inputs(step).unwrap();
+            let expected = match step.name.as_str() {
+                "kvstore" => [(true, false), (true, false)],
+                "kube-apiserver" => [(true, false), (true, true)],
+                "kubelet" => [(true, true), (false, true)],
+                "cluster-dns" => [(false, true), (false, true)],
+                _ => [(true, true), (true, true)],
+            };
+            assert_eq!([found, find()], expected, "{}", step.name);
         }
-        configs.write_all().unwrap();
-        assert_eq!(std::fs::read_to_string(&config).unwrap(), new);
+        new.write_all().unwrap();
+        assert_eq!(
+            plan("/new", &[]),
+            after,
+            "the stamps are those of the files"
+        );
     }
 }

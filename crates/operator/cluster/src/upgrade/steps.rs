@@ -1,6 +1,6 @@
 //! The decisions of an upgrade: pure functions of the stored state and the plans.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::options::UpgradeTarget;
 use crate::error::{Error, Result};
@@ -204,15 +204,6 @@ impl UpgradeState {
     pub(super) fn end_step(&mut self, name: &str) {
         if let Some(index) = self.find_replaced(name) {
             self.healthy = self.healthy.max(index.saturating_add(1));
-        }
-    }
-
-    /// Records files that a rollback removes.
-    pub(super) fn note_added(&mut self, paths: &[PathBuf]) {
-        for path in paths {
-            if !self.added.contains(path) {
-                self.added.push(path.clone());
-            }
         }
     }
 

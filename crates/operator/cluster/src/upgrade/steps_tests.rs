@@ -14,16 +14,10 @@ fn plan(settings: &Settings, bin_dir: &str) -> Plan {
 
 fn state(phase: Phase, replaced: &[&str], healthy: usize) -> UpgradeState {
     UpgradeState {
-        format: crate::upgrade_state::FORMAT,
-        settings: Settings::example(),
-        added: Vec::new(),
-        from: "/old".into(),
-        to: "/new".into(),
-        before: Plan::default(),
-        configs: Vec::new(),
         phase,
         replaced: replaced.iter().map(|&name| name.to_owned()).collect(),
         healthy,
+        ..UpgradeState::example()
     }
 }
 
