@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use base_cli::escape_controls;
 use operator_cluster::{PlannedStep, UpgradeOptions, UpgradeOutcome, UpgradeTarget};
 
 use crate::args::Upgrade;
@@ -33,8 +34,11 @@ pub async fn run_upgrade(options: Upgrade) -> anyhow::Result<()> {
 fn format_steps(steps: &[PlannedStep]) -> String {
     let mut text = format!("{:<26}{:<16}{:<12}TO\n", "COMPONENT", "NODE", "FROM");
     for step in steps {
+        // The text behind the `+` of a version is any that the program prints.
         let [from, to] = [&step.from, &step.to].map(|version| version.as_deref().unwrap_or("-"));
-        text += &format!("{:<26}{:<16}{from:<12}{to}\n", step.name, step.node);
+        let [name, node, from, to] =
+            [step.name.as_str(), &step.node, from, to].map(escape_controls);
+        text += &format!("{name:<25} {node:<15} {from:<11} {to}\n");
     }
     text
 }
@@ -57,6 +61,7 @@ mod tests {
         let text = format_steps(&[
             step("kvstore", Some("0.1.0"), Some("0.2.0")),
             step("added", None, Some("0.2.0")),
+            step("kube\nproxy", Some("0.1.0+\u{1b}[2J"), Some("0.2.0")),
         ]);
         let rows: Vec<Vec<&str>> = text
             .lines()
@@ -64,6 +69,8 @@ mod tests {
             .collect();
         assert_eq!(rows[1], ["kvstore", "n1", "0.1.0", "0.2.0"]);
         assert_eq!(rows[2], ["added", "n1", "-", "0.2.0"]);
+        let escaped = ["kube\\nproxy", "n1", "0.1.0+\\u{1b}[2J", "0.2.0"];
+        assert_eq!(rows[3], escaped, "controls of a terminal");
     }
 
     #[test]
