@@ -4,11 +4,14 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use tokio::process::Command;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::terms::Family;
 
-/// Timeout of one call of `conntrack`: it reads all entries, of which a node may have some 100,000.
+/// Timeout of a listing: a node may have some 100,000 entries.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of all deletions of a round. Callers wait for it before they apply other changes.
+const DELETIONS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The reason why entries could not be listed or deleted.
 #[derive(Debug, thiserror::Error)]
@@ -17,8 +20,8 @@ pub enum ConnectionError {
     #[error("conntrack can't be run: {0}; install conntrack")]
     Run(#[from] std::io::Error),
     /// `conntrack` exceeded the deadline and was killed.
-    #[error("conntrack did not end within {} s", TIMEOUT.as_secs())]
-    Timeout,
+    #[error("conntrack did not end within {} s", .0.as_secs())]
+    Timeout(Duration),
     /// `conntrack` failed.
     #[error("conntrack failed: {0}")]
     Rejected(String),
@@ -45,7 +48,8 @@ pub async fn list_udp_connections() -> Result<String, ConnectionError> {
 }
 
 async fn list_entries(arguments: &[&str]) -> Result<String, ConnectionError> {
-    let output = run_conntrack(arguments).await?;
+    let output = timeout(TIMEOUT, run_conntrack(arguments)).await;
+    let output = output.map_err(|_| ConnectionError::Timeout(TIMEOUT))??;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => Err(ConnectionError::Rejected(read_reason(&output))),
@@ -53,22 +57,19 @@ async fn list_entries(arguments: &[&str]) -> Result<String, ConnectionError> {
 }
 
 /// Deletes entries, by the arguments of one call of `conntrack` each. A call without such an entry
-/// is no error, and one that fails does not prevent the others. Returns the number of deleted
+/// is no error, and one that is rejected does not prevent the others. Returns the number of deleted
 /// entries.
 ///
 /// # Errors
-/// The first: `conntrack` can't be started, does not end in time, or fails.
+/// The first: `conntrack` can't be started or fails, or not all deletions end in time.
 pub async fn delete_connections(calls: &[Vec<String>]) -> Result<u64, ConnectionError> {
     let mut first = Ok(());
     let mut deleted = 0;
+    let deadline = Instant::now() + DELETIONS_TIMEOUT;
     for arguments in calls {
-        let output = match run_conntrack(arguments).await {
-            Ok(output) => output,
-            Err(error) => {
-                first = first.and(Err(error));
-                continue;
-            }
-        };
+        let output = timeout_at(deadline, run_conntrack(arguments)).await;
+        // The next call would fail for the same reason.
+        let output = output.map_err(|_| ConnectionError::Timeout(DELETIONS_TIMEOUT))??;
         let reason = read_reason(&output);
         // It exits with 1 if there was no such entry, too.
         match read_deleted(&reason) {
@@ -87,16 +88,13 @@ fn read_deleted(report: &str) -> Option<u64> {
     before.rsplit(' ').next()?.parse().ok()
 }
 
-async fn run_conntrack(
-    arguments: &[impl AsRef<std::ffi::OsStr>],
-) -> Result<Output, ConnectionError> {
-    let ended = Command::new("conntrack")
+async fn run_conntrack(arguments: &[impl AsRef<std::ffi::OsStr>]) -> std::io::Result<Output> {
+    Command::new("conntrack")
         .args(arguments)
         .stdin(Stdio::null())
         .kill_on_drop(true)
-        .output();
-    let output = tokio::time::timeout(TIMEOUT, ended).await;
-    Ok(output.map_err(|_| ConnectionError::Timeout)??)
+        .output()
+        .await
 }
 
 fn read_reason(output: &Output) -> String {

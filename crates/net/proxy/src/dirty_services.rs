@@ -15,6 +15,8 @@ use crate::metrics::ChangeMetrics;
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 /// Times that are kept for one Service while syncs fail.
 const MAX_TRIGGERS: usize = 100;
+/// The most Services whose times are kept while syncs fail. The times only serve a metric.
+const MAX_SERVICES: usize = 10_000;
 
 /// Times of changes by Service.
 pub(crate) type Triggers = BTreeMap<String, BTreeSet<(Family, Timestamp)>>;
@@ -94,6 +96,9 @@ impl DirtyServices {
     pub(crate) fn restore_triggers(&self, taken: Triggers) {
         let mut triggers = self.triggers.lock();
         for (key, times) in taken {
+            if triggers.len() >= MAX_SERVICES && !triggers.contains_key(&key) {
+                continue;
+            }
             let kept = triggers.entry(key).or_default();
             let room = MAX_TRIGGERS.saturating_sub(kept.len());
             kept.extend(times.into_iter().take(room));
