@@ -4,16 +4,17 @@
 //! they can't be read, the autoscaler reports it in its conditions and only keeps the target within
 //! its bounds.
 
+mod config;
 mod decide;
 mod history;
 mod metrics;
+mod plural;
 mod proposal;
 mod quantity;
 mod replicas;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use api_meta::Selector;
 use async_trait::async_trait;
@@ -24,42 +25,21 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 
-use controllers_runtime::{Action, Cache, Drive, Executor, Meta, Queue, Setup, discovery};
+use controllers_runtime::{Action, Cache, Drive, Executor, Meta, Queue, Setup};
 
+pub use config::Config;
 use decide::{Metrics, Need};
 use history::History;
+use plural::find_plural;
 use replicas::{Context, Tolerances};
 
 /// Maximum number of attempts to write a size that conflicts with other writes: upstream's.
 const MAX_ATTEMPTS: usize = 5;
 
-/// Settings of the autoscaler.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Number of autoscalers that are reconciled at once.
-    pub workers: usize,
-    /// Interval between two reads of an autoscaler's metrics.
-    pub period: Duration,
-    /// Time for which the highest recommendation counts before a target shrinks.
-    pub downscale_stabilization: Duration,
-    /// Deviation of the ratio from 1 that does not change the size.
-    pub tolerance: f64,
-    /// Time after a pod's start in which CPU usage counts only if it was measured while ready.
-    pub cpu_initialization_period: Duration,
-    /// Time after a pod's start in which changes of its readiness count as its initial readiness.
-    pub initial_readiness_delay: Duration,
-}
-
-impl Config {
-    fn stabilization_seconds(&self) -> i64 {
-        i64::try_from(self.downscale_stabilization.as_secs()).unwrap_or(i64::MAX)
-    }
-}
-
 /// An autoscaler's state in memory.
 #[derive(Debug, Default)]
 struct Memory {
-    /// UID of the autoscaler. Another one of the same name starts anew.
+    /// UID of the autoscaler. Another one of the same name starts with nothing.
     uid: String,
     history: History,
     /// Selector of the target's pods, for the detection of two autoscalers of one target.
@@ -310,26 +290,6 @@ fn ambiguous_selector(selector: &str, keys: &[&str]) -> Metrics {
         reasons: ["AmbiguousSelector", "AmbiguousSelector"],
         messages: [message.clone(), message],
     }
-}
-
-/// Returns the plural of a kind; `None` if the server has no such kind.
-async fn find_plural(client: &Client, group: &str, kind: &str) -> Result<Option<String>, Error> {
-    // Discovery at every period would be expensive, and nearly all targets are of these kinds.
-    let usual = match (group, kind) {
-        ("apps", "Deployment") => "deployments",
-        ("apps", "ReplicaSet") => "replicasets",
-        ("apps", "StatefulSet") => "statefulsets",
-        ("", "ReplicationController") => "replicationcontrollers",
-        _ => {
-            let found = discovery::discover_resources(client).await?;
-            let served = found
-                .resources
-                .into_iter()
-                .find(|s| s.resource.group == group && s.resource.kind == kind);
-            return Ok(served.map(|s| s.resource.plural));
-        }
-    };
-    Ok(Some(usual.to_owned()))
 }
 
 /// Writes a size, again after a conflict with another write.

@@ -8,7 +8,7 @@ use k8s_openapi::api::autoscaling::v2::{
 
 use controllers_runtime::{Action, Meta, object_reference, time};
 
-use super::Config;
+use super::config::Config;
 use super::history::{Bounds, History, Rules, limit_without_rules};
 use super::proposal::{Failure, Proposal};
 

@@ -15,7 +15,8 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use controllers_runtime::{Meta, pods as pod_state};
 
-use super::{Config, quantity};
+use super::config::Config;
+use super::quantity;
 
 /// A pod's value of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
