@@ -27,102 +27,129 @@ const ANNOTATIONS: [&str; 6] = [
 /// Upstream's `DefaultCPUUtilization` in percent.
 const DEFAULT_CPU_TARGET: i32 = 80;
 
-/// A member of a metric: the object of v2 that has it (empty for the source itself), its name in
-/// v2, and its name in v1.
-type Member = (&'static str, &'static str, &'static str);
+/// The half of an autoscaler that has a metric.
+#[derive(Clone, Copy)]
+enum Half {
+    Spec,
+    Status,
+}
+
+impl Half {
+    /// Returns the object of v2 that has the values of a metric.
+    const fn values(self) -> &'static str {
+        match self {
+            Half::Spec => "target",
+            Half::Status => "current",
+        }
+    }
+}
+
+/// A member of a metric.
+struct Member {
+    /// The object of v2 that has the member.
+    holder: Holder,
+    /// Its name in v2.
+    name: &'static str,
+    /// Its names in v1, in a spec and in a status.
+    v1: (&'static str, &'static str),
+}
+
+enum Holder {
+    /// The source itself.
+    Source,
+    /// The identifier of the metric.
+    Metric,
+    /// The target or the current values.
+    Values,
+}
+
+impl Member {
+    const fn same(holder: Holder, name: &'static str, v1: &'static str) -> Self {
+        Self {
+            holder,
+            name,
+            v1: (v1, v1),
+        }
+    }
+
+    const fn value(name: &'static str, spec: &'static str, status: &'static str) -> Self {
+        Self {
+            holder: Holder::Values,
+            name,
+            v1: (spec, status),
+        }
+    }
+
+    /// Returns the name of the object of v2 that has the member; empty for the source itself.
+    fn holder_name(&self, half: Half) -> &'static str {
+        match self.holder {
+            Holder::Source => "",
+            Holder::Metric => "metric",
+            Holder::Values => half.values(),
+        }
+    }
+
+    fn v1_name(&self, half: Half) -> &'static str {
+        match half {
+            Half::Spec => self.v1.0,
+            Half::Status => self.v1.1,
+        }
+    }
+}
+
+const METRIC_NAME: Member = Member::same(Holder::Metric, "name", "metricName");
+const UTILIZATION: Member = Member::value(
+    "averageUtilization",
+    "targetAverageUtilization",
+    "currentAverageUtilization",
+);
+const AVERAGE: Member = Member::value("averageValue", "targetAverageValue", "currentAverageValue");
+const VALUE: Member = Member::value("value", "targetValue", "currentValue");
+
 /// The sources of a metric with their members.
-type Sources = [(&'static str, &'static [Member]); 5];
-
-const SPEC: Sources = [
+const SOURCES: [(&str, &[Member]); 5] = [
     (
         "object",
         &[
-            ("", "describedObject", "target"),
-            ("metric", "name", "metricName"),
-            ("metric", "selector", "selector"),
-            ("target", "value", "targetValue"),
-            ("target", "averageValue", "averageValue"),
+            Member::same(Holder::Source, "describedObject", "target"),
+            METRIC_NAME,
+            Member::same(Holder::Metric, "selector", "selector"),
+            VALUE,
+            Member::value("averageValue", "averageValue", "averageValue"),
         ],
     ),
     (
         "pods",
         &[
-            ("metric", "name", "metricName"),
-            ("metric", "selector", "selector"),
-            ("target", "averageValue", "targetAverageValue"),
+            METRIC_NAME,
+            Member::same(Holder::Metric, "selector", "selector"),
+            AVERAGE,
         ],
     ),
     (
         "resource",
         &[
-            ("", "name", "name"),
-            ("target", "averageUtilization", "targetAverageUtilization"),
-            ("target", "averageValue", "targetAverageValue"),
+            Member::same(Holder::Source, "name", "name"),
+            UTILIZATION,
+            AVERAGE,
         ],
     ),
     (
         "containerResource",
         &[
-            ("", "name", "name"),
-            ("", "container", "container"),
-            ("target", "averageUtilization", "targetAverageUtilization"),
-            ("target", "averageValue", "targetAverageValue"),
+            Member::same(Holder::Source, "name", "name"),
+            Member::same(Holder::Source, "container", "container"),
+            UTILIZATION,
+            AVERAGE,
         ],
     ),
     (
         "external",
         &[
-            ("metric", "name", "metricName"),
-            ("metric", "selector", "metricSelector"),
-            ("target", "value", "targetValue"),
-            ("target", "averageValue", "targetAverageValue"),
-        ],
-    ),
-];
-
-const STATUS: Sources = [
-    (
-        "object",
-        &[
-            ("", "describedObject", "target"),
-            ("metric", "name", "metricName"),
-            ("metric", "selector", "selector"),
-            ("current", "value", "currentValue"),
-            ("current", "averageValue", "averageValue"),
-        ],
-    ),
-    (
-        "pods",
-        &[
-            ("metric", "name", "metricName"),
-            ("metric", "selector", "selector"),
-            ("current", "averageValue", "currentAverageValue"),
-        ],
-    ),
-    (
-        "resource",
-        &[
-            ("", "name", "name"),
-            ("current", "averageUtilization", "currentAverageUtilization"),
-            ("current", "averageValue", "currentAverageValue"),
-        ],
-    ),
-    (
-        "containerResource",
-        &[
-            ("", "name", "name"),
-            ("", "container", "container"),
-            ("current", "averageUtilization", "currentAverageUtilization"),
-            ("current", "averageValue", "currentAverageValue"),
-        ],
-    ),
-    (
-        "external",
-        &[
-            ("metric", "name", "metricName"),
-            ("metric", "selector", "metricSelector"),
-            ("current", "value", "currentValue"),
-            ("current", "averageValue", "currentAverageValue"),
+            METRIC_NAME,
+            Member::same(Holder::Metric, "selector", "metricSelector"),
+            VALUE,
+            AVERAGE,
         ],
     ),
 ];
@@ -136,17 +163,17 @@ pub fn convert_to_v2(map: &mut Map<String, Value>) {
     let decode = |name: &str, type_name: &str| decode_list(type_name, text(name)?);
 
     let kept = decode(METRICS, "v1.MetricSpec").unwrap_or_default();
-    let mut metrics: Vec<Value> = kept.iter().map(spec_from_v1).collect();
+    let mut metrics: Vec<Value> = kept.iter().map(parse_spec_metric).collect();
     if let Some(percent) = take_nested(map, "spec", "targetCPUUtilizationPercentage") {
         // Upstream puts the CPU target after the metrics of the annotation. If they have another
         // one, it would be the first from then on, and the two would change places at each write.
-        let first = |metric: &Value| cpu_utilization(metric, "target").is_some();
+        let first = |metric: &Value| find_cpu_utilization(metric, "target").is_some();
         let at = metrics.iter().position(first).unwrap_or(metrics.len());
-        metrics.insert(at, cpu_target(&percent));
+        metrics.insert(at, build_cpu_target(&percent));
     }
     // Defaults give v1 no target if it has the annotation, and that one may have no metric.
     if metrics.is_empty() && taken.contains_key(METRICS) {
-        metrics.push(cpu_target(&DEFAULT_CPU_TARGET.into()));
+        metrics.push(build_cpu_target(&DEFAULT_CPU_TARGET.into()));
     }
     put_list(map, "spec", "metrics", metrics);
     if let Some(behavior) = text(BEHAVIOR).and_then(decode_behavior) {
@@ -155,7 +182,10 @@ pub fn convert_to_v2(map: &mut Map<String, Value>) {
     let percent = take_nested(map, "status", "currentCPUUtilizationPercentage");
     let current = match (decode(CURRENT_METRICS, "v1.MetricStatus"), percent) {
         // This list has the CPU's utilization, too.
-        (Some(kept), _) => kept.iter().map(|metric| from_v1(&STATUS, metric)).collect(),
+        (Some(kept), _) => kept
+            .iter()
+            .map(|metric| parse_metric(Half::Status, metric))
+            .collect(),
         (None, Some(percent)) => vec![json!({"type": "Resource", "resource": {"name": "cpu",
             "current": {"averageUtilization": percent}}})],
         (None, None) => Vec::new(),
@@ -171,20 +201,28 @@ pub fn convert_to_v1(map: &mut Map<String, Value>) {
     take_annotations(map);
     let mut metrics = take_list(map, "spec", "metrics");
     // Only the first one fits into the field. More of them remain in the annotation.
-    let is_target = |metric: &Value| cpu_utilization(metric, "target").is_some();
+    let is_target = |metric: &Value| find_cpu_utilization(metric, "target").is_some();
     if let Some(at) = metrics.iter().position(is_target)
-        && let Some(percent) = cpu_utilization(&metrics.remove(at), "target")
+        && let Some(percent) = find_cpu_utilization(&metrics.remove(at), "target")
     {
         put_nested(map, "spec", "targetCPUUtilizationPercentage", percent);
     }
-    set_annotation(map, METRICS, "v1.MetricSpec", &to_v1(&SPEC, &metrics));
+    set_annotation(
+        map,
+        METRICS,
+        "v1.MetricSpec",
+        &format_metrics(Half::Spec, &metrics),
+    );
     let current = take_list(map, "status", "currentMetrics");
     let percents = current.iter().rev();
-    if let Some(percent) = percents.clone().find_map(|m| cpu_utilization(m, "current")) {
+    if let Some(percent) = percents
+        .clone()
+        .find_map(|m| find_cpu_utilization(m, "current"))
+    {
         put_nested(map, "status", "currentCPUUtilizationPercentage", percent);
     }
-    // With the CPU's, whose raw value has no field in v1.
-    let current = to_v1(&STATUS, &current);
+    // The list includes the metric of the CPU, whose raw value has no field in v1.
+    let current = format_metrics(Half::Status, &current);
     set_annotation(map, CURRENT_METRICS, "v1.MetricStatus", &current);
     if let Some(behavior) = take_nested(map, "spec", "behavior") {
         put_annotation(map, BEHAVIOR, encode_behavior(&behavior));
@@ -194,69 +232,68 @@ pub fn convert_to_v1(map: &mut Map<String, Value>) {
     set_annotation(map, CONDITIONS, type_name, &conditions);
 }
 
-fn cpu_target(percent: &Value) -> Value {
+fn build_cpu_target(percent: &Value) -> Value {
     json!({"type": "Resource", "resource": {"name": "cpu",
         "target": {"type": "Utilization", "averageUtilization": percent}}})
 }
 
 /// Returns the utilization of a CPU metric in its member `holder`.
-fn cpu_utilization(metric: &Value, holder: &str) -> Option<Value> {
+fn find_cpu_utilization(metric: &Value, holder: &str) -> Option<Value> {
     let resource = get(metric, "resource");
     let is_cpu = get(metric, "type") == "Resource" && get(resource, "name") == "cpu";
     let percent = get(resource, holder).get("averageUtilization")?;
     is_cpu.then(|| percent.clone())
 }
 
-fn to_v1(sources: &Sources, metrics: &[Value]) -> Vec<Value> {
+fn format_metrics(half: Half, metrics: &[Value]) -> Vec<Value> {
     let convert = |metric: &Value| {
         let mut converted = json!({"type": get(metric, "type")});
-        for (source, members) in sources {
+        for (source, members) in SOURCES {
             let Some(from) = metric.get(source) else {
                 continue;
             };
             let mut into = Map::new();
-            for (outer, inner, name) in *members {
-                let holder = if outer.is_empty() {
-                    from
-                } else {
-                    get(from, outer)
+            for member in members {
+                let holder = match member.holder_name(half) {
+                    "" => from,
+                    name => get(from, name),
                 };
-                if let Some(value) = holder.get(inner) {
-                    into.insert((*name).to_owned(), value.clone());
+                if let Some(value) = holder.get(member.name) {
+                    into.insert(member.v1_name(half).to_owned(), value.clone());
                 }
             }
-            converted[*source] = into.into();
+            converted[source] = into.into();
         }
         converted
     };
     metrics.iter().map(convert).collect()
 }
 
-fn from_v1(sources: &Sources, metric: &Value) -> Value {
+fn parse_metric(half: Half, metric: &Value) -> Value {
     let mut converted = json!({"type": get(metric, "type")});
-    for (source, members) in sources {
+    for (source, members) in SOURCES {
         let Some(from) = metric.get(source) else {
             continue;
         };
         let mut into = Map::new();
-        for (outer, inner, name) in *members {
-            let Some(value) = from.get(name).cloned() else {
+        for member in members {
+            let Some(value) = from.get(member.v1_name(half)).cloned() else {
                 continue;
             };
-            match outer.is_empty() {
-                true => drop(into.insert((*inner).to_owned(), value)),
-                false => put_nested(&mut into, outer, inner, value),
+            match member.holder_name(half) {
+                "" => drop(into.insert(member.name.to_owned(), value)),
+                holder => put_nested(&mut into, holder, member.name, value),
             }
         }
-        converted[*source] = into.into();
+        converted[source] = into.into();
     }
     converted
 }
 
 /// Converts a metric of a spec. v1 has no type of a target: the value that is present decides.
-fn spec_from_v1(metric: &Value) -> Value {
-    let mut converted = from_v1(&SPEC, metric);
-    for (source, _) in SPEC {
+fn parse_spec_metric(metric: &Value) -> Value {
+    let mut converted = parse_metric(Half::Spec, metric);
+    for (source, _) in SOURCES {
         let Some(Value::Object(spec)) = converted.get_mut(source) else {
             continue;
         };
