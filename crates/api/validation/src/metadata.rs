@@ -10,9 +10,9 @@ use api_meta::tree::{entries, flag, get, has, int, list, text, texts};
 use serde_json::Value;
 use std::collections::HashSet;
 
-// Upstream's limit for all keys and values together. `kubectl apply` stores the whole manifest in
-// one annotation, so large objects reach it first.
-const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+/// Upstream's limit for all keys and values together. `kubectl apply` stores the whole manifest in
+/// one annotation, so large objects reach it first.
+pub(crate) const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 /// Owner references up to which each further controller is an error of its own, as upstream. Each
 /// error shows the whole list: of a long one, the response would grow with the square of the
 /// request.

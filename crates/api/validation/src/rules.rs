@@ -31,6 +31,30 @@ pub fn validate_non_negative(parent: &Value, field: &str, path: &Path<'_>, error
     }
 }
 
+/// Validates an optional number that has a minimum.
+pub fn validate_minimum(value: Option<i64>, least: i64, path: &Path<'_>, errors: &mut Errors) {
+    if let Some(value) = value.filter(|value| *value < least) {
+        let detail = format!("must be greater than or equal to {least}");
+        errors.invalid(path, value, detail);
+    }
+}
+
+/// Rejects changes of fields, without their values in the errors, as upstream.
+pub fn reject_hidden_changes(
+    new: &Value,
+    old: &Value,
+    fields: &[&str],
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    for field in fields
+        .iter()
+        .filter(|field| !api_meta::tree::same(new, old, field))
+    {
+        errors.invalid(&path.child(field), Value::Null, IMMUTABLE);
+    }
+}
+
 /// Validates an optional number that must be positive.
 pub fn validate_positive(parent: &Value, field: &str, path: &Path<'_>, errors: &mut Errors) {
     if let Some(n) = get(parent, field).as_i64()

@@ -1,16 +1,29 @@
 //! Names of signers of certificates, and what a pod passes on to them.
 
 use crate::field::{Errors, Path, go_quote};
+use crate::metadata::ANNOTATIONS_LIMIT;
 use crate::rules::NameCheck;
 use api_meta::names;
 use api_meta::tree::entries;
 use serde_json::Value;
 
-/// Most bytes of annotations, keys included.
-const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+/// The shortest life of a certificate for a pod, in seconds.
+pub(crate) const SHORTEST_LIFE: i64 = 3600;
+/// The longest life of one of any signer, in seconds.
+pub(crate) const LONGEST_LIFE: i64 = 91 * 24 * 3600;
+/// The longest life of one of a signer of Kubernetes itself, in seconds.
+const LONGEST_LIFE_OF_KUBERNETES: i64 = 24 * 3600;
+
+/// Returns the longest life of a certificate of this signer, in seconds.
+pub(crate) fn find_longest_life(signer: &str) -> i64 {
+    match is_kubernetes_signer(signer) {
+        true => LONGEST_LIFE_OF_KUBERNETES,
+        false => LONGEST_LIFE,
+    }
+}
 
 /// Returns whether a signer belongs to Kubernetes itself.
-pub(crate) fn is_kubernetes_signer(name: &str) -> bool {
+fn is_kubernetes_signer(name: &str) -> bool {
     let domain = name.split('/').next().unwrap_or_default();
     domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")
 }

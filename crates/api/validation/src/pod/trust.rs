@@ -4,7 +4,9 @@ use super::projected_files::ProjectedFiles;
 use super::relative_path::validate_non_reserved_path;
 use crate::field::{Errors, Path};
 use crate::selector;
-use crate::signer_name::{is_kubernetes_signer, validate_signer_name, validate_user_annotations};
+use crate::signer_name::{
+    SHORTEST_LIFE, find_longest_life, validate_signer_name, validate_user_annotations,
+};
 use api_meta::names;
 use api_meta::tree::{get, has, int, opt_text, text};
 use serde_json::Value;
@@ -17,10 +19,6 @@ const KEY_TYPES: [&str; 6] = [
     "ECDSAP521",
     "ED25519",
 ];
-const SHORTEST_LIFE: i64 = 3600;
-const LONGEST_LIFE: i64 = 91 * 24 * 3600;
-/// Limit of the signers of Kubernetes itself.
-const LONGEST_LIFE_OF_KUBERNETES: i64 = 24 * 3600;
 
 /// Validates a `clusterTrustBundle` source: by name, or by signer and labels.
 pub(crate) fn validate_trust_bundle<'a>(
@@ -124,11 +122,7 @@ fn validate_certificate_life(seconds: i64, signer: &str, path: &Path<'_>, errors
         let detail = format!("if provided, maxExpirationSeconds must be >= {SHORTEST_LIFE}");
         errors.invalid(path, seconds, detail);
     }
-    let longest = if is_kubernetes_signer(signer) {
-        LONGEST_LIFE_OF_KUBERNETES
-    } else {
-        LONGEST_LIFE
-    };
+    let longest = find_longest_life(signer);
     if seconds > longest {
         let detail = format!("if provided, maxExpirationSeconds must be <= {longest}");
         errors.invalid(path, seconds, detail);

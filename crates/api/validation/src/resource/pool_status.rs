@@ -1,28 +1,24 @@
-//! ResourcePoolStatusRequests (KEP-5677): a request for the devices of a driver's pools, which its
-//! controller answers once.
+//! ResourcePoolStatusRequests (KEP-5677): a request for the devices of a driver's pools, whose
+//! status its controller writes once.
 
 use crate::conditions::validate_conditions;
 use crate::field::{Errors, Path};
 use crate::kind_rules::Rules;
 use crate::metadata::NameRule;
-use crate::rules::{self, IMMUTABLE};
+use crate::rules::{self, reject_hidden_changes, validate_minimum};
 use api_meta::names;
-use api_meta::tree::{get, has, int, list, opt_text, same, text};
+use api_meta::tree::{get, has, int, list, opt_text, text};
 use serde_json::Value;
 
 /// Rules of ResourcePoolStatusRequests.
 pub const POOL_STATUS: Rules = Rules {
     name: NameRule::Subdomain,
     create: validate_spec,
-    update: |new, old, errors| {
-        if !same(new, old, "spec") {
-            // As upstream, the value is not shown.
-            errors.invalid(&Path::ROOT.child("spec"), Value::Null, IMMUTABLE);
-        }
-    },
+    update: |new, old, errors| reject_hidden_changes(new, old, &["spec"], &Path::ROOT, errors),
     sub: |_, new, old, errors| validate_status(new, old, errors),
 };
 
+// Upstream's limits; lengths in bytes.
 const MOST_POOLS: i64 = 1000;
 const MOST_CONDITIONS: usize = 10;
 const LONGEST_POOL: usize = 253;
@@ -71,13 +67,6 @@ fn validate_pool(name: &str, path: &Path<'_>, errors: &mut Errors) {
         for problem in names::dns1123_subdomain(part) {
             errors.invalid(path, part, format!("segment {i}: {problem}"));
         }
-    }
-}
-
-fn validate_minimum(value: Option<i64>, least: i64, path: &Path<'_>, errors: &mut Errors) {
-    if let Some(value) = value.filter(|value| *value < least) {
-        let detail = format!("must be greater than or equal to {least}");
-        errors.invalid(path, value, detail);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::conditions::validate_conditions;
 use crate::field::{Errors, Path};
 use crate::kind_rules::{Rules, accept_subresource};
 use crate::metadata::NameRule;
-use crate::rules::{IMMUTABLE, NameCheck};
+use crate::rules::{NameCheck, reject_hidden_changes, validate_minimum};
 use api_meta::names;
 use api_meta::tree::{get, has, int, list, opt, opt_text, same, text};
 use serde_json::Value;
@@ -29,6 +29,7 @@ pub const POD_GROUP: Rules = Rules {
     sub: |_, new, _, errors| validate_group_status(new, errors),
 };
 
+// Upstream's limits.
 const MOST_TEMPLATES: usize = 8;
 const MOST_CLAIMS: usize = 4;
 
@@ -98,13 +99,9 @@ fn validate_policy(policy: &Value, path: &Path<'_>, errors: &mut Errors) {
         return;
     };
     let at = path.child("gang");
-    match int(gang, "minCount").unwrap_or(0) {
-        0 => errors.required(&at.child("minCount"), ""),
-        count if count < 1 => {
-            let detail = "must be greater than or equal to 1";
-            errors.invalid(&at.child("minCount"), count, detail);
-        }
-        _ => {}
+    match int(gang, "minCount") {
+        None | Some(0) => errors.required(&at.child("minCount"), ""),
+        count => validate_minimum(count, 1, &at.child("minCount"), errors),
     }
 }
 
@@ -157,13 +154,8 @@ fn reject_duplicates(items: &[Value], path: &Path<'_>, errors: &mut Errors) {
 
 /// Rejects changes of fields of the spec.
 fn keep_fields(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors) {
-    let path = Path::ROOT.child("spec");
-    for field in fields {
-        if !same(get(new, "spec"), get(old, "spec"), field) {
-            // As upstream, the value is not shown.
-            errors.invalid(&path.child(field), Value::Null, IMMUTABLE);
-        }
-    }
+    let (new, old) = (get(new, "spec"), get(old, "spec"));
+    reject_hidden_changes(new, old, fields, &Path::ROOT.child("spec"), errors);
 }
 
 fn validate_group_update(new: &Value, old: &Value, errors: &mut Errors) {

@@ -1,9 +1,10 @@
 //! The certificate of a request: it is for the requested key, and its times are those of the
 //! status.
 
-use super::spec::{LONGEST_LIFE, OMITTED, SHORTEST_LIFE, read_bytes};
+use super::spec::{OMITTED, read_bytes};
 use crate::certificates::public_key::PodKey;
 use crate::field::{Errors, Path};
+use crate::signer_name::{LONGEST_LIFE, SHORTEST_LIFE};
 use api_meta::certificate_request::CertificateRequest;
 use api_meta::pem::read_blocks;
 use api_meta::time;
@@ -15,10 +16,11 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
+/// Longest chain in bytes, as upstream.
 const LONGEST_CHAIN: usize = 100 * 1024;
 /// Difference between the clocks of a signer and of the server.
 const SKEW: SignedDuration = SignedDuration::from_mins(5);
-/// Time between the begin of the renewal and either end of the certificate's life.
+/// Time between the start of the renewal and either end of the certificate's life.
 const MARGIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// Validates the status of an issued request. As upstream, the first problem hides the following
@@ -84,9 +86,8 @@ fn read_requested_key(spec: &Value) -> Option<PodKey> {
     PodKey::parse(&der).ok()
 }
 
-/// Validates the alternative names: Go's `crypto/x509` rejects certificates with such names when a
-/// TLS connection begins.
-/// Returns false if they can't be read.
+/// Validates the alternative names; returns false if they can't be read. Go's `crypto/x509` rejects
+/// certificates with such names when a TLS connection begins.
 fn validate_names(leaf: &X509Certificate<'_>, path: &Path<'_>, errors: &mut Errors) -> bool {
     let Ok(names) = leaf.subject_alternative_name() else {
         errors.invalid(

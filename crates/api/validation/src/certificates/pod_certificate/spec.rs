@@ -2,20 +2,19 @@
 
 use crate::certificates::public_key::{KeyProblem, PodKey};
 use crate::field::{Errors, Path};
-use crate::signer_name::{is_kubernetes_signer, validate_signer_name, validate_user_annotations};
+use crate::signer_name::{
+    SHORTEST_LIFE, find_longest_life, validate_signer_name, validate_user_annotations,
+};
 use api_meta::certificate_request::{CertificateRequest, RequestError};
 use api_meta::names;
 use api_meta::tree::{get, int, text};
 use base64::Engine;
 use serde_json::Value;
 
+/// Longest UID in bytes, as upstream.
 const LONGEST_UID: usize = 128;
 /// Longest key, proof or certificate request, in bytes.
 pub(super) const LONGEST_KEY: usize = 10 * 1024;
-pub(super) const SHORTEST_LIFE: i64 = 3600;
-pub(super) const LONGEST_LIFE: i64 = 91 * 24 * 3600;
-/// Limit of the signers of Kubernetes itself.
-const LONGEST_LIFE_OF_KUBERNETES: i64 = 24 * 3600;
 /// Keys and certificates are not shown, because a message would contain them for each error.
 pub(super) const OMITTED: &str = "<value omitted>";
 
@@ -47,10 +46,7 @@ pub(super) fn validate_request(object: &Value, errors: &mut Errors) {
 }
 
 fn validate_life(seconds: i64, signer: &str, path: &Path<'_>, errors: &mut Errors) {
-    let longest = match is_kubernetes_signer(signer) {
-        true => LONGEST_LIFE_OF_KUBERNETES,
-        false => LONGEST_LIFE,
-    };
+    let longest = find_longest_life(signer);
     if !(SHORTEST_LIFE..=longest).contains(&seconds) {
         let detail = format!("must be in the range [{SHORTEST_LIFE}, {longest}]");
         errors.invalid(path, seconds, detail);
@@ -63,8 +59,8 @@ pub(super) fn read_bytes(spec: &Value, field: &str) -> Vec<u8> {
     decoded.unwrap_or_default()
 }
 
-/// Validates the key and the proof that the kubelet has its private half: a signed certificate
-/// request, or, from kubelets of v1.35, a key and the signature of the pod's UID.
+/// Validates the key and the proof that the kubelet has its private half. The proof is a signed
+/// certificate request. Kubelets of v1.35 send a key and a signature of the pod's UID instead.
 fn validate_key(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     const REQUEST: &str = "stubPKCS10Request";
     let [request, key, proof] =
