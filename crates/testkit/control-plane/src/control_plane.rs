@@ -71,6 +71,18 @@ impl ControlPlane {
         Self::start_with(Options::default()).await
     }
 
+    /// Starts a store and an API server with these flags of the API server.
+    ///
+    /// # Panics
+    /// If a component does not become ready within 30 s.
+    pub async fn start_with_flags(flags: &[&str]) -> Self {
+        Self::start_with(Options {
+            api_server: flags.iter().map(|&flag| flag.to_owned()).collect(),
+            ..Options::default()
+        })
+        .await
+    }
+
     /// Starts a store and an API server with these options.
     ///
     /// # Panics

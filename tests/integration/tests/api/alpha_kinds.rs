@@ -4,19 +4,11 @@
 use integration_tests::ReplyExt;
 use integration_tests::protobuf::Envelope;
 use serde_json::{Value, json};
-use testkit_control_plane::{ControlPlane, Options};
+use testkit_control_plane::ControlPlane;
 
 const SCHEDULING: &str = "/apis/scheduling.k8s.io/v1alpha2";
 const POOLS: &str = "/apis/resource.k8s.io/v1alpha3/resourcepoolstatusrequests";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-
-async fn start(flags: &[&str]) -> ControlPlane {
-    ControlPlane::start_with(Options {
-        api_server: flags.iter().map(|&flag| flag.to_owned()).collect(),
-        ..Options::default()
-    })
-    .await
-}
 
 fn workload(name: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": {"podGroupTemplates":
@@ -32,7 +24,7 @@ fn group(name: &str, workload: &str) -> Value {
 
 #[tokio::test]
 async fn group_of_pods_belongs_to_a_workload() {
-    let plane = start(&[
+    let plane = ControlPlane::start_with_flags(&[
         "--runtime-config=scheduling.k8s.io/v1alpha2=true",
         "--feature-gates=GenericWorkload=true",
     ])
@@ -102,7 +94,8 @@ async fn group_of_pods_belongs_to_a_workload() {
 
 #[tokio::test]
 async fn kinds_are_not_served_without_their_gate_or_version() {
-    let plane = start(&["--runtime-config=scheduling.k8s.io/v1alpha2=true"]).await;
+    let plane =
+        ControlPlane::start_with_flags(&["--runtime-config=scheduling.k8s.io/v1alpha2=true"]).await;
     let admin = plane.admin();
     for path in [&format!("{SCHEDULING}/workloads"), POOLS] {
         assert_eq!(admin.get(path).await.status, 404, "{path}");
@@ -115,7 +108,8 @@ async fn kinds_are_not_served_without_their_gate_or_version() {
 
 #[tokio::test]
 async fn request_for_pools_is_answered_once() {
-    let plane = start(&["--runtime-config=resource.k8s.io/v1alpha3=true"]).await;
+    let plane =
+        ControlPlane::start_with_flags(&["--runtime-config=resource.k8s.io/v1alpha3=true"]).await;
     let admin = plane.admin();
     let request = json!({"apiVersion": "resource.k8s.io/v1alpha3", "kind": "ResourcePoolStatusRequest",
         "metadata": {"name": "r"}, "spec": {"driver": "d.io"}, "status": {"poolCount": 7}});

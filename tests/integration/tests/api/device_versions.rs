@@ -5,20 +5,12 @@ use api_codec::cbor;
 use http::Method;
 use integration_tests::protobuf::Envelope;
 use serde_json::{Value, json};
-use testkit_control_plane::{Caller, ControlPlane, Options};
+use testkit_control_plane::{Caller, ControlPlane};
 
 const GROUP: &str = "/apis/resource.k8s.io";
 const OLD: &str = "--runtime-config=resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true";
 const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-
-async fn start(flags: &[&str]) -> ControlPlane {
-    ControlPlane::start_with(Options {
-        api_server: flags.iter().map(|&flag| flag.to_owned()).collect(),
-        ..Options::default()
-    })
-    .await
-}
 
 fn claims(version: &str) -> String {
     format!("{GROUP}/{version}/namespaces/default/resourceclaims")
@@ -36,7 +28,7 @@ fn slice(version: &str, devices: Value) -> Value {
 
 #[tokio::test]
 async fn claim_has_the_fields_of_each_version() {
-    let plane = start(&[OLD]).await;
+    let plane = ControlPlane::start_with_flags(&[OLD]).await;
     let admin = plane.admin();
     let requests = json!([{"name": "r", "deviceClassName": "gpu"},
         {"name": "s", "firstAvailable": [{"name": "a", "deviceClassName": "gpu"}]}]);
@@ -104,7 +96,7 @@ async fn claim_has_the_fields_of_each_version() {
 
 #[tokio::test]
 async fn rules_of_the_stored_version_hold_for_the_old_one() {
-    let plane = start(&[OLD]).await;
+    let plane = ControlPlane::start_with_flags(&[OLD]).await;
     let admin = plane.admin();
     for (requests, causes) in [
         (
@@ -190,7 +182,8 @@ async fn apply_slice(admin: &Caller, version: &str, devices: Value) -> Value {
 
 #[tokio::test]
 async fn applied_slice_is_changed_in_another_version() {
-    let plane = start(&[OLD, "--feature-gates=CBORServingAndStorage=true"]).await;
+    let plane =
+        ControlPlane::start_with_flags(&[OLD, "--feature-gates=CBORServingAndStorage=true"]).await;
     let admin = plane.admin();
     let basic = json!({"attributes": {"x": {"int": 1}}, "taints": [{"key": "e.io/k", "effect": "NoSchedule"}]});
     let applied = apply_slice(&admin, "v1beta1", json!([{"name": "a", "basic": basic}])).await;
@@ -234,7 +227,7 @@ async fn applied_slice_is_changed_in_another_version() {
 
 #[tokio::test]
 async fn disabled_version_is_not_found_and_its_objects_stay() {
-    let plane = start(&[]).await;
+    let plane = ControlPlane::start_with_flags(&[]).await;
     let admin = plane.admin();
     let enabled = plane.start_api_server("second", &[OLD]).await;
     let second = admin.clone().at(enabled.address());

@@ -2,7 +2,7 @@
 
 use integration_tests::ReplyExt;
 use serde_json::{Value, json};
-use testkit_control_plane::{Caller, ControlPlane, Options};
+use testkit_control_plane::{Caller, ControlPlane};
 
 const ANCHOR: &str = "-----BEGIN CERTIFICATE-----
 MIIBcDCCARegAwIBAgIUZAb31ELztw2Uil+0ATXfbl4oLHowCgYIKoZIzj0EAwIw
@@ -16,14 +16,6 @@ dYoCIGqmaT6kk2LYrUW+dSIeuRNg8sahgUrpwxiSwGxsnm9n
 -----END CERTIFICATE-----
 ";
 const BUNDLES: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
-
-async fn start(flags: &[&str]) -> ControlPlane {
-    ControlPlane::start_with(Options {
-        api_server: flags.iter().map(|&flag| flag.to_owned()).collect(),
-        ..Options::default()
-    })
-    .await
-}
 
 async fn create(caller: &Caller, path: &str, object: &Value) -> Value {
     let reply = caller.post(path, object).await;
@@ -40,7 +32,7 @@ async fn resources(admin: &Caller, version: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn kinds_are_served_in_all_their_versions() {
-    let plane = start(&[
+    let plane = ControlPlane::start_with_flags(&[
         "--runtime-config=coordination.k8s.io/v1beta1=true,coordination.k8s.io/v1alpha2=true,\
          internal.apiserver.k8s.io/v1alpha1=true,storagemigration.k8s.io/v1beta1=true",
         "--feature-gates=StorageVersionMigrator=true",
@@ -94,7 +86,7 @@ async fn kinds_are_served_in_all_their_versions() {
 
 #[tokio::test]
 async fn trust_bundle_of_a_signer_needs_the_right_to_attest() {
-    let plane = start(&[
+    let plane = ControlPlane::start_with_flags(&[
         "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true",
         "--feature-gates=ClusterTrustBundle=true",
     ])
@@ -134,7 +126,7 @@ async fn trust_bundle_of_a_signer_needs_the_right_to_attest() {
 /// Every way to write a bundle of a signer is a statement about that signer.
 #[tokio::test]
 async fn every_write_of_a_trust_bundle_needs_the_right_to_attest() {
-    let plane = start(&[
+    let plane = ControlPlane::start_with_flags(&[
         "--runtime-config=certificates.k8s.io/v1beta1=true,certificates.k8s.io/v1alpha1=true",
         "--feature-gates=ClusterTrustBundle=true",
     ])
@@ -228,7 +220,9 @@ async fn every_write_of_a_trust_bundle_needs_the_right_to_attest() {
 
 #[tokio::test]
 async fn kind_without_its_feature_gate_is_not_served() {
-    let plane = start(&["--runtime-config=certificates.k8s.io/v1beta1=true"]).await;
+    let plane =
+        ControlPlane::start_with_flags(&["--runtime-config=certificates.k8s.io/v1beta1=true"])
+            .await;
     let admin = plane.admin();
     assert_eq!(admin.get(BUNDLES).await.status, 404);
     assert_eq!(
@@ -239,7 +233,7 @@ async fn kind_without_its_feature_gate_is_not_served() {
 
 #[tokio::test]
 async fn device_taint_rule_has_the_time_of_its_effect_and_a_warning() {
-    let plane = start(&["--runtime-config=resource.k8s.io/v1beta2=true,\
+    let plane = ControlPlane::start_with_flags(&["--runtime-config=resource.k8s.io/v1beta2=true,\
          resource.k8s.io/v1alpha3/devicetaintrules=true"])
     .await;
     let admin = plane.admin();
