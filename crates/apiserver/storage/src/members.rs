@@ -21,8 +21,8 @@ use crate::StoreError;
 
 /// Time after which a call fails.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Time after which a member without a response is left, if there are others.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// Time without a response after which another member is used, if there are several.
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for which a member that was left is no choice for calls that another one answers slowly.
 const AVOIDANCE: Duration = Duration::from_secs(30);
 
@@ -98,12 +98,12 @@ impl Members {
         }
     }
 
-    /// Returns a member that is not among those `asked`: the preferred one, or the one that was
+    /// Returns a member that is not among those `tried`: the preferred one, or the one that was
     /// left the longest time ago.
-    fn choose_other(&self, asked: &[usize]) -> Option<Member> {
+    fn choose_other(&self, tried: &[usize]) -> Option<Member> {
         let choice = self.0.choice.lock();
         let all = 0..self.0.members.len();
-        let others = all.filter(|index| !asked.contains(index));
+        let others = all.filter(|index| !tried.contains(index));
         let rank = |index: &usize| (*index != choice.preferred, choice.left[*index]);
         let index = others.min_by_key(rank)?;
         Some(Member {
@@ -133,7 +133,7 @@ impl Members {
         if choice.generation != member.generation {
             return;
         }
-        // A read may have asked another member than the preferred one.
+        // A read may use another member than the preferred one.
         if choice.preferred != member.index {
             choice.left[member.index] = Some(now);
             return;
@@ -162,7 +162,7 @@ impl Members {
         let mut call = pin!(with_deadline(send(member.channel.clone())));
         let mut done = None;
         if self.has_several() {
-            done = timeout(PATIENCE, &mut call).await.ok();
+            done = timeout(RESPONSE_TIMEOUT, &mut call).await.ok();
             if done.is_none() {
                 self.leave(&member, Reason::Silence);
             }
@@ -184,19 +184,23 @@ impl Members {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let mut running = FuturesUnordered::new();
-        let mut asked = Vec::new();
-        let mut patience = PATIENCE;
+        let mut tried = Vec::new();
+        let mut response_timeout = RESPONSE_TIMEOUT;
         let mut failure = StoreError::Unavailable("no member".into());
         loop {
-            let next = self.choose_other(&asked);
+            let next = self.choose_other(&tried);
             if let Some(member) = next.clone() {
-                asked.push(member.index);
+                tried.push(member.index);
                 let call = with_deadline(send(member.channel.clone()));
                 running.push(async move { (member, call.await) });
             }
             // The last ones have their deadlines.
-            let is_last = asked.len() == self.0.members.len();
-            let wait = if is_last { Duration::MAX } else { patience };
+            let is_last = tried.len() == self.0.members.len();
+            let wait = if is_last {
+                Duration::MAX
+            } else {
+                response_timeout
+            };
             match timeout(wait, running.next()).await {
                 Ok(Some((member, Err(StoreError::Unavailable(why))))) => {
                     self.leave(&member, Reason::Failure);
@@ -212,7 +216,7 @@ impl Members {
                         self.leave(&silent, Reason::Silence);
                     }
                     // One at a time: a store that is slow gets no more than twice the work.
-                    patience = Duration::MAX;
+                    response_timeout = Duration::MAX;
                 }
             }
         }

@@ -6,7 +6,7 @@
 /// same limits.
 const ORDERED: [((u32, u32), u32); 2] = [((3, 4), 31), ((3, 5), 13)];
 
-/// Reports that progress may be requested from a member of this version. An unknown one is not
+/// Returns whether progress may be requested from a member of this version. An unknown one is not
 /// trusted.
 pub(crate) fn is_ordered(version: &str) -> bool {
     let mut numbers = version.split('.').map(|number| {

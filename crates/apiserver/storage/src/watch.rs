@@ -6,7 +6,7 @@
 //! same revision; see docs/adr.
 
 use crate::client::{key_bytes, prefix_end};
-use crate::members::{Member, PATIENCE, Reason};
+use crate::members::{Member, RESPONSE_TIMEOUT, Reason};
 use crate::progress::is_ordered;
 use crate::wait::{Answer, Wait};
 use crate::{Store, StoreError, StoredValue};
@@ -173,13 +173,14 @@ impl Watch {
 
     async fn run_stream(&mut self, member: &Member) -> StreamEnd {
         // A stream on a connection that hangs ends no sooner than the connection.
-        let patience = match self.store.members.has_several() {
-            true => PATIENCE,
+        let response_timeout = match self.store.members.has_several() {
+            true => RESPONSE_TIMEOUT,
             false => Duration::MAX,
         };
-        match timeout(patience, self.open_stream(member)).await {
+        match timeout(response_timeout, self.open_stream(member)).await {
             Ok(Ok((requests, responses))) => {
-                self.follow_stream(requests, responses, patience).await
+                self.follow_stream(requests, responses, response_timeout)
+                    .await
             }
             Ok(Err(e)) => StreamEnd::Lost(e.to_string()),
             Err(_) => StreamEnd::Lost("no response to a watch".into()),
@@ -200,7 +201,7 @@ impl Watch {
             pb::maintenance_client::MaintenanceClient::new(member.channel.clone());
         self.is_ordered = match maintenance.status(pb::StatusRequest::default()).await {
             Ok(status) => is_ordered(&status.into_inner().version),
-            // A proxy, or a user of the key space only.
+            // The server is a proxy, or the user has rights to the key space only.
             Err(status) if is_denied(status.code()) => false,
             Err(status) => return Err(status.into()),
         };
@@ -234,14 +235,14 @@ impl Watch {
         &mut self,
         requests: mpsc::Sender<pb::WatchRequest>,
         mut responses: MessageStream<pb::WatchResponse>,
-        patience: Duration,
+        response_timeout: Duration,
     ) -> StreamEnd {
         let has_several = self.store.members.has_several();
         let mut wait = Wait::default();
         loop {
             let wanted = *self.wanted.borrow_and_update();
             wait.update(self.after, wanted, Instant::now());
-            let hangs = sleep_after(wait.since.filter(|_| has_several), patience);
+            let hangs = sleep_after(wait.since.filter(|_| has_several), response_timeout);
             tokio::select! {
                 // Responses first: while the caches were busy, they have waited here.
                 biased;
@@ -288,7 +289,7 @@ impl Watch {
     /// from the store instead, at the cost of a whole list. Returns None if that fails.
     async fn write_mark(&self) -> Option<i64> {
         let key = format!("{}{MARK}", self.prefix);
-        timeout(PATIENCE, self.store.put_mark(&key))
+        timeout(RESPONSE_TIMEOUT, self.store.put_mark(&key))
             .await
             .ok()?
             .ok()

@@ -94,7 +94,7 @@ async fn requested_progress_reports_a_revision_that_other_keys_caused() {
 
 /// There, a notification can come before events that it includes.
 #[tokio::test]
-async fn old_version_of_etcd_is_not_asked_for_progress() {
+async fn progress_is_not_requested_from_old_versions_of_etcd() {
     let (etcd, store) = start_store().await;
     etcd.set_version("3.4.23");
     let mut feed = start_watch(&etcd, &store).await;
