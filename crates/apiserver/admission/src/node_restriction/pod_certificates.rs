@@ -51,7 +51,7 @@ impl NodeRestriction {
     }
 
     /// Returns an object that the request names. If it is missing or has another UID, the caches of
-    /// this server may lag, so the error is none that ends the kubelet's attempts.
+    /// this server may lag. The error is one after which the kubelet tries again.
     async fn find_named(
         &self,
         request: &AdmissionRequest<'_>,
@@ -72,7 +72,8 @@ impl NodeRestriction {
         };
         if object.uid() != uid {
             return Err(ApiError::internal(format!(
-                "PodCertificateRequest for pod {pod:?} names {resource} {name:?} with UID {uid:?}, which has another UID"
+                "PodCertificateRequest for pod {pod:?} names {resource} {name:?} with UID {uid:?}, but this server knows it with UID {:?}",
+                object.uid()
             )));
         }
         Ok(object)

@@ -488,7 +488,7 @@ fn pod_certificate_is_for_a_pod_on_the_node() {
         ),
         (
             json!({"nodeUID": "other"}),
-            "names nodes \"one\" with UID \"other\", which has another UID",
+            "names nodes \"one\" with UID \"other\", but this server knows it with UID \"node-uid\"",
         ),
         (
             json!({"podName": "absent"}),
@@ -496,7 +496,7 @@ fn pod_certificate_is_for_a_pod_on_the_node() {
         ),
         (
             json!({"podUID": "other"}),
-            "names pods \"mine\" with UID \"other\", which has another UID",
+            "names pods \"mine\" with UID \"other\", but this server knows it with UID \"pod-uid\"",
         ),
         (
             json!({"podName": "theirs"}),
