@@ -117,7 +117,8 @@ fn section_of_another_form_is_found() {
     }
 }
 
-/// Returns the lines of comments that are longer than rustfmt lets code be. A table or an address can't be wrapped.
+/// Returns the lines of comments that are longer than rustfmt lets code be. A table or an address
+/// can't be wrapped.
 fn find_long_comments(source: &str) -> Vec<(usize, String)> {
     let is_long = |line: &str| {
         let text = line.trim_start();

@@ -93,7 +93,7 @@ fn default_device_kind(version: &str, kind: &str, object: &mut Value) {
     }
 }
 
-/// A device of v1beta1 has its fields in `basic`.
+/// Sets the defaults of a device. One of v1beta1 has its fields in `basic`.
 fn default_device(device: &mut Value) {
     each_mut(device, "taints").for_each(default_taint);
     if let Some(basic) = at_mut(device, "basic") {

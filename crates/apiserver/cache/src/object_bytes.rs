@@ -10,8 +10,8 @@ use std::io::{Read, Write};
 /// Smaller objects are not compressed: it saves little, and takes time on each write.
 const COMPRESSED_FROM: usize = 16 << 10;
 
-/// Number of bytes whose compression predicts that of the rest: keys, images and ciphertext would
-/// take the reader's task, which delivers the events of all objects of a kind, for nothing.
+/// Number of bytes whose compression predicts that of the rest. Keys, images and ciphertext do not
+/// compress, and the attempt would delay the events of all objects of the kind.
 const SAMPLE: usize = 64 << 10;
 
 /// Bytes that may be compressed.

@@ -224,8 +224,8 @@ async fn repeat_until_done<E, F: Future<Output = Result<bool, E>>>(
         if attempt().await? {
             return Ok(());
         }
-        // From the begin, so that an attempt that fails at once can't repeat its writes without a
-        // pause, and one that has used its whole timeout is followed by the next one.
+        // From the start of the attempt: one that fails at once can't repeat its writes without a
+        // pause. One that has used its whole timeout is followed by the next one at once.
         tokio::time::sleep_until(begun + RETRY).await;
     }
 }

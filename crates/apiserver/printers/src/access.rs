@@ -76,7 +76,7 @@ pub(crate) static POD_CERTIFICATE: Printer = Printer {
         text_column("State", "Pending, Issued, Denied or Failed."),
         text_column(
             "UnverifiedUserAnnotations",
-            "What the pod's author passes on to the signer.",
+            "Annotations of the pod's author for the signer.",
         ),
     ],
     cells: |view| {

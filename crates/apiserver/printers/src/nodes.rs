@@ -121,7 +121,10 @@ pub(crate) static PRIORITY_CLASS: Printer = Printer {
 pub(crate) static POD_GROUP: Printer = Printer {
     columns: &[
         NAME,
-        text_column("Policy", "Whether its pods are scheduled together."),
+        text_column(
+            "Policy",
+            "Scheduling of its pods: together (Gang) or one by one (Basic).",
+        ),
         text_column("Workload", "Workload that has its template."),
         text_column(
             "Status",
@@ -148,7 +151,7 @@ pub(crate) static POD_GROUP: Printer = Printer {
     },
 };
 
-/// Returns the state of a PodGroup. A disruption is shown whatever was before.
+/// Returns the state of a PodGroup. A disruption hides the others.
 fn find_group_state<'a>(view: &View<'a>) -> &'a str {
     if let Some(disruption) = view.condition("DisruptionTarget") {
         return text_of(disruption.get("reason"));

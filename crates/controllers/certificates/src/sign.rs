@@ -86,7 +86,8 @@ impl Decide for CsrSigner {
                     name = key,
                     %error,
                     ?pause,
-                    "an approved request can't be signed, check the signer's CA; it tries again"
+                    "an approved certificate request can't be signed; check that the CA of its signer \
+                     is valid. The next attempt follows after the pause"
                 );
                 vec![Action::Requeue(pause)]
             }
@@ -181,7 +182,7 @@ mod tests {
         }
     }
 
-    /// Returns an approved request that was created a minute before `NOW`.
+    /// Returns an approved request to the signer of client certificates, created at this time.
     fn approved_request(pem: &[u8], usages: &[&str], created: &str) -> serde_json::Value {
         let request = ByteString(pem.to_vec());
         json!({"metadata": {"name": "c", "creationTimestamp": created},

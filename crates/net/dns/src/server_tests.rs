@@ -12,7 +12,7 @@ use crate::test_resolver::{TestResolver, addresses};
 use crate::test_server::{new_server, question};
 
 /// Longer than a resolver is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Returns a resolver that does not respond to names that begin with `slow`, and only to the second
 /// request for one that begins with `lost`.
@@ -75,7 +75,7 @@ async fn wait_until(condition: impl Fn() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, reached).await.unwrap();
+    timeout(DEADLINE, reached).await.unwrap();
 }
 
 /// Waits for a number of questions in flight.
@@ -132,7 +132,7 @@ async fn client_without_requests_is_admitted_if_a_total_is_reached() {
             many.push(send(&server, client, &name));
         }
         wait_for_questions(&server, 512).await;
-        let other = timeout(PATIENCE, send(&server, 200, "fast.example."));
+        let other = timeout(DEADLINE, send(&server, 200, "fast.example."));
         let code = other.await.unwrap().unwrap();
         assert_eq!(code, ResponseCode::NoError, "{clients} clients");
         // One request of the others was rejected for each total.
@@ -142,7 +142,7 @@ async fn client_without_requests_is_admitted_if_a_total_is_reached() {
 }
 
 #[tokio::test]
-async fn shared_question_is_asked_again_if_its_first_client_loses_its_place() {
+async fn shared_question_is_sent_again_if_its_first_client_loses_its_place() {
     let server = start_server().await;
     // The client with the highest address loses its longest question first.
     let first = send(&server, 9, "lost.example.");

@@ -98,7 +98,12 @@ fn parse_name_server(text: &str) -> Option<SocketAddr> {
     // Without its scope, the kernel rejects each request to the address.
     let number = scope.parse().or_else(|_| if_nametoindex(scope));
     if let Err(error) = &number {
-        tracing::warn!(server = text, %error, "a name server's interface does not exist; omitted");
+        tracing::warn!(
+            server = text,
+            %error,
+            "the interface of a name server does not exist, so this server is not used; correct \
+             resolv.conf or create the interface"
+        );
     }
     Some(SocketAddrV6::new(address, DNS_PORT, 0, number.ok()?).into())
 }

@@ -2,7 +2,7 @@
 //!
 //! The kernel sends the objects of a transaction when it commits it, and one message for its end
 //! (`NFT_MSG_NEWGEN`). Both are in the socket's buffer before the program that made the change
-//! continues, so the transactions of one `nft` call can be counted after it has ended. Packets that
+//! continues. So the transactions of one `nft` call can be counted after it has ended. Packets that
 //! add elements to sets, and timeouts of elements, cause no notification. `nft monitor` was
 //! rejected: another process for each listener, and a text without the end of a transaction.
 

@@ -96,7 +96,7 @@ impl TableWatch {
         }
     }
 
-    /// Records the begin of an installation of all rules for another reason than [`TableWork`]: its
+    /// Records the start of an installation of all rules for another reason than [`TableWork`]: its
     /// duration counts for the time until the next repair.
     pub fn begin_repair(&mut self) {
         self.schedule.begin(TableWork::Repair, Instant::now());
@@ -219,14 +219,14 @@ struct Schedule {
     always: bool,
     check_at: Option<Instant>,
     repair_at: Option<Instant>,
-    /// The end of the last repair, or its begin while it lasts.
+    /// The end of the last repair, or its start while it lasts.
     repaired: Option<Instant>,
     repairing: bool,
     repair_interval: Duration,
 }
 
-/// Returns the time of the next repair or check after the last one of its kind.
-fn plan_after(last: Option<Instant>, interval: Duration, now: Instant) -> Instant {
+/// Returns the time of the next repair: after [`REPAIR_DELAY`], and one interval after the last.
+fn choose_repair_time(last: Option<Instant>, interval: Duration, now: Instant) -> Instant {
     let soon = now + REPAIR_DELAY;
     last.map_or(soon, |last| soon.max(last + interval))
 }
@@ -276,7 +276,7 @@ impl Schedule {
     }
 
     fn plan_repair(&mut self, now: Instant) {
-        let at = plan_after(self.repaired, self.repair_interval, now);
+        let at = choose_repair_time(self.repaired, self.repair_interval, now);
         self.repair_at = self.repair_at.or(Some(at));
     }
 

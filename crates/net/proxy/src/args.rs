@@ -43,7 +43,7 @@ pub struct Args {
     /// Bridge of pods, for the mode BridgeInterface
     #[arg(long, value_name = "DEVICE")]
     pod_bridge_interface: Option<String>,
-    /// Begin of the names of pods' interfaces, for the mode InterfaceNamePrefix
+    /// Prefix of the names of pods' interfaces, for the mode InterfaceNamePrefix
     #[arg(long, value_name = "PREFIX")]
     pod_interface_name_prefix: Option<String>,
     /// Address of the node instead of that in its Node object; nothing is bound to it

@@ -174,8 +174,8 @@ fn match_unallocated(family: Family, options: &BaseChainOptions) -> String {
     }
 }
 
-/// Returns the matches of destinations that accept node ports: in the hook of incoming packets, and
-/// in a hook that packets for other hosts pass, too.
+/// Returns the matches of destinations that accept node ports, for two hooks. The first hook has
+/// packets to this node only. Packets for other hosts pass the second one, too.
 fn match_node_ports(family: Family, options: &BaseChainOptions) -> (String, String) {
     if !options.node_port_families.contains(&family) {
         let listed = format!("{} daddr @{NODE_PORT_IPS}", family.nft_name());

@@ -79,7 +79,7 @@ where
         .collect()
 }
 
-/// Checks the name of a network device, or the begin of one, which becomes part of rules.
+/// Checks the name of a network device, or a prefix of one, which becomes part of rules.
 pub(crate) fn check_device(text: &str) -> anyhow::Result<()> {
     // IFNAMSIZ is 16 with the terminating zero.
     let is_name = (1..16).contains(&text.len())

@@ -28,7 +28,7 @@ pub struct Health {
     eligible: AtomicBool,
     /// Milliseconds since the epoch; 0 for none.
     updated: AtomicI64,
-    /// The begin of the oldest sync that has not succeeded yet, in milliseconds; 0 for none.
+    /// The start of the oldest sync that has not succeeded yet, in milliseconds; 0 for none.
     queued: AtomicI64,
     healthz: Responses,
     livez: Responses,
@@ -104,8 +104,8 @@ impl Health {
     /// ignores the node's state.
     fn build_page(&self, for_balancers: bool) -> Page {
         let eligible = self.eligible.load(Ordering::Relaxed);
-        // A restart helps neither a node that is being removed nor a proxy that waits for the API
-        // server at its start, so only the load balancers see that.
+        // A restart does not help a node that is being removed, nor a proxy that waits for the API
+        // server at its start. So only the load balancers see that.
         let healthy = match for_balancers {
             true => self.is_healthy() && eligible,
             false => self.is_in_time(),

@@ -30,8 +30,8 @@ pub struct Settings {
     pub masquerade_all: bool,
     /// Bit of the packet mark for masquerading.
     pub masquerade_bit: u8,
-    /// Interval of the checks of rules if the kernel does not notify of their changes, and half of
-    /// the time after which a change that could not be applied makes the proxy unhealthy.
+    /// Interval of the checks of rules without notifications of the kernel. A change that is not
+    /// applied for two intervals makes the proxy unhealthy.
     pub sync_period: Duration,
     /// Least time between two syncs.
     pub min_sync_period: Duration,
@@ -62,6 +62,11 @@ pub async fn apply_conntrack_settings(settings: &Settings) -> anyhow::Result<()>
 pub fn apply_oom_score(score: i32) {
     let write = || std::fs::write("/proc/self/oom_score_adj", score.to_string());
     if let Err(error) = base_task::blocking(write) {
-        tracing::info!(%error, score, "the score of the out-of-memory killer stays as it was");
+        tracing::info!(
+            %error,
+            score,
+            "the score of the out-of-memory killer can't be set and stays as it was; start \
+             kube-proxy with CAP_SYS_RESOURCE to set it"
+        );
     }
 }

@@ -1,5 +1,4 @@
 //! Lists, maps, searches and conversions of constants, which are computed once.
-//! constants.
 
 use std::sync::Arc;
 

@@ -194,8 +194,8 @@ impl<'de> DeserializeSeed<'de> for MessageSeed<'_> {
     }
 }
 
-/// Returns Go's error `FORMAT: cannot unmarshal WHAT into Go struct field STRUCT.PATH of type
-/// TYPE`.
+/// Returns Go's error:
+/// `FORMAT: cannot unmarshal WHAT into Go struct field STRUCT.PATH of type TYPE`.
 fn mismatch_error<E: serde::de::Error>(
     context: &Context,
     owner: Option<&Message>,

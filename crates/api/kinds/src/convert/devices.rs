@@ -1,8 +1,8 @@
-//! `resource.k8s.io/v1beta1`: what a request and a device consist of is in their own fields, or in
-//! `basic`, and in the later versions in `exactly`, or in their own fields (KEP-4381, KEP-4816).
+//! Converts device requests and devices between `resource.k8s.io/v1beta1` and the later versions.
 //!
-//! Elements of lists that are not objects stay as they are: the decoder of the version rejects
-//! them.
+//! v1beta1 has the fields of a request in the request itself, later versions in `exactly`
+//! (KEP-4816). v1beta1 has the fields of a device in `basic`, later versions in the device itself
+//! (KEP-4381). Elements of lists that are not objects stay as they are: the decoder rejects them.
 
 use serde_json::{Map, Value};
 
@@ -80,8 +80,8 @@ fn each_device(object: &mut Fields, change: impl Fn(&mut Fields)) {
     }
 }
 
-/// A request with any of the fields is for one class of devices. One without them has alternatives,
-/// or is invalid, and validation names what is missing.
+/// Moves the fields for one class of devices into `exactly`. A request without them has
+/// alternatives, or is invalid, and validation names what is missing.
 fn nest_request(request: &mut Fields) {
     let mut exactly = Map::new();
     for field in EXACT_REQUEST {
@@ -111,7 +111,7 @@ fn flatten_device(device: &mut Fields) {
     }
 }
 
-/// Every device of v1beta1 is a basic one, also one without attributes.
+/// Moves all fields but the name into `basic`. Every device of v1beta1 has it, also an empty one.
 fn nest_device(device: &mut Fields) {
     let name = device.remove(NAME);
     let basic = std::mem::take(device);

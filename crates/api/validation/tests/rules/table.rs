@@ -1,10 +1,10 @@
 //! Tables of cases: one row is a small change of a valid object and the errors that it causes.
 //!
-//! A row reads `CHANGES => ERRORS`. Changes are assignments `/path/to/field=JSON`, separated by ` &
-//! `; null removes a field, and `-` as an index appends. Errors are separated by ` ;; ` and must be
-//! the beginnings of all errors in order; `ok` is none, and a last `...` permits more. In tables of
-//! updates, `OLD >> NEW => ERRORS` changes the old object before (for values that older releases
-//! accepted). Empty lines and lines that begin with `#` are skipped.
+//! A row reads `CHANGES => ERRORS`. Changes are assignments `/path/to/field=JSON` with ` & `
+//! between them; null removes a field, and `-` as an index appends. Errors have ` ;; ` between
+//! them, and must be the beginnings of all errors in order; `ok` is none, and a last `...` permits
+//! more. In tables of updates, `OLD >> NEW => ERRORS` changes the old object before (for values
+//! that older releases accepted). Empty lines and lines that begin with `#` are skipped.
 
 use super::{Name, build, count_case, kind};
 use api_defaulting::default_object;
