@@ -8,10 +8,10 @@ mod config;
 mod decide;
 mod history;
 mod metrics;
-mod plural;
 mod proposal;
 mod quantity;
 mod replicas;
+mod resources;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,8 +30,9 @@ use controllers_runtime::{Action, Cache, Drive, Executor, Meta, Queue, Setup};
 pub use config::Config;
 use decide::{Metrics, Need};
 use history::History;
-use plural::find_plural;
+use metrics::escape_segment;
 use replicas::{Context, Tolerances};
+use resources::Resources;
 
 /// Maximum number of attempts to write a size that conflicts with other writes: upstream's.
 const MAX_ATTEMPTS: usize = 5;
@@ -43,7 +44,7 @@ struct Memory {
     uid: String,
     history: History,
     /// Selector of the target's pods, for the detection of two autoscalers of one target.
-    selector: Option<Selector>,
+    selector: Option<Arc<Selector>>,
 }
 
 struct Autoscaler {
@@ -52,6 +53,7 @@ struct Autoscaler {
     config: Config,
     /// By key, so that a deleted autoscaler leaves nothing behind.
     memories: Mutex<HashMap<String, Memory>>,
+    resources: Resources,
 }
 
 /// Sets up the autoscaler.
@@ -78,6 +80,7 @@ pub fn add_horizontal_pod_autoscaler(setup: &mut Setup, config: Config) {
             pods,
             config,
             memories: Mutex::default(),
+            resources: Resources::default(),
         },
     );
 }
@@ -175,6 +178,7 @@ impl Autoscaler {
         };
         let reader = metrics::Reader {
             client,
+            resources: &self.resources,
             namespace: scaler.namespace(),
             selector,
         };
@@ -204,23 +208,27 @@ impl Autoscaler {
         let selector = parse_selector(text)?;
         let mut pods = self.pods.in_namespace(scaler.namespace());
         pods.retain(|pod| selector.matches(|label| pod.label(label)));
-        self.with_memory(key, scaler, |memory| memory.selector = Some(selector));
-        let memories = self.memories.lock();
-        let selects = |memory: &Memory| {
-            let selector = memory.selector.as_ref();
-            selector.is_some_and(|s| pods.iter().any(|pod| s.matches(|label| pod.label(label))))
-        };
-        let prefix = format!("{}/", scaler.namespace());
-        let mut rivals: Vec<&str> = memories
-            .iter()
-            .filter(|(key, memory)| key.starts_with(&prefix) && selects(memory))
-            .map(|(key, _)| key.as_str())
-            .collect();
+        self.with_memory(key, scaler, |memory| {
+            memory.selector = Some(Arc::new(selector));
+        });
+        let known = self.selectors_in(scaler.namespace());
+        let selects = |s: &Selector| pods.iter().any(|pod| s.matches(|label| pod.label(label)));
+        let rivals = known.iter().filter(|(_, selector)| selects(selector));
+        let mut rivals: Vec<&str> = rivals.map(|(key, _)| key.as_str()).collect();
         if rivals.len() > 1 {
             rivals.sort_unstable();
             return Err(ambiguous_selector(text, &rivals));
         }
         Ok(pods)
+    }
+
+    // A copy, so that the matching does not hold up the autoscalers of other namespaces.
+    fn selectors_in(&self, namespace: &str) -> Vec<(String, Arc<Selector>)> {
+        let prefix = format!("{namespace}/");
+        let memories = self.memories.lock();
+        let own = memories.iter().filter(|(key, _)| key.starts_with(&prefix));
+        own.filter_map(|(key, memory)| Some((key.clone(), memory.selector.clone()?)))
+            .collect()
     }
 
     /// Returns the target's scale and its path, or the reason why there is none.
@@ -232,21 +240,20 @@ impl Autoscaler {
         let target = &scaler.spec.scale_target_ref;
         let version = target.api_version.as_deref().unwrap_or("v1");
         let (group, _) = version.rsplit_once('/').unwrap_or(("", version));
-        let Some(plural) = find_plural(client, group, &target.kind).await? else {
+        let Some(resource) = self.resources.find(client, group, &target.kind).await? else {
             return Ok(Err(format!(
                 "no matches for kind \"{}\" in group \"{group}\"",
                 target.kind
             )));
         };
-        let root = if group.is_empty() {
-            format!("/api/{version}")
-        } else {
-            format!("/apis/{version}")
-        };
+        // Nothing of the author's text is part of the path but the name, which is escaped: the
+        // controller may write the scales of all namespaces.
         let path = format!(
-            "{root}/namespaces/{}/{plural}/{}/scale",
+            "{}/namespaces/{}/{}/{}/scale",
+            resource.root(),
             scaler.namespace(),
-            target.name
+            resource.plural,
+            escape_segment(&target.name)
         );
         match client.request::<Scale>(Request::get(path.clone())).await {
             Ok(scale) => Ok(Ok((path, scale))),

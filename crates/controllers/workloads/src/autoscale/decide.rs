@@ -1,5 +1,7 @@
 //! Computes the target's size and the autoscaler's status.
 
+use std::cmp::Ordering;
+
 use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::autoscaling::v2::{
@@ -178,12 +180,17 @@ pub fn decide_size<'a>(
         (Need::Metrics, Some(metrics)) => {
             draft.choose_size(metrics).and_then(|(wanted, metric)| {
                 let size = draft.limit_size(current, wanted, history, config);
-                let reason = match wanted > current {
-                    true => format!("{metric} above target"),
-                    false => "All metrics below target".to_owned(),
+                let reason = match wanted.cmp(&current) {
+                    Ordering::Greater => format!("{metric} above target"),
+                    Ordering::Less => "All metrics below target".to_owned(),
+                    // Only the stabilization changes the size.
+                    Ordering::Equal => String::new(),
                 };
-                draft.status.desired_replicas = current;
-                (size != current).then_some(Rescale { size, reason })
+                if size == current {
+                    draft.status.desired_replicas = current;
+                    return None;
+                }
+                Some(Rescale { size, reason })
             })
         }
         (Need::Metrics, None) => None,

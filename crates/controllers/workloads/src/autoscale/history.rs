@@ -1,12 +1,10 @@
 //! Recent recommendations and changes of size of an autoscaler, and the limits that follow from
 //! them.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::autoscaling::v2::{
     HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior,
 };
-
-use controllers_runtime::time::seconds_after;
 
 /// Maximum number of entries of each list. Each write of an autoscaler's spec adds one.
 const MAX_ENTRIES: usize = 4096;
@@ -146,7 +144,7 @@ impl History {
 
     /// Returns the highest recommendation of the last `window` seconds, and records `desired`.
     pub fn stabilize(&mut self, desired: i32, window: i64, now: Timestamp) -> Limited {
-        let cutoff = seconds_after(now, -window);
+        let cutoff = seconds_before(now, window);
         self.recommendations.retain(|r| r.at >= cutoff);
         let highest = self.recommendations.iter().map(|r| r.count).max();
         push_entry(&mut self.recommendations, desired, now);
@@ -163,7 +161,7 @@ impl History {
         (up, down): (&Rules, &Rules),
         now: Timestamp,
     ) -> Limited {
-        let since = |rules: &Rules| seconds_after(now, -rules.window);
+        let since = |rules: &Rules| seconds_before(now, rules.window);
         let (since_up, since_down) = (since(up), since(down));
         let after = |cutoff: Timestamp| {
             let recent = self.recommendations.iter().filter(move |r| r.at > cutoff);
@@ -235,7 +233,7 @@ impl History {
     }
 
     fn size_at_start(&self, current: i32, policy: &HPAScalingPolicy, now: Timestamp) -> i32 {
-        let cutoff = seconds_after(now, -i64::from(policy.period_seconds));
+        let cutoff = seconds_before(now, i64::from(policy.period_seconds));
         let sum = |entries: &[Entry]| -> i64 {
             let recent = entries.iter().filter(|e| e.at > cutoff);
             recent.map(|e| i64::from(e.count)).sum()
@@ -255,7 +253,7 @@ impl History {
             true => (&mut self.added, up),
             false => (&mut self.removed, down),
         };
-        let cutoff = seconds_after(now, -rules.longest_period());
+        let cutoff = seconds_before(now, rules.longest_period());
         entries.retain(|e| e.at >= cutoff);
         push_entry(entries, new.saturating_sub(old).saturating_abs(), now);
     }
@@ -284,6 +282,13 @@ pub fn limit_without_rules(desired: i32, bounds: Bounds) -> Limited {
         (desired, WITHIN)
     };
     (size, reason, message)
+}
+
+/// Returns the time `seconds` before `at`, with its fraction: a change at the very start of a
+/// window is not within it.
+fn seconds_before(at: Timestamp, seconds: i64) -> Timestamp {
+    let before = at.checked_sub(SignedDuration::from_secs(seconds));
+    before.unwrap_or(Timestamp::MIN)
 }
 
 #[cfg(test)]

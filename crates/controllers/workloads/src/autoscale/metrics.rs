@@ -7,11 +7,11 @@ use k8s_openapi::api::autoscaling::v2::{
     MetricIdentifier, MetricSpec, ObjectMetricSource, PodsMetricSource, ResourceMetricSource,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 
-use super::plural::find_plural;
 use super::replicas::Samples;
+use super::resources::Resources;
 
 mod wire;
 
@@ -56,10 +56,12 @@ impl<'a> Source<'a> {
 }
 
 /// A reader of the metrics of one namespace.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Reader<'a> {
     /// Client of the API server.
     pub client: &'a Client,
+    /// Resources of the kinds of objects.
+    pub(super) resources: &'a Resources,
     /// Namespace of the autoscaler.
     pub namespace: &'a str,
     /// Selector of the target's pods.
@@ -159,16 +161,21 @@ impl Reader<'_> {
             // Another namespace's value would be out of reach of the autoscaler's author.
             format!("namespaces/{namespace}/metrics")
         } else {
-            let plural = find_plural(self.client, group, &object.kind).await;
-            let plural = plural.map_err(|e| failed(e.to_string()))?.ok_or_else(|| {
-                failed(format!(
-                    "no matches for kind {:?} in group {group:?}",
-                    object.kind
-                ))
-            })?;
+            let resource = self.resources.find(self.client, group, &object.kind).await;
+            let resource = resource
+                .map_err(|e| failed(e.to_string()))?
+                .ok_or_else(|| {
+                    failed(format!(
+                        "no matches for kind {:?} in group {group:?}",
+                        object.kind
+                    ))
+                })?;
             let dot = if group.is_empty() { "" } else { "." };
             let name = escape_segment(&object.name);
-            format!("namespaces/{namespace}/{plural}{dot}{group}/{name}")
+            format!(
+                "namespaces/{namespace}/{}{dot}{}/{name}",
+                resource.plural, resource.group
+            )
         };
         let values = self.read_custom(&path, metric, "").await?;
         match values.as_slice() {
@@ -295,8 +302,9 @@ pub fn describe_selector(selector: Option<&LabelSelector>) -> String {
     )
 }
 
-fn escape_segment(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+pub(super) fn escape_segment(text: &str) -> String {
+    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
+    utf8_percent_encode(text, ESCAPED).to_string()
 }
 
 /// Appends the parameters that are not empty.

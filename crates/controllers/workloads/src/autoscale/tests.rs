@@ -1,4 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+use std::time::Duration;
+
 use super::*;
 use controllers_runtime::testing::serve;
 use serde_json::{Value, json};
@@ -38,6 +40,7 @@ fn autoscaler(pods: Vec<Pod>) -> Autoscaler {
         ),
         config: default_config(),
         memories: Mutex::default(),
+        resources: Resources::default(),
     }
 }
 
@@ -63,6 +66,42 @@ fn only_changes_of_the_spec_start_a_reconcile() {
             expected,
             "{case}"
         );
+    }
+}
+
+/// The controller may write the scales of all namespaces, so the author must not choose the path.
+#[tokio::test]
+async fn text_of_the_author_does_not_change_the_path_of_the_target() {
+    for (version, name, expected) in [
+        (
+            "apps/v1",
+            "d",
+            "/apis/apps/v1/namespaces/n/deployments/d/scale",
+        ),
+        (
+            "apps/v9",
+            "d",
+            "/apis/apps/v1/namespaces/n/deployments/d/scale",
+        ),
+        (
+            "apps/v1%2Fnamespaces%2Fvictim%2Fdeployments%2Fx%2Fscale?a=",
+            "d",
+            "/apis/apps/v1/namespaces/n/deployments/d/scale",
+        ),
+        (
+            "apps/v1",
+            "../../victim?",
+            "/apis/apps/v1/namespaces/n/deployments/..%2F..%2Fvictim%3F/scale",
+        ),
+    ] {
+        let answer = |_: &str| Some("{}".to_owned());
+        let (client, _requests) = serve(answer).await.unwrap();
+        let mut scaler = scaler(json!([]), json!(null));
+        let target = &mut scaler.spec.scale_target_ref;
+        target.api_version = Some(version.to_owned());
+        target.name = name.to_owned();
+        let found = autoscaler(Vec::new()).find_target(&client, &scaler).await;
+        assert_eq!(found.unwrap().unwrap().0, expected, "{version} {name}");
     }
 }
 

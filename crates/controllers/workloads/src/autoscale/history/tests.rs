@@ -30,6 +30,26 @@ fn target_shrinks_after_the_window_only() {
     }
 }
 
+/// A recommendation or change at the very start of a window is not within it, as upstream.
+#[test]
+fn windows_are_exact_to_the_fraction_of_a_second() {
+    let fraction = |text: &str| text.parse::<Timestamp>().unwrap();
+    let (first, next) = ("2026-01-01T00:00:10.500Z", "2026-01-01T00:00:25.520Z");
+    let (up, down) = rules(json!({}));
+    let mut history = History::default();
+    history.record_first(3, fraction(first));
+    let stable = history.stabilize_by_rules(9, 3, (&up, &down), fraction(first));
+    assert_eq!(stable.0, 9);
+    history.record_change([4, 8], (&up, &down), fraction(first));
+    let bounds = Bounds {
+        low: 1,
+        high: 100,
+        current: 8,
+    };
+    let limit = history.limit_by_rules(16, bounds, (&up, &down), fraction(next));
+    assert_eq!(limit.0, 16);
+}
+
 #[test]
 fn windows_of_both_directions_stabilize() {
     let both = json!({"scaleUp": {"stabilizationWindowSeconds": 60},

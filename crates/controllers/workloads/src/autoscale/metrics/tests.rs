@@ -70,7 +70,9 @@ async fn every_type_is_read_from_its_api() {
         ),
     ];
     let (client, requests) = serve(respond).await.unwrap();
+    let resources = Resources::default();
     let reader = Reader {
+        resources: &resources,
         client: &client,
         namespace: "n",
         selector: "app=x",
