@@ -178,7 +178,7 @@ impl Members {
     }
 
     /// Sends a short read to one member, and to a second one if the first is silent. After a
-    /// failure the next one is asked.
+    /// failure the next one is used.
     pub(crate) async fn read<T, F>(&self, send: impl Fn(Channel) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -223,7 +223,7 @@ impl Members {
     }
 
     /// Sends a read that may take long, such as that of a large page. After a failure the next
-    /// member is asked.
+    /// member is used.
     pub(crate) async fn read_page<T, F>(&self, send: impl Fn(Channel) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<Response<T>, Status>>,

@@ -7,17 +7,6 @@ use tokio::time::Instant;
 /// The pause between two requests for progress, as upstream.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The answer to a request for progress.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Answer {
-    /// The next response.
-    Response,
-    /// The event of this revision.
-    Revision(i64),
-    /// None: the request failed.
-    Nothing,
-}
-
 /// The state of a wait.
 #[derive(Default)]
 pub(crate) struct Wait {
@@ -28,7 +17,8 @@ pub(crate) struct Wait {
     is_open: bool,
     reached: i64,
     requested: Option<Instant>,
-    expected: Option<Answer>,
+    /// The revision of a mark whose event is on its way.
+    mark: Option<i64>,
 }
 
 impl Wait {
@@ -41,30 +31,25 @@ impl Wait {
         }
         self.reached = reached;
         if reached >= wanted {
-            (self.since, self.next_request, self.expected) = (None, None, None);
+            (self.since, self.next_request, self.mark) = (None, None, None);
             return;
         }
         self.since.get_or_insert(now);
-        if matches!(self.expected, Some(Answer::Revision(revision)) if reached >= revision) {
-            self.expected = None;
-        }
-        let is_due = self.is_open && self.expected.is_none();
+        self.mark = self.mark.filter(|mark| reached < *mark);
+        // etcd drops a request while the watch is behind, so it is repeated without a response.
+        let is_due = self.is_open && self.mark.is_none();
         self.next_request = is_due.then(|| self.requested.map_or(now, |last| last + PAUSE));
     }
 
-    /// Notes a response; the first one says that the watch is created.
-    pub(crate) fn note_response(&mut self, is_created: bool) {
-        if is_created {
-            self.is_open = true;
-        } else if self.expected == Some(Answer::Response) {
-            self.expected = None;
-        }
+    /// Records that the store has created the watch.
+    pub(crate) fn record_created(&mut self) {
+        self.is_open = true;
     }
 
-    /// Notes that progress was requested.
-    pub(crate) fn note_request(&mut self, answer: Answer, now: Instant) {
+    /// Records that progress was requested, by a mark of this revision if there is one.
+    pub(crate) fn record_request(&mut self, mark: Option<i64>, now: Instant) {
         self.requested = Some(now);
-        self.expected = Some(answer).filter(|answer| *answer != Answer::Nothing);
+        self.mark = mark;
     }
 }
 
@@ -79,26 +64,20 @@ mod tests {
         Response(i64),
         Wanted(i64),
         Requested(Option<i64>),
-        Failed,
     }
     use Step::*;
 
-    /// Returns the times since the start: of the begin of the wait, and of the next request.
+    /// Returns the times since the start: of the start of the wait, and of the next request.
     fn run(steps: &[(u64, Step)]) -> (Option<u64>, Option<u64>) {
         let start = Instant::now();
         let (mut wait, mut reached, mut wanted) = (Wait::default(), 5, 0);
         for (at, step) in steps {
             let now = start + Duration::from_millis(*at);
             match step {
-                Created => wait.note_response(true),
-                Response(revision) => {
-                    wait.note_response(false);
-                    reached = *revision;
-                }
+                Created => wait.record_created(),
+                Response(revision) => reached = *revision,
                 Wanted(revision) => wanted = *revision,
-                Requested(None) => wait.note_request(Answer::Response, now),
-                Requested(Some(revision)) => wait.note_request(Answer::Revision(*revision), now),
-                Failed => wait.note_request(Answer::Nothing, now),
+                Requested(mark) => wait.record_request(*mark, now),
             }
             wait.update(reached, wanted, now);
         }
@@ -118,9 +97,14 @@ mod tests {
             // The stream is not open yet, or was lost while readers waited.
             (vec![(0, Wanted(6))], (Some(0), None)),
             (vec![(0, Wanted(6)), (3, Created)], (Some(0), Some(3))),
-            // One request at a time.
+            // A request may have no response.
             (
                 vec![(0, Created), (1, Wanted(6)), (2, Requested(None))],
+                (Some(1), Some(102)),
+            ),
+            // One mark at a time.
+            (
+                vec![(0, Created), (1, Wanted(6)), (2, Requested(Some(7)))],
                 (Some(1), None),
             ),
             // An old revision in the answer does not count.
@@ -172,10 +156,6 @@ mod tests {
                     (4, Response(7)),
                 ],
                 (Some(4), Some(102)),
-            ),
-            (
-                vec![(0, Created), (1, Wanted(6)), (2, Failed)],
-                (Some(1), Some(102)),
             ),
         ] {
             assert_eq!(run(&steps), expect, "{steps:?}");

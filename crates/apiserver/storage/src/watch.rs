@@ -8,7 +8,7 @@
 use crate::client::{key_bytes, prefix_end};
 use crate::members::{Member, RESPONSE_TIMEOUT, Reason};
 use crate::progress::is_ordered;
-use crate::wait::{Answer, Wait};
+use crate::wait::Wait;
 use crate::{Store, StoreError, StoredValue};
 use proto_etcd::MessageStream;
 use proto_etcd::etcdserverpb as pb;
@@ -67,8 +67,8 @@ pub struct Feed {
 pub struct ProgressRequests(watch::Sender<i64>);
 
 impl ProgressRequests {
-    /// Requests items up to a revision that the store has had. The feed asks until they are there,
-    /// at another member if the first one stays behind.
+    /// Requests items up to a revision that the store has had. The feed requests progress until
+    /// they are there, at another member if the first one stays behind.
     pub fn request(&self, revision: i64) {
         self.0.send_if_modified(|wanted| {
             let is_later = revision > *wanted;
@@ -248,7 +248,9 @@ impl Watch {
                 biased;
                 response = responses.message() => match response {
                     Ok(Some(response)) => {
-                        wait.note_response(response.created);
+                        if response.created {
+                            wait.record_created();
+                        }
                         if let Some(end) = self.handle_response(response).await {
                             return end;
                         }
@@ -261,8 +263,8 @@ impl Watch {
                 },
                 () = sleep_after(wait.next_request, Duration::ZERO) => {
                     match self.request_progress(&requests).await {
-                        Some(answer) => wait.note_request(answer, Instant::now()),
-                        None => return StreamEnd::Lost("the watch stream is closed".into()),
+                        Ok(mark) => wait.record_request(mark, Instant::now()),
+                        Err(end) => return end,
                     }
                 }
                 () = hangs => return StreamEnd::Lost("the member stays behind the store".into()),
@@ -270,19 +272,23 @@ impl Watch {
         }
     }
 
-    /// Requests progress. Returns what answers the request, or None if the stream is closed.
+    /// Requests progress. Returns the revision of the mark if one was written instead.
     async fn request_progress(
         &mut self,
         requests: &mpsc::Sender<pb::WatchRequest>,
-    ) -> Option<Answer> {
+    ) -> Result<Option<i64>, StreamEnd> {
         if !self.is_ordered {
-            let written = self.write_mark().await;
-            return Some(written.map_or(Answer::Nothing, Answer::Revision));
+            return Ok(self.write_mark().await);
         }
         let progress =
             pb::watch_request::RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
-        let sent = requests.send(watch_request(progress)).await;
-        sent.is_ok().then_some(Answer::Response)
+        // Without waiting: a member that takes no requests would hold up its own end.
+        match requests.try_send(watch_request(progress)) {
+            Err(mpsc::error::TrySendError::Closed(_)) => {
+                Err(StreamEnd::Lost("the watch stream is closed".into()))
+            }
+            Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => Ok(None),
+        }
     }
 
     /// Writes a key below the prefix, whose event comes after all those before it. Upstream reads
