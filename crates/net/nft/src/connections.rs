@@ -10,8 +10,6 @@ use crate::terms::Family;
 
 /// Timeout of a listing: a node may have some 100,000 entries.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout of all deletions of a round. Callers wait for it before they apply other changes.
-const DELETIONS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The reason why entries could not be listed or deleted.
 #[derive(Debug, thiserror::Error)]
@@ -61,15 +59,18 @@ async fn list_entries(arguments: &[&str]) -> Result<String, ConnectionError> {
 /// entries.
 ///
 /// # Errors
-/// The first: `conntrack` can't be started or fails, or not all deletions end in time.
-pub async fn delete_connections(calls: &[Vec<String>]) -> Result<u64, ConnectionError> {
+/// The first: `conntrack` can't be started or fails, or not all calls end within `limit`.
+pub async fn delete_connections(
+    calls: &[Vec<String>],
+    limit: Duration,
+) -> Result<u64, ConnectionError> {
     let mut first = Ok(());
     let mut deleted = 0;
-    let deadline = Instant::now() + DELETIONS_TIMEOUT;
+    let deadline = Instant::now() + limit;
     for arguments in calls {
         let output = timeout_at(deadline, run_conntrack(arguments)).await;
         // The next call would fail for the same reason.
-        let output = output.map_err(|_| ConnectionError::Timeout(DELETIONS_TIMEOUT))??;
+        let output = output.map_err(|_| ConnectionError::Timeout(limit))??;
         let reason = read_reason(&output);
         // It exits with 1 if there was no such entry, too.
         match read_deleted(&reason) {

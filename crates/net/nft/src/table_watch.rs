@@ -22,11 +22,11 @@ const REPAIR_SHARE: u32 = 20;
 /// Limit of the interval.
 const MAX_REPAIR_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Time until the kernel is asked for notifications again: doubling from the first to the last.
+/// Time until notifications are requested again: doubling from the first to the last.
 const FIRST_REOPENING: Duration = Duration::from_secs(1);
 const LAST_REOPENING: Duration = Duration::from_secs(300);
 
-/// TableWork that the table needs.
+/// Work that a table needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableWork {
     /// Look whether the rules are installed.

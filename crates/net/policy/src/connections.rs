@@ -12,6 +12,8 @@ use net_nft::{ConnectionError, Family, delete_connections, list_connections};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+/// Timeout of the deletions for one family. They run beside the agent.
+const DELETIONS_TIMEOUT: Duration = Duration::from_secs(60);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Addresses whose entries must be deleted.
@@ -63,7 +65,7 @@ async fn delete_stale(stale: &BTreeSet<IpAddr>) -> Result<(), ConnectionError> {
         let has_family = |address: &IpAddr| Family::of(*address) == family;
         if stale.iter().any(has_family) {
             let listing = list_connections(family).await?;
-            delete_connections(&find_stale_connections(stale, &listing)).await?;
+            delete_connections(&find_stale_connections(stale, &listing), DELETIONS_TIMEOUT).await?;
         }
     }
     Ok(())

@@ -3,46 +3,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use net_nft::Family;
 
-/// The targets of fronts, which are addresses and ports of Services.
-pub type Fronts = BTreeMap<SocketAddr, BTreeSet<IpAddr>>;
-
-/// The most deletions that are made without a list of the entries. Each reads all entries, and a
-/// Service may have 100 ports with 100 endpoints.
-const MAX_DELETIONS: usize = 30;
-
-/// Deletes the entries that became stale by changes of fronts, each from a former to a present
-/// state. Returns the number of them for each family that has any.
-pub async fn delete_stale(changes: &[(Fronts, Fronts)]) -> Vec<(Family, u64)> {
-    let calls = changes.iter().map(|(before, now)| find_stale(before, now));
-    let calls = calls.collect::<Vec<_>>().concat();
-    if calls.len() <= MAX_DELETIONS {
-        return delete_connections(&calls).await;
-    }
-    let listing = list_connections().await;
-    delete_connections(&find_misrouted(&listing, &merge_fronts(changes))).await
-}
-
-/// Returns the present targets of all fronts that changed; a removed front has none. Pure.
-fn merge_fronts(changes: &[(Fronts, Fronts)]) -> Fronts {
-    let mut merged = Fronts::new();
-    for (before, now) in changes {
-        for front in before.keys().chain(now.keys()) {
-            let targets = now.get(front).into_iter().flatten();
-            merged.entry(*front).or_default().extend(targets);
-        }
-    }
-    merged
-}
+/// Timeout of the deletions of a sync for one family. Other changes wait for them, and one Service
+/// can have 10,000 removed ports and endpoints.
+const DELETIONS_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Returns the entries to delete, as arguments of `conntrack -D`. Pure.
 ///
 /// These are entries of removed endpoints. If a port had no endpoint before, these are all of its
 /// entries, because clients that kept sending have an entry without translation.
 #[must_use]
-pub fn find_stale(before: &Fronts, now: &Fronts) -> Vec<Vec<String>> {
+pub fn find_stale(
+    before: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
+    now: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
+) -> Vec<Vec<String>> {
     let none = BTreeSet::new();
     let mut out = Vec::new();
     for (front, targets) in before {
@@ -86,14 +63,20 @@ fn delete_arguments(front: &SocketAddr, v6: bool) -> Vec<String> {
 /// do not lead to one of its targets. Valid entries stay, so that a restart of the proxy interrupts
 /// no client. Pure.
 #[must_use]
-pub fn find_misrouted(listing: &str, fronts: &Fronts) -> Vec<Vec<String>> {
+pub fn find_misrouted(
+    listing: &str,
+    fronts: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
+) -> Vec<Vec<String>> {
     listing
         .lines()
         .filter_map(|line| astray_entry(line, fronts))
         .collect()
 }
 
-fn astray_entry(line: &str, fronts: &Fronts) -> Option<Vec<String>> {
+fn astray_entry(
+    line: &str,
+    fronts: &BTreeMap<SocketAddr, BTreeSet<IpAddr>>,
+) -> Option<Vec<String>> {
     let all = |name: &str| {
         line.split_whitespace()
             .filter_map(|word| word.strip_prefix(name))
@@ -134,7 +117,7 @@ pub async fn delete_connections(calls: &[Vec<String>]) -> Vec<(Family, u64)> {
             continue;
         }
         let calls: Vec<_> = calls.into_iter().cloned().collect();
-        match net_nft::delete_connections(&calls).await {
+        match net_nft::delete_connections(&calls, DELETIONS_TIMEOUT).await {
             Ok(count) => deleted.push((family, count)),
             Err(error) => tracing::warn!(
                 %error,
@@ -216,38 +199,6 @@ mod tests {
             [format!("{base} --dst-nat 10.0.0.1")]
         );
         assert_eq!(forget(&[], &["10.0.0.1"]), [base]);
-    }
-
-    /// One Service can have so many removed endpoints that a call for each would take minutes.
-    #[test]
-    fn many_changes_delete_only_entries_that_exist() {
-        let front = |port: u16| SocketAddr::new("10.96.0.10".parse().unwrap(), port);
-        let changes = [
-            (
-                map(front(53), &["10.0.0.1", "10.0.0.2"]),
-                map(front(53), &["10.0.0.2"]),
-            ),
-            (map(front(54), &["10.0.0.1"]), Fronts::new()),
-            (Fronts::new(), map(front(55), &["10.0.0.3"])),
-        ];
-        let entry = |port: u16, answering: &str| {
-            format!(
-                "udp 17 28 src=10.0.0.9 dst=10.96.0.10 sport=4000 dport={port} src={answering} dst=10.0.0.9 sport=53 dport=4000"
-            )
-        };
-        let fronts = merge_fronts(&changes);
-        for (port, answering, stale) in [
-            (53, "10.0.0.1", true),
-            (53, "10.0.0.2", false),
-            (54, "10.0.0.1", true),
-            (54, "10.96.0.10", false),
-            (55, "10.96.0.10", true),
-            (55, "10.0.0.3", false),
-            (56, "10.0.0.1", false),
-        ] {
-            let found = find_misrouted(&entry(port, answering), &fronts);
-            assert_eq!(found.len(), usize::from(stale), "{port} {answering}");
-        }
     }
 
     /// A pod that talks to another host keeps its connection, whatever ports that host uses.

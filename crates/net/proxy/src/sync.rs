@@ -248,7 +248,7 @@ impl Proxy {
         removal: &mut String,
     ) -> Result<(), net_nft::Error> {
         let mut change = String::new();
-        let mut connections = Vec::new();
+        let mut stale = Vec::new();
         let mut checks = BTreeMap::new();
         let mut unused = String::new();
         for key in keys {
@@ -257,9 +257,7 @@ impl Proxy {
             if now == before {
                 continue;
             }
-            if before.udp != now.udp {
-                connections.push((before.udp.clone(), now.udp.clone()));
-            }
+            stale.extend(conntrack::find_stale(&before.udp, &now.udp));
             checks.insert(key.clone(), now.health.clone());
             self.figures.update_no_local(&before, &now);
             let commands = self.desired.set_rules(key, now);
@@ -280,7 +278,7 @@ impl Proxy {
         // After the rules: a client that sends at once would otherwise get an entry for the old
         // endpoint again.
         let began = Instant::now();
-        let deleted = conntrack::delete_stale(&connections).await;
+        let deleted = conntrack::delete_connections(&stale).await;
         self.figures.record_conntrack(&deleted, began.elapsed());
         // A failure here leaves only unused chains; they are removed with the next change or full
         // install.
