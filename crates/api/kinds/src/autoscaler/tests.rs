@@ -37,10 +37,13 @@ fn cpu_target_is_a_field_of_v1() {
     let old = json!({"apiVersion": "autoscaling/v1", "metadata": {"name": "h"},
         "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 80}});
     let new = convert_to(&old, "v2");
-    assert_eq!(new["spec"]["metrics"], json!([cpu_target(&json!(80))]));
+    assert_eq!(
+        new["spec"]["metrics"],
+        json!([build_cpu_target(&json!(80))])
+    );
     assert_eq!(convert_to(&new, "v1"), old);
     let mut both = json!({"apiVersion": "autoscaling/v2", "metadata": {"name": "h"},
-        "spec": {"maxReplicas": 3, "metrics": [cpu_target(&json!(50)), pods_v2()]}});
+        "spec": {"maxReplicas": 3, "metrics": [build_cpu_target(&json!(50)), pods_v2()]}});
     let v1 = convert_to(&both, "v1");
     assert_eq!(v1["spec"]["targetCPUUtilizationPercentage"], 50);
     // Upstream puts the target behind the metrics of the annotation.
@@ -52,7 +55,7 @@ fn cpu_target_is_a_field_of_v1() {
 #[test]
 fn two_cpu_targets_do_not_change_places() {
     let v2 = json!({"apiVersion": "autoscaling/v2", "metadata": {"name": "h"}, "spec": {"maxReplicas": 3,
-        "metrics": [pods_v2(), cpu_target(&json!(50)), cpu_target(&json!(80))]}});
+        "metrics": [pods_v2(), build_cpu_target(&json!(50)), build_cpu_target(&json!(80))]}});
     let v1 = convert_to(&v2, "v1");
     assert_eq!(v1["spec"]["targetCPUUtilizationPercentage"], 50);
     assert_eq!(convert_to(&v1, "v2"), v2);
@@ -128,7 +131,7 @@ fn status_keeps_all_current_metrics() {
     let conditions = json!([{"type": "AbleToScale", "status": "True", "reason": "r",
         "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]);
     let new = json!({"apiVersion": "autoscaling/v2", "metadata": {"name": "h"},
-        "spec": {"maxReplicas": 3, "metrics": [cpu_target(&json!(50))]},
+        "spec": {"maxReplicas": 3, "metrics": [build_cpu_target(&json!(50))]},
         "status": {"currentMetrics": current, "conditions": conditions}});
     let old = convert_to(&new, "v1");
     assert_eq!(
@@ -186,7 +189,7 @@ fn behavior_is_kept_in_the_form_of_the_internal_type() {
 
 #[test]
 fn annotation_of_another_form_is_ignored() {
-    let cpu = json!([cpu_target(&json!(80))]);
+    let cpu = json!([build_cpu_target(&json!(80))]);
     for (text, expect) in [
         (
             r#"[{"type":"Pods","pods":{"metricName":"a","targetAverageValue":"1000m"}}]"#,
@@ -236,7 +239,7 @@ fn annotations_that_a_user_wrote_do_not_survive_the_conversion() {
     let mut object = annotated(&names.map(|name| (name, text)));
     object["metadata"]["annotations"]["own"] = json!("x");
     object["apiVersion"] = json!("autoscaling/v2");
-    object["spec"]["metrics"] = json!([cpu_target(&json!(50))]);
+    object["spec"]["metrics"] = json!([build_cpu_target(&json!(50))]);
     let old = convert_to(&object, "v1");
     assert_eq!(old["metadata"]["annotations"], json!({"own": "x"}));
     object["apiVersion"] = json!("autoscaling/v1");
