@@ -80,8 +80,8 @@ fn describe_foreign_right(uid: u32, mode: u32, owner: u32) -> Option<String> {
     }
     let writers = match (mode & GROUP_WRITE != 0, mode & OTHERS_WRITE != 0) {
         (false, false) => return None,
-        // Also a group without members, such as Debian's `staff`: programs start for years, and one
-        // who is added later could replace them.
+        // Also a group without members, such as Debian's `staff`: programs start for years, and a
+        // later member could replace them.
         (true, false) => "its group",
         (false, true) => "other users",
         (true, true) => "its group and other users",
