@@ -13,7 +13,7 @@ mod view;
 use crate::context::{Context, forbidden_error, string_at};
 use api_meta::status::Cause;
 use api_meta::{ApiError, Meta};
-use apiserver_request::{Admission, AdmissionRequest, Operation};
+use apiserver_request::{Admission, AdmissionRequest, Operation, annotate_audit};
 use level::{Level, PREFIX, Policy, Version};
 use serde_json::Value;
 use view::View;
@@ -186,10 +186,18 @@ impl Admission for PodSecurity {
         if is_namespace(request) {
             return check_labels(&request.object, request.old.as_ref());
         }
-        let Some((pod, true)) = self.find_subject(request) else {
+        let Some((pod, is_pod)) = self.find_subject(request) else {
             return Ok(());
         };
+        let audit = self.read_policy(request.namespace, "audit").await?;
+        annotate_violations(audit, pod);
+        if !is_pod {
+            return Ok(());
+        }
         let policy = self.read_policy(request.namespace, "enforce").await?;
+        if policy.level != Level::Privileged || audit.level != Level::Privileged {
+            annotate_audit(format!("{PREFIX}enforce-policy"), || policy.to_string());
+        }
         // Read again after all mutating plugins: a container that one of them added is checked as
         // well.
         let found = list_violations(policy, &pod["metadata"], &pod["spec"]);
@@ -200,6 +208,19 @@ impl Admission for PodSecurity {
             request,
             format!("violates PodSecurity {:?}: {found}", policy.to_string()),
         ))
+    }
+}
+
+/// Records in the audit events that a pod or a template violates the policy of the mode `audit`.
+fn annotate_violations(policy: Policy, pod: &Value) {
+    let found = list_violations(policy, &pod["metadata"], &pod["spec"]);
+    if !found.is_empty() {
+        annotate_audit(format!("{PREFIX}audit-violations"), || {
+            format!(
+                "would violate PodSecurity {:?}: {found}",
+                policy.to_string()
+            )
+        });
     }
 }
 

@@ -7,6 +7,7 @@
 //! counts by `failurePolicy`, which is Fail unless it says Ignore.
 
 mod activation;
+mod annotate;
 mod authorizer;
 mod conditions;
 mod denial;

@@ -1,6 +1,7 @@
 //! `ValidatingAdmissionPolicy`: all policies whose bindings match, on the final object.
 
 use crate::activation::Input;
+use crate::annotate::{PolicyAnnotations, annotate_failure};
 use crate::authorizer::UserCheck;
 use crate::conditions::request_resource;
 use crate::denial::{Denial, denial_error, forbidden_error};
@@ -132,6 +133,7 @@ impl Pass<'_> {
             }
         };
         let mut versioned = None;
+        let mut annotations = PolicyAnnotations::default();
         for binding in &hook.bindings {
             let kind = policy.param_kind.as_ref();
             let params = match self.lookup.find_params(kind, binding, objects).await {
@@ -161,10 +163,11 @@ impl Pass<'_> {
                 }
             }
             if let Some(versioned) = &versioned {
-                self.run_binding(policy, binding, versioned, &params)
+                self.run_binding(policy, binding, versioned, &params, &mut annotations)
                     .await?;
             }
         }
+        annotations.publish(&policy.name);
         Ok(())
     }
 
@@ -174,6 +177,7 @@ impl Pass<'_> {
         binding: &Binding,
         versioned: &Versioned,
         params: &[Value],
+        annotations: &mut PolicyAnnotations,
     ) -> Result<(), ApiError> {
         let namespace = match self.namespace.take() {
             Some(namespace) => namespace,
@@ -199,18 +203,24 @@ impl Pass<'_> {
             let allowance = &mut self.allowance;
             let evaluation = || policy.evaluate(&input, allowance);
             let outcome = compute(client, ComputeKind::Evaluation, evaluation).await;
-            self.apply_outcome(policy, binding, outcome);
+            annotations.extend(self.apply_outcome(policy, binding, outcome));
         }
         self.namespace = Some(namespace);
         Ok(())
     }
 
-    fn apply_outcome(&mut self, policy: &ValidatingPolicy, binding: &Binding, outcome: Outcome) {
+    /// Records the decisions, and returns the audit annotations.
+    fn apply_outcome(
+        &mut self,
+        policy: &ValidatingPolicy,
+        binding: &Binding,
+        outcome: Outcome,
+    ) -> Vec<(String, String)> {
         let metrics = &self.setup.metrics;
         let record = |decision: &Decision, action| {
             metrics.record(&policy.name, &binding.name, decision, action);
         };
-        for decision in outcome.decisions {
+        for (index, decision) in outcome.decisions.into_iter().enumerate() {
             match decision.verdict {
                 // Upstream counts admissions only if they are ignored errors.
                 Verdict::Admit => continue,
@@ -235,8 +245,10 @@ impl Pass<'_> {
                             policy.name, binding.name, decision.message
                         ));
                     }
-                    // There is no audit log that could have the annotation.
-                    "Audit" => record(&decision, Action::Audit),
+                    "Audit" => {
+                        record(&decision, Action::Audit);
+                        annotate_failure(&policy.name, binding, index, &decision.message);
+                    }
                     _ => {}
                 }
             }
@@ -246,6 +258,7 @@ impl Pass<'_> {
             self.denials
                 .push(Denial::new(policy, Some(binding), &decision));
         }
+        outcome.annotations
     }
 
     fn deny_misconfigured(

@@ -10,6 +10,7 @@ use api_cel::cost::RUNTIME_BUDGET;
 use api_cel::hosts::STORED_EXPRESSIONS;
 use api_cel::hosts::policy::{PolicyCompiler, Purpose};
 use api_meta::Meta;
+use api_meta::text::truncate_text;
 use api_meta::tree::{get, list, text};
 use serde_json::Value;
 use std::time::Duration;
@@ -17,6 +18,8 @@ use std::time::Duration;
 /// Longest message that an expression may compute.
 // Upstream's `MaxEvaluatedMessageExpressionSizeBytes`.
 const LONGEST_MESSAGE: usize = 5 * 1024;
+/// Longest value of an audit annotation, as upstream.
+const LONGEST_ANNOTATION: usize = 10 * 1024;
 
 /// A compiled policy.
 pub struct ValidatingPolicy {
@@ -31,7 +34,12 @@ pub struct ValidatingPolicy {
     conditions: Vec<Expression>,
     variables: ComposedVariables,
     validations: Vec<Validation>,
-    annotations: Vec<Expression>,
+    annotations: Vec<AuditAnnotation>,
+}
+
+struct AuditAnnotation {
+    key: String,
+    value: Expression,
 }
 
 struct Validation {
@@ -75,6 +83,8 @@ pub struct Outcome {
     /// Audit annotations that could not be evaluated, if that is not ignored: the request is denied
     /// whatever the actions of the binding are.
     pub failed_annotations: Vec<Decision>,
+    /// Keys and values of audit annotations.
+    pub annotations: Vec<(String, String)>,
 }
 
 impl ValidatingPolicy {
@@ -97,11 +107,12 @@ impl ValidatingPolicy {
                 reason: text(validation, "reason").to_owned(),
             }
         };
-        let annotation = |annotation: &Value| {
-            expression(
+        let annotation = |annotation: &Value| AuditAnnotation {
+            key: text(annotation, "key").to_owned(),
+            value: expression(
                 Purpose::AuditAnnotation,
                 text(annotation, "valueExpression"),
-            )
+            ),
         };
         ValidatingPolicy {
             name: object.name().to_owned(),
@@ -135,9 +146,9 @@ impl ValidatingPolicy {
         // A new budget, as upstream passes `runtimeCELCostBudget` to the annotations again.
         allowance.begin(RUNTIME_BUDGET);
         match self.evaluate_annotations(input, allowance) {
-            Ok(failed_annotations) => Outcome {
+            Ok(annotated) => Outcome {
                 decisions,
-                failed_annotations,
+                ..annotated
             },
             // The decisions of the validations are dropped: upstream returns the error alone.
             Err(why) => self.fail(why),
@@ -147,7 +158,7 @@ impl ValidatingPolicy {
     fn fail(&self, why: &str) -> Outcome {
         Outcome {
             decisions: vec![self.error_decision(why.to_owned(), Duration::ZERO)],
-            failed_annotations: Vec::new(),
+            ..Outcome::default()
         }
     }
 
@@ -255,24 +266,33 @@ impl ValidatingPolicy {
         }
     }
 
-    /// Evaluates the audit annotations. There is no audit log to keep their values, but one that
-    /// fails denies the request.
+    /// Evaluates the audit annotations. One that fails denies the request, unless that is ignored.
     fn evaluate_annotations(
         &self,
         input: &Input<'_>,
         allowance: &mut Allowance,
-    ) -> Result<Vec<Decision>, &'static str> {
+    ) -> Result<Outcome, &'static str> {
         let activation = Activation::new(input, &self.variables, false);
-        let mut failed = Vec::new();
+        let mut outcome = Outcome::default();
         for annotation in &self.annotations {
-            let result = annotation.evaluate(&activation, allowance)?;
-            if let Err(error) = result.value
-                && !self.ignores_failure
-            {
-                failed.push(self.error_decision(error, result.elapsed));
+            let result = annotation.value.evaluate(&activation, allowance)?;
+            match result.value {
+                Ok(value) => {
+                    // Null and blanks leave the annotation out.
+                    let value = value.as_str().unwrap_or_default().trim();
+                    if !value.is_empty() {
+                        let value = truncate_text(value, LONGEST_ANNOTATION).to_owned();
+                        outcome.annotations.push((annotation.key.clone(), value));
+                    }
+                }
+                Err(error) if !self.ignores_failure => {
+                    let failed = self.error_decision(error, result.elapsed);
+                    outcome.failed_annotations.push(failed);
+                }
+                Err(_) => {}
             }
         }
-        Ok(failed)
+        Ok(outcome)
     }
 }
 

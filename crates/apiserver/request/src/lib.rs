@@ -6,6 +6,7 @@
 //! on each other.
 
 mod admission;
+mod annotations;
 mod authn;
 mod authz;
 mod info;
@@ -17,6 +18,7 @@ pub mod testing;
 mod warnings;
 
 pub use admission::{Admission, AdmissionRequest, Operation};
+pub use annotations::{AuditAnnotations, annotate_audit, annotate_audit_content};
 pub use authn::{Authenticator, AuthnError, Credentials, User};
 pub use authz::{Attributes, Authorizer, Decision};
 pub use info::RequestInfo;

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::server::Server;
 use api_meta::ApiError;
 use apiserver_authz::forbidden_error;
-use apiserver_request::{Attributes, Authorizer, Decision, RequestInfo};
+use apiserver_request::{Attributes, Authorizer, Decision, RequestInfo, annotate_audit};
 use percent_encoding::percent_decode_str;
 
 /// First segments of kubelet paths that run a command in a container or checkpoint one.
@@ -12,7 +12,23 @@ const KUBELET_STREAMS: [&str; 6] = ["exec", "attach", "portForward", "run", "cri
 
 /// Authorizes the request with these attributes.
 pub fn authorize_request(server: &Server, attributes: &Attributes) -> Result<(), ApiError> {
-    match server.authz.authorize(attributes) {
+    check_decision(attributes, server.authz.authorize(attributes))
+}
+
+/// Authorizes the request, and records the decision in its audit events.
+pub fn authorize_and_annotate(server: &Server, attributes: &Attributes) -> Result<(), ApiError> {
+    let decision = server.authz.authorize(attributes);
+    let (decided, reason) = match &decision {
+        Decision::Allow(reason) => ("allow", reason),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => ("forbid", reason),
+    };
+    annotate_audit("authorization.k8s.io/decision", || decided.to_owned());
+    annotate_audit("authorization.k8s.io/reason", || reason.clone());
+    check_decision(attributes, decision)
+}
+
+fn check_decision(attributes: &Attributes, decision: Decision) -> Result<(), ApiError> {
+    match decision {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => {
             Err(forbidden_error(attributes, &reason))

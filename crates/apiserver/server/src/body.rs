@@ -2,6 +2,7 @@
 
 use crate::response_budget::CountedResponse;
 use api_meta::{ApiError, Reason};
+use apiserver_audit::Record;
 use apiserver_request::User;
 use base_task::ComputeKind;
 use bytes::{Bytes, BytesMut};
@@ -11,6 +12,7 @@ use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -48,6 +50,8 @@ pub struct Body {
     source: Source,
     /// Bytes of memory that the body occupies until it is sent, and that are not counted yet.
     uncounted: usize,
+    /// The audit of a long response, which ends with the body.
+    _record: Option<Arc<Record>>,
 }
 
 enum Source {
@@ -64,6 +68,7 @@ pub fn full_body(bytes: impl Into<Bytes>) -> Body {
     Body {
         uncounted: bytes.len(),
         source: Source::Bytes(bytes),
+        _record: None,
     }
 }
 
@@ -72,6 +77,7 @@ pub fn shared_body(bytes: Bytes) -> Body {
     Body {
         source: Source::Bytes(bytes),
         uncounted: 0,
+        _record: None,
     }
 }
 
@@ -86,6 +92,7 @@ where
             _counted: None,
         },
         uncounted: size,
+        _record: None,
     }
 }
 
@@ -93,6 +100,14 @@ impl Body {
     /// Returns the bytes of memory that have to be counted while the body is not sent.
     pub fn uncounted(&self) -> usize {
         self.uncounted
+    }
+
+    /// Keeps the audit of the request until the body ends.
+    pub fn with_record(self, record: Arc<Record>) -> Self {
+        Body {
+            _record: Some(record),
+            ..self
+        }
     }
 
     /// Keeps `counted` until the memory of the body is released.
@@ -110,6 +125,7 @@ impl Body {
         Body {
             source,
             uncounted: 0,
+            ..self
         }
     }
 }

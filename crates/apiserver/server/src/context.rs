@@ -6,10 +6,13 @@ use crate::query::Query;
 use crate::request_info::{self, BadPath};
 use api_kinds::Resource;
 use api_meta::ApiError;
-use apiserver_request::{RequestInfo, User};
+use apiserver_audit::Record;
+use apiserver_request::{AuditAnnotations, RequestInfo, User};
 use base_serve::Peer;
 use http::request::Parts;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderValue, Method};
+use jiff::Timestamp;
+use std::sync::Arc;
 
 /// Facts about a request that are known before its body is read.
 pub struct Context {
@@ -34,6 +37,14 @@ pub struct Context {
     /// The formats of bodies and responses; set before a resource's handler. As upstream, earlier
     /// errors and other paths have the default ones.
     pub formats: Formats,
+    /// Identifies the request in logs of both sides: the client's, or a new one.
+    pub audit_id: HeaderValue,
+    /// The time of arrival.
+    pub received: Timestamp,
+    /// Annotations of its audit events; set if the server has an audit.
+    pub annotations: Option<AuditAnnotations>,
+    /// The audit of the request; set after authentication if the policy wants events.
+    pub audit: Option<Arc<Record>>,
 }
 
 impl Context {
@@ -52,6 +63,10 @@ impl Context {
             user: User::default(),
             flow: None,
             formats: Formats::default(),
+            audit_id: choose_audit_id(&parts.headers),
+            received: Timestamp::now(),
+            annotations: None,
+            audit: None,
         })
     }
 
@@ -157,4 +172,33 @@ impl Context {
             agent.chars().take(128).collect()
         }
     }
+}
+
+/// Returns the identifier that the client sent, or a new one.
+fn choose_audit_id(headers: &HeaderMap) -> HeaderValue {
+    // Bounded, because both sides log it.
+    let is_short = |id: &&HeaderValue| id.len() <= 64;
+    let given = headers.get("audit-id").filter(is_short).cloned();
+    given
+        .or_else(|| random_uuid().try_into().ok())
+        .unwrap_or(HeaderValue::from_static(""))
+}
+
+/// Returns a random UUID (version 4).
+fn random_uuid() -> String {
+    let bits: u128 = rand::random();
+    // RFC 9562: four bits of version, two of variant; the others are random.
+    let bits = bits & !(0xf000_u128 << 64) & !(0xc000_u128 << 48)
+        | (0x4000_u128 << 64)
+        | (0x8000_u128 << 48);
+    let hex = format!("{bits:032x}");
+    let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default();
+    [
+        part(0..8),
+        part(8..12),
+        part(12..16),
+        part(16..20),
+        part(20..32),
+    ]
+    .join("-")
 }

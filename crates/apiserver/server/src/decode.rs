@@ -1,5 +1,6 @@
 //! Decodes request bodies into objects.
 
+use crate::audit_record::audit_request_object;
 use crate::context::Context;
 use crate::negotiate::{Format, PROTOBUF};
 use crate::query::unsupported_value;
@@ -63,6 +64,7 @@ pub fn decode_object(
     // After decoding and before the strictness check: a wrong type would report all its fields as
     // unknown.
     let object = with_expected_type(expected, object)?;
+    audit_request_object(context, expected.schema, &object);
     apply_strictness(expected, strictness, &problems, warnings)?;
     Ok(object)
 }

@@ -6,6 +6,9 @@
 //! (`respond`). `run` starts a server from its options.
 
 mod aggregation;
+mod audit;
+mod audit_flags;
+mod audit_record;
 mod authentication_config;
 mod authorize;
 mod base64url;
@@ -20,6 +23,7 @@ mod credentials;
 mod decode;
 mod discovery;
 mod discovery_documents;
+mod durations;
 mod encode;
 mod exempt;
 mod feature_gates;

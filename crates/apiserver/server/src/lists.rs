@@ -1,5 +1,6 @@
 //! Responses with lists of objects.
 
+use crate::audit_record::{audit_response_object, records_response};
 use crate::body::{Body, run_sized, stream_body};
 use crate::compress;
 use crate::context::Context;
@@ -26,6 +27,9 @@ pub async fn list_response(
     encodings: Encodings,
 ) -> Result<Response<Body>, ApiError> {
     let media_type = context.list_media_type(resource)?;
+    if records_response(context) {
+        audit_list(context, media_type, resource, &entries, meta)?;
+    }
     let mut response = raw_response(200, media_type.format.media_type(), Bytes::new());
     let Some(format) = ListFormat::from_media_type(media_type) else {
         let size = entries.iter().map(|entry| entry.stored_size()).sum();
@@ -48,6 +52,26 @@ pub async fn list_response(
     let size = body.size();
     *response.body_mut() = stream_body(body, size);
     Ok(response)
+}
+
+/// Records a list for the audit, in JSON.
+fn audit_list(
+    context: &Context,
+    media_type: MediaType,
+    resource: &Arc<Resource>,
+    entries: &[Arc<Entry>],
+    meta: &ListMeta,
+) -> Result<(), ApiError> {
+    let json = MediaType {
+        format: Format::Json,
+        pretty: false,
+        ..media_type
+    };
+    let bytes = transform_list(context, json, resource, entries.to_vec(), meta)?;
+    audit_response_object(context, || {
+        serde_json::from_slice(&bytes).unwrap_or_default()
+    });
+    Ok(())
 }
 
 /// Encodes a list in a representation that is not cached.

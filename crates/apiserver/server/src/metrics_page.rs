@@ -60,12 +60,7 @@ fn write_parts(page: &mut MetricsPage, server: &Server) {
     );
     write_certificate_life(page, server);
     write_certificate_files(page, server);
-    page.head(
-        "apiserver_audit_event_total",
-        "counter",
-        "Audit events sent; there is no audit backend.",
-    );
-    page.sample("apiserver_audit_event_total", "", 0.0);
+    server.audit_metrics.write_metrics(page);
     let flows = "apiserver_flowcontrol_dispatched_requests_total";
     page.head(
         flows,

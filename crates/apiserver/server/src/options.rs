@@ -1,8 +1,10 @@
 //! The command line: upstream's flags, with their defaults.
 
+use crate::audit_flags::AuditFlags;
 use crate::authentication_config;
 use crate::credentials::IdentityHeaders;
-use anyhow::{anyhow, bail};
+use crate::durations::parse_duration;
+use anyhow::bail;
 use apiserver_authn::{Anonymous, Options as AuthnOptions, RequestHeader, ServiceAccounts};
 use apiserver_authz::Mode;
 use apiserver_storage::StoreConfig;
@@ -207,6 +209,10 @@ pub struct ServerOptions {
     #[arg(long, value_delimiter = ',')]
     pub feature_gates: Vec<String>,
 
+    /// Audit.
+    #[command(flatten)]
+    pub audit: AuditFlags,
+
     /// Logging.
     #[command(flatten)]
     pub logs: LogOptions,
@@ -401,14 +407,6 @@ fn own_address() -> IpAddr {
         Some(socket.local_addr().ok()?.ip())
     };
     route().unwrap_or(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST))
-}
-
-/// Parses a duration in Go's notation: `1h30m`, `5m0s`, `500ms`.
-///
-/// # Errors
-/// Any other text.
-pub fn parse_duration(flag: &str, text: &str) -> anyhow::Result<std::time::Duration> {
-    base_duration::parse_unsigned(text).map_err(|error| anyhow!("--{flag}: {error}"))
 }
 
 #[cfg(test)]

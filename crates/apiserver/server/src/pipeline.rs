@@ -2,14 +2,15 @@
 //! classification, authorization, then the handler of the path (admission and the registry follow
 //! inside writes).
 
-use crate::authorize::{authorize_request, authorize_verb, opens_stream, request_attributes};
+use crate::audit;
+use crate::authorize::{authorize_and_annotate, authorize_verb, opens_stream, request_attributes};
 use crate::body::{Body, Payload, omit_body};
 use crate::context::Context;
+use crate::durations::parse_duration;
 use crate::exempt::is_long_running;
-use crate::options::parse_duration;
 use crate::request_info::BadPath;
 use crate::server::Server;
-use crate::{credentials, impersonate, respond, route};
+use crate::{audit_record, credentials, impersonate, respond, route};
 use api_meta::{ApiError, Reason};
 use apiserver_request::{RequestInfo, User};
 use futures::FutureExt;
@@ -67,20 +68,27 @@ async fn respond_to(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
     // Not read yet: the handler decides whether to buffer the body or to stream it, and neither
     // happens for a request that is not authorized.
     let mut payload = Payload::new(body);
-    let work = run_in_time(&server, &mut context, &mut payload, upgrade);
-    let response = match recover_panic(work).await {
+    context.annotations = server.audit.as_ref().map(|_| Default::default());
+    let annotations = context.annotations.clone();
+    let work = recover_panic(run_in_time(&server, &mut context, &mut payload, upgrade));
+    let result = audit::collect_annotations(annotations, work).await;
+    let response = match result {
         Ok(response) => response,
-        // A client that accepts no known form still gets its error, in JSON.
-        Err(error) => respond::error_response(context.error_media_type(), &error),
+        Err(Failure::Error(error)) => reject_request(&context, &error),
+        Err(Failure::Panic(error)) => {
+            let response = reject_request(&context, &error);
+            audit::audit_panic(&mut context).await;
+            response
+        }
     };
     let mut response = count_response(&server, &context, response);
     if let Some(flow) = &context.flow {
         // Errors are marked, too: a rejected request was classified before its authorization.
         flow.mark_response(&mut response);
     }
-    response
-        .headers_mut()
-        .insert("audit-id", audit_id(&context));
+    let audit_id = context.audit_id.clone();
+    response.headers_mut().insert("audit-id", audit_id);
+    let response = audit::conclude_audit(&mut context, response).await;
     // Before the response: a client that is still sending its body would see a reset connection
     // instead of the response.
     payload.discard_rest().await;
@@ -96,6 +104,13 @@ async fn respond_to(server: Arc<Server>, mut request: Request<Incoming>) -> Resp
     response
 }
 
+/// Builds the response of a request that failed. A client that accepts no known form still gets its
+/// error, in JSON.
+fn reject_request(context: &Context, error: &ApiError) -> Response<Body> {
+    audit_record::audit_error(context, error);
+    respond::error_response(context.error_media_type(), error)
+}
+
 /// Counts the bytes of the body until they are sent.
 fn count_response(server: &Server, context: &Context, response: Response<Body>) -> Response<Body> {
     let (info, user) = (&context.info, &context.user);
@@ -107,7 +122,7 @@ fn count_response(server: &Server, context: &Context, response: Response<Body>) 
         && is_read
         && let Err(error) = server.response_budget.check(info, user)
     {
-        return respond::error_response(context.error_media_type(), &error);
+        return reject_request(context, &error);
     }
     match server.response_budget.count(user, bytes) {
         Some(counted) => response.map(|body| body.with_counted(counted)),
@@ -128,48 +143,25 @@ fn limit_response(server: &Server, context: &Context, response: &Response<Body>,
     base_serve::limit_sending(rest);
 }
 
-/// Returns the audit id, which identifies the request in logs of both sides: the client's, or a new
-/// one.
-fn audit_id(context: &Context) -> HeaderValue {
-    // Bounded, because both sides log the id.
-    let given = context.headers.get("audit-id").filter(|id| id.len() <= 64);
-    given
-        .cloned()
-        .or_else(|| random_uuid().try_into().ok())
-        .unwrap_or(HeaderValue::from_static(""))
-}
-
-/// Returns a random UUID (version 4).
-fn random_uuid() -> String {
-    let bits: u128 = rand::random();
-    // RFC 9562: four bits of version, two of variant; the others are random.
-    let bits = bits & !(0xf000_u128 << 64) & !(0xc000_u128 << 48)
-        | (0x4000_u128 << 64)
-        | (0x8000_u128 << 48);
-    let hex = format!("{bits:032x}");
-    let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default();
-    [
-        part(0..8),
-        part(8..12),
-        part(12..16),
-        part(16..20),
-        part(20..32),
-    ]
-    .join("-")
+/// The failure of a request, with the error for the client.
+#[derive(Debug)]
+enum Failure {
+    Error(ApiError),
+    Panic(ApiError),
 }
 
 /// Turns a panic of a handler into a 500. Without this, the panic would end the connection, and on
 /// HTTP/2 with it the requests of every other stream.
-async fn recover_panic<T>(work: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+async fn recover_panic<T>(work: impl Future<Output = Result<T, ApiError>>) -> Result<T, Failure> {
     // A panic may leave shared state half changed; its locks do not poison. Upstream accepts this,
     // too, because ending the process would fail all requests for the fault of one.
     match AssertUnwindSafe(work).catch_unwind().await {
-        Ok(result) => result,
+        Ok(result) => result.map_err(Failure::Error),
         Err(_) => {
             tracing::error!("a request panicked; the panic message is on standard error");
-            Err(ApiError::internal(
+            Err(Failure::Panic(ApiError::internal(
                 "this request caused the API server to panic; its log has the details",
-            ))
+            )))
         }
     }
 }
@@ -229,16 +221,18 @@ async fn run_chain(
     // The order is upstream's: the limit needs the user, and authorization comes last, because its
     // decision is about the impersonated user.
     context.user = authenticate_request(server, context).await?;
+    audit::begin_audit(server, context).await?;
     if let Some(other) = impersonate::take_target(&mut context.headers)? {
         // From here on, every decision and every log is about the impersonated user.
         context.user = impersonate::switch_user(server, &context.user, other)?;
+        audit_record::audit_impersonation(context);
     }
     server.response_budget.check(&context.info, &context.user)?;
     // Held until the response head is complete. Waiting requests hold no other resource.
     let _seat = server.inflight.acquire_seat(context).await?;
     let attributes = request_attributes(context);
     context.flow = server.flow.classify(&attributes);
-    authorize_request(server, &attributes)?;
+    authorize_and_annotate(server, &attributes)?;
     // Since 1.35, upstream also checks `create` for streams that begin with GET.
     if opens_stream(&context.info) && context.info.verb != "create" {
         authorize_verb(server, context, "create")?;
@@ -302,11 +296,16 @@ async fn authenticate_request(server: &Server, context: &mut Context) -> Result<
         .identify(&context.info.path, &credentials)
         .await;
     server.metrics.count_authentication(identified.is_ok());
-    // The response does not say why: the reason would help to guess tokens.
-    identified.map_err(|error| {
-        tracing::debug!(%error, path = context.info.path, "a request is not authenticated");
-        ApiError::new(Reason::Unauthorized, "Unauthorized")
-    })
+    match identified {
+        Ok(user) => Ok(user),
+        Err(error) => {
+            tracing::debug!(%error, path = context.info.path, "a request is not authenticated");
+            // The response does not say why: the reason would help to guess tokens.
+            let error = ApiError::new(Reason::Unauthorized, "Unauthorized");
+            audit::audit_unauthenticated(server, context, &error).await;
+            Err(error)
+        }
+    }
 }
 
 fn reject_path(bad: &BadPath) -> Response<Body> {
@@ -331,7 +330,9 @@ mod tests {
     #[tokio::test]
     async fn panic_of_a_handler_becomes_an_internal_error() {
         let failed: Result<(), _> = recover_panic(async { panic!("secret detail") }).await;
-        let error = failed.unwrap_err();
+        let Err(Failure::Panic(error)) = failed else {
+            panic!("{failed:?}");
+        };
         assert_eq!(error.code(), 500);
         assert!(!error.message.contains("secret detail"), "{error}");
         assert_eq!(recover_panic(async { Ok(7) }).await.unwrap(), 7);

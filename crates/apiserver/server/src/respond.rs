@@ -1,8 +1,10 @@
 //! Responses: objects, lists and Status in the negotiated representation.
 
+use crate::audit_record::{audit_response_object, audit_status, records_response};
 use crate::body::{Body, full_body};
 use crate::compress;
 use crate::context::Context;
+use crate::encode::json_tree;
 pub use crate::encode::{encode_tree, encode_untyped};
 use crate::negotiate::{Format, MediaType, Transform};
 use crate::transform;
@@ -52,6 +54,15 @@ pub fn status_response(media_type: MediaType, status: &Status) -> Response<Body>
     raw_response(code, media_type.format.media_type(), bytes)
 }
 
+/// Builds a response from a Status in the negotiated format, and records it for the audit.
+pub fn audited_status_response(
+    context: &Context,
+    status: &Status,
+) -> Result<Response<Body>, ApiError> {
+    audit_status(context, status);
+    Ok(status_response(context.media_type()?, status))
+}
+
 /// Builds a response from an object. `resource` provides table columns; without it only the object
 /// itself can be sent.
 pub fn object_response(
@@ -66,7 +77,10 @@ pub fn object_response(
         None => context.media_type_without_table()?,
     };
     let bytes = match (media_type.transform, resource) {
-        (Transform::None, _) | (Transform::Table, None) => encode_tree(media_type, schema, tree),
+        (Transform::None, _) | (Transform::Table, None) => {
+            audit_response_object(context, || json_tree(schema, tree));
+            encode_tree(media_type, schema, tree)
+        }
         (Transform::Table, Some(resource)) => {
             let table = transform::table_object(
                 context.query.text("includeObject"),
@@ -75,10 +89,13 @@ pub fn object_response(
                 &one_meta(tree),
                 true,
             )?;
+            audit_response_object(context, || table.clone());
             encode_untyped(media_type, &table)
         }
         (Transform::Partial | Transform::PartialList, _) => {
-            transform::encode_partial(media_type, &transform::partial_metadata(tree))
+            let partial = transform::partial_metadata(tree);
+            audit_response_object(context, || partial.clone());
+            transform::encode_partial(media_type, &partial)
         }
     };
     Ok(compress::compress_response(
@@ -114,6 +131,12 @@ pub fn entry_response(
             &resource.schema,
             &entry.tree_as(resource)?,
         );
+    }
+    if records_response(context) {
+        let json = entry.encode_json(resource)?;
+        audit_response_object(context, || {
+            serde_json::from_slice(&json).unwrap_or_default()
+        });
     }
     let bytes = match media_type.format {
         Format::Protobuf => envelope::wrap(

@@ -122,13 +122,13 @@ async fn bind_token_request(
     write.name = binding.name().to_owned();
     write.subresource = "binding".into();
     server.registry.bind_pod(&mut write, binding).await?;
-    Ok(respond::status_response(
-        context.media_type()?,
+    respond::audited_status_response(
+        context,
         &Status {
             code: 201,
             ..Status::success(None)
         },
-    ))
+    )
 }
 
 async fn token_review(server: &Server, review: &Value) -> Result<Value, ApiError> {

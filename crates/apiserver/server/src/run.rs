@@ -7,12 +7,13 @@ use crate::connect::reach::ReachPolicy;
 use crate::connect::{KubeletTls, Kubelets};
 use crate::conversion::webhook_converters;
 use crate::discovery_documents::Discovery;
+use crate::durations::parse_duration;
 use crate::feature_gates::{CBOR, FeatureGates};
 use crate::flow::{self, FlowControl};
 use crate::inflight::InFlight;
 use crate::metrics::ServerMetrics;
 use crate::negotiate::Formats;
-use crate::options::{ServerOptions, parse_duration};
+use crate::options::ServerOptions;
 
 use crate::response_budget::{BudgetLimits, ResponseBudget};
 use crate::server::Server;
@@ -142,6 +143,7 @@ pub(crate) fn build_server(
     slot.set(Arc::new(quotas::Quotas(registry.clone())));
     assembly.start_compaction()?;
     let address = external_address(options, port);
+    let audit_metrics = Arc::default();
     let request_timeout = parse_duration("request-timeout", &options.request_timeout)?;
     Ok(Arc::new(Server {
         registry,
@@ -156,6 +158,10 @@ pub(crate) fn build_server(
             ReachPolicy::new(port, &options.etcd_servers),
         )?,
         aggregation: assembly.build_aggregation()?,
+        audit: options
+            .audit
+            .build_auditor(&assembly.objects, &audit_metrics, tasks)?,
+        audit_metrics,
         metrics: ServerMetrics::default(),
         formats: Formats {
             cbor: assembly.stores_cbor(),

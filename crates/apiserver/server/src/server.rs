@@ -11,6 +11,7 @@ use crate::inflight::InFlight;
 use crate::metrics::ServerMetrics;
 use crate::negotiate::Formats;
 use crate::response_budget::ResponseBudget;
+use apiserver_audit::{AuditMetrics, Auditor};
 use apiserver_authn::{Authn, CertificateFiles};
 use apiserver_authz::Authz;
 use apiserver_cache::Caches;
@@ -40,6 +41,10 @@ pub struct Server {
     pub certificate_files: CertificateFiles,
     /// The authorizers.
     pub authz: Arc<Authz>,
+    /// The audit, if there is a policy and a backend.
+    pub audit: Option<Arc<Auditor>>,
+    /// Metrics of the audit.
+    pub audit_metrics: Arc<AuditMetrics>,
     /// The classification of requests into flows.
     pub flow: Arc<FlowControl>,
     /// Discovery and OpenAPI documents.

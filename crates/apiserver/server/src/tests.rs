@@ -1,6 +1,7 @@
 //! The handler chain over an etcd in memory, without TLS and without a network.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods)]
 
+mod audit;
 mod bodies;
 mod cbor;
 mod chain;

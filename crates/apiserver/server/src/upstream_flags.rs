@@ -2,7 +2,6 @@
 
 use base_cli::{Unsupported, shared};
 
-const NO_AUDIT: &str = "there is no audit log";
 const NO_REDIRECTS: &str = "redirects of extension servers are never passed on";
 const NO_PEERS: &str = "requests are not passed on to other API servers";
 const NO_JWT: &str = "tokens of other issuers are not accepted";
@@ -47,50 +46,6 @@ const OWN: &[Unsupported] = &[
         "apiserver-count",
         "endpoints of the Service kubernetes are not counted",
     ),
-    Unsupported::no_effect("audit-log-batch-buffer-size", NO_AUDIT),
-    Unsupported::no_effect("audit-log-batch-max-size", NO_AUDIT),
-    Unsupported::no_effect("audit-log-batch-max-wait", NO_AUDIT),
-    Unsupported::no_effect("audit-log-batch-throttle-burst", NO_AUDIT),
-    Unsupported::no_effect("audit-log-batch-throttle-enable", NO_AUDIT),
-    Unsupported::no_effect("audit-log-batch-throttle-qps", NO_AUDIT),
-    Unsupported::no_effect("audit-log-compress", NO_AUDIT),
-    Unsupported::no_effect("audit-log-format", NO_AUDIT),
-    Unsupported::no_effect("audit-log-maxage", NO_AUDIT),
-    Unsupported::no_effect("audit-log-maxbackup", NO_AUDIT),
-    Unsupported::no_effect("audit-log-maxsize", NO_AUDIT),
-    Unsupported::no_effect("audit-log-mode", NO_AUDIT),
-    Unsupported::refused(
-        "audit-log-path",
-        &[""],
-        "there is no audit log, so nothing would be recorded",
-    ),
-    Unsupported::no_effect("audit-log-truncate-enabled", NO_AUDIT),
-    Unsupported::no_effect("audit-log-truncate-max-batch-size", NO_AUDIT),
-    Unsupported::no_effect("audit-log-truncate-max-event-size", NO_AUDIT),
-    Unsupported::no_effect("audit-log-version", NO_AUDIT),
-    Unsupported::refused(
-        "audit-policy-file",
-        &[""],
-        "there is no audit log, so nothing would be recorded",
-    ),
-    Unsupported::no_effect("audit-webhook-batch-buffer-size", NO_AUDIT),
-    Unsupported::no_effect("audit-webhook-batch-initial-backoff", NO_AUDIT),
-    Unsupported::no_effect("audit-webhook-batch-max-size", NO_AUDIT),
-    Unsupported::no_effect("audit-webhook-batch-max-wait", NO_AUDIT),
-    Unsupported::no_effect("audit-webhook-batch-throttle-burst", NO_AUDIT),
-    Unsupported::no_effect("audit-webhook-batch-throttle-enable", NO_AUDIT),
-    Unsupported::no_effect("audit-webhook-batch-throttle-qps", NO_AUDIT),
-    Unsupported::refused(
-        "audit-webhook-config-file",
-        &[""],
-        "there is no audit log, so nothing would be recorded",
-    ),
-    Unsupported::no_effect("audit-webhook-initial-backoff", NO_AUDIT),
-    Unsupported::no_effect("audit-webhook-mode", NO_AUDIT),
-    Unsupported::no_effect("audit-webhook-truncate-enabled", NO_AUDIT),
-    Unsupported::no_effect("audit-webhook-truncate-max-batch-size", NO_AUDIT),
-    Unsupported::no_effect("audit-webhook-truncate-max-event-size", NO_AUDIT),
-    Unsupported::no_effect("audit-webhook-version", NO_AUDIT),
     Unsupported::no_effect(
         "authentication-token-webhook-cache-ttl",
         "there is no token webhook",
@@ -315,9 +270,6 @@ mod tests {
     #[test]
     fn settings_that_protect_are_not_ignored() {
         for name in [
-            "audit-log-path",
-            "audit-policy-file",
-            "audit-webhook-config-file",
             "authorization-config",
             "encryption-provider-config",
             "tls-sni-cert-key",

@@ -8,6 +8,7 @@
 //! Invariant: a webhook that matches and can't be called rejects the request, unless its
 //! `failurePolicy` is Ignore. No content of a request or of a `caBundle` is logged.
 
+mod annotate;
 mod attributes;
 mod conditions;
 mod conversion;
@@ -17,6 +18,7 @@ mod endpoint;
 mod file;
 mod hook;
 mod kinds;
+mod kubeconfig;
 mod labels;
 mod matching;
 mod metrics;
@@ -44,6 +46,7 @@ pub use endpoint::{Endpoint, ServiceName};
 pub use file::{ConfigError, PluginConfig, WebhookConfig, read_plugin_configs};
 pub use hook::SelectorField;
 pub use kinds::{GroupVersionKind, GroupVersionResource, Kinds, ReviewTarget};
+pub use kubeconfig::read_kubeconfig_endpoint;
 pub use labels::{NamespaceLabels, matches_objects, read_namespace};
 pub use metrics::WebhookMetrics;
 pub use mutating::MutatingWebhooks;

@@ -1,5 +1,8 @@
 //! `MutatingAdmissionWebhook`: one webhook after another, each on the result of the earlier ones.
 
+use crate::annotate::{
+    Place, annotate_mutation, annotate_mutation_failure, annotate_patch, annotate_response,
+};
 use crate::attributes::Attributes;
 use crate::dispatch::{call_hook, check_verdict, conclude_call};
 use crate::hook::Hook;
@@ -47,8 +50,9 @@ impl Admission for MutatingWebhooks {
             attributes: self.0.attributes(request),
             lookups: Lookups::default(),
         };
-        for hook in hooks.iter() {
-            pass.run_hook(request, hook).await?;
+        let round = usize::from(request.reinvocation.is_second_pass());
+        for (index, hook) in hooks.iter().enumerate() {
+            pass.run_hook(request, hook, Place { round, index }).await?;
         }
         let object = &request.object;
         request.reinvocation.webhooks.record_output(object);
@@ -76,6 +80,7 @@ impl Pass<'_> {
         &mut self,
         request: &mut AdmissionRequest<'_>,
         hook: &Arc<Hook>,
+        place: Place,
     ) -> Result<(), ApiError> {
         let (attributes, lookups) = (&self.attributes, &mut self.lookups);
         // With the object as earlier webhooks have left it: their labels may select or exempt it.
@@ -94,8 +99,14 @@ impl Pass<'_> {
             operation: self.attributes.operation,
         };
         let begun = Instant::now();
-        let result = self.call(request, &invocation, &objects).await;
-        let changed = conclude_call(self.setup, hook, &call, begun, result)?.flatten();
+        let result = self.call(request, &invocation, &objects, place).await;
+        let mutated = matches!(result, Ok(Some(_)));
+        annotate_mutation(place, hook, mutated);
+        let concluded = conclude_call(self.setup, hook, &call, begun, result)?;
+        if concluded.is_none() {
+            annotate_mutation_failure(place, hook);
+        }
+        let changed = concluded.flatten();
         if let Some(changed) = changed {
             request.object = changed.of_request;
             let versions = &mut self.lookups.versions;
@@ -118,10 +129,12 @@ impl Pass<'_> {
         request: &AdmissionRequest<'_>,
         invocation: &Invocation,
         objects: &VersionedObjects,
+        place: Place,
     ) -> Result<Option<ChangedObject>, HookError> {
         let (setup, attributes) = (self.setup, &self.attributes);
         let response = call_hook(setup, invocation, attributes, objects, Phase::Admit).await?;
         // Before the verdict: a denial may have warnings, too.
+        annotate_response(&invocation.hook, &response);
         request.warnings.extend(response.warnings.iter().cloned());
         check_verdict(&invocation.hook, &response)?;
         // The options of a connection are not read from the object, so that a patch of it would
@@ -136,6 +149,7 @@ impl Pass<'_> {
         let Some(patched) = apply_response(&target, &*setup.kinds, object, &response)? else {
             return Ok(None);
         };
+        annotate_patch(place, &invocation.hook, &response.patch);
         request.warnings.extend(patched.warning);
         // A patch that sets existing values must not start a second pass.
         if patched.object == objects.object {

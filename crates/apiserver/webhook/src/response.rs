@@ -1,13 +1,15 @@
 //! The response of an AdmissionReview: decoding and its checks.
 
 use crate::review::ReviewVersion;
-use api_meta::tree::{flag, get, has, list, opt_text, text};
+use api_meta::tree::{entries, flag, get, has, list, opt_text, text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Warnings that are read from one response. The response to the client holds less text than this.
 const MAX_WARNINGS: usize = 128;
+/// Audit annotations that are read from one response.
+const MAX_ANNOTATIONS: usize = 128;
 
 /// A checked response.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +21,8 @@ pub struct Response {
     /// `status`, null for none.
     pub status: Value,
     pub warnings: Vec<String>,
+    /// Annotations for the audit, without the name of the webhook.
+    pub annotations: Vec<(String, String)>,
 }
 
 /// A response that can't be used.
@@ -70,6 +74,7 @@ pub fn decode_response(
         };
     }
     let warnings = list(response, "warnings").iter().take(MAX_WARNINGS);
+    let annotations = entries(response, "auditAnnotations").take(MAX_ANNOTATIONS);
     Ok(Response {
         allowed: flag(response, "allowed"),
         patch,
@@ -79,6 +84,9 @@ pub fn decode_response(
             .filter_map(Value::as_str)
             .filter(|warning| !warning.is_empty())
             .map(str::to_owned)
+            .collect(),
+        annotations: annotations
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
             .collect(),
     })
 }
@@ -108,13 +116,18 @@ fn check_types(response: &Value) -> Result<(), String> {
         let is_text = |list: &Vec<Value>| list.iter().all(Value::is_string);
         value.as_array().is_some_and(is_text)
     };
-    let fields: [(&str, Check); 6] = [
+    let text_map = |value: &Value| {
+        let is_text = |map: &Map<String, Value>| map.values().all(Value::is_string);
+        value.as_object().is_some_and(is_text)
+    };
+    let fields: [(&str, Check); 7] = [
         ("uid", Value::is_string),
         ("allowed", Value::is_boolean),
         ("patch", Value::is_string),
         ("patchType", Value::is_string),
         ("status", Value::is_object),
         ("warnings", texts),
+        ("auditAnnotations", text_map),
     ];
     match fields.into_iter().find(|(field, is)| wrong(field, *is)) {
         Some((field, _)) => Err(format!("json: response.{field} has the wrong type")),

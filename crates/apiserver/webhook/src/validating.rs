@@ -1,5 +1,6 @@
 //! `ValidatingAdmissionWebhook`: all webhooks at once, on the final object.
 
+use crate::annotate::{annotate_response, annotate_validation_failure};
 use crate::attributes::Attributes;
 use crate::dispatch::{call_hook, check_verdict, conclude_call};
 use crate::matching::Invocation;
@@ -40,12 +41,18 @@ impl Admission for ValidatingWebhooks {
         let mut lookups = Lookups::default();
         let mut calls = Vec::new();
         // All are matched before one is called, so that a broken selector causes no calls.
-        for hook in hooks.iter() {
+        for (index, hook) in hooks.iter().enumerate() {
             let matched = select_hook(setup, request, &attributes, hook, &mut lookups).await?;
             if let Some((invocation, objects)) = matched {
                 let (setup, attributes) = (setup, &attributes);
-                let call =
-                    async move { run_call(setup, request, attributes, invocation, objects).await };
+                let call = async move {
+                    let concluded =
+                        run_call(setup, request, attributes, invocation, objects).await?;
+                    if concluded.is_none() {
+                        annotate_validation_failure(index, hook);
+                    }
+                    Ok(())
+                };
                 calls.push(call.boxed());
             }
         }
@@ -55,13 +62,14 @@ impl Admission for ValidatingWebhooks {
     }
 }
 
+/// Calls a webhook; returns None if the call has failed and the policy ignores that.
 async fn run_call(
     setup: &Setup,
     request: &AdmissionRequest<'_>,
     attributes: &Attributes<'_>,
     invocation: Invocation,
     objects: Arc<VersionedObjects>,
-) -> Result<(), ApiError> {
+) -> Result<Option<()>, ApiError> {
     let hook = invocation.hook.clone();
     let call = CallLabels {
         name: hook.name.clone(),
@@ -71,8 +79,9 @@ async fn run_call(
     let begun = Instant::now();
     let called = call_hook(setup, &invocation, attributes, &objects, Phase::Validating).await;
     let result = called.and_then(|response| {
+        annotate_response(&hook, &response);
         request.warnings.extend(response.warnings.iter().cloned());
         check_verdict(&hook, &response)
     });
-    conclude_call(setup, &hook, &call, begun, result).map(drop)
+    conclude_call(setup, &hook, &call, begun, result)
 }

@@ -6,6 +6,7 @@ mod admission;
 mod aggregation;
 mod alpha_kinds;
 mod apply;
+mod audit;
 mod cbor;
 mod certificates;
 mod client_library;

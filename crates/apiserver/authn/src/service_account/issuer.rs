@@ -7,7 +7,7 @@ use super::verify::follow_objects;
 use crate::options_error::OptionsError;
 use api_meta::status::Cause;
 use api_meta::{ApiError, Meta, time};
-use apiserver_request::{GroupResource, Objects};
+use apiserver_request::{GroupResource, Objects, annotate_audit};
 use base_tls::Followed;
 use jsonwebtoken::{Header, encode};
 use serde_json::{Value, json};
@@ -77,6 +77,9 @@ impl TokenIssuer {
         self.bind_object(account, &request["spec"]["boundObjectRef"], &mut claims)
             .await?;
         let token = self.sign_claims(&claims)?;
+        annotate_audit("authentication.kubernetes.io/issued-credential-id", || {
+            format!("JTI={}", claims.id)
+        });
         let expires = now
             .checked_add(jiff::SignedDuration::from_secs(seconds))
             .unwrap_or(now);

@@ -5,7 +5,7 @@ use super::keys::{VerifyingKey, signing_key, verifying_keys};
 use super::{ServiceAccounts, bindings, claims};
 use crate::options_error::OptionsError;
 use crate::secret;
-use apiserver_request::{Authenticator, AuthnError, Credentials, Objects, User};
+use apiserver_request::{Authenticator, AuthnError, Credentials, Objects, User, annotate_audit};
 use base_tls::{Followed, TlsError};
 use jsonwebtoken::{Validation, decode, decode_header};
 use parking_lot::Mutex;
@@ -124,7 +124,8 @@ impl AccountTokens {
         let Some(claims) = self.verified_claims(token)? else {
             return Ok(None);
         };
-        check_times(&claims, jiff::Timestamp::now().as_second())?;
+        let now = jiff::Timestamp::now().as_second();
+        check_times(&claims, now)?;
         let wanted = if audiences.is_empty() {
             &self.audiences
         } else {
@@ -148,7 +149,9 @@ impl AccountTokens {
             ));
         }
         bindings::check_bindings(&claims, token, &self.objects).await?;
-        Ok(Some((claims.to_user(), fitting)))
+        let user = claims.to_user();
+        annotate_old_token(&claims, &user.name, now);
+        Ok(Some((user, fitting)))
     }
 
     fn verified_claims(&self, token: &str) -> Result<Option<Arc<Claims>>, String> {
@@ -221,6 +224,22 @@ fn unverified_claims(token: &str) -> Option<Value> {
             .ok()?,
     )
     .ok()
+}
+
+/// Records in the audit events that a token should be replaced.
+fn annotate_old_token(claims: &Claims, subject: &str, now: i64) {
+    if claims.is_legacy() {
+        annotate_audit("authentication.k8s.io/legacy-token", || subject.to_owned());
+    }
+    if let Some(late) = claims
+        .warn_after
+        .map(|at| now - at)
+        .filter(|late| *late > 0)
+    {
+        annotate_audit("authentication.k8s.io/stale-token", || {
+            format!("subject: {subject}, seconds after warning threshold: {late}")
+        });
+    }
 }
 
 fn check_times(claims: &Claims, now: i64) -> Result<(), String> {

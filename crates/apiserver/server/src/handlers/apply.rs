@@ -1,6 +1,7 @@
 //! PATCH with `application/apply-patch+yaml` or `application/apply-patch+cbor`: server-side apply.
 
 use super::options;
+use crate::audit_record::audit_patch;
 use crate::authorize::authorize_verb;
 use crate::body::Body;
 use crate::context::Context;
@@ -154,6 +155,7 @@ fn read_intent(
         Some(Format::Cbor) => (cbor::parse(body).map_err(malformed)?, Vec::new()),
         _ => yaml::parse(body).map_err(malformed)?,
     };
+    audit_patch(context, || Some(tree.clone()));
     let text = |name: &str| tree.get(name).and_then(Value::as_str).unwrap_or_default();
     // Ownership is recorded per version, so that the type can not be implied.
     if text("kind") != target.kind || text("apiVersion") != target.api_version {

@@ -57,9 +57,7 @@ pub async fn handle_delete(
     // An object that finalizers keep is returned, so that the client sees its deletionTimestamp.
     let response =
         match deleted.removed && !RETURNED.contains(&(&*resource.group, &*resource.plural)) {
-            true => {
-                respond::status_response(context.media_type()?, &success_status(resource, &deleted))
-            }
+            true => respond::audited_status_response(context, &success_status(resource, &deleted))?,
             false => {
                 // Other deletes that take time keep the 200, as upstream: a 202 would break
                 // existing clients.

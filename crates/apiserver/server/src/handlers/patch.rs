@@ -2,6 +2,7 @@
 
 use super::apply;
 use super::options;
+use crate::audit_record::audit_patch;
 use crate::body::Body;
 use crate::context::Context;
 use crate::decode::{self, strict_text};
@@ -43,6 +44,7 @@ enum Kind {
 impl Patch {
     /// Parses a patch by its Content-Type.
     pub fn parse(context: &Context, resource: &Resource, body: Bytes) -> Result<Self, ApiError> {
+        audit_patch(context, || serde_json::from_slice(&body).ok());
         // The merge keys of a strategic merge patch are those of messages, which custom resources
         // do not have.
         let strategic = resource.schema.has_protobuf();

@@ -166,7 +166,7 @@ fn created_response(context: &Context) -> Result<Response<Body>, ApiError> {
         code: 201,
         ..Status::success(None)
     };
-    Ok(respond::status_response(context.media_type()?, &status))
+    respond::audited_status_response(context, &status)
 }
 
 async fn handle_token(

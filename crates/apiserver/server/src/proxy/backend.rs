@@ -51,10 +51,13 @@ pub async fn forward_request(
         .await
         .map_err(|e| broken_error(&target, &e))?;
     if let (Some(client), StatusCode::SWITCHING_PROTOCOLS) = (upgrade, response.status()) {
-        tasks.spawn_isolated(
-            "proxied stream",
-            splice_streams(client, hyper::upgrade::on(&mut response)),
-        );
+        let backend = hyper::upgrade::on(&mut response);
+        // The request is complete for the audit when the stream ends.
+        let record = context.audit.clone();
+        tasks.spawn_isolated("proxied stream", async move {
+            let _record = record;
+            splice_streams(client, backend).await;
+        });
         let (parts, _) = response.into_parts();
         return Ok(Response::from_parts(parts, crate::body::full_body("")));
     }

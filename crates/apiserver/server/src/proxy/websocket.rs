@@ -48,7 +48,10 @@ pub async fn translate_upgrade(
         stderr: flag("stderr"),
         tty: flag("tty"),
     };
+    // The request is complete for the audit when the stream ends.
+    let record = context.audit.clone();
     tasks.spawn_isolated("translated stream", async move {
+        let _record = record;
         let (Ok(client), Ok(upstream)) = tokio::join!(client, upstream) else {
             return;
         };
@@ -87,7 +90,9 @@ pub async fn send_log(
     if !response.status().is_success() {
         return Err(upgrade_error(response).await);
     }
+    let record = context.audit.clone();
     tasks.spawn_isolated("log over a WebSocket", async move {
+        let _record = record;
         // hyper closes the kubelet's connection when its sender is dropped.
         let _sender = sender;
         if let Ok(client) = client.await {

@@ -1,0 +1,103 @@
+//! Sends events in batches.
+
+use crate::delivery::Delivery;
+use crate::event::Event;
+use crate::metrics::AuditMetrics;
+use crate::throttle::Throttle;
+use base_task::CancellationToken;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Sizes and times of batches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Batching {
+    /// Events that are kept; more are dropped.
+    pub buffer: usize,
+    /// Events of a batch.
+    pub batch: usize,
+    /// Time until a batch is sent that is not full.
+    pub wait: Duration,
+    /// Batches per second, and batches at once after a pause.
+    pub throttle: Option<(f64, u32)>,
+    /// Batches that are sent at the same time.
+    pub concurrent: usize,
+}
+
+/// Sends the events of the buffer until `shutdown`, then what is left of it.
+pub(crate) async fn run_batches(
+    delivery: Arc<dyn Delivery>,
+    batching: Batching,
+    mut buffer: mpsc::Receiver<Arc<Event>>,
+    metrics: Arc<AuditMetrics>,
+    shutdown: CancellationToken,
+) {
+    let now = Instant::now();
+    let rate = batching.throttle;
+    let mut throttle = rate.map(|(per_second, burst)| Throttle::new(per_second, burst, now));
+    let mut sending = JoinSet::new();
+    let mut is_closed = false;
+    loop {
+        let batch = collect_batch(&mut buffer, &batching, &shutdown).await;
+        if shutdown.is_cancelled() && !is_closed {
+            // Later events are rejected, so that the rest has an end.
+            buffer.close();
+            is_closed = true;
+        }
+        if batch.is_empty() {
+            if is_closed {
+                break;
+            }
+            continue;
+        }
+        if let Some(throttle) = &mut throttle {
+            tokio::time::sleep(throttle.take(Instant::now())).await;
+        }
+        while sending.len() >= batching.concurrent {
+            let _ = sending.join_next().await;
+        }
+        let (delivery, metrics) = (delivery.clone(), metrics.clone());
+        sending.spawn(async move {
+            if let Err(why) = delivery.deliver(&batch).await {
+                metrics.report_failure(delivery.name(), batch.len(), &why);
+            }
+        });
+    }
+    while sending.join_next().await.is_some() {}
+}
+
+/// Waits for a full batch, the end of the time since its first event, or the shutdown.
+async fn collect_batch(
+    buffer: &mut mpsc::Receiver<Arc<Event>>,
+    batching: &Batching,
+    shutdown: &CancellationToken,
+) -> Vec<Arc<Event>> {
+    let mut batch = Vec::new();
+    let first = tokio::select! {
+        received = buffer.recv_many(&mut batch, batching.batch) => received,
+        () = shutdown.cancelled() => 0,
+    };
+    if shutdown.is_cancelled() {
+        while batch.len() < batching.batch
+            && let Ok(event) = buffer.try_recv()
+        {
+            batch.push(event);
+        }
+        return batch;
+    }
+    if first == 0 {
+        return batch;
+    }
+    let end = Instant::now() + batching.wait;
+    while batch.len() < batching.batch {
+        let missing = batching.batch - batch.len();
+        tokio::select! {
+            received = buffer.recv_many(&mut batch, missing) => if received == 0 { break },
+            () = tokio::time::sleep_until(end) => break,
+            () = shutdown.cancelled() => break,
+        }
+    }
+    batch
+}

@@ -1,0 +1,233 @@
+//! The log: one line for each event, in a file that is rotated or on standard output.
+
+use crate::delivery::Delivery;
+use crate::event::Event;
+use crate::log_line::LineFormat;
+use crate::rotation::{Names, Rotation};
+use base_task::{CancellationToken, Tasks, blocking};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use jiff::Timestamp;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::{mpsc, oneshot};
+
+/// Batches of lines that wait for the writer.
+const WAITING: usize = 1024;
+/// Bytes that are written at once.
+const CHUNK: usize = 1024 * 1024;
+
+/// The log.
+pub struct LogFile {
+    format: LineFormat,
+    lines: mpsc::Sender<Lines>,
+}
+
+/// Lines that a request waits for.
+struct Lines {
+    bytes: Vec<u8>,
+    written: oneshot::Sender<Result<(), String>>,
+}
+
+impl LogFile {
+    /// Opens the log and starts its writer. The path `-` is standard output.
+    ///
+    /// # Errors
+    /// The file or its folder can't be made.
+    pub fn open(
+        path: &Path,
+        format: LineFormat,
+        rotation: Rotation,
+        tasks: &Tasks,
+    ) -> io::Result<Self> {
+        let target = match path.to_str() {
+            Some("-") => Target::Output,
+            _ => Target::File(RotatedFile::open(path, rotation, tasks.clone())?),
+        };
+        let (lines, receiver) = mpsc::channel(WAITING);
+        let shutdown = tasks.shutdown().clone();
+        tasks.spawn("audit log", write_lines(target, receiver, shutdown));
+        Ok(LogFile { format, lines })
+    }
+}
+
+#[async_trait::async_trait]
+impl Delivery for LogFile {
+    fn name(&self) -> &'static str {
+        "log"
+    }
+
+    async fn deliver(&self, events: &[Arc<Event>]) -> Result<(), String> {
+        let mut bytes = Vec::new();
+        for event in events {
+            self.format.write_line(event, &mut bytes);
+        }
+        let (written, outcome) = oneshot::channel();
+        let closed = || "the audit log is closed".to_owned();
+        let lines = Lines { bytes, written };
+        self.lines.send(lines).await.map_err(|_| closed())?;
+        outcome.await.map_err(|_| closed())?
+    }
+}
+
+/// Writes lines until `shutdown`, then those that wait.
+async fn write_lines(
+    mut target: Target,
+    mut waiting: mpsc::Receiver<Lines>,
+    shutdown: CancellationToken,
+) {
+    let mut batch: Vec<Lines> = Vec::new();
+    loop {
+        tokio::select! {
+            biased;
+            received = waiting.recv_many(&mut batch, WAITING) => if received == 0 { return },
+            () = shutdown.cancelled(), if !waiting.is_closed() => waiting.close(),
+        }
+        // One system call for all that arrived during the last one.
+        blocking(|| write_batch(&mut target, &mut batch));
+    }
+}
+
+fn write_batch(target: &mut Target, batch: &mut Vec<Lines>) {
+    let mut rest = batch.drain(..).peekable();
+    while rest.peek().is_some() {
+        let mut bytes = Vec::new();
+        let mut written = Vec::new();
+        while let Some(lines) =
+            rest.next_if(|next| bytes.is_empty() || bytes.len() + next.bytes.len() <= CHUNK)
+        {
+            bytes.extend_from_slice(&lines.bytes);
+            written.push(lines.written);
+        }
+        let outcome = target.write(&bytes).map_err(|error| error.to_string());
+        for written in written {
+            // The request may have ended meanwhile.
+            let _ = written.send(outcome.clone());
+        }
+    }
+}
+
+enum Target {
+    Output,
+    File(RotatedFile),
+}
+
+impl Target {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Target::Output => {
+                let mut output = io::stdout().lock();
+                output.write_all(bytes)?;
+                output.flush()
+            }
+            Target::File(file) => file.write(bytes),
+        }
+    }
+}
+
+/// A file that is renamed when it is full.
+struct RotatedFile {
+    path: PathBuf,
+    names: Names,
+    rotation: Rotation,
+    file: File,
+    length: u64,
+    tasks: Tasks,
+}
+
+impl RotatedFile {
+    fn open(path: &Path, rotation: Rotation, tasks: Tasks) -> io::Result<Self> {
+        let names = Names::new(path);
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(names.folder())?;
+        let file = open_log(path)?;
+        let length = file.metadata()?.len();
+        Ok(RotatedFile {
+            path: path.to_path_buf(),
+            names,
+            rotation,
+            file,
+            length,
+            tasks,
+        })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let added = bytes.len() as u64;
+        let is_full = self.rotation.size > 0 && self.length + added > self.rotation.size;
+        // A line that is longer than a file has a file of its own.
+        if is_full && self.length > 0 {
+            self.rotate()?;
+        }
+        self.file.write_all(bytes)?;
+        self.length += added;
+        Ok(())
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        std::fs::rename(&self.path, self.names.rotated(Timestamp::now()))?;
+        self.file = open_log(&self.path)?;
+        self.length = 0;
+        let (names, rotation) = (self.names.clone(), self.rotation);
+        // Beside the writer: the compression of a full file takes seconds.
+        self.tasks.spawn_isolated("audit log rotation", async move {
+            blocking(|| {
+                if let Err(error) = tidy_rotated(&names, &rotation) {
+                    tracing::warn!(%error, "rotated audit logs can't be compressed or removed");
+                }
+            });
+        });
+        Ok(())
+    }
+}
+
+/// Opens a log for appending. Only the owner may read it: events have the content of requests.
+fn open_log(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Removes surplus files and compresses the others.
+fn tidy_rotated(names: &Names, rotation: &Rotation) -> io::Result<()> {
+    let mut rotated = Vec::new();
+    for entry in std::fs::read_dir(names.folder())? {
+        rotated.extend(names.parse(&entry?.file_name().to_string_lossy()));
+    }
+    for path in rotation.find_surplus(rotated.clone(), Timestamp::now()) {
+        rotated.retain(|file| file.path != path);
+        std::fs::remove_file(path)?;
+    }
+    if rotation.compress {
+        let plain = rotated
+            .iter()
+            .filter(|file| file.path.extension() != Some("gz".as_ref()));
+        for file in plain {
+            compress_file(&file.path)?;
+        }
+    }
+    Ok(())
+}
+
+fn compress_file(path: &Path) -> io::Result<()> {
+    let mut packed = path.as_os_str().to_owned();
+    packed.push(".gz");
+    let target = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&packed)?;
+    let mut encoder = GzEncoder::new(target, Compression::default());
+    io::copy(&mut File::open(path)?, &mut encoder)?;
+    // Durable before the original is removed.
+    encoder.finish()?.sync_all()?;
+    std::fs::remove_file(path)
+}

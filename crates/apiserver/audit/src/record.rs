@@ -1,0 +1,229 @@
+//! The audit of one request: collects the facts, and sends an event for each stage.
+
+use crate::event::{Event, ObjectReference, RequestFacts, ResponseStatus, UserInfo};
+use crate::level::{Level, Stage};
+use crate::policy::Treatment;
+use crate::sinks::Sinks;
+use api_meta::{Meta as _, Status};
+use apiserver_request::{AuditAnnotations, User};
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// An event could not be recorded, and the backend's mode rejects the request for that.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("failed to store audit event")]
+pub struct Rejected;
+
+/// The record of one request. The response is complete, at the latest, when the last holder drops
+/// it: a streamed body and an upgraded connection hold it.
+pub struct Record {
+    sinks: Arc<Sinks>,
+    treatment: Treatment,
+    annotations: AuditAnnotations,
+    state: Mutex<State>,
+}
+
+struct State {
+    event: Event,
+    is_complete: bool,
+}
+
+impl Record {
+    pub(crate) fn new(
+        sinks: Arc<Sinks>,
+        treatment: Treatment,
+        annotations: AuditAnnotations,
+        facts: RequestFacts,
+    ) -> Self {
+        let event = Event::new(treatment.level, facts);
+        Record {
+            sinks,
+            treatment,
+            annotations,
+            state: Mutex::new(State {
+                event,
+                is_complete: false,
+            }),
+        }
+    }
+
+    /// Returns whether events have the body of the request.
+    pub fn has_request(&self) -> bool {
+        self.treatment.level >= Level::Request
+    }
+
+    /// Returns whether events have the body of the response.
+    pub fn has_response(&self) -> bool {
+        self.treatment.level >= Level::RequestResponse
+    }
+
+    /// Records the user that the request acts for.
+    pub fn set_impersonated(&self, user: &User) {
+        self.state.lock().event.impersonated_user = Some(UserInfo::from(user));
+    }
+
+    /// Records the identity of the object in the request's body, and the body itself if events
+    /// have it.
+    pub fn set_request_object(&self, object: &Value, body: impl FnOnce() -> Value) {
+        let body = self
+            .has_request()
+            .then(|| self.without_managed_fields(body()));
+        let mut state = self.state.lock();
+        let target = state.event.object_ref.get_or_insert_default();
+        fill_reference(target, object);
+        state.event.request_object = body;
+    }
+
+    /// Records a patch as the body of the request.
+    pub fn set_patch(&self, patch: impl FnOnce() -> Option<Value>) {
+        if self.has_request()
+            && let Some(patch) = patch()
+        {
+            self.state.lock().event.request_object = Some(patch);
+        }
+    }
+
+    /// Records the body of the response, if events have it.
+    pub fn set_response_object(&self, body: impl FnOnce() -> Value) {
+        if self.has_response() {
+            let body = self.without_managed_fields(body());
+            self.state.lock().event.response_object = Some(body);
+        }
+    }
+
+    /// Records a response that is a Status.
+    pub fn set_status(&self, status: &Status) {
+        self.set_response_object(|| serde_json::to_value(status).unwrap_or_default());
+        self.state.lock().event.response_status = Some(ResponseStatus::from_status(status));
+    }
+
+    fn without_managed_fields(&self, mut body: Value) -> Value {
+        if self.treatment.omits_managed_fields {
+            remove_managed_fields(&mut body);
+        }
+        body
+    }
+
+    /// Sends the event of a request that has arrived.
+    ///
+    /// # Errors
+    /// A backend whose mode is strict could not record it.
+    pub async fn log_received(&self) -> Result<(), Rejected> {
+        let Some(event) = self.event_at(Stage::RequestReceived) else {
+            return Ok(());
+        };
+        if self.sinks.send_event(&event).await {
+            return Ok(());
+        }
+        self.sinks.metrics.count_rejected();
+        Err(Rejected)
+    }
+
+    /// Sends the event of a long response whose head is complete.
+    pub async fn log_started(&self, code: u16) {
+        self.set_code(code);
+        self.send_stage(Stage::ResponseStarted).await;
+    }
+
+    /// Sends the event of a complete response.
+    pub async fn log_complete(&self, code: u16) {
+        self.set_code(code);
+        self.state.lock().is_complete = true;
+        self.send_stage(Stage::ResponseComplete).await;
+    }
+
+    /// Sends the event of a handler that panicked.
+    pub async fn log_panic(&self) {
+        self.state.lock().is_complete = true;
+        self.send_stage(Stage::Panic).await;
+    }
+
+    /// Sends no further event.
+    pub fn end(&self) {
+        self.state.lock().is_complete = true;
+    }
+
+    fn set_code(&self, code: u16) {
+        let mut state = self.state.lock();
+        let status = state.event.response_status.get_or_insert_default();
+        status.code = code;
+    }
+
+    async fn send_stage(&self, stage: Stage) {
+        if let Some(event) = self.event_at(stage) {
+            self.sinks.send_event(&event).await;
+        }
+    }
+
+    /// Returns the event of a stage, unless the policy omits it.
+    fn event_at(&self, stage: Stage) -> Option<Arc<Event>> {
+        if self.treatment.omitted.contains(&stage) {
+            return None;
+        }
+        let mut event = self.state.lock().event.clone();
+        event.stage = stage;
+        if stage != Stage::RequestReceived {
+            event.stage_timestamp = Timestamp::now();
+        }
+        event.annotations = self.annotations.list(self.has_request());
+        Some(Arc::new(event))
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if self.state.get_mut().is_complete {
+            return;
+        }
+        let status = &mut self.state.get_mut().event.response_status;
+        if status.is_none() {
+            // As upstream: the client has left before the response.
+            *status = Some(ResponseStatus {
+                status: "Success".to_owned(),
+                message: "Connection closed early".to_owned(),
+                ..ResponseStatus::from_code(200)
+            });
+        }
+        if let Some(event) = self.event_at(Stage::ResponseComplete) {
+            self.sinks.send_event_later(&event);
+        }
+    }
+}
+
+/// Adds what the path does not name.
+fn fill_reference(target: &mut ObjectReference, object: &Value) {
+    let fill = |field: &mut String, value: &str| {
+        if field.is_empty() {
+            value.clone_into(field);
+        }
+    };
+    fill(&mut target.namespace, object.namespace());
+    fill(&mut target.name, object.name());
+    fill(&mut target.uid, object.uid());
+    fill(&mut target.resource_version, object.resource_version());
+}
+
+/// Removes `managedFields` of an object, of the items of a list, or of the objects of a table.
+fn remove_managed_fields(body: &mut Value) {
+    let remove = |object: &mut Value| {
+        if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            meta.remove("managedFields");
+        }
+    };
+    remove(body);
+    for items in ["items", "rows"] {
+        for item in body
+            .get_mut(items)
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            remove(item);
+            if let Some(object) = item.get_mut("object") {
+                remove(object);
+            }
+        }
+    }
+}
