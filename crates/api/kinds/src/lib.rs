@@ -23,7 +23,7 @@ pub use enablement::{
     BuiltInResources, RuntimeConfig, RuntimeConfigError, find_rule_version, is_resource_gate,
 };
 pub use load::{find, find_kind, groups, is_stable, resources, served};
-pub use model::{Group, GroupVersion, Name, Resource, Storage, Subresource};
+pub use model::{Group, GroupVersion, Name, Resource, Storage, StorageFormat, Subresource};
 pub use schema::{CustomSchema, ObjectSchema, SchemaError, SelectableField};
 pub use select::{selectable_value, unsupported_field};
 pub use set::{ResourceSet, compare_versions, custom_prefix, is_built_in, is_built_in_group};

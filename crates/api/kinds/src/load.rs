@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 use api_schema::{Message, schema};
 
 use crate::ObjectSchema;
-use crate::model::{Group, Name, Resource, Storage, Subresource};
+use crate::model::{Group, Name, Resource, Storage, StorageFormat, Subresource};
 
 const DATA: &str = include_str!("../data/v1.36.txt");
 
@@ -156,7 +156,7 @@ fn parse_resource(line: &'static str) -> Option<(Key, &'static str, Resource)> {
                 schema: ObjectSchema::BuiltIn(
                     find_stored_message(undash_word(group), kind, api_version).unwrap_or(message),
                 ),
-                in_cbor: false,
+                format: StorageFormat::Protobuf,
             }),
         // Known versions that are not served are needed to read stored objects and to convert.
         served: is_stable(version),

@@ -100,8 +100,19 @@ pub struct Storage {
     pub api_version: Name,
     /// Schema of the stored version.
     pub schema: ObjectSchema,
-    /// Custom resources are written as CBOR instead of JSON. Both are read.
-    pub in_cbor: bool,
+    /// Encoding in which objects are written. All are read.
+    pub format: StorageFormat,
+}
+
+/// The encoding of stored objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StorageFormat {
+    /// Protobuf in upstream's envelope; built-in kinds only.
+    Protobuf,
+    /// JSON.
+    Json,
+    /// CBOR; custom resources only.
+    Cbor,
 }
 
 /// A subresource.

@@ -91,7 +91,7 @@ fn crontabs(schema: &ObjectSchema) -> Resource {
             prefix: api_kinds::custom_prefix("stable.example.com", "crontabs"),
             api_version: "stable.example.com/v1".into(),
             schema: schema.clone(),
-            in_cbor: false,
+            format: api_kinds::StorageFormat::Json,
         }),
         served: true,
     }

@@ -4,7 +4,7 @@
 use crate::codec;
 use crate::custom::coerce_stored;
 use api_codec::{DecodeError, Strictness, cbor, envelope, json, proto};
-use api_kinds::{CustomSchema, ObjectSchema, Resource};
+use api_kinds::{CustomSchema, ObjectSchema, Resource, StorageFormat};
 use api_schema::Message;
 use serde_json::Value;
 
@@ -37,30 +37,21 @@ fn decode_built_in(
     let error = |e: &dyn std::fmt::Display| StoredError(e.to_string());
     // Objects that an older server or a tool wrote may be JSON; upstream reads both, too.
     if !bytes.starts_with(&envelope::MAGIC) {
+        let tree = json::parse(bytes).map_err(|e| error(&e))?;
+        let text = |name: &str| tree.get(name).and_then(Value::as_str).unwrap_or_default();
+        // A tool may leave out the type.
+        let written = match text("kind") {
+            "" => resource,
+            kind => find_written(resource, text("apiVersion"), kind)?,
+        };
+        let message = written.schema.message().unwrap_or(message);
         let (object, _) =
             json::decode(message, bytes, Strictness::Ignore).map_err(|e| error(&e))?;
-        return Ok(with_type_meta(resource, object));
+        let object = with_type_meta(written, object);
+        return Ok(crate::convert_object(written, resource, object));
     }
     let frame = envelope::unwrap(bytes).map_err(|e| error(&e))?;
-    let (group, version) = frame
-        .api_version
-        .split_once('/')
-        .unwrap_or(("", frame.api_version));
-    // The envelope names the version of the writer, which may be older than the storage version of
-    // this release.
-    let written = api_kinds::find_kind(group, version, frame.kind).ok_or_else(|| {
-        StoredError(format!(
-            "no kind {} {} is known",
-            frame.api_version, frame.kind
-        ))
-    })?;
-    // Decoding protobuf as another kind rarely fails: it yields a wrong object.
-    if written.kind != resource.kind {
-        return Err(StoredError(format!(
-            "it holds a {}, not a {}",
-            frame.kind, resource.kind
-        )));
-    }
+    let written = find_written(resource, frame.api_version, frame.kind)?;
     let message = written.schema.message().unwrap_or(message);
     let object = proto::decode(message, frame.raw).map_err(|e| error(&e))?;
     Ok(crate::convert_object(
@@ -68,6 +59,25 @@ fn decode_built_in(
         resource,
         with_type_meta(written, object),
     ))
+}
+
+/// Returns the version of the writer, which may be older than the storage version of this release.
+fn find_written(
+    resource: &Resource,
+    api_version: &str,
+    kind: &str,
+) -> Result<&'static Resource, StoredError> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let written = api_kinds::find_kind(group, version, kind)
+        .ok_or_else(|| StoredError(format!("no kind {api_version} {kind} is known")))?;
+    // Decoding as another kind rarely fails: it yields a wrong object.
+    if written.kind != resource.kind {
+        return Err(StoredError(format!(
+            "it holds a {kind}, not a {}",
+            resource.kind
+        )));
+    }
+    Ok(written)
 }
 
 /// Parses a stored custom resource, which is JSON or CBOR: both are read whatever is written now.
@@ -136,16 +146,17 @@ pub fn decode_message(resource: &Resource, bytes: &[u8]) -> Result<Value, Stored
 
 /// Encodes an object of `resource`'s version, which is the storage version.
 pub fn encode_stored(resource: &Resource, object: &Value) -> Vec<u8> {
-    match &resource.schema {
-        ObjectSchema::BuiltIn(message) => envelope::wrap(
+    let format = resource.storage.as_ref().map(|storage| storage.format);
+    match (&resource.schema, format) {
+        (ObjectSchema::BuiltIn(message), None | Some(StorageFormat::Protobuf)) => envelope::wrap(
             &resource.api_version(),
             &resource.kind,
             &proto::encode(message, object),
         ),
-        ObjectSchema::Custom(_) if resource.storage.as_ref().is_some_and(|s| s.in_cbor) => {
+        (ObjectSchema::Custom(_), Some(StorageFormat::Cbor)) => {
             cbor::mark(&codec::encode_cbor(&resource.schema, object))
         }
-        ObjectSchema::Custom(_) => {
+        _ => {
             let mut bytes = codec::encode_json(&resource.schema, object);
             // As upstream's encoder, whose newline is a part of the stored value.
             bytes.push(b'\n');
@@ -287,13 +298,35 @@ mod tests {
         resource
     }
 
-    fn storage(in_cbor: bool) -> Storage {
+    fn storage(format: StorageFormat) -> Storage {
         Storage {
             prefix: "/e.io/things".into(),
             api_version: "e.io/v2".into(),
             schema: ObjectSchema::Custom(Default::default()),
-            in_cbor,
+            format,
         }
+    }
+
+    #[test]
+    fn built_in_kind_is_stored_as_json_if_that_is_chosen() {
+        let found = api_kinds::find("autoscaling", "v2", "horizontalpodautoscalers").unwrap();
+        let mut resource = Resource::clone(found);
+        if let Some(storage) = &mut resource.storage {
+            storage.format = StorageFormat::Json;
+        }
+        let object = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "a"}, "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}});
+        let bytes = encode_stored(&resource, &object);
+        assert!(bytes.starts_with(b"{") && bytes.ends_with(b"}\n"));
+        let read = decode_stored(&resource, &bytes).unwrap();
+        assert_eq!(read["spec"]["maxReplicas"], 3);
+        let old = br#"{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"a"},
+            "spec":{"maxReplicas":3,"targetCPUUtilizationPercentage":50,"scaleTargetRef":{"kind":"Deployment","name":"d"}}}"#;
+        let read = decode_stored(&resource, old).unwrap();
+        assert_eq!(read["apiVersion"], "autoscaling/v2");
+        assert_eq!(read["spec"]["metrics"][0]["type"], "Resource");
+        let wrong = br#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#;
+        assert!(decode_stored(&resource, wrong).is_err());
     }
 
     #[test]
@@ -320,8 +353,8 @@ mod tests {
     fn custom_resource_is_stored_as_cbor_if_enabled_and_read_in_both_forms() {
         let mut json = custom();
         let mut cbor = json.clone();
-        json.storage = Some(storage(false));
-        cbor.storage = Some(storage(true));
+        json.storage = Some(storage(StorageFormat::Json));
+        cbor.storage = Some(storage(StorageFormat::Cbor));
         let object = json!({"apiVersion": "e.io/v2", "kind": "Thing",
             "metadata": {"name": "a", "generation": 1}, "spec": {"x": 1.0}});
         let written = [&json, &cbor].map(|resource| encode_stored(resource, &object));

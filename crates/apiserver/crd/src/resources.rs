@@ -2,8 +2,8 @@
 
 use crate::definition::{accepted_names, group, is_terminating};
 use api_kinds::{
-    Converter, CustomSchema, Name, ObjectSchema, Resource, SchemaError, Storage, Subresource,
-    compare_versions, custom_prefix,
+    Converter, CustomSchema, Name, ObjectSchema, Resource, SchemaError, Storage, StorageFormat,
+    Subresource, compare_versions, custom_prefix,
 };
 use api_meta::tree::{flag, get, list, opt_text, text, texts};
 use serde_json::Value;
@@ -55,7 +55,10 @@ pub fn build_resources(
         prefix: custom_prefix(group(definition), plural),
         api_version: format!("{}/{}", group(definition), text(storage, "name")).into(),
         schema: build_schema(spec, storage, converter)?,
-        in_cbor: stores_cbor,
+        format: match stores_cbor {
+            true => StorageFormat::Cbor,
+            false => StorageFormat::Json,
+        },
     };
     let converts = text(get(spec, "conversion"), "strategy") == "Webhook";
     let mut resources = Vec::with_capacity(versions.len());

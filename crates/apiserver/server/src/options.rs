@@ -205,6 +205,10 @@ pub struct ServerOptions {
     /// api/all=BOOL, api/ga=BOOL, api/beta=BOOL, api/alpha=BOOL
     #[arg(long, value_delimiter = ',')]
     pub runtime_config: Vec<String>,
+    /// Media type of stored objects of built-in kinds: application/vnd.kubernetes.protobuf or
+    /// application/json
+    #[arg(long, default_value = "application/vnd.kubernetes.protobuf")]
+    pub storage_media_type: String,
     /// Feature gates, NAME=BOOL; a feature that this version does not have can't be enabled
     #[arg(long, value_delimiter = ',')]
     pub feature_gates: Vec<String>,

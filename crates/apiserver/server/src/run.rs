@@ -208,7 +208,11 @@ impl<'a> Assembly<'a> {
     fn new(options: &'a ServerOptions, tasks: &'a Tasks) -> anyhow::Result<Self> {
         let store = Store::new(&options.store_config())?;
         let feature_gates = FeatureGates::parse(options.feature_gates.iter().map(String::as_str))?;
-        let built_in = runtime_config::select_resources(&options.runtime_config, &feature_gates)?;
+        let built_in = runtime_config::select_resources(
+            &options.runtime_config,
+            &feature_gates,
+            &options.storage_media_type,
+        )?;
         let caches = Caches::start_with(
             store.clone(),
             // Upstream joins paths, which drops a final slash; with it, a stock server's keys would

@@ -241,11 +241,6 @@ const OWN: &[Unsupported] = &[
         "the server waits for the store as long as it takes",
     ),
     Unsupported::refused(
-        "storage-media-type",
-        &["", "application/vnd.kubernetes.protobuf"],
-        "objects are stored as protobuf",
-    ),
-    Unsupported::refused(
         "strict-transport-security-directives",
         &[""],
         "answers carry no such header",

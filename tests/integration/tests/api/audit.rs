@@ -27,8 +27,7 @@ fn find_event(log: &Path, name: &str) -> Option<Value> {
     let mut events = text
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
-    events
-        .rfind(|event| event["stage"] == "ResponseComplete" && event["objectRef"]["name"] == name)
+    events.rfind(|event| event["stage"] == "ResponseComplete" && event["objectRef"]["name"] == name)
 }
 
 fn review(path: &str, review: &Value) -> WebhookReply {

@@ -38,7 +38,7 @@ fn resource(plural: &'static str, version: &'static str) -> Resource {
         prefix: api_kinds::custom_prefix(GROUP, plural),
         api_version: format!("{GROUP}/v1").into(),
         schema: resource.schema.clone(),
-        in_cbor: false,
+        format: api_kinds::StorageFormat::Json,
     });
     resource
 }

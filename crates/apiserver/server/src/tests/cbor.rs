@@ -42,7 +42,7 @@ async fn install_crontabs(server: &TestServer) {
     let resource = |version| {
         let mut resource = Resource::clone(&crontabs(version));
         if let Some(storage) = &mut resource.storage {
-            storage.in_cbor = true;
+            storage.format = api_kinds::StorageFormat::Cbor;
         }
         Arc::new(resource)
     };

@@ -51,7 +51,7 @@ pub(super) fn crontabs(version: &'static str) -> Arc<Resource> {
             prefix: api_kinds::custom_prefix(GROUP, "crontabs"),
             api_version: "stable.example.com/v1".into(),
             schema,
-            in_cbor: false,
+            format: api_kinds::StorageFormat::Json,
         }),
         served: true,
     })

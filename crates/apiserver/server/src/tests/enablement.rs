@@ -71,3 +71,27 @@ async fn enabled_beta_version_serves_the_stored_objects_of_the_stable_one() {
     assert_eq!(group["preferredVersion"]["version"], "v1");
     assert_eq!(group["versions"].as_array().unwrap().len(), 2);
 }
+
+#[tokio::test]
+async fn built_in_kinds_are_stored_in_the_chosen_format() {
+    for (media_type, start) in [
+        ("application/json", &b"{\"kind\""[..]),
+        ("application/vnd.kubernetes.protobuf", b"k8s\0"),
+    ] {
+        let server = start_server(&[&format!("--storage-media-type={media_type}")]).await;
+        server.create_map("a").await;
+        let (stored, _) = server.etcd.get("/registry/configmaps/d/a").unwrap();
+        assert!(
+            stored.starts_with(start),
+            "{}",
+            String::from_utf8_lossy(&stored)
+        );
+        let path = format!("{MAPS}/a");
+        let mut read = server.get(&path).await.json();
+        assert_eq!(read["data"]["k"], "v");
+        read["data"]["k"] = "w".into();
+        assert_eq!(server.write("PUT", &path, read).await.code, 200);
+        let listed = server.get(MAPS).await.json();
+        assert_eq!(listed["items"][0]["data"]["k"], "w");
+    }
+}
