@@ -59,8 +59,11 @@ pub struct CustomSchema {
     pub has_status: bool,
     /// Paths of the subresource `scale`, if the version has it.
     pub scale: Option<ScalePaths>,
-    /// `additionalPrinterColumns`; upstream's default if there are none.
+    /// `additionalPrinterColumns` before the unreadable one; upstream's default if none are
+    /// declared.
     pub columns: Box<[Column]>,
+    /// The first JSONPath of `additionalPrinterColumns` that does not parse.
+    pub unreadable_column: Option<Box<str>>,
     /// Fields for field selectors beside name and namespace.
     pub selectable_fields: Box<[SelectableField]>,
     /// Warning for each request, if the version is deprecated.
@@ -87,8 +90,8 @@ pub enum SchemaError {
     /// The schema has keywords that structural schemas don't have.
     #[error("{0}")]
     Schema(String),
-    /// A JSONPath of a column or a selectable field doesn't parse.
-    #[error("unrecognized column definition {0:?}")]
+    /// The JSONPath of a selectable field doesn't parse.
+    #[error("unrecognized path of a selectable field {0:?}")]
     Path(String),
 }
 
@@ -98,7 +101,7 @@ impl CustomSchema {
     /// an older server stored.
     ///
     /// # Errors
-    /// The schema has unsupported keywords, or a JSONPath doesn't parse.
+    /// The schema has unsupported keywords, or the JSONPath of a selectable field doesn't parse.
     pub fn parse(spec: &Value, version: &Value) -> Result<Self, SchemaError> {
         let document = get(get(version, "schema"), "openAPIV3Schema");
         let structural = match document {
@@ -108,12 +111,14 @@ impl CustomSchema {
         };
         let subresources = get(version, "subresources");
         let scale = subresources.get("scale").filter(|scale| scale.is_object());
+        let (columns, unreadable_column) = parse_columns(version);
         Ok(Self {
             structural,
             preserve_unknown: flag(spec, "preserveUnknownFields"),
             has_status: get(subresources, "status").is_object(),
             scale: scale.map(ScalePaths::parse),
-            columns: parse_columns(version)?,
+            columns,
+            unreadable_column,
             selectable_fields: list(version, "selectableFields")
                 .iter()
                 .map(SelectableField::parse)
@@ -139,7 +144,8 @@ impl Default for CustomSchema {
             preserve_unknown: true,
             has_status: false,
             scale: None,
-            columns: parse_columns(&Value::Null).unwrap_or_default(),
+            columns: parse_columns(&Value::Null).0,
+            unreadable_column: None,
             selectable_fields: Box::default(),
             deprecation: None,
             converter: None,
@@ -166,19 +172,25 @@ impl SelectableField {
     }
 }
 
-fn parse_columns(version: &Value) -> Result<Box<[Column]>, SchemaError> {
-    let parse = |column: &Value| {
-        Column::parse(column).map_err(|_| SchemaError::Path(text(column, "jsonPath").to_owned()))
-    };
-    match list(version, "additionalPrinterColumns") {
-        [] => {
-            let age = json!({"name": "Age", "type": "date",
-                "description": "Time since the object was created.",
-                "jsonPath": ".metadata.creationTimestamp"});
-            Ok([parse(&age)?].into())
-        }
-        columns => columns.iter().map(parse).collect(),
+/// Returns the columns up to the first one whose JSONPath does not parse, and that JSONPath. As
+/// upstream: the validation of a definition does not parse these paths, so that a column must not
+/// prevent that the resource is served.
+fn parse_columns(version: &Value) -> (Box<[Column]>, Option<Box<str>>) {
+    let declared = list(version, "additionalPrinterColumns");
+    if declared.is_empty() {
+        let age = json!({"name": "Age", "type": "date",
+            "description": "Time since the object was created.",
+            "jsonPath": ".metadata.creationTimestamp"});
+        return (Column::parse(&age).into_iter().collect(), None);
     }
+    let mut columns = Vec::with_capacity(declared.len());
+    for column in declared {
+        match Column::parse(column) {
+            Ok(column) => columns.push(column),
+            Err(_) => return (columns.into(), Some(text(column, "jsonPath").into())),
+        }
+    }
+    (columns.into(), None)
 }
 
 #[cfg(test)]
@@ -216,15 +228,29 @@ mod tests {
     }
 
     #[test]
-    fn path_that_does_not_parse_is_an_error() {
-        for version in [
-            json!({"selectableFields": [{"jsonPath": ".spec["}]}),
-            json!({"additionalPrinterColumns": [{"name": "N", "type": "string", "jsonPath": ".a[?("}]}),
+    fn selectable_field_that_does_not_parse_is_an_error() {
+        let version = json!({"selectableFields": [{"jsonPath": ".spec["}]});
+        assert!(CustomSchema::parse(&json!({}), &version).is_err());
+    }
+
+    #[test]
+    fn columns_end_before_the_first_that_does_not_parse() {
+        let long = ".a".repeat(2049);
+        for (paths, expect) in [
+            (vec![".a", ".b"], (2, None)),
+            (vec![".a", "range .b[*]", ".c"], (1, Some("range .b[*]"))),
+            (vec![".a[?(@.b", ".c"], (0, Some(".a[?(@.b"))),
+            (vec![".a", ".b", ".c}{.d"], (2, Some(".c}{.d"))),
+            (vec![&long], (0, Some(&*long))),
         ] {
-            assert!(
-                CustomSchema::parse(&json!({}), &version).is_err(),
-                "{version}"
-            );
+            let columns: Vec<Value> = paths
+                .iter()
+                .map(|path| json!({"name": "N", "type": "string", "jsonPath": path}))
+                .collect();
+            let version = json!({"additionalPrinterColumns": columns});
+            let schema = CustomSchema::parse(&json!({}), &version).unwrap();
+            let found = (schema.columns.len(), schema.unreadable_column.as_deref());
+            assert_eq!(found, expect, "{paths:?}");
         }
     }
 }

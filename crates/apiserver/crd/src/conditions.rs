@@ -3,18 +3,25 @@
 use crate::approval::approval_condition;
 use crate::definition::{find_condition, is_true};
 use crate::names::AcceptedNames;
+use crate::resources::BuildError;
 use crate::structure::KIND as NON_STRUCTURAL;
 use api_meta::tree::{get, make, set, text};
 use api_strategy::definition::{Condition, remove_condition, set_condition};
 use serde_json::{Value, json};
 
+/// Type of the condition of definitions whose resources can't be built. A type of its own:
+/// `Established` must stay true while clients use what an earlier spec defined.
+const SERVING_FAILED: &str = "ServingFailed";
+
 /// Returns the next status of a definition; `None` if nothing changes. `names` is the decision
-/// about its names, unless it has them all, and `structure` the condition of its schemas.
-/// `installed` means that this server serves its resources.
+/// about its names, unless it has them all, `structure` the condition of its schemas, and `failure`
+/// the reason why its resources can't be built. `installed` means that this server serves its
+/// resources.
 pub fn find_next_status(
     definition: &Value,
     names: Option<&AcceptedNames>,
     structure: Option<&Condition>,
+    failure: Option<&BuildError>,
     installed: bool,
 ) -> Option<Value> {
     let before = get(definition, "status");
@@ -32,11 +39,25 @@ pub fn find_next_status(
         Some(condition) => set_changed(&mut new, condition),
         None => remove_condition(&mut new, NON_STRUCTURAL),
     }
+    match failure {
+        Some(error) => set_changed(&mut new, &failure_condition(error)),
+        None => remove_condition(&mut new, SERVING_FAILED),
+    }
     if let Some(condition) = approval_condition(definition) {
         set_changed(&mut new, &condition);
     }
     let status = new.get_mut("status").map(Value::take)?;
     (status != *before).then_some(status)
+}
+
+/// Returns the condition of a definition whose resources can't be built. Upstream has none:
+/// requests for the resource fail there. The text depends on the definition only, because several
+/// servers write it, and some of them may still serve an earlier one.
+fn failure_condition(error: &BuildError) -> Condition {
+    let message = format!(
+        "the resource is not served, or only as an earlier spec defined it, until the spec is corrected: {error}"
+    );
+    Condition::new(SERVING_FAILED, "True", "InvalidDefinition", message)
 }
 
 fn apply_names(definition: &mut Value, names: &AcceptedNames) {
@@ -110,7 +131,7 @@ mod tests {
         installed: bool,
     ) -> Option<Value> {
         let structure = structure_condition(definition, &[]);
-        let status = find_next_status(definition, names, structure.as_ref(), installed)?;
+        let status = find_next_status(definition, names, structure.as_ref(), None, installed)?;
         let mut new = definition.clone();
         new["status"] = status;
         Some(new)
@@ -190,6 +211,25 @@ mod tests {
             ("Established", "False", "InvalidCABundle")
         );
         assert_eq!(update_conditions(&second, None, true), None);
+    }
+
+    #[test]
+    fn failure_to_build_is_a_condition_until_the_build_succeeds() {
+        let first = next(&fresh(), "Other", false).unwrap();
+        let failure = BuildError::NoStorage;
+        let mut failed = first.clone();
+        failed["status"] = find_next_status(&first, None, None, Some(&failure), false).unwrap();
+        let expect = [
+            ("NamesAccepted", "True", "NoConflicts"),
+            ("Established", "False", "Installing"),
+            ("ServingFailed", "True", "InvalidDefinition"),
+        ];
+        assert_eq!(conditions(&failed), expect);
+        let again = find_next_status(&failed, None, None, Some(&failure), false);
+        assert_eq!(again, None, "the text is the same");
+        let repaired = update_conditions(&failed, None, true).unwrap();
+        let expect = ("Established", "True", "InitialNamesAccepted");
+        assert_eq!(conditions(&repaired)[1..], [expect]);
     }
 
     #[test]

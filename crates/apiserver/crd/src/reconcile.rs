@@ -5,7 +5,7 @@ use crate::cleanup::Cleanup;
 use crate::conditions::find_next_status;
 use crate::definition::{GROUP, PLURAL, group, is_true, needs_cleanup};
 use crate::known::{Installed, Known};
-use crate::resources::build_resources;
+use crate::resources::{BuildError, build_resources};
 use api_kinds::{Converter, Resource};
 use api_meta::tree::set;
 use api_meta::{ApiError, Meta, Reason};
@@ -193,7 +193,10 @@ impl Definitions {
         let described = Installed::describe(definition);
         // A definition whose name belongs to a built-in resource has nothing to install.
         let is_built_in = api_kinds::is_built_in(&described.group, &described.plural);
-        let built = self.build(known, definition, &described).await;
+        let (built, failure) = match self.build(known, definition, &described).await {
+            Ok(built) => (built, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
         let structure = known.check_structure(definition, &described, &built);
         let adds = !built.is_empty();
         if adds {
@@ -207,40 +210,48 @@ impl Definitions {
             uid: definition.uid().to_owned(),
             version: definition.resource_version().to_owned(),
             offered: names.is_some().then(|| group(definition).to_owned()),
-            status: find_next_status(definition, names.as_ref(), structure, installed),
+            status: find_next_status(
+                definition,
+                names.as_ref(),
+                structure,
+                failure.as_ref(),
+                installed,
+            ),
             presumes_install: adds,
             needs_cleanup: needs_cleanup(definition),
         }
     }
 
     /// Builds the resources that have to be installed: none if they are, or if none is served.
+    ///
+    /// # Errors
+    /// The definition can't be served. The resources of an earlier spec stay installed.
     async fn build(
         &self,
         known: &mut Known,
         definition: &Value,
         wanted: &Installed,
-    ) -> Vec<Arc<Resource>> {
+    ) -> Result<Vec<Arc<Resource>>, BuildError> {
         let name = definition.name();
         let old = known.installed.get(name);
         if !is_served(definition, wanted) || old == Some(wanted) {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         if old.is_some_and(|old| old.uid != wanted.uid) {
             // Deleted and created again: watches of the old one must end.
             self.uninstall(known, name).await;
         }
         let converter = (self.options.converters)(definition);
-        match build_resources(definition, converter.as_ref(), self.options.stores_cbor) {
-            Ok(built) if built.iter().any(|resource| resource.served) => return built,
-            Ok(_) => {
-                self.uninstall(known, name).await;
-                // Upstream establishes a definition without served versions, too.
-                known.installed.insert(name.to_owned(), wanted.clone());
-            }
-            // Not tried again: only a change of the definition can repair it.
-            Err(error) => tracing::error!(name, %error, "the definition can't be served"),
+        // After an error there is no other attempt: only a change of the definition can repair it.
+        let built = build_resources(definition, converter.as_ref(), self.options.stores_cbor)
+            .inspect_err(|error| tracing::warn!(name, %error, "the definition can't be served"))?;
+        if built.iter().any(|resource| resource.served) {
+            return Ok(built);
         }
-        Vec::new()
+        self.uninstall(known, name).await;
+        // Upstream establishes a definition without served versions, too.
+        known.installed.insert(name.to_owned(), wanted.clone());
+        Ok(Vec::new())
     }
 
     async fn install(&self, known: &mut Known, installs: Installs) {

@@ -1,6 +1,6 @@
 //! The resources that a definition describes.
 
-use crate::definition::{accepted_names, group, is_terminating};
+use crate::definition::{accepted_names, group, is_terminating, names};
 use api_kinds::{
     Converter, CustomSchema, Name, ObjectSchema, Resource, SchemaError, Storage, StorageFormat,
     Subresource, compare_versions, custom_prefix,
@@ -39,6 +39,9 @@ pub enum BuildError {
 /// are not served are included with `served: false`, because objects may be stored in them.
 /// Without the converter that a definition needs, only its storage version is served.
 ///
+/// A definition that is being deleted is served even if its schemas can't be used: its instances
+/// must be listed and deleted, and the owners of finalizers must reach them.
+///
 /// # Errors
 /// The definition, which an older server may have stored without checks, can't be served.
 pub fn build_resources(
@@ -48,13 +51,17 @@ pub fn build_resources(
 ) -> Result<Vec<Arc<Resource>>, BuildError> {
     let spec = get(definition, "spec");
     let versions = list(spec, "versions");
-    let storage = versions.iter().find(|version| flag(version, "storage"));
-    let storage = storage.ok_or(BuildError::NoStorage)?;
+    let deleting = is_terminating(definition);
+    let storage = versions
+        .iter()
+        .find(|version| flag(version, "storage"))
+        .or_else(|| versions.first().filter(|_| deleting))
+        .ok_or(BuildError::NoStorage)?;
     let plural = text(accepted_names(definition), "plural");
     let stored = Storage {
         prefix: custom_prefix(group(definition), plural),
         api_version: format!("{}/{}", group(definition), text(storage, "name")).into(),
-        schema: build_schema(spec, storage, converter)?,
+        schema: build_schema(definition, storage, converter)?,
         format: match stores_cbor {
             true => StorageFormat::Cbor,
             false => StorageFormat::Json,
@@ -63,13 +70,13 @@ pub fn build_resources(
     let converts = text(get(spec, "conversion"), "strategy") == "Webhook";
     let mut resources = Vec::with_capacity(versions.len());
     for version in versions {
-        let is_stored = flag(version, "storage");
+        let is_stored = std::ptr::eq(version, storage);
         // Converted without the webhook, objects of the other versions would be wrong.
         let served = flag(version, "served") && (is_stored || !converts || converter.is_some());
         let schema = if is_stored {
             stored.schema.clone()
         } else {
-            build_schema(spec, version, converter)?
+            build_schema(definition, version, converter)?
         };
         let mut resource = build_version(definition, version, schema, &stored);
         resource.served = served;
@@ -79,12 +86,28 @@ pub fn build_resources(
 }
 
 fn build_schema(
-    spec: &Value,
+    definition: &Value,
     version: &Value,
     converter: Option<&Arc<dyn Converter>>,
 ) -> Result<ObjectSchema, BuildError> {
-    let mut schema = CustomSchema::parse(spec, version)
-        .map_err(|error| BuildError::Schema(text(version, "name").to_owned(), error))?;
+    let spec = get(definition, "spec");
+    let mut schema = match CustomSchema::parse(spec, version) {
+        Ok(schema) => schema,
+        Err(_) if is_terminating(definition) => CustomSchema::default(),
+        Err(error) => {
+            let name = text(version, "name").to_owned();
+            return Err(BuildError::Schema(name, error));
+        }
+    };
+    if let Some(path) = &schema.unreadable_column {
+        let (kind, version) = (text(names(definition), "kind"), text(version, "name"));
+        tracing::info!(
+            kind,
+            version,
+            path = shorten(path),
+            "printer column can't be read; it and the columns after it are not shown"
+        );
+    }
     schema.deprecation = deprecation_warning(spec, version);
     schema.converter = converter.cloned();
     Ok(ObjectSchema::Custom(Arc::new(schema)))
@@ -146,6 +169,14 @@ fn deprecation_warning(spec: &Value, version: &Value) -> Option<Box<str>> {
         Some(newer) => format!("{warning}; use {group}/{newer} {kind}").into(),
         None => warning.into(),
     })
+}
+
+/// Returns at most the first 100 characters, for a log line.
+fn shorten(path: &str) -> &str {
+    path.char_indices()
+        .nth(100)
+        .and_then(|(end, _)| path.get(..end))
+        .unwrap_or(path)
 }
 
 fn own_all(names: Vec<&str>) -> Vec<Name> {
@@ -302,12 +333,24 @@ mod tests {
     }
 
     #[test]
-    fn definition_without_a_storage_version_is_an_error() {
-        let mut broken = definition();
-        broken["spec"]["versions"][1]["storage"] = json!(false);
-        assert!(matches!(
-            build_resources(&broken, None, false),
-            Err(BuildError::NoStorage)
-        ));
+    fn definition_that_cannot_be_served_is_an_error_until_it_is_deleted() {
+        let mut no_storage = definition();
+        no_storage["spec"]["versions"][1]["storage"] = json!(false);
+        let mut bad_field = definition();
+        bad_field["spec"]["versions"][0]["selectableFields"] = json!([{"jsonPath": ".a["}]);
+        let mut bad_schema = definition();
+        bad_schema["spec"]["versions"][1]["schema"] =
+            json!({"openAPIV3Schema": {"type": "object", "$ref": "x"}});
+        for (case, mut broken, expect) in [
+            ("no storage version", no_storage, "no storage version"),
+            ("selectable field", bad_field, "version v1: "),
+            ("schema", bad_schema, "version v2: "),
+        ] {
+            let error = build_resources(&broken, None, false).unwrap_err();
+            assert!(error.to_string().starts_with(expect), "{case}: {error}");
+            broken["metadata"] = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+            let served: Vec<bool> = build(&broken).iter().map(|r| r.served).collect();
+            assert_eq!(served, [true, true, false], "{case}");
+        }
     }
 }
