@@ -172,6 +172,13 @@ def doctor(c):
     c.k("cordon", node)
     assert examine()[f"node {node}"]["remedy"] == f"kubectl uncordon {node}"
     c.k("uncordon", node)
+    guard = {"name": "guard.example.com", "clientConfig": {"service": {"namespace": "default", "name": "absent"}}, "sideEffects": "None",
+             "admissionReviewVersions": ["v1"], "rules": [{"apiGroups": ["example.com"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}]}
+    c.k("create", "-f", "-", stdin=json.dumps({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+                                               "metadata": {"name": "guard"}, "webhooks": [guard]}))
+    remedy = examine()["validatingwebhookconfiguration guard, webhook guard.example.com"]["remedy"]
+    assert remedy.startswith("kubectl delete validatingwebhookconfiguration guard "), remedy
+    c.k("delete", "validatingwebhookconfiguration", "guard")
     for component, subject, text in [("kvstore", "API server", "etcd"), ("kube-scheduler", "kube-scheduler", "no leader")]:
         pid = c.components()[component]["pid"]
         os.kill(pid, signal.SIGSTOP)

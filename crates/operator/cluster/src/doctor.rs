@@ -3,13 +3,16 @@
 mod finding;
 mod machine;
 mod objects;
+mod webhooks;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use client::{Api, Client, ListParams, Object, Request};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::Serialize;
 
 use crate::certificates::list_certificates;
@@ -72,12 +75,13 @@ pub async fn diagnose(data_dir: &Path) -> Result<Diagnosis> {
 }
 
 /// The areas that `examine_objects` examines.
-const OBJECTS: [&str; 5] = [
+const OBJECTS: [&str; 6] = [
     "nodes",
     "pods",
     "namespaces",
     "leaders",
     "extension API servers",
+    "admission webhooks",
 ];
 
 /// Examines the objects of the API. The error says why the API server does not answer.
@@ -106,7 +110,53 @@ async fn examine_objects(
     );
     let services = list(&services).await?;
     findings.extend(services.iter().filter_map(objects::examine_api_service));
+    findings.extend(examine_webhooks(client).await?);
     Ok(findings)
+}
+
+/// Examines the webhooks whose failure rejects requests.
+async fn examine_webhooks(client: &Client) -> std::result::Result<Vec<Finding>, String> {
+    let mut strict = Vec::new();
+    for kind in webhooks::configuration_kinds() {
+        let configurations = list(&client.dynamic(&kind, None)).await?;
+        let found = configurations
+            .iter()
+            .flat_map(|configuration| webhooks::find_strict_webhooks(&kind, configuration));
+        strict.extend(found);
+    }
+    let find_key = |webhook: &webhooks::StrictWebhook| {
+        let service = webhook.service()?;
+        Some((service.namespace.clone(), service.name.clone()))
+    };
+    // Each Service once: an operator has dozens of webhooks behind one of them.
+    let keys: BTreeSet<_> = strict.iter().filter_map(find_key).collect();
+    let mut backends = BTreeMap::new();
+    for (namespace, name) in keys {
+        let backend = read_backend(client, &namespace, &name).await?;
+        backends.insert((namespace, name), backend);
+    }
+    let examine = |webhook: &webhooks::StrictWebhook| {
+        webhook.examine(find_key(webhook).and_then(|key| backends.get(&key)))
+    };
+    Ok(strict.iter().filter_map(examine).collect())
+}
+
+async fn read_backend(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> std::result::Result<webhooks::Backend, String> {
+    let service = client.namespaced::<Service>(namespace).get_opt(name).await;
+    let selector = format!("{}={name}", webhooks::SERVICE_LABEL);
+    let slices = client
+        .namespaced::<EndpointSlice>(namespace)
+        .list(&ListParams::new().with_labels(selector))
+        .await
+        .map_err(|error| format!("endpointslices can't be listed: {error}"))?;
+    Ok(webhooks::Backend {
+        service: service.map_err(|error| format!("services can't be read: {error}"))?,
+        slices: slices.items,
+    })
 }
 
 async fn list<K: Object>(api: &Api<K>) -> std::result::Result<Vec<K>, String> {
