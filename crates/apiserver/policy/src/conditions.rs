@@ -9,9 +9,10 @@ use api_cel::hosts::policy::{PolicyCompiler, Purpose};
 use api_cel::library::authorizer::CheckResource;
 use api_meta::tree::{get, text};
 use apiserver_request::Authorizer;
-use apiserver_webhook::{ConditionCompiler, ConditionInput, Conditions};
+use apiserver_webhook::{ConditionCompiler, ConditionInput, ConditionVerdict, Conditions};
 use serde_json::Value;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Cost limit of all match conditions of one webhook or policy for one request.
 // Upstream's `RuntimeCELCostBudgetMatchConditions`, about a quarter of a second.
@@ -47,15 +48,33 @@ pub fn compile_conditions(conditions: &[Value], compiler: &PolicyCompiler) -> Ve
     conditions.iter().map(compile).collect()
 }
 
-/// Returns whether no condition is false. Conditions have no `namespaceObject`: it is null.
-///
-/// # Errors
-/// No condition is false, and at least one could not be evaluated.
+/// Evaluates match conditions. They have no `namespaceObject`: it is null.
 pub fn match_conditions(
     conditions: &[Expression],
     composed: &ComposedVariables,
     input: &Input<'_>,
     allowance: &mut Allowance,
+) -> ConditionVerdict {
+    let begun = Instant::now();
+    let mut failed = 0;
+    let holds = evaluate_conditions(conditions, composed, input, allowance, &mut failed);
+    ConditionVerdict {
+        holds,
+        failed,
+        elapsed: begun.elapsed(),
+    }
+}
+
+/// Returns whether no condition is false, and counts those that fail.
+///
+/// # Errors
+/// No condition is false, and at least one could not be evaluated.
+fn evaluate_conditions(
+    conditions: &[Expression],
+    composed: &ComposedVariables,
+    input: &Input<'_>,
+    allowance: &mut Allowance,
+    failed: &mut u64,
 ) -> Result<bool, String> {
     // Upstream's matcher passes no namespace, neither for webhooks nor for policies.
     let input = Input {
@@ -71,6 +90,7 @@ pub fn match_conditions(
     }
     let mut errors: Vec<String> = Vec::new();
     for result in results {
+        *failed += u64::from(result.is_err());
         match result {
             Ok(CelValue::Bool(false)) => return Ok(false),
             Ok(_) => {}
@@ -94,7 +114,7 @@ struct WebhookConditions {
 }
 
 impl Conditions for WebhookConditions {
-    fn matches(&self, input: &ConditionInput<'_>) -> Result<bool, String> {
+    fn matches(&self, input: &ConditionInput<'_>) -> ConditionVerdict {
         let input = Input {
             request: input.request,
             object: input.object,
@@ -153,16 +173,20 @@ mod tests {
     }
 
     fn matches(expressions: &[&str], object: &Value) -> Result<bool, String> {
+        find_verdict(expressions, object).holds
+    }
+
+    fn find_verdict(expressions: &[&str], object: &Value) -> ConditionVerdict {
         let conditions: Vec<Value> = expressions
             .iter()
             .enumerate()
             .map(|(i, expression)| json!({"name": format!("c{i}"), "expression": expression}))
             .collect();
-        let compiled = MatchConditions::new(Arc::new(One)).compile_conditions(&conditions)?;
+        let compiled = MatchConditions::new(Arc::new(One)).compile_conditions(&conditions);
         let request = json!({"operation": "UPDATE", "name": "m", "namespace": "n", "dryRun": false,
             "requestResource": {"group": "", "version": "v1", "resource": "configmaps"},
             "userInfo": {"username": "jane", "groups": ["dev"]}});
-        compiled.matches(&ConditionInput {
+        compiled.unwrap().matches(&ConditionInput {
             request: &request,
             object,
             old_object: &Value::Null,
@@ -213,6 +237,20 @@ mod tests {
         let error = matches(&[broken, other, broken], &json!({})).unwrap_err();
         let second = "expression 'object.x > 1' resulted in error: no such key: x";
         assert_eq!(error, format!("[{expect}, {second}]"));
+    }
+
+    #[test]
+    fn failed_conditions_are_counted_up_to_a_false_one() {
+        let broken = "object.none == 1";
+        for (expressions, expect) in [
+            (vec!["true"], 0),
+            (vec![broken, "true", broken], 2),
+            (vec![broken, "false", broken], 1),
+            (vec!["false", broken], 0),
+        ] {
+            let found = find_verdict(&expressions, &json!({})).failed;
+            assert_eq!(found, expect, "{expressions:?}");
+        }
     }
 
     #[test]

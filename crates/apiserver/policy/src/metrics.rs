@@ -2,6 +2,8 @@
 
 use crate::evaluate::OUT_OF_BUDGET;
 use crate::validating::{Decision, Verdict};
+use apiserver_request::Operation;
+use apiserver_webhook::{ConditionLabels, ConditionVerdict, MatchConditionMetrics};
 use base_telemetry::{Histogram, MetricsPage, format_labels};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -45,6 +47,8 @@ type MutationKey = (String, String, &'static str);
 pub struct PolicyMetrics {
     checks: Mutex<BTreeMap<CheckKey, (u64, Histogram)>>,
     mutations: Mutex<BTreeMap<MutationKey, (u64, Histogram)>>,
+    /// Metrics of match conditions, which the page shows together with those of webhooks.
+    pub conditions: MatchConditionMetrics,
 }
 
 fn error_type(error: Option<&str>) -> &'static str {
@@ -92,6 +96,23 @@ impl PolicyMetrics {
             .or_insert_with(|| (0, Histogram::new(&DURATIONS)));
         *count += 1;
         durations.observe_duration(elapsed);
+    }
+
+    /// Records the match conditions of a policy. As upstream, mutating policies have the label
+    /// `validate`, too.
+    pub(crate) fn record_conditions(
+        &self,
+        policy: &str,
+        operation: Operation,
+        verdict: &ConditionVerdict,
+    ) {
+        let labels = ConditionLabels {
+            name: policy.to_owned(),
+            kind: "policy",
+            step: "validate",
+            operation,
+        };
+        self.conditions.record_evaluation(&labels, verdict);
     }
 
     /// Writes the metrics.

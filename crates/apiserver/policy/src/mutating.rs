@@ -11,6 +11,7 @@ use api_cel::hosts::patch::{convert_operations, convert_patch_value};
 use api_cel::hosts::policy::{PolicyCompiler, Purpose};
 use api_meta::Meta;
 use api_meta::tree::{get, list, text};
+use apiserver_webhook::ConditionVerdict;
 use serde_json::Value;
 
 /// A compiled policy.
@@ -95,19 +96,15 @@ impl MutatingPolicy {
         }
     }
 
-    /// Returns whether the match conditions hold.
-    ///
-    /// # Errors
-    /// A condition can't be evaluated.
+    /// Evaluates the match conditions; None if there are none.
     pub fn match_conditions(
         &self,
         input: &Input<'_>,
         allowance: &mut Allowance,
-    ) -> Result<bool, String> {
-        match self.conditions.as_slice() {
-            [] => Ok(true),
-            conditions => match_conditions(conditions, &self.variables, input, allowance),
-        }
+    ) -> Option<ConditionVerdict> {
+        let conditions = Some(self.conditions.as_slice()).filter(|all| !all.is_empty())?;
+        let verdict = match_conditions(conditions, &self.variables, input, allowance);
+        Some(verdict)
     }
 
     /// Computes the patch of a mutation.

@@ -291,7 +291,11 @@ impl Pass<'_> {
             let evaluation = || policy.match_conditions(&input, allowance);
             compute(client, ComputeKind::Evaluation, evaluation).await
         };
-        let effect = match matched {
+        if let Some(verdict) = &matched {
+            let metrics = &self.setup.metrics;
+            metrics.record_conditions(&policy.name, request.operation, verdict);
+        }
+        let effect = match matched.map_or(Ok(true), |verdict| verdict.holds) {
             Ok(true) => {
                 let effect = self.run_mutations(request, invocation, &mut versioned);
                 effect.await?

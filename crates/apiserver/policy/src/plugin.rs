@@ -217,6 +217,9 @@ impl Pass<'_> {
         outcome: Outcome,
     ) -> Vec<(String, String)> {
         let metrics = &self.setup.metrics;
+        if let Some(verdict) = &outcome.conditions {
+            metrics.record_conditions(&policy.name, self.request.operation, verdict);
+        }
         let record = |decision: &Decision, action| {
             metrics.record(&policy.name, &binding.name, decision, action);
         };

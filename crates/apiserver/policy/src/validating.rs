@@ -12,6 +12,7 @@ use api_cel::hosts::policy::{PolicyCompiler, Purpose};
 use api_meta::Meta;
 use api_meta::text::truncate_text;
 use api_meta::tree::{get, list, text};
+use apiserver_webhook::ConditionVerdict;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -85,6 +86,8 @@ pub struct Outcome {
     pub failed_annotations: Vec<Decision>,
     /// Keys and values of audit annotations.
     pub annotations: Vec<(String, String)>,
+    /// The verdict of the match conditions, if there are some.
+    pub conditions: Option<ConditionVerdict>,
 }
 
 impl ValidatingPolicy {
@@ -132,12 +135,20 @@ impl ValidatingPolicy {
     /// Evaluates the policy for one parameter.
     pub fn evaluate(&self, input: &Input<'_>, allowance: &mut Allowance) -> Outcome {
         if !self.conditions.is_empty() {
-            match match_conditions(&self.conditions, &self.variables, input, allowance) {
-                Ok(true) => {}
-                Ok(false) => return Outcome::default(),
-                Err(why) => return self.fail(&why),
-            }
+            let verdict = match_conditions(&self.conditions, &self.variables, input, allowance);
+            let mut outcome = match &verdict.holds {
+                Ok(true) => self.evaluate_matched(input, allowance),
+                Ok(false) => Outcome::default(),
+                Err(why) => self.fail(why),
+            };
+            outcome.conditions = Some(verdict);
+            return outcome;
         }
+        self.evaluate_matched(input, allowance)
+    }
+
+    /// Evaluates the policy for a parameter with which its match conditions hold.
+    fn evaluate_matched(&self, input: &Input<'_>, allowance: &mut Allowance) -> Outcome {
         allowance.begin(RUNTIME_BUDGET);
         let decisions = match self.evaluate_validations(input, allowance) {
             Ok(decisions) => decisions,

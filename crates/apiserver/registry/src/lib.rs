@@ -21,6 +21,7 @@ mod read;
 mod registry;
 mod scale_view;
 mod services;
+mod step_metrics;
 mod strategy;
 mod subresource;
 #[cfg(test)]
@@ -37,6 +38,7 @@ pub use read::{ListQuery, ListResult};
 pub use registry::{Registry, RegistryOptions};
 pub use scale_view::{check_scalable, scale_of, selector_text};
 pub use services::first_address;
+pub use step_metrics::StepMetrics;
 pub use subresource::Eviction;
 pub use update::{Change, Mode, Update};
 pub use write::Write;

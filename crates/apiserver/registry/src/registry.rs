@@ -1,6 +1,7 @@
 //! The registry and its options.
 
 use crate::allocators::Allocators;
+use crate::step_metrics::{ADMISSION, Step, StepMetrics};
 use crate::write::Write;
 use api_kinds::Resource;
 use api_meta::ApiError;
@@ -29,10 +30,8 @@ pub struct Registry {
     pub(crate) caches: Arc<Caches>,
     pub(crate) options: RegistryOptions,
     admission: LatencyMetrics,
+    steps: StepMetrics,
 }
-
-/// Upstream's buckets of admission durations, in seconds.
-const ADMISSION: [f64; 6] = [0.005, 0.025, 0.1, 0.5, 1.0, 2.5];
 
 impl Registry {
     /// Creates a registry over a store and the watch caches that it feeds.
@@ -42,6 +41,7 @@ impl Registry {
             caches,
             options,
             admission: LatencyMetrics::new(&ADMISSION),
+            steps: StepMetrics::default(),
         })
     }
 
@@ -53,6 +53,11 @@ impl Registry {
     /// Returns the durations of the plugins' mutating half, by name.
     pub fn admission_latencies(&self) -> &LatencyMetrics {
         &self.admission
+    }
+
+    /// Returns the durations of the steps of admission.
+    pub fn admission_steps(&self) -> &StepMetrics {
+        &self.steps
     }
 
     /// Returns the watch cache of a write's resource.
@@ -83,10 +88,14 @@ impl Registry {
 
     /// Runs the mutating plugins, and again if a webhook has changed the object.
     pub async fn run_mutating(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let begun = Instant::now();
         let mut admitted = self.run_mutating_once(request).await;
         if admitted.is_ok() && request.reinvocation.begin_second_pass() {
             admitted = self.run_mutating_once(request).await;
         }
+        let (operation, rejected) = (request.operation, admitted.is_err());
+        self.steps
+            .record(Step::Admit, operation, rejected, begun.elapsed());
         admitted.map_err(|error| with_warnings(error, request))
     }
 
@@ -103,9 +112,17 @@ impl Registry {
 
     /// Runs the validating plugins.
     pub async fn run_validating(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let begun = Instant::now();
+        let validated = self.run_validating_plugins(request).await;
+        let (operation, rejected) = (request.operation, validated.is_err());
+        self.steps
+            .record(Step::Validate, operation, rejected, begun.elapsed());
+        validated.map_err(|error| with_warnings(error, request))
+    }
+
+    async fn run_validating_plugins(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
         for plugin in &self.options.admission {
-            let admitted = plugin.validate(request).await;
-            admitted.map_err(|error| with_warnings(error, request))?;
+            plugin.validate(request).await?;
         }
         Ok(())
     }

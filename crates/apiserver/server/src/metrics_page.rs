@@ -7,6 +7,7 @@ use crate::body::Body;
 use crate::respond;
 use crate::server::Server;
 use apiserver_storage::LatencyMetrics;
+use apiserver_webhook::MatchConditionMetrics;
 use base_telemetry::{FileDescriptors, MetricsPage, format_labels};
 use http::Response;
 
@@ -21,6 +22,12 @@ pub fn respond_metrics(server: &Server) -> Response<Body> {
     server.webhook_metrics.write_metrics(&mut page);
     server.conversion_metrics.write_metrics(&mut page);
     server.policy_metrics.write_metrics(&mut page);
+    let conditions = [
+        &server.webhook_metrics.conditions,
+        &server.policy_metrics.conditions,
+    ];
+    MatchConditionMetrics::write_all(&conditions, &mut page);
+    server.registry.admission_steps().write_metrics(&mut page);
     server.feature_gates.write_metrics(&mut page);
     page.write_process(FileDescriptors::read());
     respond::raw_response(

@@ -3,6 +3,7 @@
 use apiserver_request::User;
 use serde_json::Value;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Compiles `matchConditions`.
 pub trait ConditionCompiler: Send + Sync {
@@ -17,10 +18,18 @@ pub trait ConditionCompiler: Send + Sync {
 pub trait Conditions: Send + Sync {
     /// Returns whether the webhook is to be called. As upstream, one condition that is false wins
     /// over the errors of others. The evaluation may take long: call it beside the runtime's tasks.
-    ///
-    /// # Errors
-    /// No condition is false, and at least one could not be evaluated.
-    fn matches(&self, input: &ConditionInput<'_>) -> Result<bool, String>;
+    fn matches(&self, input: &ConditionInput<'_>) -> ConditionVerdict;
+}
+
+/// The outcome of match conditions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConditionVerdict {
+    /// False if a condition is false. An error if none is, and at least one could not be evaluated.
+    pub holds: Result<bool, String>,
+    /// Conditions that could not be evaluated, up to the first one that is false.
+    pub failed: u64,
+    /// Time that the evaluation took.
+    pub elapsed: Duration,
 }
 
 /// The variables of conditions.

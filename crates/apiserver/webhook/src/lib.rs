@@ -10,6 +10,7 @@
 
 mod annotate;
 mod attributes;
+mod condition_metrics;
 mod conditions;
 mod conversion;
 mod credentials;
@@ -39,7 +40,8 @@ mod validating;
 mod versioned;
 
 pub use attributes::Attributes;
-pub use conditions::{ConditionCompiler, ConditionInput, Conditions};
+pub use condition_metrics::{ConditionLabels, MatchConditionMetrics};
+pub use conditions::{ConditionCompiler, ConditionInput, ConditionVerdict, Conditions};
 pub use conversion::{ConversionClient, ConversionError, ConversionMetrics, ConversionWebhook};
 pub use credentials::Credentials;
 pub use endpoint::{Endpoint, ServiceName};

@@ -1,5 +1,6 @@
 //! Metrics of webhooks, under upstream's names.
 
+use crate::condition_metrics::{ConditionLabels, MatchConditionMetrics};
 use apiserver_request::Operation;
 use base_telemetry::{Histogram, MetricsPage, format_labels};
 use parking_lot::Mutex;
@@ -28,6 +29,28 @@ impl Phase {
         match self {
             Phase::Admit => "admit",
             Phase::Validating => "validating",
+        }
+    }
+
+    /// Returns the labels of the match conditions of a webhook.
+    pub(crate) fn condition_labels(self, name: &str, operation: Operation) -> ConditionLabels {
+        ConditionLabels {
+            name: name.to_owned(),
+            kind: "webhook",
+            step: self.as_str(),
+            operation,
+        }
+    }
+
+    /// Returns the labels of a webhook that is not called because of its match conditions.
+    pub(crate) fn exclusion_labels(self, name: &str, operation: Operation) -> ConditionLabels {
+        ConditionLabels {
+            // As upstream, another word for the validating phase than in the other metrics.
+            step: match self {
+                Phase::Admit => "admit",
+                Phase::Validating => "validate",
+            },
+            ..self.condition_labels(name, operation)
         }
     }
 }
@@ -78,6 +101,8 @@ pub struct WebhookMetrics {
     requests: Mutex<BTreeMap<(CallLabels, u16, bool), u64>>,
     rejections: Mutex<BTreeMap<(CallLabels, RejectionCause, u16), u64>>,
     fail_open: Mutex<BTreeMap<(String, Phase), u64>>,
+    /// Metrics of match conditions, which the page shows together with those of policies.
+    pub conditions: MatchConditionMetrics,
 }
 
 impl WebhookMetrics {

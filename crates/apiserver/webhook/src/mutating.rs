@@ -84,8 +84,9 @@ impl Pass<'_> {
     ) -> Result<(), ApiError> {
         let (attributes, lookups) = (&self.attributes, &mut self.lookups);
         // With the object as earlier webhooks have left it: their labels may select or exempt it.
-        let selected = select_hook(self.setup, request, attributes, hook, lookups).await?;
-        let Some((invocation, objects)) = selected else {
+        let hook_in_phase = (hook, Phase::Admit);
+        let selected = select_hook(self.setup, request, attributes, hook_in_phase, lookups);
+        let Some((invocation, objects)) = selected.await? else {
             return Ok(());
         };
         // In the second pass, no webhook is called for the first time.

@@ -1,11 +1,12 @@
 //! The complete decision about one webhook: rules, selectors, match conditions.
 
 use crate::attributes::Attributes;
-use crate::conditions::ConditionInput;
+use crate::conditions::{ConditionInput, ConditionVerdict};
 use crate::hook::Hook;
 use crate::kinds::ReviewTarget;
 use crate::labels::NamespaceLabels;
 use crate::matching::{Invocation, match_hook};
+use crate::metrics::{Phase, WebhookMetrics};
 use crate::plugin::Setup;
 use crate::review::build_request;
 use crate::versioned::{ObjectVersions, VersionedObjects};
@@ -13,6 +14,7 @@ use api_meta::ApiError;
 use apiserver_request::AdmissionRequest;
 use base_task::{ComputeKind, compute};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The facts of a request that its webhooks share.
 #[derive(Default)]
@@ -31,7 +33,7 @@ pub async fn select_hook(
     setup: &Setup,
     request: &AdmissionRequest<'_>,
     attributes: &Attributes<'_>,
-    hook: &Arc<Hook>,
+    (hook, phase): (&Arc<Hook>, Phase),
     lookups: &mut Lookups,
 ) -> Result<Option<(Invocation, Arc<VersionedObjects>)>, ApiError> {
     let kinds = &*setup.kinds;
@@ -54,7 +56,10 @@ pub async fn select_hook(
     let versioned = versioned
         .await
         .map_err(|error| ApiError::internal(error.message))?;
-    if !match_conditions(hook, attributes, &target, &versioned).await? {
+    let verdict = match_conditions(hook, attributes, &target, &versioned).await;
+    if let Some(verdict) = verdict
+        && !apply_verdict((hook, phase), attributes, &setup.metrics, verdict)?
+    {
         return Ok(None);
     }
     let (resource, kind) = target;
@@ -66,18 +71,24 @@ pub async fn select_hook(
     Ok(Some((invocation, versioned)))
 }
 
-/// Returns whether the match conditions of a webhook hold.
-///
-/// # Errors
-/// They can't be evaluated, and the policy is Fail.
+/// Evaluates the match conditions of a webhook, if it has some.
 async fn match_conditions(
     hook: &Hook,
     attributes: &Attributes<'_>,
     target: &ReviewTarget,
     objects: &VersionedObjects,
-) -> Result<bool, ApiError> {
-    let Some(conditions) = &hook.conditions else {
-        return Ok(true);
+) -> Option<ConditionVerdict> {
+    let conditions = match hook.conditions.as_ref()? {
+        Ok(conditions) => conditions,
+        // If one expression does not compile, every evaluation fails. Upstream still skips the
+        // webhook if another condition is false.
+        Err(why) => {
+            return Some(ConditionVerdict {
+                holds: Err(why.clone()),
+                failed: 1,
+                elapsed: Duration::ZERO,
+            });
+        }
     };
     let input = ConditionInput {
         request: &build_request(attributes, target),
@@ -85,20 +96,26 @@ async fn match_conditions(
         old_object: &objects.old,
         user: attributes.user,
     };
-    let matched = match conditions {
-        Ok(conditions) => {
-            let client = attributes.user.compute_client();
-            compute(client, ComputeKind::Evaluation, || {
-                conditions.matches(&input)
-            })
-            .await
-        }
-        // If one expression does not compile, every evaluation fails. Upstream still skips the
-        // webhook if another condition is false.
-        Err(why) => Err(why.clone()),
-    };
-    match matched {
-        Ok(matched) => Ok(matched),
+    let client = attributes.user.compute_client();
+    let evaluation = || conditions.matches(&input);
+    Some(compute(client, ComputeKind::Evaluation, evaluation).await)
+}
+
+/// Returns whether the webhook is to be called.
+///
+/// # Errors
+/// The match conditions can't be evaluated, and the policy is Fail.
+fn apply_verdict(
+    (hook, phase): (&Hook, Phase),
+    attributes: &Attributes<'_>,
+    metrics: &WebhookMetrics,
+    verdict: ConditionVerdict,
+) -> Result<bool, ApiError> {
+    let metrics = &metrics.conditions;
+    let labels = phase.condition_labels(&hook.name, attributes.operation);
+    metrics.record_evaluation(&labels, &verdict);
+    let matched = match verdict.holds {
+        Ok(matched) => matched,
         // As upstream, skipped and not called: the conditions may be meant to keep requests from
         // the webhook.
         Err(why) if hook.ignores_failure => {
@@ -107,13 +124,19 @@ async fn match_conditions(
                 why,
                 "match conditions failed, webhook skipped"
             );
-            Ok(false)
+            false
         }
-        Err(why) => Err(ApiError::forbidden(
-            &attributes.resource.group,
-            &attributes.resource.resource,
-            attributes.name,
-            &why,
-        )),
+        Err(why) => {
+            return Err(ApiError::forbidden(
+                &attributes.resource.group,
+                &attributes.resource.resource,
+                attributes.name,
+                &why,
+            ));
+        }
+    };
+    if !matched {
+        metrics.count_exclusion(phase.exclusion_labels(&hook.name, attributes.operation));
     }
+    Ok(matched)
 }

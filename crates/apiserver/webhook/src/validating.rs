@@ -42,8 +42,9 @@ impl Admission for ValidatingWebhooks {
         let mut calls = Vec::new();
         // All are matched before one is called, so that a broken selector causes no calls.
         for (index, hook) in hooks.iter().enumerate() {
-            let matched = select_hook(setup, request, &attributes, hook, &mut lookups).await?;
-            if let Some((invocation, objects)) = matched {
+            let selected = (hook, Phase::Validating);
+            let matched = select_hook(setup, request, &attributes, selected, &mut lookups);
+            if let Some((invocation, objects)) = matched.await? {
                 let (setup, attributes) = (setup, &attributes);
                 let call = async move {
                     let concluded =

@@ -269,6 +269,16 @@ async fn match_condition_that_fails_counts_by_the_failure_policy() {
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}});
     test.create(&test.core("secrets"), &secret).await;
     assert!(requests(&server, "lenient").is_empty());
+    let page = test.admin.get("/metrics").await.text();
+    for line in [
+        "apiserver_admission_match_condition_evaluation_errors_total{name=\"guard.example.com\",kind=\"webhook\",type=\"validating\",operation=\"CREATE\"} 1",
+        "apiserver_admission_match_condition_exclusions_total{name=\"lenient.example.com\",kind=\"webhook\",type=\"validate\",operation=\"CREATE\"} 1",
+        "apiserver_admission_match_condition_evaluation_seconds_count{name=\"guard.example.com\",kind=\"webhook\",type=\"validating\",operation=\"CREATE\"} 1",
+        "apiserver_admission_step_admission_duration_seconds_count{type=\"validate\",operation=\"CREATE\",rejected=\"true\"} 1",
+        "apiserver_admission_step_admission_duration_seconds_count{type=\"admit\",operation=\"CREATE\",rejected=\"false\"}",
+    ] {
+        assert!(page.contains(line), "{line} is missing in {page}");
+    }
 }
 
 #[tokio::test]
