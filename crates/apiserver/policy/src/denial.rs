@@ -59,8 +59,8 @@ pub fn forbidden_error(request: &AdmissionRequest<'_>, why: &str) -> ApiError {
         found.filter(|name| !name.is_empty())
     };
     let name = match request.name {
-        // The name is not generated yet when admission runs. The words are those of upstream's
-        // `extractResourceName`.
+        // The name is not generated yet when mutating policies run. The words are those of
+        // upstream's `extractResourceName`.
         "" => text("/metadata/name")
             .or_else(|| text("/metadata/generateName"))
             .unwrap_or("Unknown"),

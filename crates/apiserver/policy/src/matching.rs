@@ -39,8 +39,8 @@ impl NamedRule {
             subresource: attributes.subresource,
             namespace: attributes.namespace,
         };
-        // A create with `generateName` has no name yet, so that a rule with names does not match
-        // it. Upstream has the same gap.
+        // During mutation, a create with `generateName` has no name, so that a rule with names does
+        // not match it. Upstream has the same gap.
         let has_name = || self.names.iter().any(|name| name == attributes.name);
         self.rule.matches(&target) && (self.names.is_empty() || has_name())
     }

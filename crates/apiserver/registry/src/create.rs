@@ -20,32 +20,12 @@ use serde_json::Value;
 const NAME_ATTEMPTS: usize = 8;
 
 impl Registry {
-    /// Creates an object of `write.resource`'s version; returns it as stored. A generated name that
-    /// exists is generated again.
-    pub async fn create(&self, write: &mut Write, object: Value) -> Result<Value, ApiError> {
+    /// Creates an object of `write.resource`'s version; returns it as stored.
+    ///
+    /// As upstream, the mutating half of admission runs once, and before a name is generated. A
+    /// generated name that exists is generated again, and the validating half repeated.
+    pub async fn create(&self, write: &mut Write, mut object: Value) -> Result<Value, ApiError> {
         check_identity(write, &object)?;
-        if !object.name().is_empty() || object.meta_str("generateName").is_empty() {
-            return self.create_once(write, object).await;
-        }
-        // Each attempt runs admission again, and its warnings must not be repeated.
-        let warnings = write.warnings.len();
-        for _ in 1..NAME_ATTEMPTS {
-            match self.create_once(write, object.clone()).await {
-                Err(error) if error.reason == Reason::AlreadyExists => {
-                    write.warnings.truncate(warnings)
-                }
-                done => return done,
-            }
-        }
-        self.create_once(write, object)
-            .await
-            .map_err(|error| match error.reason {
-                Reason::AlreadyExists => no_free_name(error),
-                _ => error,
-            })
-    }
-
-    async fn create_once(&self, write: &mut Write, mut object: Value) -> Result<Value, ApiError> {
         meta::set_system_metadata(&mut object, &write.namespace)?;
         default_object(write, &mut object);
         prepare_create(write, &mut object);
@@ -55,9 +35,50 @@ impl Registry {
             write.track_fields(None, &mut object);
         }
         let name = object.name().to_owned();
-        // Admission may add fields, so defaults and the strategy are applied again afterwards.
         let mut object = self.admit_create(write, &name, object).await?;
         remove_duplicate_owners(write, Stage::Admitted, &mut object);
+        let is_generated = !object.meta_str("generateName").is_empty();
+        let created = match is_generated && object.name().is_empty() {
+            true => self.create_with_new_name(write, object).await,
+            false => self.create_admitted(write, object).await,
+        };
+        created.map_err(|error| match error.reason {
+            Reason::AlreadyExists if is_generated => no_free_name(error),
+            _ => error,
+        })
+    }
+
+    /// Creates an object under a generated name that is free, if one is found.
+    async fn create_with_new_name(
+        &self,
+        write: &mut Write,
+        object: Value,
+    ) -> Result<Value, ApiError> {
+        // Each attempt validates again, and its warnings must not be repeated.
+        let warnings = write.warnings.len();
+        for _ in 1..NAME_ATTEMPTS {
+            let mut attempt = object.clone();
+            meta::generate_name(&mut attempt);
+            match self.create_admitted(write, attempt).await {
+                Err(error) if error.reason == Reason::AlreadyExists => {
+                    write.warnings.truncate(warnings)
+                }
+                done => return done,
+            }
+        }
+        let mut last = object;
+        meta::generate_name(&mut last);
+        self.create_admitted(write, last).await
+    }
+
+    /// Creates an object that has passed the mutating half of admission.
+    async fn create_admitted(
+        &self,
+        write: &mut Write,
+        mut object: Value,
+    ) -> Result<Value, ApiError> {
+        let name = object.name().to_owned();
+        // Admission may add fields, so defaults and the strategy are applied again.
         default_object(write, &mut object);
         prepare_create(write, &mut object);
         // After admission, which may change a Service, and before validation, which checks its

@@ -10,8 +10,14 @@ const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
 const LONGEST: usize = 63;
 
+/// Sets a name of `generateName` and five random characters.
+pub(crate) fn generate_name(object: &mut Value) {
+    let name = random_name(object.meta_str("generateName"));
+    object.set_meta_str("name", &name);
+}
+
 /// Returns `prefix` and five random characters, at most 63 bytes.
-pub(crate) fn generate_name(prefix: &str) -> String {
+fn random_name(prefix: &str) -> String {
     let prefix = truncate_text(prefix, LONGEST - SUFFIX);
     let mut rng = rand::rng();
     let suffix = (0..SUFFIX)
@@ -20,15 +26,12 @@ pub(crate) fn generate_name(prefix: &str) -> String {
     prefix.chars().chain(suffix).collect()
 }
 
-/// Sets the system metadata of a new object; drops the clients' values of the server's own fields.
+/// Sets the system metadata of a new object except a generated name; drops the clients' values of
+/// the server's own fields.
 pub(crate) fn set_system_metadata(object: &mut Value, namespace: &str) -> Result<(), ApiError> {
     if !object.resource_version().is_empty() {
         let text = "resourceVersion should not be set on objects to be created";
         return Err(ApiError::new(api_meta::Reason::Unknown(500), text));
-    }
-    if object.name().is_empty() && !object.meta_str("generateName").is_empty() {
-        let name = generate_name(object.meta_str("generateName"));
-        object.set_meta_str("name", &name);
     }
     object.set_meta_str("namespace", namespace);
     // Always new, also if the client sends one: the UID distinguishes an object from an earlier one
@@ -100,8 +103,8 @@ mod tests {
 
     #[test]
     fn generated_names_fit() {
-        let name = generate_name(&"ä".repeat(60));
+        let name = random_name(&"ä".repeat(60));
         assert!(name.len() <= LONGEST, "{name}");
-        assert_eq!(generate_name("a-").len(), 7);
+        assert_eq!(random_name("a-").len(), 7);
     }
 }

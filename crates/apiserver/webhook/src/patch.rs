@@ -106,12 +106,14 @@ pub fn bound_mutation(before: &Value, after: &mut Value) -> Result<Option<String
 }
 
 /// Returns the first field of the object's identity that differs. The store's key is made of the
-/// name that was authorized.
+/// name that was authorized. A create without a name was authorized for any, so that a webhook may
+/// set one, as upstream.
 fn changed_identity(before: &Value, after: &Value) -> Option<&'static str> {
     let at = |object: &Value, pointer: &str| {
         let text = object.pointer(pointer).and_then(Value::as_str);
         text.unwrap_or_default().to_owned()
     };
+    let has_name = !at(before, "/metadata/name").is_empty();
     [
         ("apiVersion", "/apiVersion"),
         ("kind", "/kind"),
@@ -120,6 +122,7 @@ fn changed_identity(before: &Value, after: &Value) -> Option<&'static str> {
         ("metadata.uid", "/metadata/uid"),
     ]
     .into_iter()
+    .filter(|(field, _)| has_name || *field != "metadata.name")
     .find(|(_, pointer)| at(before, pointer) != at(after, pointer))
     .map(|(field, _)| field)
 }

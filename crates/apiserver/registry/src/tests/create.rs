@@ -1,6 +1,7 @@
 use super::{causes, config_map, find_resource, start_cluster, start_with, user_write};
 use api_meta::{ApiError, Meta, Reason};
 use apiserver_request::{Admission, AdmissionRequest};
+use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::Arc;
 use testkit_etcd::FakeEtcd;
@@ -117,6 +118,91 @@ async fn generated_names_that_all_exist_are_a_conflict_to_retry() {
         .unwrap_err();
     assert_eq!(error.reason, Reason::AlreadyExists);
     assert_eq!(error.details.unwrap().retry_after_seconds, 1);
+}
+
+/// Sets the name of creates without one, counts both halves, and warns in the validating half.
+struct Namer {
+    name: &'static str,
+    halves: Mutex<Vec<String>>,
+}
+
+#[async_trait::async_trait]
+impl Admission for Namer {
+    fn name(&self) -> &'static str {
+        "Namer"
+    }
+
+    async fn admit(&self, request: &mut AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let names = [request.name, request.object.name()].join("/");
+        self.halves.lock().push(format!("admit {names}"));
+        if !self.name.is_empty() {
+            request.object.set_meta_str("name", self.name);
+        }
+        Ok(())
+    }
+
+    async fn validate(&self, request: &AdmissionRequest<'_>) -> Result<(), ApiError> {
+        let is_named = !request.name.is_empty() && request.name == request.object.name();
+        self.halves.lock().push(format!("validate {is_named}"));
+        request.warnings.push("w".to_owned());
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn name_is_generated_after_the_mutating_half_which_may_set_it() {
+    for (name, collisions, expect, halves) in [
+        ("", 0, "web-", vec!["admit /", "validate true"]),
+        (
+            "",
+            2,
+            "web-",
+            vec!["admit /", "validate true", "validate true", "validate true"],
+        ),
+        ("chosen", 0, "chosen", vec!["admit /", "validate true"]),
+    ] {
+        let namer = Arc::new(Namer {
+            name,
+            halves: Mutex::default(),
+        });
+        let cluster = start_with(FakeEtcd::start().await, vec![namer.clone()]).await;
+        cluster.etcd.before_txns(collisions, |writes| {
+            let key = writes.key().to_owned();
+            writes.put(&key, b"");
+        });
+        let mut write = user_write(find_resource("v1", "configmaps"), "");
+        let mut object = config_map("");
+        object["metadata"] = json!({"generateName": "web-", "namespace": "d"});
+        let created = cluster.registry.create(&mut write, object).await.unwrap();
+        assert!(created.name().starts_with(expect), "{}", created.name());
+        assert_eq!(*namer.halves.lock(), halves, "{name:?} {collisions}");
+        assert_eq!(write.warnings, ["w"], "{name:?} {collisions}");
+    }
+}
+
+#[tokio::test]
+async fn name_of_the_mutating_half_that_exists_is_a_conflict() {
+    let namer = Arc::new(Namer {
+        name: "chosen",
+        halves: Mutex::default(),
+    });
+    let cluster = start_with(FakeEtcd::start().await, vec![namer]).await;
+    let maps = find_resource("v1", "configmaps");
+    let mut object = config_map("");
+    object["metadata"] = json!({"generateName": "web-", "namespace": "d"});
+    cluster.create(maps, object.clone()).await.unwrap();
+    let mut write = user_write(maps, "");
+    for dry_run in [false, true] {
+        write.dry_run = dry_run;
+        let error = cluster.registry.create(&mut write, object.clone()).await;
+        let error = error.unwrap_err();
+        assert_eq!(error.reason, Reason::AlreadyExists, "{dry_run}");
+        assert_eq!(
+            error.message,
+            "configmaps \"chosen\" already exists, the server was not able to generate a unique \
+             name for the object"
+        );
+    }
 }
 
 #[tokio::test]

@@ -104,6 +104,15 @@ fn identity_is_fixed() {
 }
 
 #[test]
+fn name_may_be_set_where_there_is_none() {
+    let mut unnamed = widget();
+    unnamed["metadata"] = json!({"generateName": "x-"});
+    let patch = json!([{"op": "add", "path": "/metadata/name", "value": "y"}]);
+    let patched = apply(&unnamed, patch).unwrap().unwrap();
+    assert_eq!(patched.object["metadata"]["name"], "y");
+}
+
+#[test]
 fn system_metadata_is_restored() {
     let patch = json!([
         {"op": "replace", "path": "/metadata/creationTimestamp", "value": "never"},

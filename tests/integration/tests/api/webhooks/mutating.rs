@@ -145,6 +145,43 @@ async fn identity_of_the_object_can_not_be_changed() {
 }
 
 #[tokio::test]
+async fn webhook_sees_no_generated_name_and_may_set_one() {
+    let test = start().await;
+    let server = WebhookServer::start(&[], |path, review| {
+        let name = review["request"]["object"]["data"]["name"].clone();
+        match (path, name.as_str()) {
+            ("/namer", Some(name)) => {
+                let add = json!([{"op": "add", "path": "/metadata/name", "value": name}]);
+                patch(review, &add)
+            }
+            _ => allow(review),
+        }
+    })
+    .await;
+    let hooks = vec![hook(&test, &server, "namer", &["configmaps"])];
+    register_mutating(&test, &server, hooks).await;
+    let path = test.core("configmaps");
+    let mut object = json!({"metadata": {"generateName": "gen-"}, "data": {"k": "v"}});
+    let created = test.create(&path, &object).await;
+    let name = created["metadata"]["name"].as_str().unwrap_or_default();
+    assert!(name.starts_with("gen-") && name.len() == 9, "{name}");
+    let seen = requests(&server, "namer");
+    let review = &seen.last().unwrap()["request"];
+    assert_eq!(review.get("name"), None);
+    assert_eq!(review["object"]["metadata"].get("name"), None);
+    object["data"]["name"] = json!("chosen");
+    let created = test.create(&path, &object).await;
+    assert_eq!(created["metadata"]["name"], "chosen");
+    let message = "configmaps \"chosen\" already exists, the server was not able to generate a \
+                   unique name for the object";
+    let again = test.admin.post(&path, &object).await;
+    again.expect_failure(409, "AlreadyExists", message);
+    object["data"]["name"] = json!("No_Name");
+    let invalid = test.admin.post(&path, &object).await;
+    invalid.expect_causes(&[("metadata.name", "FieldValueInvalid")]);
+}
+
+#[tokio::test]
 async fn metadata_of_the_server_is_kept() {
     let test = start().await;
     let server = WebhookServer::start(&[], |path, review| match path {
