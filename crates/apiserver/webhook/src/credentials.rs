@@ -133,13 +133,20 @@ fn parse_user(user: &Value, folder: &Path) -> Result<AuthInfo, String> {
 }
 
 impl AuthInfo {
-    /// Returns the certificate and key as PEM.
+    /// Returns the certificate and key as PEM. Reads files: call it on a blocking thread.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, String> {
         match (&self.certificate, &self.key) {
             (Some(certificate), Some(key)) => Ok(Some((certificate.read()?, key.read()?))),
             (None, None) => Ok(None),
             _ => Err("a client certificate and its key must be given together".to_owned()),
         }
+    }
+
+    /// Returns whether the certificate may be rotated. As client-go, only if the certificate and
+    /// the key are files.
+    pub(crate) fn is_rotated(&self) -> bool {
+        let is_file = |data: &Option<Data>| matches!(data, Some(Data::File(_)));
+        is_file(&self.certificate) && is_file(&self.key)
     }
 
     /// Returns the `Authorization` header. The token's file is read each time, because tokens are

@@ -10,12 +10,14 @@ mod http1;
 mod http2;
 mod pool;
 mod proxy;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 pub use error::CallError;
 pub use tls::{client_config as verified_client, describe_tls};
 
-use crate::credentials::{AuthInfo, Credentials};
+use crate::credentials::{AuthInfo, Credentials, Identity};
 use crate::endpoint::{ClientKey, Endpoint};
 use crate::resolver::ServiceResolver;
 use base_task::Tasks;
@@ -29,6 +31,7 @@ use pool::Pool;
 use proxy::ProxyRules;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Clients kept at most, as upstream.
@@ -76,6 +79,9 @@ impl Clients {
 struct Client {
     pool: Pool,
     auth: Option<AuthInfo>,
+    /// The certificate of the connections.
+    identity: Option<Identity>,
+    has_warned: AtomicBool,
 }
 
 impl Transport {
@@ -152,27 +158,49 @@ impl Transport {
         check_status(reply.map_err(|error| failed(error.describe()))?)
     }
 
-    /// Returns the client of a server, which has its open connections.
+    /// Returns the client of a server, which has its open connections. A rotated certificate makes
+    /// a new client, because connections stay authenticated with the certificate of their start.
     fn find_client(&self, endpoint: &Endpoint) -> Result<Arc<Client>, CallError> {
         let key = endpoint.client_key();
-        if let Some(client) = self.clients.lock().find(&key) {
-            return Ok(client);
+        let known = self.clients.lock().find(&key);
+        let auth = self.credentials.find_auth(&endpoint.host_port());
+        let is_rotated = auth.is_some_and(AuthInfo::is_rotated);
+        if let Some(client) = &known
+            && !is_rotated
+        {
+            return Ok(client.clone());
         }
-        // Without the lock, because it may read files. Of two at once, the later one stays.
-        let client = Arc::new(self.build_client(endpoint)?);
-        self.clients.lock().insert(key, client.clone());
-        Ok(client)
+        let identity = base_task::blocking(|| auth.map(AuthInfo::identity).transpose());
+        let identity = identity.map(Option::flatten).map_err(CallError::Config);
+        if let (Some(client), Ok(identity)) = (&known, &identity)
+            && client.identity == *identity
+        {
+            return Ok(client.clone());
+        }
+        let built = identity.and_then(|identity| self.build_client(endpoint, auth, identity));
+        match (built, known) {
+            (Ok(client), _) => {
+                let client = Arc::new(client);
+                // Of two at once, the later one stays.
+                self.clients.lock().insert(key, client.clone());
+                Ok(client)
+            }
+            // A rotation may have written one of the two files only.
+            (Err(error), Some(client)) => {
+                client.warn_once(endpoint, &error);
+                Ok(client)
+            }
+            (Err(error), None) => Err(error),
+        }
     }
 
-    fn build_client(&self, endpoint: &Endpoint) -> Result<Client, CallError> {
-        let auth = self.credentials.find_auth(&endpoint.host_port()).cloned();
-        let identity = auth
-            .as_ref()
-            .map(AuthInfo::identity)
-            .transpose()
-            .map_err(CallError::Config)?
-            .flatten();
-        let config = tls::client_config(endpoint, identity).map_err(CallError::Config)?;
+    fn build_client(
+        &self,
+        endpoint: &Endpoint,
+        auth: Option<&AuthInfo>,
+        identity: Option<Identity>,
+    ) -> Result<Client, CallError> {
+        let config = tls::client_config(endpoint, identity.clone()).map_err(CallError::Config)?;
         let proxy = match endpoint.service() {
             Some(_) => None,
             None => self
@@ -181,8 +209,22 @@ impl Transport {
                 .map_err(CallError::Config)?,
         };
         let route = Route::new(endpoint, config, self.resolver.clone(), proxy)?;
-        let pool = Pool::new(route, self.tasks.clone());
-        Ok(Client { pool, auth })
+        Ok(Client {
+            pool: Pool::new(route, self.tasks.clone()),
+            auth: auth.cloned(),
+            identity,
+            has_warned: AtomicBool::new(false),
+        })
+    }
+}
+
+impl Client {
+    /// Logs the first time that the rotated certificate can't be used.
+    fn warn_once(&self, endpoint: &Endpoint, error: &CallError) {
+        if !self.has_warned.swap(true, Ordering::Relaxed) {
+            let server = endpoint.host_port();
+            tracing::warn!(server, %error, "using the earlier client certificate for a webhook, trying again");
+        }
     }
 }
 
