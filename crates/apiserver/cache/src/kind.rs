@@ -13,6 +13,9 @@ pub struct StoredKind {
     pub resource: Arc<Resource>,
     /// All served versions; of a built-in kind, the stable ones too.
     pub rows: Vec<Arc<Resource>>,
+    /// The versions in which fields may have owners: the served ones, and all of a custom resource,
+    /// which is converted between those that are not served as well.
+    pub owner_versions: Vec<Arc<Resource>>,
     /// Selectable fields of custom resources that only other versions declare, each with one of
     /// these versions.
     pub other_fields: Vec<(Name, Arc<Resource>)>,
@@ -96,9 +99,16 @@ fn group_by_prefix(
                 prefix: storage.prefix.clone(),
                 resource: find_storage_version(resources, resource).clone(),
                 rows: Vec::new(),
+                owner_versions: Vec::new(),
                 other_fields: Vec::new(),
             });
         kind.add_row(resource);
+    }
+    for resource in resources.iter().filter(|r| r.served || r.is_custom()) {
+        let prefix = resource.storage.as_ref().map(|storage| &storage.prefix);
+        if let Some(kind) = prefix.and_then(|prefix| by_prefix.get_mut(prefix)) {
+            kind.owner_versions.push(resource.clone());
+        }
     }
     by_prefix.into_values().collect()
 }

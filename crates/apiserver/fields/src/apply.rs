@@ -3,25 +3,35 @@
 #[cfg(test)]
 mod tests;
 
-use crate::compare::{compare_objects, fields_of, index_elements};
+use crate::compare::{fields_of, index_elements};
 use crate::last_applied::{find_client_applied, update_annotation};
 use crate::managers::{self, APPLY, Entry, Identity};
 use crate::path::Step;
+use crate::prune::prune_abandoned;
 use crate::set::FieldSet;
 use crate::shape::Shape;
 use crate::track::{Writer, considered_fields, give_ownership, take_from_others};
-use api_meta::names::shorten_name;
+use crate::versions::{Changes, ConversionRequest, compare_versions, update_entries};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 
 /// Most conflicts that are reported. Each shows the path of its field, and no reader needs more.
 const MOST_CONFLICTS: usize = 500;
 
-/// Fields that other managers own and to which the intent gives another value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApplyError {
-    /// Owner (with the version it uses), and field.
-    pub conflicts: Vec<(String, String)>,
+/// The reason why an apply ends without a result.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ApplyError {
+    /// Fields that other managers own and to which the intent gives another value: owner (with the
+    /// version it uses), and field.
+    Conflicts(Vec<(String, String)>),
+    /// The apply needs a conversion and has to be repeated with it.
+    Unconverted(ConversionRequest),
+}
+
+impl From<ConversionRequest> for ApplyError {
+    fn from(request: ConversionRequest) -> Self {
+        ApplyError::Unconverted(request)
+    }
 }
 
 /// The result of an apply.
@@ -35,7 +45,7 @@ pub struct ApplyOutcome {
 /// may only keep their value.
 ///
 /// # Errors
-/// The fields in conflict.
+/// The fields in conflict, or a conversion that is needed.
 pub fn apply_intent(
     writer: &Writer<'_>,
     live: Option<&Value>,
@@ -49,6 +59,7 @@ pub fn apply_intent(
     if let (Some(live), true) = (live, entries.is_empty()) {
         entries.push(before_first_apply(writer, shape, live));
     }
+    update_entries(writer, &mut entries);
     let identity = writer.identity(APPLY);
     let mut intended = considered_fields(writer, intent);
     remove_empty_metadata(&mut intended);
@@ -56,36 +67,16 @@ pub fn apply_intent(
     let empty = Value::Object(Map::new());
     let live_value = live.unwrap_or(&empty);
     // Merged from the whole intent, not the stripped one: the object needs its name and kind.
-    let mut merged = merge_values(shape, live_value, intent);
-    let before = entries
-        .iter()
-        .find(|e| e.identity.is_same_owner(&identity))
-        .map(|e| e.fields.clone())
-        .unwrap_or_default();
-    let others = entries
-        .iter()
-        .filter(|e| !e.identity.is_same_owner(&identity))
-        .fold(FieldSet::default(), |all, e| all.union(&e.fields));
-    // Remove fields that the manager applied before, no longer applies, and no other manager owns.
-    let abandoned = before.difference(&wanted).difference(&others);
-    prune_fields(
-        shape,
-        &mut merged,
-        &abandoned,
-        &wanted.clone().union(&others),
-    );
+    let merged = merge_values(shape, live_value, intent);
+    let mut merged = prune_abandoned(writer, &entries, &identity, &wanted, merged)?;
     // Conflicts come from values that change. Another manager's field with the same value is
     // shared, and a field that this path does not write is not changed.
-    let difference = compare_objects(
-        shape,
-        &considered_fields(writer, live_value),
-        &considered_fields(writer, &merged),
-    );
+    let changes = compare_versions(writer, &entries, &identity, Some(live_value), &merged)?;
     if !force {
-        reject_conflicts(&entries, writer, live_value, &difference.changed_paths())?;
+        reject_conflicts(&entries, writer, live_value, &changes)?;
     }
     // Only after the check: with force, the others lose the fields in conflict.
-    take_from_others(&mut entries, &identity, &difference);
+    take_from_others(&mut entries, &identity, &changes);
     give_ownership(&mut entries, identity, writer.now, |_| wanted);
     managers::write_entries(&mut merged, entries);
     update_annotation(writer, intent, &mut merged);
@@ -107,18 +98,18 @@ fn reject_conflicts(
     entries: &[Entry],
     writer: &Writer<'_>,
     live: &Value,
-    changed: &FieldSet,
+    changes: &Changes,
 ) -> Result<(), ApplyError> {
     let own = writer.identity(APPLY);
-    let mut conflicts = find_conflicts(entries, &own, changed);
+    let mut conflicts = find_conflicts(entries, &own, changes, &FieldSet::default());
     if !conflicts.is_empty() {
-        let contested = changed.difference(&find_client_applied(writer, live));
-        conflicts = find_conflicts(entries, &own, &contested);
+        let applied = find_client_applied(writer, live);
+        conflicts = find_conflicts(entries, &own, changes, &applied);
     }
     if conflicts.is_empty() {
         Ok(())
     } else {
-        Err(ApplyError { conflicts })
+        Err(ApplyError::Conflicts(conflicts))
     }
 }
 
@@ -133,7 +124,14 @@ fn before_first_apply(writer: &Writer<'_>, shape: Shape<'_>, live: &Value) -> En
     }
 }
 
-fn find_conflicts(entries: &[Entry], own: &Identity, changed: &FieldSet) -> Vec<(String, String)> {
+/// Returns the changed fields of other owners, each in the version of its owner, but the exempt
+/// ones.
+fn find_conflicts(
+    entries: &[Entry],
+    own: &Identity,
+    changes: &Changes,
+    exempt: &FieldSet,
+) -> Vec<(String, String)> {
     let mut foreign: Vec<&Entry> = entries
         .iter()
         .filter(|entry| !entry.identity.is_same_owner(own))
@@ -141,9 +139,13 @@ fn find_conflicts(entries: &[Entry], own: &Identity, changed: &FieldSet) -> Vec<
     foreign.sort_by(|a, b| a.identity.cmp(&b.identity));
     let mut all = Vec::new();
     for entry in foreign {
+        let Some(changed) = changes.find(&entry.identity.api_version) else {
+            continue;
+        };
+        let changed = changed.changed_paths().difference(exempt);
         let who = describe_owner(&entry.identity);
         let limit = MOST_CONFLICTS - all.len();
-        let contested = entry.fields.intersection(changed).paths(limit).into_iter();
+        let contested = entry.fields.intersection(&changed).paths(limit).into_iter();
         all.extend(contested.map(|path| (who.clone(), path)));
     }
     all
@@ -156,8 +158,7 @@ fn describe_owner(identity: &Identity) -> String {
     }
     // An applier is named without its version, which does not help to find it.
     if identity.operation != APPLY {
-        // A client may send a version as long as a request, and each conflict names the owner.
-        who.push_str(&format!(" using {}", shorten_name(&identity.api_version)));
+        who.push_str(&format!(" using {}", identity.api_version));
     }
     who
 }
@@ -234,49 +235,4 @@ fn merge_lists(shape: Shape<'_>, present: &[Value], wanted: &[Value]) -> Value {
         shared.next_if(|next| *next == step);
     }
     Value::Array(out)
-}
-
-/// Removes abandoned paths, unless a path below them is kept.
-fn prune_fields(shape: Shape<'_>, value: &mut Value, abandoned: &FieldSet, kept: &FieldSet) {
-    let none = FieldSet::default();
-    match value {
-        Value::Object(map) if shape.is_map() => {
-            for (step, child) in &abandoned.children {
-                let Step::Field(name) = step else { continue };
-                let keep = kept.children.get(step).unwrap_or(&none);
-                if is_abandoned(child, keep) {
-                    map.remove(name);
-                } else if let Some(member) = map.get_mut(name) {
-                    prune_fields(shape.member(name), member, child, keep);
-                    // A map that held only abandoned fields goes with them, unless it is owned
-                    // itself.
-                    let emptied = member.as_object().is_some_and(Map::is_empty)
-                        || member.as_array().is_some_and(Vec::is_empty);
-                    if emptied && keep.is_empty() {
-                        map.remove(name);
-                    }
-                }
-            }
-        }
-        Value::Array(list) if shape.is_list() => {
-            list.retain_mut(|element| {
-                let step = shape.step(element);
-                let Some(child) = abandoned.children.get(&step) else {
-                    return true;
-                };
-                let keep = kept.children.get(&step).unwrap_or(&none);
-                if is_abandoned(child, keep) {
-                    return false;
-                }
-                prune_fields(shape.element(), element, child, keep);
-                true
-            });
-        }
-        _ => {}
-    }
-}
-
-fn is_abandoned(abandoned: &FieldSet, kept: &FieldSet) -> bool {
-    // A parent of another manager's field stays, or that field would be lost with it.
-    abandoned.member && kept.is_empty()
 }

@@ -80,7 +80,7 @@ fn encode_intent(intent: &Value) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{apply_intent, track_update};
+    use crate::{ApplyError, Versions, apply_intent, track_update};
     use serde_json::json;
 
     fn writer(manager: &'static str) -> Writer<'static> {
@@ -89,6 +89,7 @@ mod tests {
             api_version: "v1",
             subresource: "",
             schema: &api_kinds::find("", "v1", "configmaps").unwrap().schema,
+            versions: Versions::NONE,
             ignored: &[],
             now: "2026-01-01T00:00:00Z",
         }
@@ -103,12 +104,12 @@ mod tests {
         let mut object = config_map(data);
         let text = object.to_string();
         object["metadata"]["annotations"] = json!({ANNOTATION: text});
-        track_update(&writer("kubectl-client-side-apply"), None, &mut object);
+        track_update(&writer("kubectl-client-side-apply"), None, &mut object).unwrap();
         let mut edited = object.clone();
         for (key, value) in changed.as_object().unwrap() {
             edited["data"][key] = value.clone();
         }
-        track_update(&writer("editor"), Some(&object), &mut edited);
+        track_update(&writer("editor"), Some(&object), &mut edited).unwrap();
         edited
     }
 
@@ -123,7 +124,7 @@ mod tests {
         let applied = apply_intent(&writer("kubectl"), Some(&live), &intent, false).unwrap();
         assert_eq!(applied.object["data"]["x"], "2");
         let error = apply_intent(&writer("other"), Some(&live), &intent, false).unwrap_err();
-        assert_eq!(error.conflicts.len(), 1);
+        assert!(matches!(error, ApplyError::Conflicts(all) if all.len() == 1));
     }
 
     #[test]
@@ -132,7 +133,7 @@ mod tests {
         let intent = config_map(json!({"x": "2", "y": "2"}));
         let error = apply_intent(&writer("kubectl"), Some(&live), &intent, false).unwrap_err();
         let conflict = ("\"editor\" using v1".to_owned(), ".data.y".to_owned());
-        assert_eq!(error.conflicts, [conflict]);
+        assert_eq!(error, ApplyError::Conflicts(vec![conflict]));
     }
 
     #[test]

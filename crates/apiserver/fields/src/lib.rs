@@ -6,7 +6,8 @@
 //! other managers, and removes fields that the manager no longer applies.
 //!
 //! Invariant: pure; the same objects and managers give the same result. The semantics are those of
-//! upstream's structured-merge-diff, with the list types of the API schema.
+//! upstream's structured-merge-diff, with the list types of the API schema. Owners of other versions
+//! are compared in their version (`versions`); the caller converts.
 
 mod apply;
 mod compare;
@@ -14,10 +15,12 @@ mod last_applied;
 mod managers;
 mod mutation;
 mod path;
+mod prune;
 mod scale;
 mod set;
 mod shape;
 mod track;
+mod versions;
 
 pub use apply::{ApplyError, ApplyOutcome, apply_intent};
 pub use managers::check_managed_fields;
@@ -25,3 +28,4 @@ pub use mutation::{MergeError, check_elements_of, merge_object};
 pub use scale::{ReplicasPaths, set_object_owners, set_scale_owners};
 pub use set::FieldSet;
 pub use track::{Writer, track_update};
+pub use versions::{ConversionRequest, Versions};

@@ -1,9 +1,8 @@
 //! Ownership after an update: the writer owns the fields that it changed.
 
-use crate::compare::{Comparison, compare_objects};
 use crate::managers::{self, Entry, Identity};
 use crate::set::FieldSet;
-use crate::shape::Shape;
+use crate::versions::{Changes, ConversionRequest, Versions, compare_versions, update_entries};
 use api_codec::json;
 use api_kinds::ObjectSchema;
 use serde_json::{Value, json};
@@ -19,6 +18,8 @@ pub struct Writer<'a> {
     pub subresource: &'a str,
     /// The schema of that version.
     pub schema: &'a ObjectSchema,
+    /// The other versions.
+    pub versions: &'a Versions<'a>,
     /// Fields that such a write does not set, whatever the body contains (`status`,
     /// `metadata.labels`).
     pub ignored: &'a [&'a str],
@@ -39,35 +40,44 @@ impl Writer<'_> {
 
 /// Records in `new` the fields that the writer changed; `old` is `None` for a create. Without a
 /// change nothing is updated, and without owners nothing is recorded.
-pub fn track_update(writer: &Writer<'_>, old: Option<&Value>, new: &mut Value) {
+///
+/// # Errors
+/// A conversion is needed, and `new` is as before.
+pub fn track_update(
+    writer: &Writer<'_>,
+    old: Option<&Value>,
+    new: &mut Value,
+) -> Result<(), ConversionRequest> {
     let mut entries = find_owners(writer, old, new);
     // As upstream: an object without owners stays so until an apply, and a created one has an
     // owner.
     if entries.is_empty() && old.is_some() {
-        return managers::write_entries(new, entries);
+        managers::write_entries(new, entries);
+        return Ok(());
     }
-    let shape = Shape::of_object(writer.schema);
-    // A created object is compared with an empty one that has the same defaults, which no client
-    // owns.
-    let zero = || match writer.schema {
-        ObjectSchema::BuiltIn(message) => json::explicit(message, &json!({})),
-        ObjectSchema::Custom(_) => json!({"metadata": {}}),
-    };
-    let before = old.map_or_else(
-        || considered_fields(writer, &zero()),
-        |old| considered_fields(writer, old),
-    );
-    let difference = compare_objects(shape, &before, &considered_fields(writer, new));
+    update_entries(writer, &mut entries);
     // Apply and update of one manager are different owners.
     let identity = writer.identity(managers::UPDATE);
-    take_from_others(&mut entries, &identity, &difference);
-    give_ownership(&mut entries, identity, writer.now, |fields| {
-        fields
-            .difference(&difference.removed)
-            .union(&difference.changed_paths())
-    });
+    let changes = compare_versions(writer, &entries, &identity, old, new)?;
+    take_from_others(&mut entries, &identity, &changes);
+    if let Some(difference) = changes.find(writer.api_version) {
+        give_ownership(&mut entries, identity, writer.now, |fields| {
+            fields
+                .difference(&difference.removed)
+                .union(&difference.changed_paths())
+        });
+    }
     managers::cap_updates(&mut entries);
     managers::write_entries(new, entries);
+    Ok(())
+}
+
+/// Returns an object with the defaults that no client owns.
+pub(crate) fn default_fields(schema: &ObjectSchema) -> Value {
+    match schema {
+        ObjectSchema::BuiltIn(message) => json::explicit(message, &json!({})),
+        ObjectSchema::Custom(_) => json!({"metadata": {}}),
+    }
 }
 
 /// Returns the owners before a write.
@@ -88,18 +98,16 @@ fn find_owners(writer: &Writer<'_>, old: Option<&Value>, new: &Value) -> Vec<Ent
 }
 
 /// Removes changed and removed fields from the other managers' entries.
-pub(crate) fn take_from_others(
-    entries: &mut [Entry],
-    identity: &Identity,
-    difference: &Comparison,
-) {
-    // Removed fields have no owner any more.
-    let gone = difference.changed_paths().union(&difference.removed);
+pub(crate) fn take_from_others(entries: &mut [Entry], identity: &Identity, changes: &Changes) {
     for entry in entries
         .iter_mut()
         .filter(|entry| !entry.identity.is_same_owner(identity))
     {
-        entry.fields = entry.fields.difference(&gone);
+        if let Some(difference) = changes.find(&entry.identity.api_version) {
+            // Removed fields have no owner any more.
+            let gone = difference.changed_paths().union(&difference.removed);
+            entry.fields = entry.fields.difference(&gone);
+        }
     }
 }
 
@@ -194,6 +202,7 @@ mod tests {
             api_version: "v1",
             subresource: "",
             schema: config_map_schema(),
+            versions: Versions::NONE,
             ignored: &[],
             now,
         }
@@ -202,7 +211,7 @@ mod tests {
     #[test]
     fn change_moves_ownership_to_the_writer() {
         let mut one = json!({"metadata": {"name": "a"}, "data": {"x": "1", "y": "1"}});
-        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one);
+        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one).unwrap();
         let entries = one["metadata"]["managedFields"].as_array().unwrap();
         assert_eq!(
             entries[0]["fieldsV1"],
@@ -214,7 +223,8 @@ mod tests {
             &writer("second", "2026-01-01T00:00:01Z"),
             Some(&one),
             &mut two,
-        );
+        )
+        .unwrap();
         let entries = two["metadata"]["managedFields"].as_array().unwrap();
         assert_eq!(
             entries[0]["fieldsV1"],
@@ -229,7 +239,8 @@ mod tests {
             &writer("third", "2026-01-01T00:00:02Z"),
             Some(&two),
             &mut same,
-        );
+        )
+        .unwrap();
         assert_eq!(same, two);
     }
 
@@ -242,7 +253,7 @@ mod tests {
         };
         let mut one = json!({"metadata": {"name": "a", "labels": {"l": "1"}},
             "spec": {"list": [1, {"b": 2}], "nested": {"c": 1}}});
-        track_update(&writer, None, &mut one);
+        track_update(&writer, None, &mut one).unwrap();
         assert_eq!(
             one["metadata"]["managedFields"][0]["fieldsV1"],
             json!({"f:metadata": {"f:labels": {".": {}, "f:l": {}}},
@@ -254,7 +265,7 @@ mod tests {
             manager: "second",
             ..writer
         };
-        track_update(&second, Some(&one), &mut two);
+        track_update(&second, Some(&one), &mut two).unwrap();
         let entries = &two["metadata"]["managedFields"];
         assert_eq!(
             entries[1]["fieldsV1"],
@@ -265,14 +276,15 @@ mod tests {
     #[test]
     fn removed_field_leaves_the_set_of_its_owner() {
         let mut one = json!({"metadata": {"name": "a"}, "data": {"x": "1", "y": "1"}});
-        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one);
+        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one).unwrap();
         let mut two = one.clone();
         two["data"] = json!({"x": "1"});
         track_update(
             &writer("second", "2026-01-01T00:00:01Z"),
             Some(&one),
             &mut two,
-        );
+        )
+        .unwrap();
         let entries = two["metadata"]["managedFields"].as_array().unwrap();
         assert_eq!(entries.len(), 1);
         assert_eq!(
@@ -284,7 +296,7 @@ mod tests {
     #[test]
     fn empty_list_or_single_empty_entry_resets_the_owners() {
         let mut one = json!({"data": {"x": "1"}});
-        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one);
+        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one).unwrap();
         let later = "2026-01-01T00:00:01Z";
         let status = Writer {
             subresource: "status",
@@ -305,7 +317,7 @@ mod tests {
         ] {
             let mut two = one.clone();
             two["metadata"]["managedFields"] = sent.clone();
-            track_update(&writer, Some(&one), &mut two);
+            track_update(&writer, Some(&one), &mut two).unwrap();
             let kept = &two["metadata"]["managedFields"];
             let expect = if resets {
                 &Value::Null
@@ -324,14 +336,15 @@ mod tests {
             &writer("first", "2026-01-01T00:00:00Z"),
             Some(&old),
             &mut new,
-        );
+        )
+        .unwrap();
         assert_eq!(new, json!({"data": {"x": "2"}, "metadata": {}}));
     }
 
     #[test]
     fn broken_entry_keeps_all_stored_owners() {
         let mut one = json!({"data": {"x": "1"}});
-        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one);
+        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one).unwrap();
         let sent = |field: &str, value: Value| {
             let mut entry = one["metadata"]["managedFields"][0].clone();
             entry["manager"] = "sent".into();
@@ -370,7 +383,8 @@ mod tests {
                 &writer("second", "2026-01-01T00:00:01Z"),
                 Some(&one),
                 &mut two,
-            );
+            )
+            .unwrap();
             let manager = &two["metadata"]["managedFields"][0]["manager"];
             assert_eq!(manager, if keeps { "first" } else { "sent" }, "{entry}");
         }
@@ -383,7 +397,7 @@ mod tests {
                 "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {field: {}}}})
         };
         let mut old = json!({"data": {"x": "1"}});
-        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut old);
+        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut old).unwrap();
         let mut new = old.clone();
         new["metadata"]["managedFields"] = json!([entry("v1beta1", "f:x"), entry("v1", "f:y")]);
         let expect = json!([entry("v1", "f:y")]);
@@ -391,7 +405,8 @@ mod tests {
             &writer("second", "2026-01-01T00:00:01Z"),
             Some(&old),
             &mut new,
-        );
+        )
+        .unwrap();
         assert_eq!(new["metadata"]["managedFields"], expect);
     }
 
@@ -399,7 +414,7 @@ mod tests {
     fn created_object_has_an_owner_in_spite_of_a_reset() {
         for sent in [json!([]), json!([{}])] {
             let mut object = json!({"metadata": {"managedFields": sent}, "data": {"x": "1"}});
-            track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut object);
+            track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut object).unwrap();
             assert_eq!(object["metadata"]["managedFields"][0]["manager"], "first");
         }
     }
@@ -407,13 +422,14 @@ mod tests {
     #[test]
     fn client_that_drops_managed_fields_keeps_the_owners() {
         let mut one = json!({"data": {"x": "1"}});
-        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one);
+        track_update(&writer("first", "2026-01-01T00:00:00Z"), None, &mut one).unwrap();
         let mut two = json!({"data": {"x": "1"}});
         track_update(
             &writer("second", "2026-01-01T00:00:01Z"),
             Some(&one),
             &mut two,
-        );
+        )
+        .unwrap();
         assert_eq!(
             two["metadata"]["managedFields"],
             one["metadata"]["managedFields"]
@@ -441,7 +457,7 @@ mod tests {
             let old = object.clone();
             object["data"][format!("k{i}")] = "1".into();
             let name: &'static str = Box::leak(format!("m{i}").into_boxed_str());
-            track_update(&writer(name, now), (i > 0).then_some(&old), &mut object);
+            track_update(&writer(name, now), (i > 0).then_some(&old), &mut object).unwrap();
         }
         let entries = object["metadata"]["managedFields"].as_array().unwrap();
         let ancient: Vec<&Value> = entries

@@ -5,7 +5,7 @@ use crate::schema_document::{build_document, build_fitting};
 use crate::typed::{build_object, pick_message};
 use crate::values::{build_value, measure_depth};
 use api_kinds::{CustomSchema, ObjectSchema};
-use apiserver_fields::{Writer, apply_intent, merge_object, track_update};
+use apiserver_fields::{Versions, Writer, apply_intent, merge_object, track_update};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -59,6 +59,7 @@ fn write(
         api_version: choices.pick(&["v1", "v2"]),
         subresource: choices.pick(&["", "", "status"]),
         schema,
+        versions: Versions::NONE,
         ignored: &["status"],
         now: "2026-01-01T00:00:00Z",
     };
@@ -71,8 +72,9 @@ fn write(
     let result = match choices.below(4) {
         0 => {
             set_owners(choices, &mut intent);
-            track_update(&writer, live.as_ref(), &mut intent);
-            Some(intent)
+            track_update(&writer, live.as_ref(), &mut intent)
+                .ok()
+                .map(|()| intent)
         }
         1 => merge_object(schema, live.as_ref().unwrap_or(&json!({})), &intent).ok(),
         _ => {

@@ -32,7 +32,7 @@ impl Registry {
         // An apply has merged the ownership already. Tracking it again would record an update.
         if !write.applies {
             remove_duplicate_owners(write, Stage::Request, &mut object);
-            write.track_fields(None, &mut object);
+            self.track_fields(write, None, &mut object).await;
         }
         let name = object.name().to_owned();
         let mut object = self.admit_create(write, &name, object).await?;

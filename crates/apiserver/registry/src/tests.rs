@@ -5,6 +5,7 @@ mod admission;
 mod create;
 mod delete;
 mod list;
+mod ownership;
 mod services;
 mod subresources;
 mod update;

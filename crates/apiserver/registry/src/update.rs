@@ -19,12 +19,27 @@ use apiserver_cache::{Entry, convert_entry};
 use apiserver_convert::{codec, convert_one, encode_readable};
 use apiserver_request::Operation;
 use apiserver_storage::StoreError;
+use async_trait::async_trait;
 use serde_json::Value;
 
 const ATTEMPTS: usize = 100;
 
 /// Computes the new object from the current one.
-pub type Change<'a> = &'a (dyn Fn(&Value) -> Result<Value, ApiError> + Send + Sync);
+#[async_trait]
+pub trait ObjectChange: Send + Sync {
+    /// Returns the new object.
+    async fn apply(&self, old: &Value) -> Result<Value, ApiError>;
+}
+
+#[async_trait]
+impl<F: Fn(&Value) -> Result<Value, ApiError> + Send + Sync> ObjectChange for F {
+    async fn apply(&self, old: &Value) -> Result<Value, ApiError> {
+        self(old)
+    }
+}
+
+/// The change of an update.
+pub type Change<'a> = &'a dyn ObjectChange;
 
 /// An update.
 pub struct Update<'a> {
@@ -161,7 +176,7 @@ impl Registry {
             // Defaults that are not stored must not count as a change.
             default_object(write, &mut old);
         }
-        let mut new = (update.change)(&old)?;
+        let mut new = update.change.apply(&old).await?;
         check_identity(write, update, &mut new, &old, revision)?;
         // Before defaulting and validation, which compare immutable metadata with the old object.
         meta::carry_over(&mut new, &old);
@@ -207,7 +222,7 @@ impl Registry {
             remove_duplicate_owners(write, Stage::Request, &mut new);
         }
         if !write.applies {
-            write.track_fields(Some(old), &mut new);
+            self.track_fields(write, Some(old), &mut new).await;
         }
         let (mut new, rewritten) = self.admit_update(write, update.mode, new, old).await?;
         remove_duplicate_owners(write, Stage::Admitted, &mut new);

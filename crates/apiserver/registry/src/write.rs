@@ -3,7 +3,7 @@
 use api_kinds::Resource;
 use api_meta::{ApiError, Kind, time};
 use api_validation::{FieldError, to_api_error, validate_review};
-use apiserver_fields::{Writer, track_update};
+use apiserver_fields::{Versions, Writer};
 use apiserver_request::{AdmissionRequest, Operation, User};
 use serde_json::Value;
 use std::sync::Arc;
@@ -60,18 +60,14 @@ impl Write {
         kind_of(&self.resource)
     }
 
-    /// Records in `managedFields` the fields that this write changes.
-    pub(crate) fn track_fields(&self, old: Option<&Value>, new: &mut Value) {
-        self.as_writer(|writer| track_update(writer, old, new));
-    }
-
-    /// Calls `then` with this write's field manager.
-    pub fn as_writer<T>(&self, then: impl FnOnce(&Writer<'_>) -> T) -> T {
+    /// Calls `then` with this write's field manager; owners may use one of these versions.
+    pub fn as_writer<T>(&self, versions: &Versions<'_>, then: impl FnOnce(&Writer<'_>) -> T) -> T {
         then(&Writer {
             manager: &self.manager,
             api_version: &self.resource.api_version(),
             subresource: &self.subresource,
             schema: &self.resource.schema,
+            versions,
             ignored: self.ignored_fields(),
             now: &time::now(),
         })

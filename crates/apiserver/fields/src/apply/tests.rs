@@ -1,9 +1,17 @@
 //! Tests of server-side apply.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
+use crate::Versions;
 use serde_json::json;
+
+fn conflicts_of(error: ApplyError) -> Vec<(String, String)> {
+    match error {
+        ApplyError::Conflicts(conflicts) => conflicts,
+        ApplyError::Unconverted(request) => panic!("unexpected {request:?}"),
+    }
+}
 
 fn writer(manager: &'static str) -> Writer<'static> {
     Writer {
@@ -11,6 +19,7 @@ fn writer(manager: &'static str) -> Writer<'static> {
         api_version: "v1",
         subresource: "",
         schema: &api_kinds::find("", "v1", "configmaps").unwrap().schema,
+        versions: Versions::NONE,
         ignored: &[],
         now: "2026-01-01T00:00:00Z",
     }
@@ -64,7 +73,7 @@ fn abandoned_field_is_removed_and_field_of_another_manager_conflicts() {
     )
     .unwrap_err();
     assert_eq!(
-        refused.conflicts,
+        conflicts_of(refused),
         [("\"a\"".to_owned(), ".data.x".to_owned())]
     );
     let forced = apply_intent(
@@ -157,7 +166,7 @@ fn absent_key_of_an_element_means_its_default() {
 #[test]
 fn conflict_names_the_updating_manager_with_its_version() {
     let mut live = json!({"data": {"x": "1"}});
-    crate::track_update(&writer("kubectl-edit"), None, &mut live);
+    crate::track_update(&writer("kubectl-edit"), None, &mut live).unwrap();
     let error = apply_intent(
         &writer("b"),
         Some(&live),
@@ -166,7 +175,7 @@ fn conflict_names_the_updating_manager_with_its_version() {
     )
     .unwrap_err();
     assert_eq!(
-        error.conflicts,
+        conflicts_of(error),
         [("\"kubectl-edit\" using v1".to_owned(), ".data.x".to_owned())]
     );
 }
@@ -191,7 +200,7 @@ fn fields_of_an_object_without_owners_conflict_as_before_first_apply() {
         false,
     )
     .unwrap_err();
-    assert_eq!(error.conflicts[0].0, "\"before-first-apply\" using v1");
+    assert_eq!(conflicts_of(error)[0].0, "\"before-first-apply\" using v1");
 }
 
 #[test]
@@ -269,23 +278,23 @@ fn conflicts_name_subresource_and_version_and_are_sorted_by_manager() {
         ("\"z\"", ".data.a"),
     ];
     assert_eq!(
-        error.conflicts,
+        conflicts_of(error),
         expect.map(|(who, at)| (who.to_owned(), at.to_owned()))
     );
 }
 
 #[test]
-fn conflicts_show_the_beginning_of_a_long_version_and_key() {
+fn conflicts_show_the_beginning_of_a_long_key() {
     let long = "v".repeat(1000);
-    let owner = json!({"manager": "m", "operation": "Update", "apiVersion": long,
+    let owner = json!({"manager": "m", "operation": "Update", "apiVersion": "v1",
         "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {format!("f:{long}"): {}}}});
     let live = json!({"metadata": {"managedFields": [owner]}, "data": {&long: "1"}});
     let intent = json!({"data": {&long: "2"}});
     let error = apply_intent(&writer("own"), Some(&live), &intent, false).unwrap_err();
     let shown = &long[..320];
     assert_eq!(
-        error.conflicts,
-        [(format!("\"m\" using {shown}"), format!(".data.{shown}"))]
+        conflicts_of(error),
+        [("\"m\" using v1".to_owned(), format!(".data.{shown}"))]
     );
 }
 

@@ -11,10 +11,11 @@ use crate::respond;
 use crate::server::Server;
 use api_codec::{Strictness, cbor, yaml};
 use api_kinds::{ObjectSchema, Resource};
-use api_meta::{ApiError, Cause, Details, Meta, Reason};
+use api_meta::{ApiError, Cause, Meta, Reason};
 use apiserver_convert::codec;
-use apiserver_fields::{ApplyError, Writer};
-use apiserver_registry::{Mode, Update, Write};
+use apiserver_fields::{ApplyError, Versions, Writer};
+use apiserver_registry::{Mode, ObjectChange, Update, Write, conflict_error};
+use async_trait::async_trait;
 use bytes::Bytes;
 use http::Response;
 use serde_json::Value;
@@ -90,7 +91,8 @@ pub async fn handle_apply_scale(
     let intent = read_intent(context, target, &write, &body)?;
     let writer = write.clone();
     let change = |scale: &Value| {
-        let applied = writer.as_writer(|writer| {
+        // A Scale has one version.
+        let applied = writer.as_writer(Versions::NONE, |writer| {
             let writer = Writer {
                 api_version: target.api_version,
                 schema,
@@ -98,7 +100,7 @@ pub async fn handle_apply_scale(
             };
             apiserver_fields::apply_intent(&writer, Some(scale), &intent, force)
         });
-        Ok(applied.map_err(conflict_error)?.object)
+        Ok(applied.map_err(scale_error)?.object)
     };
     let scale = server
         .registry
@@ -108,6 +110,13 @@ pub async fn handle_apply_scale(
         respond::object_response(context, 200, None, schema, &scale)?,
         &write.warnings,
     ))
+}
+
+fn scale_error(error: ApplyError) -> ApiError {
+    match error {
+        ApplyError::Conflicts(conflicts) => conflict_error(&conflicts),
+        ApplyError::Unconverted(_) => ApiError::internal("a Scale has one version"),
+    }
 }
 
 /// The type that the URL takes.
@@ -227,16 +236,12 @@ async fn apply_to_existing(
     intent: &Value,
     force: bool,
 ) -> Result<Value, ApiError> {
-    let writer = write.clone();
-    // Inside the update: ownership computed from an older object would drop the fields of a
-    // concurrent apply.
-    let change = move |old: &Value| {
-        let applied = writer
-            .as_writer(|writer| apiserver_fields::apply_intent(writer, Some(old), intent, force))
-            .map_err(conflict_error)?;
-        let (object, _) = codec::check_tree(&resource.schema, applied.object)
-            .map_err(|e| ApiError::bad_request(e.to_string()))?;
-        Ok(object)
+    let change = IntentMerge {
+        server,
+        write: write.clone(),
+        resource,
+        intent,
+        force,
     };
     server
         .registry
@@ -249,6 +254,27 @@ async fn apply_to_existing(
             },
         )
         .await
+}
+
+/// Merges an intent inside of an update: ownership computed from an older object would drop the
+/// fields of a concurrent apply.
+struct IntentMerge<'a> {
+    server: &'a Server,
+    write: Write,
+    resource: &'a Resource,
+    intent: &'a Value,
+    force: bool,
+}
+
+#[async_trait]
+impl ObjectChange for IntentMerge<'_> {
+    async fn apply(&self, old: &Value) -> Result<Value, ApiError> {
+        let registry = &self.server.registry;
+        let merged = registry.merge_intent(&self.write, Some(old), self.intent, self.force);
+        let (object, _) = codec::check_tree(&self.resource.schema, merged.await?)
+            .map_err(|e| ApiError::bad_request(e.to_string()))?;
+        Ok(object)
+    }
 }
 
 /// Returns whether an apply failed because the object does not exist. A webhook may deny an update
@@ -282,45 +308,11 @@ async fn apply_as_create(
     intent: &Value,
     force: bool,
 ) -> Result<Value, ApiError> {
-    let applied = write
-        .as_writer(|writer| apiserver_fields::apply_intent(writer, None, intent, force))
-        .map_err(conflict_error)?;
+    let registry = &server.registry;
+    let merged = registry.merge_intent(write, None, intent, force).await?;
     // Converts to canonical form; unknown fields were rejected when the intent was read.
-    let (object, _) = codec::check_tree(&write.resource.schema, applied.object)
+    let (object, _) = codec::check_tree(&write.resource.schema, merged)
         .map_err(|e| ApiError::bad_request(e.to_string()))?;
     write.name.clear();
-    server.registry.create(write, object).await
-}
-
-/// Builds the 409 with a cause for each conflicting field.
-fn conflict_error(error: ApplyError) -> ApiError {
-    let conflicts = &error.conflicts;
-    let text = match conflicts.as_slice() {
-        [(who, field)] => format!("Apply failed with 1 conflict: conflict with {who}: {field}"),
-        many => {
-            let mut lines = Vec::new();
-            // The conflicts are sorted by their owner.
-            for group in many.chunk_by(|a, b| a.0 == b.0) {
-                lines.extend(
-                    group
-                        .first()
-                        .map(|(who, _)| format!("conflicts with {who}:")),
-                );
-                lines.extend(group.iter().map(|(_, field)| format!("- {field}")));
-            }
-            let count = many.len();
-            format!("Apply failed with {count} conflicts: {}", lines.join("\n"))
-        }
-    };
-    // kubectl recognizes the reason Conflict and appends its advice about `--force-conflicts`.
-    let cause = |(who, field): &(String, String)| Cause {
-        reason: "FieldManagerConflict".into(),
-        message: format!("conflict with {who}"),
-        field: field.clone(),
-    };
-    let details = Details {
-        causes: conflicts.iter().map(cause).collect(),
-        ..Details::default()
-    };
-    ApiError::new(Reason::Conflict, text).with_details(details)
+    registry.create(write, object).await
 }
