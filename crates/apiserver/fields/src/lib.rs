@@ -16,6 +16,7 @@ mod managers;
 mod mutation;
 mod path;
 mod prune;
+mod reconcile;
 mod scale;
 mod set;
 mod shape;

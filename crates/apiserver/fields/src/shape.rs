@@ -11,8 +11,10 @@ const METADATA: &str = "k8s.io.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 /// Merge semantics of one place in an object.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shape<'s> {
-    /// An atomic value.
+    /// A scalar, or a value without a known type.
     Leaf,
+    /// A list or a map that is owned as a whole.
+    Atomic,
     /// Fields by the schema.
     Struct(&'static Message),
     /// Members of one type.
@@ -43,13 +45,17 @@ impl<'s> Shape<'s> {
 
     /// Returns the shape of a node of a structural schema.
     fn of_node(schema: &'s Schema) -> Shape<'s> {
-        if schema.int_or_string || schema.map_type == Some(MapKind::Atomic) {
+        if schema.int_or_string {
             return Shape::Leaf;
+        }
+        if schema.map_type == Some(MapKind::Atomic) {
+            return Shape::Atomic;
         }
         match (schema.value_type, schema.list_type) {
             (Some(ValueType::Object), _) => Shape::Custom(schema, schema.embedded),
             (Some(ValueType::Array), Some(CustomList::Map)) => Shape::CustomList(schema),
             (Some(ValueType::Array), Some(CustomList::Set)) => Shape::Set,
+            (Some(ValueType::Array), _) => Shape::Atomic,
             (None, _) if schema.preserves_unknown => Shape::Deduced,
             _ => Shape::Leaf,
         }
@@ -59,7 +65,7 @@ impl<'s> Shape<'s> {
     pub(crate) fn of_field(field: &'static Field) -> Shape<'s> {
         match (&field.ty, field.list) {
             // First: x-kubernetes-list-type atomic overrides what the type would allow.
-            (_, ListKind::Atomic) => Shape::Leaf,
+            (_, ListKind::Atomic) => Shape::Atomic,
             (Type::List(element), ListKind::Map(keys)) => Shape::Keyed(keys, element),
             (Type::List(_), ListKind::Set) => Shape::Set,
             (ty, _) => Shape::of_type(ty),
@@ -71,16 +77,17 @@ impl<'s> Shape<'s> {
         match ty {
             Type::Map(element) => Shape::Map(element),
             Type::Message(_) => ty.message().map_or(Shape::Leaf, Shape::of_message),
+            Type::List(_) => Shape::Atomic,
             _ => Shape::Leaf,
         }
     }
 
     /// Returns the shape of a message.
     pub(crate) fn of_message(message: &'static Message) -> Shape<'s> {
-        if message.shape == Encoding::Struct && !message.atomic {
-            Shape::Struct(message)
-        } else {
-            Shape::Leaf
+        match (message.shape == Encoding::Struct, message.atomic) {
+            (true, false) => Shape::Struct(message),
+            (true, true) => Shape::Atomic,
+            _ => Shape::Leaf,
         }
     }
 

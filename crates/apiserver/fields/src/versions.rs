@@ -10,6 +10,7 @@ mod tests;
 
 use crate::compare::{Comparison, compare_objects};
 use crate::managers::{Entry, Identity};
+use crate::reconcile::reconcile_set;
 use crate::set::FieldSet;
 use crate::shape::Shape;
 use crate::track::{Writer, considered_fields, default_fields};
@@ -106,9 +107,16 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Drops the owners of versions that do not exist any more.
+/// Drops the owners of versions that do not exist any more, and fits the sets of the others to the
+/// schema, which may have changed since they were written.
 pub(crate) fn update_entries(writer: &Writer<'_>, entries: &mut Vec<Entry>) {
-    entries.retain(|entry| writer.find_schema(&entry.identity.api_version).is_some());
+    entries.retain_mut(|entry| {
+        let schema = writer.find_schema(&entry.identity.api_version);
+        if let Some(schema) = schema {
+            reconcile_set(Shape::of_object(schema), &mut entry.fields);
+        }
+        schema.is_some()
+    });
 }
 
 /// The changes of a write, in each version that has owners.
