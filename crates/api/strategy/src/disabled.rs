@@ -4,14 +4,73 @@
 //! does: clients that send it see in the response that it has no effect.
 
 use api_meta::Kind;
-use api_meta::tree::{get, make, remove, set, text};
-use serde_json::Value;
+use api_meta::tree::{at_mut, each_mut, get, list, make, remove, set, text};
+use serde_json::{Map, Value};
 
 /// Stands for every element of a list, or every value of a map.
 const EACH: &str = "*";
 
-/// Gate `GenericWorkload`.
-const SCHEDULING_GROUP: &str = "schedulingGroup";
+/// Fields of a pod's spec: gates `GenericWorkload`, `ClusterTrustBundleProjection` and
+/// `PodCertificateRequest`.
+const POD_FIELDS: [&[&str]; 3] = [
+    &["schedulingGroup"],
+    &[
+        "volumes",
+        EACH,
+        "projected",
+        "sources",
+        EACH,
+        "clusterTrustBundle",
+    ],
+    &[
+        "volumes",
+        EACH,
+        "projected",
+        "sources",
+        EACH,
+        "podCertificate",
+    ],
+];
+
+/// Containers of a pod's spec.
+const CONTAINERS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+
+/// Gate `ContainerStopSignals`.
+const STOP_SIGNAL: &str = "stopSignal";
+
+/// Gate `ImageVolumeWithDigest`.
+const VOLUME_STATUSES: [&[&str]; 3] = [
+    &[
+        "status",
+        "containerStatuses",
+        EACH,
+        "volumeMounts",
+        EACH,
+        "volumeStatus",
+    ],
+    &[
+        "status",
+        "initContainerStatuses",
+        EACH,
+        "volumeMounts",
+        EACH,
+        "volumeStatus",
+    ],
+    &[
+        "status",
+        "ephemeralContainerStatuses",
+        EACH,
+        "volumeMounts",
+        EACH,
+        "volumeStatus",
+    ],
+];
+
+/// Gate `DRANodeAllocatableResources`, in the status of a pod.
+const CLAIM_STATUSES: &[&str] = &["status", "nodeAllocatableResourceClaimStatuses"];
+
+/// Gate `VolumeLimitScaling`.
+const PREVENT_SCHEDULING: &[&str] = &["spec", "preventPodSchedulingIfMissing"];
 
 /// Gate `DRAListTypeAttributes`.
 const LIST_ATTRIBUTES: [&[&str]; 4] = [
@@ -50,9 +109,14 @@ const MAX_UNAVAILABLE: &[&str] = &["spec", "updateStrategy", "rollingUpdate", "m
 
 /// Drops the fields that are not in use.
 pub(crate) fn drop_disabled_fields(kind: Kind<'_>, new: &mut Value, old: Option<&Value>) {
-    if let Some(pod_spec) = pod_spec_path(kind) {
-        let path: Vec<&str> = pod_spec.iter().copied().chain([SCHEDULING_GROUP]).collect();
-        drop_unless_used(new, old, &path);
+    if let Some(pod_spec) = pod_spec_path(kind)
+        && let Some(spec) = find_mut(new, pod_spec)
+    {
+        let old = old.and_then(|old| find(old, pod_spec));
+        for path in POD_FIELDS {
+            drop_unless_used(spec, old, path);
+        }
+        drop_stop_signals(spec, old);
     }
     match (kind.group, kind.kind) {
         ("apps", "StatefulSet") => drop_unless_used(new, old, MAX_UNAVAILABLE),
@@ -63,13 +127,9 @@ pub(crate) fn drop_disabled_fields(kind: Kind<'_>, new: &mut Value, old: Option<
         }
         ("resource.k8s.io", "ResourceSlice") => {
             drop_unless_used(new, old, MAPPINGS);
-            // One list in use keeps all of them.
-            if !old.is_some_and(|old| LIST_ATTRIBUTES.iter().any(|path| is_used(old, path))) {
-                for path in LIST_ATTRIBUTES {
-                    remove_at(new, path);
-                }
-            }
+            drop_unless_one_used(new, old, &LIST_ATTRIBUTES);
         }
+        ("storage.k8s.io", "CSIDriver") => drop_unless_used(new, old, PREVENT_SCHEDULING),
         ("scheduling.k8s.io", "Workload") => {
             for path in TEMPLATE_FIELDS {
                 drop_unless_used(new, old, path);
@@ -111,6 +171,55 @@ fn drop_foreign_source(new: &mut Value, old: Option<&Value>) {
     {
         remove_at(new, &["spec", "dataSourceRef"]);
     }
+}
+
+/// Drops the fields of a pod's status that are not in use.
+pub(crate) fn drop_disabled_status(new: &mut Value, old: &Value) {
+    drop_unless_one_used(new, Some(old), &VOLUME_STATUSES);
+    // As upstream, an empty list is not in use.
+    if list(get(old, "status"), "nodeAllocatableResourceClaimStatuses").is_empty() {
+        remove_at(new, CLAIM_STATUSES);
+    }
+}
+
+fn drop_stop_signals(spec: &mut Value, old: Option<&Value>) {
+    let is_used = |old: &Value| {
+        let mut kinds = CONTAINERS.iter();
+        kinds.any(|kind| is_used(old, &[kind, EACH, "lifecycle", STOP_SIGNAL]))
+    };
+    if old.is_some_and(is_used) {
+        return;
+    }
+    for container in CONTAINERS {
+        for container in each_mut(spec, container) {
+            let lifecycle = at_mut(container, "lifecycle");
+            let removed = lifecycle.and_then(|lifecycle| remove(lifecycle, STOP_SIGNAL));
+            let left = get(container, "lifecycle").as_object();
+            // An empty lifecycle would be a difference to a pod without one.
+            if removed.is_some() && left.is_some_and(Map::is_empty) {
+                remove(container, "lifecycle");
+            }
+        }
+    }
+}
+
+/// Drops fields unless one of them is in use, which keeps all.
+fn drop_unless_one_used(new: &mut Value, old: Option<&Value>, paths: &[&[&str]]) {
+    if old.is_some_and(|old| paths.iter().any(|path| is_used(old, path))) {
+        return;
+    }
+    for path in paths {
+        remove_at(new, path);
+    }
+}
+
+fn find<'v>(value: &'v Value, path: &[&str]) -> Option<&'v Value> {
+    path.iter().try_fold(value, |value, name| value.get(*name))
+}
+
+fn find_mut<'v>(value: &'v mut Value, path: &[&str]) -> Option<&'v mut Value> {
+    path.iter()
+        .try_fold(value, |value, name| value.get_mut(*name))
 }
 
 fn drop_unless_used(new: &mut Value, old: Option<&Value>, path: &[&str]) {
@@ -208,6 +317,98 @@ mod tests {
                 expect,
                 "{old:?}"
             );
+        }
+    }
+
+    #[test]
+    fn projected_sources_are_dropped_unless_one_of_the_kind_is_in_use() {
+        let pod = |sources: Value| {
+            json!({"spec": {"volumes": [{"name": "v", "emptyDir": {}},
+            {"name": "p", "projected": {"sources": sources}}]}})
+        };
+        let (bundle, certificate) = (
+            json!({"clusterTrustBundle": {"name": "b", "path": "p"}}),
+            json!({"podCertificate": {"signerName": "a.b/c", "keyType": "ED25519"}}),
+        );
+        let secret = json!({"secret": {"name": "s"}});
+        let new = pod(json!([bundle, secret, certificate]));
+        for (old, expect) in [
+            (None, pod(json!([{}, secret, {}]))),
+            (Some(pod(json!([secret]))), pod(json!([{}, secret, {}]))),
+            (Some(pod(json!([bundle]))), pod(json!([bundle, secret, {}]))),
+            (
+                Some(pod(json!([certificate]))),
+                pod(json!([{}, secret, certificate])),
+            ),
+        ] {
+            assert_eq!(
+                dropped("", "Pod", new.clone(), old.clone()),
+                expect,
+                "{old:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn stop_signals_are_dropped_unless_one_is_in_use() {
+        let pod = |init: Value, main: Value| {
+            json!({"spec": {"initContainers": [{"name": "i", "lifecycle": init}],
+            "containers": [{"name": "c", "lifecycle": main}]}})
+        };
+        let signal = json!({"stopSignal": "SIGUSR1"});
+        let hook = json!({"stopSignal": "SIGUSR1", "preStop": {"sleep": {"seconds": 1}}});
+        let new = pod(signal.clone(), hook.clone());
+        let bare = json!({"spec": {"initContainers": [{"name": "i"}],
+            "containers": [{"name": "c", "lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}]}});
+        for (old, expect) in [
+            (None, bare.clone()),
+            (Some(bare.clone()), bare.clone()),
+            (Some(pod(json!({}), signal.clone())), new.clone()),
+            (Some(pod(signal.clone(), json!({}))), new.clone()),
+        ] {
+            assert_eq!(
+                dropped("", "Pod", new.clone(), old.clone()),
+                expect,
+                "{old:?}"
+            );
+        }
+        let empty = pod(json!({}), json!({}));
+        assert_eq!(dropped("", "Pod", empty.clone(), None), empty);
+    }
+
+    #[test]
+    fn driver_loses_the_prevention_of_scheduling() {
+        let driver = |spec: Value| json!({"spec": spec});
+        let new = driver(json!({"attachRequired": true, "preventPodSchedulingIfMissing": true}));
+        let (group, kind) = ("storage.k8s.io", "CSIDriver");
+        assert_eq!(
+            dropped(group, kind, new.clone(), None),
+            driver(json!({"attachRequired": true}))
+        );
+        let used = driver(json!({"preventPodSchedulingIfMissing": false}));
+        assert_eq!(dropped(group, kind, new.clone(), Some(used)), new);
+    }
+
+    #[test]
+    fn status_of_a_pod_loses_fields_that_are_not_in_use() {
+        let pod = |mount: Value, claims: Value| {
+            json!({"status": {"initContainerStatuses": [{"name": "i", "volumeMounts": [mount]}],
+            "nodeAllocatableResourceClaimStatuses": claims}})
+        };
+        let digest = json!({"name": "v", "volumeStatus": {"image": {"imageRef": "r"}}});
+        let plain = json!({"name": "v"});
+        let claims = json!([{"resourceClaimName": "c"}]);
+        let new = pod(digest.clone(), claims.clone());
+        let none =
+            json!({"status": {"initContainerStatuses": [{"name": "i", "volumeMounts": [plain]}]}});
+        for (old, expect) in [
+            (json!({}), none.clone()),
+            (pod(plain.clone(), json!([])), none.clone()),
+            (pod(digest, claims), new.clone()),
+        ] {
+            let mut dropped = new.clone();
+            drop_disabled_status(&mut dropped, &old);
+            assert_eq!(dropped, expect, "{old}");
         }
     }
 

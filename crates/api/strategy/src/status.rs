@@ -1,6 +1,7 @@
 //! Writes to the subresources `status` and `approval`.
 
 use crate::claim::drop_deallocated_devices;
+use crate::disabled::drop_disabled_status;
 use crate::fields::keep_field;
 use crate::rules::{StatusRule, status_rule};
 use api_meta::Kind;
@@ -48,6 +49,7 @@ pub(crate) fn prepare_status_update(kind: Kind<'_>, new: &mut Value, old: &Value
                 }
                 keep_observed_generations(status, get(old, "status"));
             }
+            drop_disabled_status(&mut result, old);
         }
         ("resource.k8s.io", "ResourceClaim") => drop_deallocated_devices(&mut result, old),
         // Gate `DRAWorkloadResourceClaims`.
