@@ -36,6 +36,7 @@ pub use delete::DeleteOutcome;
 pub use delete_options::{DeleteOptions, Propagation};
 pub use errors::store_error;
 pub use ownership::conflict_error;
+pub use propagation::orphan_warning;
 pub use read::{ListQuery, ListResult};
 pub use registry::{Registry, RegistryOptions};
 pub use scale_view::{check_scalable, scale_of, selector_text};

@@ -1,6 +1,6 @@
 //! Propagation policies as finalizers.
 
-use crate::delete_options::Propagation;
+use crate::delete_options::{DeleteOptions, Propagation};
 use api_kinds::Resource;
 use api_meta::Meta;
 use serde_json::Value;
@@ -57,6 +57,17 @@ fn default_propagation(resource: &Resource) -> Propagation {
         ("", "replicationcontrollers") | ("batch", "jobs") => Propagation::Orphan,
         _ => Propagation::Background,
     }
+}
+
+/// Returns the warning about pods that remain, if a client deletes Jobs without a policy.
+pub fn orphan_warning(resource: &Resource, options: &DeleteOptions) -> Option<&'static str> {
+    // As upstream, replication controllers have the same default and no warning.
+    let is_job = &*resource.group == "batch" && &*resource.plural == "jobs";
+    (is_job && options.propagation.is_none()).then_some(
+        "child pods are preserved by default when jobs are deleted; set \
+         propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress \
+         this warning",
+    )
 }
 
 /// Sets the object's finalizers.

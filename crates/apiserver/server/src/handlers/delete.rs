@@ -12,7 +12,7 @@ use api_codec::list::ListMeta;
 use api_kinds::Resource;
 use api_meta::{ApiError, Details, Meta, Status};
 use api_schema::schema;
-use apiserver_registry::{DeleteOptions, DeleteOutcome};
+use apiserver_registry::{DeleteOptions, DeleteOutcome, orphan_warning};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Value, json};
@@ -53,7 +53,10 @@ pub async fn handle_delete(
     context.object_media_type(resource)?;
     let mut write = options::parse_write(context, resource, "DeleteOptions")?;
     let options = read_options(context, &body)?;
-    let deleted = server.registry.delete(&mut write, &options).await?;
+    let warning = orphan_warning(resource, &options);
+    let deleted = server.registry.delete(&mut write, &options).await;
+    let deleted = deleted.map_err(|error| add_warning(error, warning))?;
+    write.warnings.extend(warning.map(str::to_owned));
     // An object that finalizers keep is returned, so that the client sees its deletionTimestamp.
     let response =
         match deleted.removed && !RETURNED.contains(&(&*resource.group, &*resource.plural)) {
@@ -72,6 +75,12 @@ pub async fn handle_delete(
             }
         };
     Ok(respond::with_warnings(response, &write.warnings))
+}
+
+/// Adds a warning to an error: as upstream, a delete that fails warns as well.
+fn add_warning(mut error: ApiError, warning: Option<&str>) -> ApiError {
+    error.warnings.extend(warning.map(str::to_owned));
+    error
 }
 
 fn success_status(resource: &Resource, deleted: &DeleteOutcome) -> Status {
@@ -96,16 +105,19 @@ pub async fn delete_collection(
     let write = options::parse_write(context, resource, "DeleteOptions")?;
     let options = read_options(context, &body)?;
     let query = options::list_query(context, resource)?;
-    let done = server
-        .registry
-        .delete_collection(&write, &query, &options)
-        .await?;
+    let warning = orphan_warning(resource, &options);
+    let registry = &server.registry;
+    let done = registry.delete_collection(&write, &query, &options).await;
+    let done = done.map_err(|error| add_warning(error, warning))?;
     let meta = ListMeta {
         resource_version: done.revision.to_string(),
         ..ListMeta::default()
     };
     // The objects are no longer in the cache, so that no later reader needs their encodings.
-    lists::list_response(context, resource, done.entries, &meta, Encodings::Dropped).await
+    let response =
+        lists::list_response(context, resource, done.entries, &meta, Encodings::Dropped).await?;
+    let warnings: Vec<String> = warning.map(str::to_owned).into_iter().collect();
+    Ok(respond::with_warnings(response, &warnings))
 }
 
 /// Reads the options from the body, or from the query if there is no body.

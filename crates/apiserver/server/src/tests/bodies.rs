@@ -212,6 +212,35 @@ async fn delete_reads_its_options_from_the_query_or_the_body() {
 }
 
 #[tokio::test]
+async fn delete_of_jobs_without_a_policy_warns_about_their_pods() {
+    let server = start_server(&[]).await;
+    let warning = "299 - \"child pods are preserved by default when jobs are deleted; set \
+        propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress \
+        this warning\"";
+    for (path, code, warns) in [
+        ("/apis/batch/v1/namespaces/d/jobs/a", 404, true),
+        ("/apis/batch/v1/namespaces/d/jobs", 200, true),
+        (
+            "/apis/batch/v1/namespaces/d/jobs?propagationPolicy=Orphan",
+            200,
+            false,
+        ),
+        (
+            "/apis/batch/v1/namespaces/d/jobs?orphanDependents=false",
+            200,
+            false,
+        ),
+        ("/apis/batch/v1/namespaces/d/cronjobs", 200, false),
+        ("/api/v1/namespaces/d/replicationcontrollers", 200, false),
+    ] {
+        let deleted = server.send(request("DELETE", path), "").await;
+        let expect = if warns { warning } else { "" };
+        assert_eq!(deleted.code, code, "{path}");
+        assert_eq!(deleted.header("warning"), expect, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn delete_returns_a_status_or_for_some_kinds_the_object() {
     let server = start_server(&[]).await;
     let created = server.create_map("a").await.json();
