@@ -35,7 +35,12 @@ pub struct DeleteOptions {
 
 impl DeleteOptions {
     /// Parses an options object (null for none).
-    pub fn parse(raw: Value) -> Result<Self, ApiError> {
+    pub fn parse(mut raw: Value) -> Result<Self, ApiError> {
+        // As upstream without the gate `AllowUnsafeMalformedObjectDeletion`: dropped before
+        // validation and admission.
+        if let Some(options) = raw.as_object_mut() {
+            options.remove("ignoreStoreReadErrorWithClusterBreakingPotential");
+        }
         let text = |field: &str| raw.get(field).and_then(Value::as_str);
         let orphan = raw.get("orphanDependents").and_then(Value::as_bool);
         let mut causes = Vec::new();

@@ -243,6 +243,17 @@ fn deprecated_orphan_dependents_selects_a_policy() {
 }
 
 #[test]
+fn option_of_unsafe_deletion_is_dropped() {
+    // With the gate, the option would exclude all others.
+    let options = json!({"ignoreStoreReadErrorWithClusterBreakingPotential": true,
+        "gracePeriodSeconds": 1});
+    let options = DeleteOptions::parse(options).unwrap();
+    let expect = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1",
+        "gracePeriodSeconds": 1});
+    assert_eq!(options.raw, expect);
+}
+
+#[test]
 fn invalid_delete_options_name_the_field() {
     for (options, reason, field) in [
         (
