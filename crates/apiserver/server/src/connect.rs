@@ -35,10 +35,16 @@ pub struct KubeletTls {
 
 /// Connects to backends.
 pub struct Kubelets {
-    kubelet: Followed<Arc<ClientConfig>>,
+    kubelet: Followed<KubeletClients>,
     any: Arc<ClientConfig>,
     address_types: Vec<String>,
     reach: ReachPolicy,
+}
+
+/// The configurations of connections to kubelets, with one client certificate.
+struct KubeletClients {
+    verified: Arc<ClientConfig>,
+    unverified: Arc<ClientConfig>,
 }
 
 /// The destination of a request.
@@ -100,7 +106,7 @@ impl Kubelets {
         let tls = tls.clone();
         let address_types = tls.address_types.clone();
         Ok(Kubelets {
-            kubelet: Followed::load(paths, move |_| kubelet_config(&tls))?,
+            kubelet: Followed::load(paths, move |_| load_clients(&tls))?,
             // Backends of a proxy request have certificates of any CA, and get no client
             // certificate.
             any: client_config(&ClientTls {
@@ -124,11 +130,24 @@ impl Kubelets {
             host: host.to_owned(),
             port: kubelet_port(node),
             // Read at each request: client certificates are rotated while the server runs.
-            tls: Some((*self.kubelet.current()).clone()),
+            tls: Some(self.kubelet.current().verified.clone()),
             path,
             reach: self.reach.clone(),
             loopback: Loopback::Allowed,
             extension: None,
+        })
+    }
+
+    /// Returns the kubelet of a node without verification of its certificate, as a client may
+    /// request for a log. It gets the client certificate, as upstream.
+    pub fn unverified_kubelet_target(
+        &self,
+        node: &Value,
+        path: String,
+    ) -> Result<Target, ApiError> {
+        Ok(Target {
+            tls: Some(self.kubelet.current().unverified.clone()),
+            ..self.kubelet_target(node, path)?
         })
     }
 
@@ -187,7 +206,7 @@ fn kubelet_port(node: &Value) -> u16 {
         .unwrap_or(10250)
 }
 
-fn kubelet_config(tls: &KubeletTls) -> Result<Arc<ClientConfig>, TlsError> {
+fn load_clients(tls: &KubeletTls) -> Result<KubeletClients, TlsError> {
     let identity = match (&tls.certificate, &tls.key) {
         (Some(certificate), Some(key)) => {
             Some((base_tls::read_file(certificate)?, base_tls::read_file(key)?))
@@ -201,12 +220,18 @@ fn kubelet_config(tls: &KubeletTls) -> Result<Arc<ClientConfig>, TlsError> {
         .transpose()?;
     // As upstream: without --kubelet-certificate-authority the kubelet is not verified.
     let insecure = ca.is_none();
-    client_config(&ClientTls {
-        ca,
-        identity,
-        insecure,
-        // Without ALPN the kubelet speaks HTTP/1.1, the version whose Upgrade the streams need.
-        alpn: Vec::new(),
+    let configure = |ca, insecure| {
+        client_config(&ClientTls {
+            ca,
+            identity: identity.clone(),
+            insecure,
+            // Without ALPN the kubelet speaks HTTP/1.1, the version whose Upgrade the streams need.
+            alpn: Vec::new(),
+        })
+    };
+    Ok(KubeletClients {
+        verified: configure(ca, insecure)?,
+        unverified: configure(None, true)?,
     })
 }
 
@@ -270,4 +295,53 @@ async fn connect_any(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
         }
     }
     Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+    use tokio::net::TcpListener;
+    use tokio::task::JoinSet;
+    use tokio_rustls::TlsAcceptor;
+
+    /// Starts a kubelet whose certificate no CA has issued; returns its Node and its task.
+    async fn start_unknown_kubelet() -> (Value, JoinSet<()>) {
+        let names = vec!["127.0.0.1".to_owned()];
+        let config = base_tls::self_signed_config(names, Vec::new(), &Default::default());
+        let acceptor = TlsAcceptor::from(config.unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let _ = acceptor.accept(stream).await;
+            }
+        });
+        let node = json!({"status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}});
+        (node, tasks)
+    }
+
+    #[tokio::test]
+    async fn unknown_kubelet_is_reached_without_verification_only() {
+        let (node, _tasks) = start_unknown_kubelet().await;
+        let folder = tempfile::tempdir().unwrap();
+        let ca = folder.path().join("ca.crt");
+        let params = || rcgen::CertificateParams::new(vec!["ca".to_owned()]);
+        let (certificate, _) = base_tls::create_self_signed_pair(params).unwrap();
+        std::fs::write(&ca, certificate).unwrap();
+        let tls = KubeletTls {
+            ca: Some(ca),
+            address_types: vec!["InternalIP".to_owned()],
+            ..KubeletTls::default()
+        };
+        let kubelets = Kubelets::new(&tls, ReachPolicy::new(0, &[])).unwrap();
+        let path = || "/containerLogs/d/p/c".to_owned();
+        let verified = kubelets.kubelet_target(&node, path()).unwrap();
+        assert!(open_connection(&verified).await.is_err());
+        let unverified = kubelets.unverified_kubelet_target(&node, path()).unwrap();
+        assert!(open_connection(&unverified).await.is_ok());
+    }
 }

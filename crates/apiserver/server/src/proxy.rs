@@ -8,6 +8,7 @@
 
 mod backend;
 mod html;
+mod logs;
 mod request;
 mod rewrite;
 mod services;

@@ -1,5 +1,6 @@
 //! Kubelet paths of logs, exec, attach, port-forward and node proxies.
 
+use super::logs::LogOptions;
 use super::request::{cached_object, raw_rest};
 use super::services;
 use crate::connect::Target;
@@ -15,19 +16,6 @@ const QUERY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'.')
     .remove(b'~');
-
-/// Options of a log that are forwarded.
-const LOG: [&str; 9] = [
-    "follow",
-    "previous",
-    "sinceSeconds",
-    "sinceTime",
-    "timestamps",
-    "tailLines",
-    "limitBytes",
-    "pretty",
-    "stream",
-];
 
 /// Returns the target of `nodes/NAME/proxy`: the kubelet, or another port of the node
 /// (`[SCHEME:]NAME:PORT`), to which the server does not present its client certificate.
@@ -55,6 +43,11 @@ pub fn node_target(server: &Server, context: &Context) -> Result<Target, ApiErro
 /// Returns the kubelet of a pod, and the path of the subresource.
 pub async fn pod_stream_target(server: &Server, context: &Context) -> Result<Target, ApiError> {
     let (namespace, name) = (context.info.namespace.as_str(), context.info.name.as_str());
+    // Before the pod is read, as upstream: the options are wrong for any pod.
+    let log = match context.info.subresource.as_str() {
+        "log" => Some(LogOptions::parse(context)?),
+        _ => None,
+    };
     let row = api_kinds::find("", "v1", "pods").ok_or_else(ApiError::no_such_path)?;
     let pod = server
         .registry
@@ -63,19 +56,20 @@ pub async fn pod_stream_target(server: &Server, context: &Context) -> Result<Tar
         .await?
         .tree_as(row)?;
     let subresource = context.info.subresource.as_str();
-    let path = match subresource {
-        "portforward" => with_query(
+    let skips_verification = log.as_ref().is_some_and(|log| log.skips_verification);
+    let path = match (subresource, log) {
+        ("portforward", _) => with_query(
             &format!("/portForward/{namespace}/{name}"),
             port_parameters(context),
         ),
-        "log" => {
+        (_, Some(log)) => {
             let container = choose_container(context, &pod)?;
             with_query(
                 &format!("/containerLogs/{namespace}/{name}/{container}"),
-                log_options(context),
+                log.parameters,
             )
         }
-        stream => {
+        (stream, None) => {
             let container = choose_container(context, &pod)?;
             with_query(
                 &format!("/{stream}/{namespace}/{name}/{container}"),
@@ -89,9 +83,12 @@ pub async fn pod_stream_target(server: &Server, context: &Context) -> Result<Tar
             "pod {name} does not have a host assigned"
         )));
     }
-    server
-        .kubelets
-        .kubelet_target(&*cached_object(server, "nodes", "", node_name)?, path)
+    let node = cached_object(server, "nodes", "", node_name)?;
+    if skips_verification {
+        server.kubelets.unverified_kubelet_target(&node, path)
+    } else {
+        server.kubelets.kubelet_target(&node, path)
+    }
 }
 
 fn with_query(path: &str, pairs: Vec<(String, String)>) -> String {
@@ -106,16 +103,6 @@ fn with_query(path: &str, pairs: Vec<(String, String)>) -> String {
     } else {
         format!("{path}?{}", query.join("&"))
     }
-}
-
-fn log_options(context: &Context) -> Vec<(String, String)> {
-    let given = |name: &&str| {
-        context
-            .query
-            .first(name)
-            .map(|value| ((*name).to_owned(), value.to_owned()))
-    };
-    LOG.iter().filter_map(given).collect()
 }
 
 /// Translates the stream options, for which the kubelet has other names.
@@ -249,15 +236,6 @@ mod tests {
         let path = with_query("/exec/d/p/c", stream_options(&context));
         let expect = "/exec/d/p/c?input=1&output=1&tty=1&command=sh&command=-c&command=a%26b";
         assert_eq!(path, expect, "a command can not add parameters");
-    }
-
-    #[test]
-    fn only_known_log_options_are_forwarded() {
-        let context =
-            context("follow=true&tailLines=5&container=c&insecureSkipTLSVerifyBackend=true&x=y");
-        let options = log_options(&context);
-        let names: Vec<&str> = options.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["follow", "tailLines"]);
     }
 
     #[test]
